@@ -33,8 +33,8 @@ tools: ## what the tests start besides: foreign servers, clients and tools, wher
 test-build: build
 	$(CARGO) test $(LOCKED) --workspace --no-run
 
-# Most tests wait for processes and sockets: two for each core keep the cores busy.
-TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+# Most tests wait for processes and sockets: three for each core keep the cores busy.
+TEST_THREADS ?= $(shell expr 3 '*' $$(nproc))
 test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
@@ -44,8 +44,8 @@ test-full: tools test-build ## the same with the tests that take longer; writes 
 	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
 	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
 
-# `.ci/run` takes these from here.
-CHECKS := fmt-check lint doc deny test
+# `.ci/run` takes these from here, in this order.
+CHECKS := fmt-check lint doc test deny advisories
 check: $(CHECKS) ## what must hold before a merge: format, lints, docs, boundaries, tests
 
 .PHONY: list-checks
@@ -76,10 +76,17 @@ deny-tool:
 	@$(CARGO) deny --version >/dev/null 2>&1 \
 	    || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install cargo-deny --locked --debug --version $(CARGO_DENY_VERSION)
 
-advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be had
-	@$(CARGO) deny --locked fetch db 2>/dev/null \
-	    || { echo "advisories: NOT CHECKED: the database (a Git repository) can't be reached from here"; exit 0; } \
-	    && $(CARGO) deny --locked check advisories
+# The database is a Git repository; no package registry has it. A copy from an earlier run is better than nothing.
+ADVISORY_COPY = $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
+advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be reached
+	@if timeout 120 $(CARGO) deny --locked fetch db >/dev/null 2>&1; then \
+	    $(CARGO) deny --locked check advisories; \
+	elif [ -n "$(ADVISORY_COPY)" ]; then \
+	    echo "advisories: the database can't be reached from here; its copy in $(ADVISORY_COPY) is used"; \
+	    $(CARGO) deny --locked --offline check advisories; \
+	else \
+	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
+	fi
 
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	$(CARGO) run $(LOCKED) --release --package dormouse -- demo
@@ -98,7 +105,7 @@ million: release ## 1,000,000 live TLS connections on this machine
 
 .PHONY: sim
 sim: ## connections by simulation, more seeds: SIM_SEEDS=2000
-	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test connections -- --nocapture
+	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test sim connections:: -- --nocapture
 
 fuzz-smoke: ## property tests and simulation with many more cases than `make test`
 	PROPTEST_CASES=20000 $(CARGO) test $(LOCKED) --package dormouse-record --package dormouse-engine --package dormouse-sim

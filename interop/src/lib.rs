@@ -32,6 +32,7 @@ pub mod probe;
 pub mod process;
 pub mod scene;
 pub mod slots;
+pub mod stack;
 pub mod terminator;
 pub mod tools;
 pub mod wait;

@@ -78,6 +78,8 @@ void tls_save(struct tls *tls) {
     check(gnutls_session_get_data2((gnutls_session_t)tls, &session_data), "session data");
 }
 
+const int tls_half_closes = 1;
+
 void tls_end(struct tls *tls) { gnutls_bye((gnutls_session_t)tls, GNUTLS_SHUT_WR); }
 
 const char *tls_version(struct tls *tls) {

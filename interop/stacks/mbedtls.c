@@ -124,6 +124,8 @@ void tls_save(struct tls *tls) {
     has_session = 1;
 }
 
+const int tls_half_closes = 1;
+
 void tls_end(struct tls *tls) { mbedtls_ssl_close_notify(&tls->ssl); }
 
 const char *tls_version(struct tls *tls) { return mbedtls_ssl_get_version(&tls->ssl); }

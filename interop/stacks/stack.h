@@ -24,12 +24,13 @@ void tls_write(struct tls *tls, const char *bytes, int count);
 int tls_update(struct tls *tls);
 /* As client: remembers the session. */
 void tls_save(struct tls *tls);
-/* Sends close_notify; reading goes on. */
+/* Sends close_notify. Reading goes on where tls_half_closes. */
 void tls_end(struct tls *tls);
+extern const int tls_half_closes;
 const char *tls_version(struct tls *tls);
 int tls_is_resumed(struct tls *tls);
 /* As server: whether the client's certificate was verified. */
 int tls_is_client_verified(struct tls *tls);
 void tls_free(struct tls *tls);
 
-_Noreturn void fail(const char *what, const char *why);
+void fail(const char *what, const char *why) __attribute__((noreturn));

@@ -79,6 +79,8 @@ int tls_update(struct tls *tls) {
 
 void tls_save(struct tls *tls) { session = wolfSSL_get1_session((WOLFSSL *)tls); }
 
+const int tls_half_closes = 1;
+
 void tls_end(struct tls *tls) { wolfSSL_shutdown((WOLFSSL *)tls); }
 
 const char *tls_version(struct tls *tls) { return wolfSSL_get_version((WOLFSSL *)tls); }

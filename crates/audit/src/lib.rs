@@ -19,6 +19,7 @@ pub mod report;
 pub mod server;
 pub mod shell;
 pub mod software;
+mod tool;
 mod wire;
 
 use std::collections::BTreeMap;

@@ -1,8 +1,13 @@
 //! Finds the process of a server: the main process of a systemd unit, or the first one of a container.
 
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use dormouse_measure::Error;
+
+use crate::tool::{Tool, ToolError};
+
+/// How long systemd or a container engine may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Container engines, in the order in which they are asked.
 const CONTAINER_ENGINES: [&str; 2] = ["docker", "podman"];
@@ -23,14 +28,14 @@ pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
             name,
         ];
         match ask("systemctl", &words) {
-            Err(CommandError::Missing) => {
+            Err(ToolError::Missing) => {
                 return Err(Error::system(
                     "--unit: there is no systemctl here; give the process with --pid",
                 ));
             }
             // What the first one says counts: there is seldom another.
-            Err(CommandError::Refused(why)) if said.is_empty() => said = why,
-            Err(CommandError::Refused(_)) => {}
+            Err(ToolError::Refused(why)) if said.is_empty() => said = why,
+            Err(ToolError::Refused(_)) => {}
             Ok(answer) => match main_pid(&answer) {
                 Ok(pid) => return Ok(pid),
                 Err(why) if said.is_empty() => said = why,
@@ -67,8 +72,8 @@ pub fn pid_of_container(name: &str) -> Result<i32, Error> {
             keeper,
             &["inspect", "--format", "{{.State.Pid}}", "--", name],
         ) {
-            Err(CommandError::Missing) => {}
-            Err(CommandError::Refused(why)) => said.push(format!("{keeper}: {why}")),
+            Err(ToolError::Missing) => {}
+            Err(ToolError::Refused(why)) => said.push(format!("{keeper}: {why}")),
             Ok(answer) => match answer.trim().parse::<i32>() {
                 Ok(pid @ 1..) => return Ok(pid),
                 _ => said.push(format!("{keeper}: it does not run")),
@@ -86,30 +91,8 @@ pub fn pid_of_container(name: &str) -> Result<i32, Error> {
     )))
 }
 
-enum CommandError {
-    /// The program is not installed.
-    Missing,
-    /// The program failed, with this message.
-    Refused(String),
-}
-
-fn ask(program: &str, words: &[&str]) -> Result<String, CommandError> {
-    let output = Command::new(program)
-        .args(words)
-        .stdin(Stdio::null())
-        .output();
-    let output = output.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => CommandError::Missing,
-        _ => CommandError::Refused(error.to_string()),
-    })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let line = said.lines().find(|line| !line.trim().is_empty());
-    Err(CommandError::Refused(
-        line.unwrap_or("it failed without a word").trim().to_owned(),
-    ))
+fn ask(program: &'static str, words: &[&str]) -> Result<String, ToolError> {
+    Tool::find(program)?.run(words, PATIENCE)
 }
 
 #[cfg(test)]

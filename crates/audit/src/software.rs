@@ -1,12 +1,12 @@
 //! Recognises software by its program, its mapped libraries, and its banner.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, Read as _};
 
 use serde::{Deserialize, Serialize};
 
-use dormouse_measure::ProcessInfo;
+use dormouse_measure::{ProcessInfo, proc_files};
 
 /// Bytes of a program that are searched for the marks of its language and library.
 const PROGRAM_MAX: u64 = 96 << 20;
@@ -145,15 +145,15 @@ pub(crate) fn recognise(
 fn look(pid: i32, signs: &mut Signs) {
     if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.trim_end_matches(" (deleted)").to_owned();
+        let name = dormouse_printable::line(name.trim_end_matches(" (deleted)")).to_string();
         if signs.programs.insert(name) {
             search(pid, signs);
         }
     }
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = proc_files::read_beginning(pid, "cmdline").unwrap_or_default();
     signs.words += &String::from_utf8_lossy(&words).replace('\0', " ");
     signs.words.push('\n');
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = proc_files::maps(pid).unwrap_or_default();
     for line in maps.lines() {
         if let Some(at) = line.find('/') {
             let path = line.get(at..).unwrap_or_default();
@@ -179,7 +179,7 @@ fn look(pid: i32, signs: &mut Signs) {
 
 /// Looks for the marks that Go and rustls leave in a program.
 fn search(pid: i32, signs: &mut Signs) {
-    let Ok(file) = File::open(format!("/proc/{pid}/exe")) else {
+    let Ok(file) = proc_files::open_program(pid) else {
         return;
     };
     let mut file = file.take(PROGRAM_MAX);
@@ -309,7 +309,7 @@ fn library(signs: &Signs) -> Option<String> {
     Some(if name.contains("netty_tcnative") {
         "netty-tcnative".to_owned()
     } else {
-        name.to_owned()
+        dormouse_printable::line(name).to_string()
     })
 }
 

@@ -1,4 +1,4 @@
-//! The client of a running `serve`'s admin address, for `status`, `top`, `reload`, `drain` and
+//! The client of a running `serve`'s admin socket, for `status`, `top`, `reload`, `drain` and
 //! `upgrade`.
 
 use std::fmt;
@@ -27,8 +27,8 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 /// Whom to ask.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AdminArgs {
-    /// The admin address of the running `serve`: a path, or a loopback address [default: the
-    /// usual path]
+    /// The admin socket of the running `serve`, or for questions the address of its `metrics`
+    /// [default: the usual path]
     #[arg(long, value_name = "PATH|ADDR")]
     pub(crate) admin: Option<String>,
 
@@ -61,28 +61,38 @@ impl AdminAddress {
     /// Finds the address by flag, configuration or default. An error has been printed.
     pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
-            (Some(given), _) => match given.parse() {
-                Ok(address) => Admin::Loopback(address),
-                Err(_) => Admin::Unix(PathBuf::from(given)),
-            },
+            (Some(given), _) => {
+                return Ok(match given.parse() {
+                    Ok(address) => AdminAddress::Tcp(address),
+                    Err(_) => AdminAddress::Unix(PathBuf::from(given)),
+                });
+            }
             (None, Some(file)) => of_configuration(file)?,
             (None, None) => Admin::Auto,
         };
-        match admin {
-            Admin::Unix(path) => Ok(AdminAddress::Unix(path)),
-            Admin::Loopback(address) => Ok(AdminAddress::Tcp(address)),
-            Admin::Auto => Admin::usual_path().map(AdminAddress::Unix).ok_or_else(|| {
+        match (AdminAddress::of(&admin), admin) {
+            (Some(address), _) => Ok(address),
+            (None, Admin::Auto) => {
                 terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
                 terminal::note("   = help: say where to ask with --admin PATH");
-                ExitStatus::Misused.into()
-            }),
-            Admin::None => {
-                terminal::error("this configuration has the admin address switched off");
+                Err(ExitStatus::Misused.into())
+            }
+            (None, _) => {
+                terminal::error("this configuration has the admin socket switched off");
                 terminal::note(
                     "   = help: set admin = \"/run/dormouse/admin.sock\", or leave it out, and restart",
                 );
                 Err(ExitStatus::Misused.into())
             }
+        }
+    }
+
+    /// The address that the option stands for, if it stands for one.
+    pub(crate) fn of(admin: &Admin) -> Option<AdminAddress> {
+        match admin {
+            Admin::Unix(path) => Some(AdminAddress::Unix(path.clone())),
+            Admin::Auto => Admin::usual_path().map(AdminAddress::Unix),
+            Admin::None | Admin::Loopback(_) => None,
         }
     }
 
@@ -190,9 +200,9 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if json {
         terminal::print_json(result);
     } else if result.done {
-        terminal::print(&format!("{}\n", terminal::printable(&result.words)));
+        terminal::line(&result.words);
     } else {
-        terminal::error(terminal::printable(&result.words));
+        terminal::error(&result.words);
     }
     if result.done {
         ExitCode::SUCCESS

@@ -71,7 +71,7 @@ pub(crate) fn run(args: AuditArgs) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("dormouse audit: {error}");
+            terminal::note(format_args!("dormouse audit: {error}"));
             ExitCode::from(error.exit_status())
         }
     }
@@ -129,7 +129,7 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
         write(path, &page)?;
     }
     if let Some(message) = &audit.outcome.message {
-        eprintln!("dormouse audit {}: {message}", audit.kind);
+        terminal::note(format_args!("dormouse audit {}: {message}", audit.kind));
     }
     Ok(audit.outcome.exit_status)
 }
@@ -148,7 +148,7 @@ fn form() -> report::Form {
 fn json(audit: &Audit) -> Result<String, Error> {
     let text =
         serde_json::to_string(audit).map_err(|error| Error::system(format!("JSON: {error}")))?;
-    Ok(text + "\n")
+    Ok(dormouse_printable::json(&text) + "\n")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
@@ -181,6 +181,7 @@ fn draw(args: &ReportArgs) -> Result<u8, Error> {
         audits.extend(read(path)?);
     }
     write(&args.output, &report::page(&args.title, &audits))?;
-    println!("{} audit(s) drawn: {}", audits.len(), args.output.display());
+    let file = args.output.display();
+    terminal::line(format_args!("{} audit(s) drawn: {file}", audits.len()));
     Ok(0)
 }

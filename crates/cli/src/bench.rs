@@ -13,7 +13,9 @@ use dormouse_bench::load::{Launcher, generator};
 use dormouse_bench::model::{Run, table};
 use dormouse_bench::report;
 use dormouse_measure::Error;
+use dormouse_printable::lines;
 
+use crate::terminal;
 use console::Terminal;
 use options::{BulkArgs, ChurnArgs, HoldArgs, Output, RequestArgs, WakeArgs};
 
@@ -104,7 +106,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("dormouse bench: {error}");
+            terminal::note(format_args!("dormouse bench: {error}"));
             ExitCode::from(error.exit_status())
         }
     }
@@ -126,7 +128,7 @@ fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
     }
     let said = publish(&run, output)?;
     if let Some(message) = run.outcome.message.as_ref().filter(|_| !said) {
-        eprintln!("dormouse bench {}: {message}", run.mode);
+        terminal::note(format_args!("dormouse bench {}: {message}", run.mode));
     }
     Ok(run.outcome.exit_status)
 }
@@ -137,7 +139,7 @@ fn publish(run: &Run, output: &Output) -> Result<bool, Error> {
     let json = || {
         let text =
             serde_json::to_string(run).map_err(|error| Error::system(format!("JSON: {error}")))?;
-        Ok::<_, Error>(text + "\n")
+        Ok::<_, Error>(dormouse_printable::json(&text) + "\n")
     };
     let to_stdout = |text: &str| {
         std::io::stdout()
@@ -147,7 +149,7 @@ fn publish(run: &Run, output: &Output) -> Result<bool, Error> {
     let alone = matches!(&output.json, Some(path) if path.as_os_str() == "-");
     let tabled = !alone && !run.figures.is_empty();
     if tabled {
-        to_stdout(&table(run))?;
+        to_stdout(&lines(&table(run)).to_string())?;
     }
     match &output.json {
         None => {}
@@ -171,6 +173,7 @@ fn draw(args: &ReportArgs) -> Result<u8, Error> {
     fs::write(&args.output, page).map_err(|error| {
         Error::system(format!("cannot write {}: {error}", args.output.display()))
     })?;
-    println!("{} run(s) drawn: {}", runs.len(), args.output.display());
+    let file = args.output.display();
+    terminal::line(format_args!("{} run(s) drawn: {file}", runs.len()));
     Ok(0)
 }

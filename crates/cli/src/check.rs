@@ -2,15 +2,21 @@
 //! anything.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse_config::{
-    self as config, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan,
-    Purpose, Route, Section, Server, TlsVersion, Upstream, show_duration, show_number,
+    self as config, Admin, Backend, ByteSize, Config, Count, Loaded, Originate, Plan, Probe,
+    ProxyProtocol, Purpose, Route, Section, Server, TlsVersion, Upstream, show_duration,
+    show_number,
 };
+use dormouse_handover::Pem;
+use dormouse_handover::status::Status;
+use dormouse_supervisor::{Occasion, Occupied, Ready, Source};
 
+use crate::admin::AdminAddress;
 use crate::arguments::CheckArgs;
-use crate::certificates::{self, CertificateReport};
+use crate::certificates;
 use crate::table::{self, Row, row};
 use crate::{mistakes, terminal};
 
@@ -19,41 +25,56 @@ const WOULD_NOT_START: &str = "`serve` would not start";
 
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     let file = args.config.as_deref().or(args.file.as_deref());
-    let Loaded {
-        config,
-        plan,
-        warnings,
-    } = match config::load(file, Section::Route, &[], &Machine::read(), Purpose::Check) {
-        Ok(loaded) => loaded,
-        Err(found) => return mistakes::refuse(file, &found, WOULD_NOT_START),
+    let source = Source {
+        file: file.map(Path::to_owned),
+        section: Section::Route,
+        flags: Vec::new(),
     };
-    mistakes::show(&warnings);
-    let found = certificates::read(&config);
-    for warning in &found.warnings {
-        terminal::warning(format_args!("{warning}\n"));
+    let occasion = Occasion {
+        purpose: Purpose::Check,
+        look_up: &config::look_up,
+        occupied: &occupied_by_the_running,
+    };
+    match dormouse_supervisor::load(&source, &occasion) {
+        Ok(ready) => {
+            mistakes::show(&ready.loaded.warnings);
+            let page = page(&ready);
+            terminal::print(&dormouse_printable::lines(&page).to_string());
+            ExitCode::SUCCESS
+        }
+        Err(found) => mistakes::refuse(file, &found, WOULD_NOT_START),
     }
-    for error in &found.errors {
-        terminal::error(format_args!("{error}\n"));
+}
+
+/// What the running instance has that this configuration would be reloaded into: the one that answers
+/// at its admin socket.
+fn occupied_by_the_running(config: &Config) -> Occupied {
+    let running = AdminAddress::of(&config.process.admin).map(|admin| admin.question("/status"));
+    match running {
+        Some(Ok(Status { listeners, .. })) => Occupied {
+            listeners,
+            admin: true,
+        },
+        _ => Occupied::nothing(),
     }
-    if !found.errors.is_empty() {
-        return mistakes::refused(file, found.errors.len(), WOULD_NOT_START);
-    }
-    terminal::print(&page(&config, &plan, &found));
-    ExitCode::SUCCESS
 }
 
 /// The page: what `serve` would run with this configuration.
-fn page(config: &Config, plan: &Plan, found: &CertificateReport) -> String {
+fn page(ready: &Ready) -> String {
+    let Loaded { config, plan, .. } = &ready.loaded;
     let mut page = String::new();
-    for (route, identities) in config.routes.iter().zip(&found.by_route) {
+    let names = config.route_names();
+    let mut names = names.iter();
+    for (route, pems) in config.routes.iter().zip(ready.certificates()) {
         // Writing into a String can't fail.
         let _ = writeln!(
             page,
-            "Route from {} to {}",
+            "Route {} from {} to {}",
+            names.next().map_or("", String::as_str),
             listeners(route),
             backends(&route.to)
         );
-        table::write(&mut page, &route_rows(route, identities));
+        table::write(&mut page, &route_rows(config, route, pems));
         page.push('\n');
     }
     for originate in &config.originate {
@@ -61,7 +82,8 @@ fn page(config: &Config, plan: &Plan, found: &CertificateReport) -> String {
         let to: Vec<String> = originate.to.iter().map(server).collect();
         let _ = writeln!(
             page,
-            "From {} over TLS to {}",
+            "Origination {} from {} over TLS to {}",
+            names.next().map_or("", String::as_str),
             listen.join(", "),
             to.join(", ")
         );
@@ -177,21 +199,122 @@ fn versions(min: TlsVersion, max: TlsVersion) -> String {
     }
 }
 
-fn route_rows(route: &Route, identities: &[Row]) -> Vec<Row> {
-    let mut rows = identities.to_vec();
-    let versions = versions(route.oldest_version(), route.max_version);
-    let alpn = if route.alpn.is_empty() {
-        "not answered".to_owned()
-    } else {
-        route.alpn.join(", ")
+fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
+    let names = match route.server_names.as_slice() {
+        [] => "any".to_owned(),
+        names => list(names),
     };
-    rows.push(row("versions", versions, ""));
-    rows.push(row("ALPN", alpn, ""));
-    if route.to.len() > 1 {
-        rows.push(row("balance", route.balance, ""));
+    let mut rows = vec![row("server names", names, "")];
+    rows.extend(certificates::rows(config, route, pems));
+    if !route.pass_through {
+        let versions = versions(route.oldest_version(), route.max_version);
+        let alpn = match route.alpn.as_slice() {
+            [] => "not answered".to_owned(),
+            protocols => protocols.join(", "),
+        };
+        rows.push(row("versions", versions, ""));
+        rows.push(row("ALPN", alpn, ""));
+        rows.push(client_row(route));
+    }
+    if !route.allow.is_empty() || !route.deny.is_empty() {
+        let allowed = match route.allow.as_slice() {
+            [] => "all".to_owned(),
+            networks => list(networks),
+        };
+        let denied = match route.deny.as_slice() {
+            [] => String::new(),
+            networks => format!("but not {}", list(networks)),
+        };
+        rows.push(row("networks", allowed, denied));
+    }
+    let from = match route.accept_proxy_from.as_slice() {
+        [] => "not accepted from clients".to_owned(),
+        networks => format!("required from {}", list(networks)),
+    };
+    let told = match route.proxy_protocol {
+        ProxyProtocol::Off => "not sent".to_owned(),
+        version => format!("sent: {version}"),
+    };
+    rows.push(row("PROXY protocol", told, from));
+    if !route.is_echo() {
+        rows.extend(backend_rows(route));
     }
     rows.push(row("truncation", route.truncation, ""));
     rows
+}
+
+/// Whether clients are asked for certificates, and which are accepted.
+fn client_row(route: &Route) -> Row {
+    let Some(ca) = &route.client_ca else {
+        return row("client certificates", route.client_certificates, "");
+    };
+    let mut remark = format!("of {}", ca.display());
+    if !route.client_crl.is_empty() {
+        let lists: Vec<String> = (route.client_crl.iter())
+            .map(|path| path.display().to_string())
+            .collect();
+        let _ = write!(remark, "; not those revoked in {}", lists.join(", "));
+    }
+    if !route.client_allow.is_empty() {
+        let _ = write!(remark, "; only {}", list(&route.client_allow));
+    }
+    row("client certificates", route.client_certificates, remark)
+}
+
+/// How backends are spoken with, chosen and checked.
+fn backend_rows(route: &Route) -> Vec<Row> {
+    let mut rows = Vec::new();
+    rows.push(match route.backend_tls {
+        false => row("backend TLS", "no", ""),
+        true => {
+            let name = match &route.backend_name {
+                Some(name) => name.clone(),
+                None => "their hosts in `to`".to_owned(),
+            };
+            let own = route.backend_certificates.first();
+            let own = own.map_or(String::new(), |own| {
+                format!("; shows {}", own.cert.display())
+            });
+            let trust = format!("trusts {} for {name}{own}", route.backend_ca);
+            row("backend TLS", "yes", trust)
+        }
+    });
+    if route.to.len() > 1 {
+        rows.push(row("balance", route.balance, ""));
+    }
+    rows.push(match &route.check {
+        Probe::Off => row(
+            "checks",
+            "off",
+            "backends are judged by their connections alone",
+        ),
+        check => row(
+            "checks",
+            check,
+            format!(
+                "every {}, within {}; down after {}, up after {}",
+                show_duration(route.check_every),
+                show_duration(route.check_timeout),
+                route.check_fall,
+                route.check_rise
+            ),
+        ),
+    });
+    rows
+}
+
+/// Items with commas between them; of very many the first.
+fn list(items: &[impl ToString]) -> String {
+    const SHOWN_MAX: usize = 6;
+    let mut shown: Vec<String> = items
+        .iter()
+        .take(SHOWN_MAX)
+        .map(ToString::to_string)
+        .collect();
+    if items.len() > SHOWN_MAX {
+        shown.push(format!("and {} more", items.len() - SHOWN_MAX));
+    }
+    shown.join(", ")
 }
 
 fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
@@ -250,6 +373,10 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         match (&config.process.admin, Admin::usual_path()) {
             (Admin::Auto, Some(path)) => row("admin", "auto", path.display()),
             (admin, _) => row("admin", admin, ""),
+        },
+        match config.process.metrics {
+            Some(address) => row("metrics", address, "with health and the status page"),
+            None => row("metrics", "off", "on the admin socket only"),
         },
     ]
 }

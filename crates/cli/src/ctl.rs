@@ -32,7 +32,7 @@ enum Order {
         backend: BackendArgs,
 
         /// Come back when it has no connection left
-        #[arg(long)]
+        #[arg(long, conflicts_with = "route")]
         wait: bool,
     },
     /// Give a backend new connections again
@@ -66,9 +66,10 @@ struct BackendArgs {
     /// Its address or name, as the configuration has it
     backend: String,
 
-    /// In this route only, counted from 1 [default: in all routes that have it]
-    #[arg(long, value_name = "N")]
-    route: Option<usize>,
+    /// In the route of this name only; without names they are counted from 1 [default: in all routes
+    /// that have it]
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
 
     #[command(flatten)]
     admin: AdminArgs,
@@ -76,9 +77,8 @@ struct BackendArgs {
 
 impl BackendArgs {
     fn request(&self, what: &str) -> String {
-        let route = self
-            .route
-            .map_or(String::new(), |route| format!("&route={route}"));
+        let route = self.route.as_deref().map(encoded);
+        let route = route.map_or(String::new(), |route| format!("&route={route}"));
         format!("/backends/{what}?address={}{route}", encoded(&self.backend))
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &CtlArgs) -> ExitCode {
             if admin.json {
                 terminal::print_json(&all);
             } else {
-                terminal::print(&terminal::printable(&table(all)));
+                terminal::print(&dormouse_printable::lines(&table(all)));
             }
         }),
         Order::Out { backend, wait } => {
@@ -133,7 +133,7 @@ fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
     let is_it = |one: &&BackendStatus| {
         let is_called =
             one.address == backend.backend || one.name.as_deref() == Some(&*backend.backend);
-        is_called && one.out && backend.route.is_none_or(|route| route == one.route)
+        is_called && one.out
     };
     loop {
         let mut left = None;
@@ -155,7 +155,7 @@ fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
 
 fn table(all: &[BackendStatus]) -> String {
     let mut page = format!(
-        "{:<7} {:<32} {:<7} {:>11}  {}\n",
+        "{:<15} {:<32} {:<7} {:>11}  {}\n",
         "route", "backend", "weight", "connections", "state"
     );
     for one in all {
@@ -169,8 +169,10 @@ fn table(all: &[BackendStatus]) -> String {
             None => one.address.clone(),
         };
         page += &format!(
-            "{:<7} {name:<32} {:<7} {:>11}  {state}\n",
-            one.route, one.weight, one.connections
+            "{:<15} {name:<32} {:<7} {:>11}  {state}\n",
+            one.routes.join(", "),
+            one.weight,
+            one.connections
         );
     }
     page

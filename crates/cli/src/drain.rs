@@ -97,6 +97,6 @@ fn show(drain: &DrainStatus, json: bool) {
     } else {
         let mut page = String::new();
         status::drain(&mut page, drain);
-        terminal::print(&terminal::printable(&page));
+        terminal::print(&page);
     }
 }

@@ -8,6 +8,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::journal::{self, Prioritised};
+use crate::log_format::{PrintableFields, PrintableJson};
 use crate::terminal;
 
 /// Lowest level that is written; a reload can change it.
@@ -34,21 +35,24 @@ pub(crate) fn start(log: &Log) {
     // A subscriber that is already installed stays.
     let _ = match (log.log_format, journal::listens()) {
         (LogFormat::Text, false) => {
+            let lines = lines.fmt_fields(PrintableFields);
             let lines = lines.with_ansi(terminal::colours());
             tracing::subscriber::set_global_default(registry.with(lines))
         }
         (LogFormat::Text, true) => {
-            let lines = lines.without_time().with_level(false).with_ansi(false);
+            let lines = lines.fmt_fields(PrintableFields).without_time();
+            let lines = lines.with_level(false).with_ansi(false);
             let lines = lines.map_event_format(Prioritised);
             tracing::subscriber::set_global_default(registry.with(lines))
         }
         (LogFormat::Json, false) => {
             let lines = lines.json().flatten_event(true);
+            let lines = lines.map_event_format(PrintableJson);
             tracing::subscriber::set_global_default(registry.with(lines))
         }
         (LogFormat::Json, true) => {
             let lines = lines.json().flatten_event(true);
-            let lines = lines.map_event_format(Prioritised);
+            let lines = lines.map_event_format(|lines| Prioritised(PrintableJson(lines)));
             tracing::subscriber::set_global_default(registry.with(lines))
         }
     };

@@ -15,6 +15,7 @@ mod exit_status;
 mod guide_tests;
 mod import;
 mod journal;
+mod log_format;
 mod logs;
 mod mistakes;
 mod options;
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
 /// The end of a process which `serve` starts with what it is to do.
 fn of_serve(ended: Option<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|| {
-        eprintln!("dormouse: this is for `dormouse serve` to start, not for people");
+        terminal::note("dormouse: this is for `dormouse serve` to start, not for people");
         ExitCode::from(2)
     })
 }

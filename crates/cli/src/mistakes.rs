@@ -11,12 +11,7 @@ use crate::{journal, terminal};
 /// Prints the mistakes and their number.
 pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
     show(mistakes);
-    refused(file, mistakes.errors(), then)
-}
-
-/// Prints the number of mistakes and the consequence (`then`).
-pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
-    let count = match errors {
+    let count = match mistakes.errors() {
         1 => "one mistake".to_owned(),
         more => format!("{more} mistakes"),
     };
@@ -24,7 +19,10 @@ pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCod
         Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
         None => terminal::note(format_args!("{count} on the command line; {then}")),
     }
-    ExitStatus::Misused.into()
+    match mistakes.are_of_system() {
+        true => ExitStatus::Failed.into(),
+        false => ExitStatus::Misused.into(),
+    }
 }
 
 /// Prints mistakes or warnings, each with an empty line below it.

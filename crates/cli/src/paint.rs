@@ -45,6 +45,7 @@ impl Canvas {
 
     /// Adds text, as far as the line has room. Every character is one column wide.
     pub(crate) fn put(&mut self, style: Style, text: &str) {
+        let text = dormouse_printable::whole(text).to_string();
         self.change(style);
         for character in text.chars().take(self.width.saturating_sub(self.column)) {
             self.text.push(character);

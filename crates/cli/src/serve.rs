@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse_config::{self as config, Flag, Machine, Purpose, Section};
-use dormouse_supervisor::{ServeError, Source};
+use dormouse_supervisor::{Occasion, ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::exit_status::ExitStatus;
@@ -30,28 +30,35 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
         // The running configuration goes on, whatever the file says by now.
         return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
-    if let (Some(state), true) = (place.try_resume, source.is_standard_input()) {
-        // It has been read, and the running configuration goes on.
-        return can_resume(state);
+    if let Some(state) = place.try_resume {
+        return try_resume(state, &source);
     }
-    let mut machine = Machine::read();
-    if place.try_resume.is_some() {
-        // It opens no listener: those of the running program go on, whoever opened them.
-        machine.privileged_below = 0;
-    }
-    let loaded = config::load(file, section, flags, &machine, Purpose::Serve);
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
+    let ready = match dormouse_supervisor::load(&source, &Occasion::start()) {
+        Ok(ready) => ready,
         Err(found) => return mistakes::refuse(file, &found, "nothing was started"),
     };
-    mistakes::show(&loaded.warnings);
-    if let Some(state) = place.try_resume {
-        return can_resume(state);
-    }
-    ended(dormouse_supervisor::serve(&loaded, source, logs::start))
+    mistakes::show(&ready.loaded.warnings);
+    ended(dormouse_supervisor::serve(ready, source, logs::start))
 }
 
-fn can_resume(state: i32) -> ExitCode {
+/// Says whether this binary can go on in the place of the running one.
+fn try_resume(state: i32, source: &Source) -> ExitCode {
+    let mut machine = Machine::read();
+    // It opens no listener: those of the running program go on, whoever opened them.
+    machine.privileged_below = 0;
+    // The next start, and the next reload, must be able to read the file. Standard input has been read.
+    let file = source.file.as_deref();
+    if !source.is_standard_input()
+        && let Err(found) = config::load(
+            file,
+            source.section,
+            &source.flags,
+            &machine,
+            Purpose::Serve,
+        )
+    {
+        return mistakes::refuse(file, &found, "nothing was started");
+    }
     match dormouse_supervisor::try_resume(state) {
         Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
         Err(error) => ended(Err(error)),

@@ -10,6 +10,7 @@ use dormouse_handover::control::DrainOrder;
 use dormouse_handover::status::{
     ConfigurationStatus, ConnectionFigures, DrainStatus, PoolFigures, ProcessFigures, Status,
 };
+use dormouse_printable::lines;
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};
@@ -25,11 +26,11 @@ pub(crate) fn run(args: &AdminArgs) -> ExitCode {
         // As it came: with fields of other versions, too.
         address
             .question("/status")
-            .map(|answer: Value| format!("{answer:#}\n"))
+            .map(|answer: Value| dormouse_printable::json(&format!("{answer:#}\n")))
     } else {
         address
             .question("/status")
-            .map(|status| terminal::printable(&page(&status)))
+            .map(|status| lines(&page(&status)).to_string())
     };
     match shown {
         Ok(text) => {

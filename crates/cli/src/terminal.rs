@@ -1,9 +1,13 @@
 //! Output on standard output and standard error.
+//!
+//! What is written may quote a stranger. [`print`] and [`mark`] take text that is printable already, and may
+//! have colours; all others make it so.
 
 use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write as _};
 
+use dormouse_printable::lines;
 use serde::Serialize;
 
 use crate::journal;
@@ -27,17 +31,22 @@ pub(crate) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Writes a line to standard output.
+pub(crate) fn line(what: impl Display) {
+    print(&format!("{}\n", lines(&what.to_string())));
+}
+
 /// Writes a document as JSON to standard output, its fields in the order of their names.
 pub(crate) fn print_json(document: &impl Serialize) {
     // Our documents have text keys only, so this can't fail.
     let value = serde_json::to_value(document).unwrap_or_default();
-    print(&format!("{value:#}\n"));
+    print(&dormouse_printable::json(&format!("{value:#}\n")));
 }
 
 /// The same in one line.
 pub(crate) fn print_json_line(document: &impl Serialize) {
     let value = serde_json::to_value(document).unwrap_or_default();
-    print(&format!("{value}\n"));
+    print(&dormouse_printable::json(&format!("{value}\n")));
 }
 
 /// Writes an error to standard error, in one line.
@@ -47,22 +56,15 @@ pub(crate) fn error(what: impl Display) {
     } else {
         "error"
     };
-    mark(journal::ERROR, &format!("{word}: {what}"));
+    mark(
+        journal::ERROR,
+        &format!("{word}: {}", lines(&what.to_string())),
+    );
 }
 
 /// Writes a line to standard error.
 pub(crate) fn note(what: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{what}");
-}
-
-/// Writes a warning to standard error.
-pub(crate) fn warning(what: impl Display) {
-    let word = if colours() {
-        "\x1b[1;33mwarning\x1b[0m"
-    } else {
-        "warning"
-    };
-    mark(journal::WARNING, &format!("{word}: {what}"));
+    let _ = writeln!(io::stderr().lock(), "{}", lines(&what.to_string()));
 }
 
 /// Writes lines to standard error, with their priority if the journal reads it.
@@ -74,12 +76,6 @@ pub(crate) fn mark(priority: u8, text: &str) {
             journal::prioritised(priority, text)
         );
     } else {
-        note(text);
+        let _ = writeln!(io::stderr().lock(), "{text}");
     }
-}
-
-/// Text from elsewhere without control characters except line feeds.
-pub(crate) fn printable(text: &str) -> String {
-    let harmless = |c: &char| !c.is_control() || *c == '\n';
-    text.chars().filter(harmless).collect()
 }

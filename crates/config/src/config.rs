@@ -104,6 +104,20 @@ impl Config {
         names.map(|name| name.as_str()).collect()
     }
 
+    /// The names under which metrics, logs and `status` show the routes, then those of the
+    /// originations: as configured, or by their number.
+    pub fn route_names(&self) -> Vec<String> {
+        let routes = self.routes.iter().enumerate().map(|(n, route)| {
+            let name = route.name.as_ref().map(ToString::to_string);
+            name.unwrap_or_else(|| (n + 1).to_string())
+        });
+        let originations = self.originate.iter().enumerate().map(|(n, originate)| {
+            let name = originate.name.as_ref().map(ToString::to_string);
+            name.unwrap_or_else(|| format!("originate-{}", n + 1))
+        });
+        routes.chain(originations).collect()
+    }
+
     /// Bytes of the session cache: as configured, or a small one beside tickets. 0: there is none.
     pub fn session_cache_bytes(&self) -> usize {
         match self.tickets.session_cache {

@@ -12,6 +12,8 @@
 
 mod checks;
 mod config;
+mod finding;
+mod former;
 mod input;
 mod load;
 mod mistakes;
@@ -24,10 +26,12 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use checks::listeners::item_of as listen_item;
 pub use config::Config;
+pub use finding::{Finding, Place};
 pub use input::flags::Flag;
-pub use load::{Loaded, Purpose, judge, load, load_with, look_up, read_duration};
-pub use mistakes::mistake::{Mistake, Mistakes, Severity, Source};
+pub use load::{Examine, Loaded, Purpose, judge, load, load_with, look_up, read_duration};
+pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;
 pub use option::reference::reference;
@@ -54,10 +58,12 @@ pub use values::choices::{
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};
 pub use values::key_source::{KeySource, StoreAddress};
+pub use values::metrics_address::MetricsAddress;
 pub use values::network::Network;
 pub use values::pem_files::{Ca, CertificateFiles};
 pub use values::probe::{Probe, StatusCodes};
 pub use values::quantities::{ByteSize, Count};
+pub use values::route_name::RouteName;
 pub use values::server_name::ServerName;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
 pub use values::upstream::{Upstream, WEIGHT_MAX};

@@ -2,6 +2,8 @@
 
 use crate::checks::{self, listeners};
 use crate::config::Config;
+use crate::finding::{self, Finding};
+use crate::former;
 use crate::input::context::{ReadContext, Resolve};
 use crate::input::environment::Environment;
 use crate::input::files::Files;
@@ -71,7 +73,9 @@ pub fn load(
     machine: &Machine,
     purpose: Purpose,
 ) -> Result<Loaded, Mistakes> {
-    load_with(file, section, flags, machine, purpose, &look_up)
+    load_with(file, section, flags, (machine, purpose), &look_up, &|_| {
+        Vec::new()
+    })
 }
 
 /// Asks the operating system for the addresses of a host, and waits for the answer.
@@ -79,14 +83,18 @@ pub fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((name, port).to_socket_addrs()?.collect())
 }
 
-/// As [`load`], with names looked up by somebody else.
+/// Tries what a configuration names (files, addresses, users), and says what is wrong with it.
+pub type Examine<'a> = &'a dyn Fn(&Config) -> Vec<Finding>;
+
+/// As [`load`], with names looked up by somebody else, and with what the configuration names tried by
+/// `examine`: all mistakes are told at once, each at its place.
 pub fn load_with(
     file: Option<&Path>,
     section: Section,
     flags: &[Flag],
-    machine: &Machine,
-    purpose: Purpose,
+    (machine, purpose): (&Machine, Purpose),
     resolve: Resolve<'_>,
+    examine: Examine<'_>,
 ) -> Result<Loaded, Mistakes> {
     let text = match file {
         Some(path) => toml_file::read(path)?,
@@ -101,6 +109,7 @@ pub fn load_with(
         purpose,
         resolve,
         environment: &|name| std::env::var_os(name),
+        examine,
     }
     .load()
 }
@@ -117,6 +126,7 @@ pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
         purpose: Purpose::Check,
         resolve: &stand_in,
         environment: &|_| None,
+        examine: &|_| Vec::new(),
     }
     .load();
     answer.map_or_else(|mistakes| mistakes, |loaded| loaded.warnings)
@@ -152,6 +162,7 @@ pub(crate) struct Loader<'a> {
     pub(crate) purpose: Purpose,
     pub(crate) resolve: Resolve<'a>,
     pub(crate) environment: Environment<'a>,
+    pub(crate) examine: Examine<'a>,
 }
 
 impl Loader<'_> {
@@ -169,9 +180,11 @@ impl Loader<'_> {
             ipv6: self.machine.ipv6,
         };
         let written = self.written(files.entries, files.complete, &mut mistakes);
-        let (config, locations) = reader::read(&written, &context, &mut mistakes);
+        let (mut config, locations) = reader::read(&written, &context, &mut mistakes);
+        former::take_over(&mut config, &locations, &mut mistakes);
         if written.complete {
             checks::check(&config, &locations, &mut mistakes);
+            finding::report((self.examine)(&config), &locations, &mut mistakes);
         }
         let plan = self.fit(&config, &locations, &mut mistakes);
         let (errors, warnings) = mistakes.into_parts(self.file);

@@ -21,6 +21,7 @@ pub mod proxy_protocol;
 mod scratch;
 mod settings;
 mod token;
+mod traffic;
 mod worker;
 mod workspace;
 

@@ -60,6 +60,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::latency::Latency;
+use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -94,6 +95,8 @@ pub(crate) struct Inheritance {
     pub(crate) clients: Clients,
     /// Load and health of backends, over all workers.
     pub(crate) backends: Backends,
+    /// Traffic by route and by backend, over all workers.
+    pub(crate) traffic: Traffic,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// What was parsed for them.
@@ -424,6 +427,7 @@ impl<I: Io> Worker<I> {
             counters,
             clients,
             backends,
+            traffic,
             routes,
             identities,
             late,
@@ -443,6 +447,7 @@ impl<I: Io> Worker<I> {
             count: counters,
             clients,
             backends,
+            traffic,
         };
         let mut work = Workspace::new(parts, &settings);
         let door = Door::new(
@@ -462,7 +467,7 @@ impl<I: Io> Worker<I> {
             outbound.find_warm(&connections);
         }
         // Also after a first start: then there are none.
-        connections.recount_backends(&work.backends);
+        connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
             work.io.send_report(orders, &WorkerReport::Ready);

@@ -14,6 +14,7 @@ use crate::memory::starved::{LATE_MS, SOON_MS};
 use crate::scratch::{RECEIVE_MAX, RECORD_MAX, RECORDS_PER_STEP, Scratch};
 use crate::settings::Settings;
 use crate::token;
+use crate::traffic::StepBytes;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -23,6 +24,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::pace::Pace;
+use dormouse_tables::traffic::Traffic;
 
 /// Bytes moved per event before the next connection has its turn.
 const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
@@ -47,6 +49,7 @@ pub(crate) struct Workspace<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) traffic: Traffic,
     /// What is logged once per burst.
     pub(crate) bursts: Bursts,
     /// When connects that are in progress began.
@@ -61,8 +64,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) has_room_again: bool,
     /// Random, a part of the ids by which backends' logs and ours are joined.
     pub(crate) id_seed: u64,
-    /// What the current step has received, from either side.
-    pub(crate) received: u64,
+    /// Bytes that the current step has moved.
+    pub(crate) bytes: StepBytes,
     /// When to look first at the connection that starves next.
     pub(crate) starved_wait_ms: u64,
     generation: u32,
@@ -102,6 +105,7 @@ pub(crate) struct Parts<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) traffic: Traffic,
 }
 
 impl<I: Io> Workspace<I> {
@@ -113,6 +117,7 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            traffic,
         } = parts;
         let send_buffers = settings.routes.iter();
         let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
@@ -131,13 +136,14 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            traffic,
             bursts: Bursts::default(),
             connect_times: ConnectTimes::new(),
             tickets: Tickets::default(),
             kernel,
             effects: Vec::new(),
             has_room_again: false,
-            received: 0,
+            bytes: StepBytes::default(),
             starved_wait_ms: SOON_MS,
             generation: 0,
             step,
@@ -183,12 +189,6 @@ impl<I: Io> Workspace<I> {
     /// Bytes to receive at once, at most.
     pub(crate) fn receive_max(&self) -> usize {
         self.step.receive_max
-    }
-
-    /// Counts received bytes, also for what the connection has to pay.
-    pub(crate) fn note_received(&mut self, what: Count, bytes: usize) {
-        self.count.add(what, bytes as u64);
-        self.received += bytes as u64;
     }
 
     /// How much may be received, if it is then to be sent to `destination`?

@@ -155,7 +155,7 @@ impl HandshakeFailure {
         HandshakeFailure {
             blame,
             kind,
-            reason: reason.into(),
+            reason: in_one_line(&reason.into()),
             alert_sent: None,
         }
     }
@@ -172,7 +172,7 @@ impl HandshakeFailure {
     pub fn unknown_name(name: Option<&str>) -> (HandshakeFailure, [u8; 7]) {
         let (alert, reason) = match name {
             Some(name) => {
-                let shown = name.escape_debug();
+                let shown = dormouse_printable::line(name);
                 (
                     112,
                     format!("the client asked for \"{shown}\", and nothing is for that name"),
@@ -259,12 +259,12 @@ impl HandshakeFailure {
             return self;
         };
         let whose = whose.map_or_else(String::new, |whose| format!(" ({whose})"));
-        self.reason = match problem {
+        self.reason = in_one_line(&match problem {
             CertificateProblem::WrongPurpose => {
                 format!("the client's certificate{whose} may not be used for a client")
             }
             problem => format!("the client's certificate{whose} {problem}"),
-        };
+        });
         self
     }
 
@@ -371,6 +371,14 @@ fn incompatible(what: &PeerIncompatible) -> FailureKind {
         | PeerIncompatible::Tls12NotOfferedOrEnabled => FailureKind::NoCommonVersion,
         _ => FailureKind::PeerIncompatible,
     }
+}
+
+/// Most characters of a reason: words of ours around a few names.
+const REASON_MAX: usize = 1000;
+
+/// A reason may quote what the peer calls itself.
+fn in_one_line(reason: &str) -> String {
+    dormouse_printable::line_up_to(reason, REASON_MAX).to_string()
 }
 
 fn reason(error: &Error, kind: &FailureKind) -> String {

@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`stream`] | a connection from its first byte to its end: what everybody uses |
 //! | `handshake` | rustls, driven one record at a time, until the state has all that it needs |
+//! | `hooks` | what the caller decides or learns during a handshake |
 //! | `context` | settings of servers and clients, made ready once |
 //! | `sessions` | resumption: tickets, caches, a client's sessions as bytes |
 //! | `x509` | certificates: our own, whom we trust, what clients show |
@@ -34,8 +35,10 @@ mod client_hello;
 mod context;
 mod failure;
 mod handshake;
+mod hooks;
 mod reader;
 mod sessions;
+mod signature_name;
 pub mod stream;
 mod x509;
 
@@ -50,16 +53,23 @@ pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure};
 pub use handshake::info::{Flights, HandshakeInfo};
 pub use handshake::rest::Rested;
 pub use handshake::{Handshake, HandshakeLimits, Progress};
+pub use hooks::choose_identity::ChooseIdentity;
+pub use hooks::exporter::{ExportError, Exporter};
+pub use hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+pub use hooks::secret_log::{SecretLog, secret_log_line};
+pub use hooks::sign::{Sign, SigningScheme};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
 pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
 pub use sessions::refusal::ResumptionRefused;
 pub use sessions::server_store::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
+pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
 pub use sessions::tickets::{TicketKeys, TicketSettings};
 pub use x509::client_auth::ClientCertificates;
 pub use x509::client_rules::ClientRule;
-pub use x509::identity::{Algorithms, Identity, IdentityWarning, KeyKind};
+pub use x509::identity::{Algorithms, Identity, IdentityWarning};
 pub use x509::identity_error::{IdentityError, IdentityProblem};
+pub use x509::key_kind::KeyKind;
 pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
 pub use x509::pem::{certificates as pem_chain, read_file as read_pem_file};
 pub use x509::trust::{Roots, TrustStore};

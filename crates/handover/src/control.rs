@@ -10,10 +10,12 @@ use std::path::PathBuf;
 /// Arguments of the control process, on its command line. Nothing in them is secret.
 #[derive(Serialize, Deserialize)]
 pub struct ControlArguments {
-    /// The admin address, listening.
-    pub listener: i32,
-    /// It is a TCP address, so that nobody knows who asks: questions only.
-    pub questions_only: bool,
+    /// The admin socket, listening.
+    pub admin: Option<i32>,
+    /// The address of metrics, listening: nobody knows who asks there, so orders are refused.
+    pub metrics: Option<i32>,
+    /// Only this machine reaches the address of metrics.
+    pub metrics_is_loopback: bool,
     /// Who may ask beside root.
     pub owner: u32,
     /// Control's end of the channel.
@@ -22,6 +24,8 @@ pub struct ControlArguments {
     pub counters: i32,
     /// The table of backends, to look at.
     pub backends: i32,
+    /// The table of traffic, to look at.
+    pub traffic: i32,
     /// The number of workers.
     pub workers: u32,
     /// Started again so often.
@@ -66,8 +70,8 @@ pub enum AdminOrder {
     Backend {
         /// Its address or name, as the configuration or `status` has it.
         address: String,
-        /// The route, from 1 on. `None`: all routes that have it.
-        route: Option<usize>,
+        /// The name of the route. `None`: all routes that have it.
+        route: Option<String>,
         /// What changes.
         change: BackendChange,
     },
@@ -138,15 +142,32 @@ pub struct State {
     pub acme: Option<Acme>,
     /// The drain that goes on, if there is one.
     pub drain: Option<Drain>,
+    /// Routes, then originations, as many as are told of.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+    /// The addresses that are listened on.
+    #[serde(default)]
+    pub listeners: Vec<String>,
     /// Backends of all routes, as many as are told of.
     pub backends: Vec<Backend>,
+}
+
+/// A route or an origination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Its name, as the configuration has it or by its number.
+    pub name: String,
+    /// The number of its row in the table of traffic.
+    pub number: u16,
+    /// The addresses that it listens on.
+    pub listen: Vec<String>,
 }
 
 /// A backend, and where the table of backends has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backend {
-    /// The route, from 1 on.
-    pub route: usize,
+    /// The names of the routes that use it.
+    pub routes: Vec<String>,
     /// Its address, as the table of backends knows it.
     pub address: String,
     /// The name which stands for this address.

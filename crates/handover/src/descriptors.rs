@@ -30,6 +30,9 @@ pub struct Descriptors {
     /// The cache of sessions of routes, if there is one.
     #[serde(default)]
     pub session_cache: Option<i32>,
+    /// Descriptor of the table of traffic; a former binary had none.
+    #[serde(default)]
+    pub traffic: Option<i32>,
     /// Listening sockets of plain HTTP. They pass from main to main, and no worker has them.
     #[serde(default)]
     pub redirects: Vec<i32>,
@@ -54,6 +57,7 @@ impl Descriptors {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend(self.sessions.map(Fd));
         all.extend(self.session_cache.map(Fd));
+        all.extend(self.traffic.map(Fd));
         all.extend(
             [
                 self.slots,

@@ -31,6 +31,10 @@ pub struct Status {
     pub configuration: Option<ConfigurationStatus>,
     /// The drain in progress.
     pub drain: Option<DrainStatus>,
+    /// Addresses that are listened on.
+    pub listeners: Vec<String>,
+    /// Routes, then originations; the first few hundred.
+    pub routes: Vec<RouteStatus>,
     /// Backends of all routes.
     pub backends: Vec<BackendStatus>,
     /// Keys of session tickets.
@@ -246,12 +250,54 @@ pub struct DrainStatus {
     pub left: u64,
 }
 
-/// A backend.
+/// A route or an origination. Counts are of all workers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RouteStatus {
+    /// Name, as configured or by its number.
+    pub name: String,
+    /// Addresses that it listens on.
+    pub listen: Vec<String>,
+    /// Connections.
+    pub connections: u64,
+    /// Connections that were established.
+    pub opened: u64,
+    /// Handshakes by result.
+    pub handshakes: RouteHandshakes,
+    /// Plaintext that has passed.
+    pub plain_bytes: TrafficFigures,
+    /// Connections that have ended, by reason.
+    pub closed: BTreeMap<String, u64>,
+}
+
+/// Handshakes of a route, by result.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RouteHandshakes {
+    /// Full handshakes.
+    pub full: u64,
+    /// Resumed handshakes.
+    pub resumed: u64,
+    /// Handshakes that failed.
+    pub failed: u64,
+}
+
+/// Plaintext bytes by direction.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrafficFigures {
+    /// Bytes sent to backends, or to local clients.
+    pub sent: u64,
+    /// Bytes received from them.
+    pub received: u64,
+}
+
+/// A backend. Counts are of all workers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendStatus {
-    /// Number of the route, from 1 on.
-    pub route: usize,
+    /// Names of the routes that use it.
+    pub routes: Vec<String>,
     /// Address.
     pub address: String,
     /// Host name that stands for the address.
@@ -270,6 +316,14 @@ pub struct BackendStatus {
     pub connections: u64,
     /// Connects of clients' connections that failed in a row.
     pub failures_in_a_row: u64,
+    /// Connections that it has accepted.
+    pub opened: u64,
+    /// Connections that could not be made with it.
+    pub connects_failed: u64,
+    /// Plaintext that has passed.
+    pub plain_bytes: TrafficFigures,
+    /// Connections with it that have ended, by reason.
+    pub closed: BTreeMap<String, u64>,
 }
 
 /// Result of a backend's health check.

@@ -173,8 +173,7 @@ pub(super) fn set(options: &mut Options, name: &'static str, value: String) {
     }
 }
 
-/// Fit for a comment: no end of line, not too long.
+/// Fit for a comment.
 pub(super) fn harmless(text: &str) -> String {
-    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    clean.take(200).collect()
+    dormouse_printable::line(text).to_string()
 }

@@ -8,9 +8,9 @@ pub(super) fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
+            c if !dormouse_printable::is_printable(c) => {
                 // Writing into a String can't fail.
-                let _ = write!(out, "\\u{:04X}", u32::from(c));
+                let _ = write!(out, "\\U{:08X}", u32::from(c));
             }
             c => out.push(c),
         }

@@ -17,7 +17,7 @@ mod interrupts;
 mod kernel;
 mod machine;
 mod memory;
-mod proc_files;
+pub mod proc_files;
 mod sample;
 mod server;
 mod stats;

@@ -1,14 +1,78 @@
-//! Reads `/proc`: files that may vanish or be forbidden at any time.
+//! Reads `/proc`: files that may vanish or be forbidden at any time, of processes that may be hostile.
+//!
+//! A process that is measured may belong to somebody else, and whoever measures may be root. So nothing is
+//! opened by a name that the process chose: not what it has mapped, nor what its descriptors or its working
+//! directory lead to. The only such file is its program, which [`open_program`] opens through the kernel's own
+//! link. What the process can make long (its mappings, its arguments) is read up to a limit.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use dormouse_reactor::process::User;
+use rustix::fs::OFlags;
 
 use crate::error::Error;
+
+/// Most bytes of a file whose length the process decides.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Opens `/proc/PID/NAME`, a file that the kernel writes.
+///
+/// # Errors
+/// What the operating system says; also when it is no regular file, or a link.
+pub fn open(pid: i32, name: &str) -> io::Result<File> {
+    open_regular(&format!("/proc/{pid}/{name}"), OFlags::NOFOLLOW)
+}
+
+/// Opens the program of a process, through the link that the kernel keeps.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_program(pid: i32) -> io::Result<File> {
+    open_regular(&format!("/proc/{pid}/exe"), OFlags::empty())
+}
+
+/// A pipe or a device would block, or act when it is opened.
+fn open_regular(path: &str, flags: OFlags) -> io::Result<File> {
+    let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let flags = i32::try_from(flags).map_err(io::Error::other)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    Ok(file)
+}
+
+/// The beginning of `/proc/PID/NAME`: up to 64 MiB.
+///
+/// # Errors
+/// As [`open`].
+pub fn read_beginning(pid: i32, name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(pid, name)?.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The mappings of a process, as `/proc/PID/maps` has them.
+///
+/// # Errors
+/// As [`open`], and when there are more than 64 MiB of text.
+pub fn maps(pid: i32) -> io::Result<String> {
+    let bytes = read_beginning(pid, "maps")?;
+    if bytes.len() as u64 >= BYTES_MAX {
+        return Err(io::Error::other("it has too many mappings to be looked at"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// Reads `/proc/PID/NAME`; `None` when the process is gone.
 pub(crate) fn read(pid: i32, name: &str) -> Result<Option<String>, Error> {
     let path = format!("/proc/{pid}/{name}");
-    match fs::read(&path) {
+    match read_beginning(pid, name) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(forbidden(pid, name)),
@@ -73,14 +137,29 @@ pub(crate) fn descriptors_max(pid: i32) -> Option<u64> {
 /// The owner's numeric id, from the status file, which every user may read.
 fn owner(pid: i32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_whitespace().next()?.parse().ok()
+    id_field(&status, "Uid:", 0)
+}
+
+/// The user and the group in whose name a process acts: its effective ids.
+pub fn acts_as(pid: i32) -> Option<User> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(User {
+        uid: id_field(&status, "Uid:", 1)?,
+        gid: id_field(&status, "Gid:", 1)?,
+    })
+}
+
+/// One of the four ids in a line of a status file: real, effective, saved, of the file system.
+fn id_field(status: &str, name: &str, place: usize) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().nth(place)?.parse().ok()
 }
 
 /// The short name of a process (`comm`).
 pub(crate) fn command(pid: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim().to_owned())
+    let name = String::from_utf8_lossy(&name);
+    Some(dormouse_printable::line(name.trim()).to_string())
 }
 
 /// The fields of `/proc/PID/stat` behind the command, which may itself hold blanks and brackets.
@@ -122,6 +201,31 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         assert_eq!(descriptors_max(own), limit.current);
+    }
+
+    #[test]
+    fn effective_ids_are_those_that_count() {
+        let status = "Name:\ta Uid: b\nUid:\t1000\t1001\t1002\t1003\nGid:\t100\t101\t102\t103\n";
+        assert_eq!(id_field(status, "Uid:", 0), Some(1000));
+        assert_eq!(id_field(status, "Gid:", 1), Some(101));
+        assert_eq!(id_field(status, "Groups:", 0), None);
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(
+            acts_as(own).unwrap().uid,
+            rustix::process::geteuid().as_raw()
+        );
+    }
+
+    #[test]
+    fn only_files_of_the_kernel_are_opened() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(open(own, "maps").is_ok());
+        // A link of the kernel's to a file, and folders.
+        for name in ["exe", "cwd", "root", "fd", "no-such-file"] {
+            assert!(open(own, name).is_err(), "{name}");
+        }
+        assert!(open_program(own).is_ok());
+        assert!(maps(own).unwrap().contains("[stack]"));
     }
 
     #[test]

@@ -271,6 +271,14 @@ impl Words {
         self.0.fd
     }
 
+    /// As [`Mapping::data`]: the ranges which have memory behind them.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn data(&self) -> io::Result<Vec<Range<usize>>> {
+        self.0.data()
+    }
+
     /// The 64-bit word at byte `offset` (a multiple of 8).
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
         if !offset.is_multiple_of(8) || offset.checked_add(8)? > self.0.len {

@@ -18,7 +18,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(reason: Reason) -> Self {
+    /// The refusal that this reason demands.
+    pub fn new(reason: Reason) -> Self {
         Self {
             alert: reason.alert(),
             reason,
@@ -86,6 +87,9 @@ pub enum Reason {
     KeyUpdateValue(u8),
     /// A handshake message longer than our limit.
     HandshakeTooLong(u8, u32),
+    /// A NewSessionTicket that can't be read. [`crate::open()`] does not look into tickets: who takes
+    /// them finds this.
+    TicketMalformed,
     /// More empty records in a row than our limit.
     TooManyEmptyRecords,
     /// More KeyUpdates in a row than our limit.
@@ -122,9 +126,10 @@ impl Reason {
             Self::CiphertextTooLong(_) | Self::PlaintextTooLong(_) => {
                 AlertDescription::RecordOverflow
             }
-            Self::AlertLength(_) | Self::AlertLevel(_) | Self::HandshakeLength(..) => {
-                AlertDescription::DecodeError
-            }
+            Self::AlertLength(_)
+            | Self::AlertLevel(_)
+            | Self::HandshakeLength(..)
+            | Self::TicketMalformed => AlertDescription::DecodeError,
             Self::KeyUpdateValue(_) | Self::HandshakeTooLong(..) => {
                 AlertDescription::IllegalParameter
             }
@@ -214,6 +219,9 @@ impl fmt::Display for Reason {
             Self::HandshakeTooLong(kind, len) => write!(
                 f,
                 "peer sent handshake message {kind} with {len} bytes; our limit is {HANDSHAKE_MESSAGE_MAX}"
+            ),
+            Self::TicketMalformed => f.write_str(
+                "peer sent a NewSessionTicket that cannot be decoded (RFC 8446 §4.6.1, §6.2)",
             ),
             Self::TooManyEmptyRecords => write!(
                 f,

@@ -47,7 +47,9 @@ use zeroize::Zeroize;
 
 use crate::derive::{IV_LEN, SECRET_MAX, next_traffic_secret};
 use crate::error::{Corrupt, Misuse};
-use crate::limits::{EMPTY_RECORDS_MAX, KEY_UPDATES_MAX, WARNINGS_MAX, record_limit, rekey_at};
+use crate::limits::{
+    EMPTY_RECORDS_MAX, KEY_UPDATES_MAX, WARNINGS_MAX, data_limit, record_limit, rekey_at,
+};
 use crate::suite::{Protocol, Role, Suite};
 
 pub use layout::LAYOUT_VERSION;
@@ -298,6 +300,11 @@ impl State {
     /// Sequence number of the next record to be sealed.
     pub fn write_sequence(&self) -> u64 {
         self.write_sequence
+    }
+
+    /// How many records of data may still be sealed with the key of now. Only TLS 1.2 ever sees the end.
+    pub fn records_left(&self) -> u64 {
+        data_limit(self.suite()).saturating_sub(self.write_sequence)
     }
 
     /// Whether part of a handshake message (or, in TLS 1.2, of an alert) has come and the rest has not.

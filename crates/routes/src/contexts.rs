@@ -36,7 +36,7 @@ pub fn routes(
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
                 let shown = (pems.as_slice(), clients);
                 let context = context(config, route, shown, ticket_keys, sessions, known)
-                    .map_err(|why| format!("route {}: {why}", n + 1))?;
+                    .map_err(|why| of_route(config, n, &why))?;
                 *room = Some(context);
             }
             Ok(made)
@@ -55,23 +55,27 @@ pub fn make_backend_contexts<'a>(
 ) -> Result<(), String> {
     let all = routes.into_iter().zip(&config.routes).zip(pems);
     for (n, ((route, configured), pem)) in all.enumerate() {
-        make_backend_context(n, configured, pem.as_ref(), route)?;
+        make_backend_context(configured, pem.as_ref(), route)
+            .map_err(|why| of_route(config, n, &why))?;
     }
     Ok(())
 }
 
 fn make_backend_context(
-    n: usize,
     configured: &config::Route,
     pem: Option<&OriginPem>,
     route: &mut Route,
 ) -> Result<(), String> {
     match (&mut route.backend_tls, pem) {
-        (Some(tls), Some(pem)) => tls
-            .make_context(configured, pem)
-            .map_err(|why| format!("route {}: {why}", n + 1)),
+        (Some(tls), Some(pem)) => tls.make_context(configured, pem),
         _ => Ok(()),
     }
+}
+
+/// Says which route it is that something is wrong with.
+fn of_route(config: &Config, n: usize, why: &str) -> String {
+    let name = config.route_names().into_iter().nth(n);
+    format!("route {}: {why}", name.unwrap_or_default())
 }
 
 /// What contexts are made of, for as long as they are not all made.
@@ -113,11 +117,11 @@ impl LateContexts {
         let sessions = self.sessions.as_ref();
         if let Direction::Terminate { context: room, .. } = &mut route.direction {
             let made = context(config, configured, (pems, clients), keys, sessions, known)
-                .map_err(|why| format!("route {}: {why}", n + 1))?;
+                .map_err(|why| of_route(config, n, &why))?;
             *room = Some(made);
         }
         let pem = self.handover.backend_tls.get(n).and_then(Option::as_ref);
-        make_backend_context(n, configured, pem, route)?;
+        make_backend_context(configured, pem, route).map_err(|why| of_route(config, n, &why))?;
         Ok(self.next < config.routes.len())
     }
 

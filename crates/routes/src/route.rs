@@ -17,6 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One way through the program.
 pub struct Route {
+    /// Its name in logs and metrics.
+    pub name: String,
     /// Which side speaks TLS, and where connections go.
     pub direction: Direction,
     /// Addresses from which the backend is connected to; none: see [`Route::source`].
@@ -94,6 +96,7 @@ impl Route {
             },
         };
         Route {
+            name: String::new(),
             direction,
             sources: sources(&route.source_addresses),
             backend_name: names(&route.to),
@@ -137,6 +140,7 @@ impl Route {
     /// What stands where a route was that a reload has removed.
     fn gone(sockets: &Sockets) -> Route {
         Route {
+            name: "removed".to_owned(),
             direction: Direction::Gone,
             backend_name: "none: a reload has removed the route".to_owned(),
             access: Access::default(),
@@ -198,12 +202,15 @@ impl Default for Access {
 
 /// Puts each route at the place of its number: what a slot says of its route is true for as long
 /// as the connection lives, whatever reloads do. Numbers which nobody has any more are gone.
-pub fn by_number(routes: Vec<Route>, numbers: &[u16], sockets: &Sockets) -> Vec<Route> {
+/// Each gets its name; `routes` and `numbers` are in the order of the configuration.
+pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
     let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
-    let mut placed: Vec<Route> = (0..len).map(|_| Route::gone(sockets)).collect();
-    for (route, &number) in routes.into_iter().zip(numbers) {
+    let gone = |_| Route::gone(&config.sockets);
+    let mut placed: Vec<Route> = (0..len).map(gone).collect();
+    let named = routes.into_iter().zip(config.route_names());
+    for ((route, name), &number) in named.zip(numbers) {
         if let Some(place) = placed.get_mut(usize::from(number)) {
-            *place = route;
+            *place = Route { name, ..route };
         }
     }
     placed
@@ -214,6 +221,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
     let route = |(origin, originate): (Origin, &Originate)| {
         let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
         Route {
+            name: String::new(),
             direction: Direction::Originate(origin),
             sources: Vec::new(),
             backend_name: names.join(", "),

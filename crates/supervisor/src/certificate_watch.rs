@@ -8,8 +8,9 @@
 //! other; until then the old pair is, and the log says so, once.
 
 use crate::edition::Edition;
+use crate::findings::Findings;
 use crate::material::{self, Material, Renewed};
-use dormouse_config::{Config, Route};
+use dormouse_config::{Config, Route, Severity};
 use dormouse_reactor::process;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -86,11 +87,12 @@ impl CertificateWatch {
             mut names,
             mut complaints,
         } = material::renew(&edition.config, &current.certificates);
-        let client_trust =
-            material::load_client_trust(&edition.config).unwrap_or_else(|mut mistakes| {
-                complaints.append(&mut mistakes);
-                current.client_trust.clone()
-            });
+        let mut findings = Findings::default();
+        let mut client_trust = material::load_client_trust(&edition.config, &mut findings);
+        if findings.has_errors() {
+            complaints.extend(findings.words(Severity::Error));
+            client_trust.clone_from(&current.client_trust);
+        }
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
                 tracing::warn!("a file has changed, but the old one stays: {complaint}");

@@ -1,6 +1,6 @@
 //! The control process, as main sees it: started, started again when it ends, told what is new.
 
-use crate::admin_address::AdminAddress;
+use crate::control_addresses::{ControlAddresses, ControlListeners};
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
@@ -12,14 +12,13 @@ use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
-use std::path::PathBuf;
 
 /// Pause before a message is sent again that did not fit into the channel.
 const RETRY_MS: u64 = 100;
 
 /// The control process and its channel.
 pub(crate) struct ControlProcess {
-    address: AdminAddress,
+    addresses: ControlAddresses,
     privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
@@ -34,13 +33,13 @@ pub(crate) struct ControlProcess {
 impl ControlProcess {
     /// Starts the process.
     pub(crate) fn start(
-        address: AdminAddress,
+        addresses: ControlAddresses,
         config: &Config,
         memory: &SharedMemory,
         poller: &Poller,
     ) -> io::Result<ControlProcess> {
         let mut control = ControlProcess {
-            address,
+            addresses,
             privileges: Privileges::nobody(config),
             pid: None,
             channel: Fd::NONE,
@@ -60,22 +59,29 @@ impl ControlProcess {
             ours.close();
             theirs.close();
         });
-        let (counters, backends) = readers?;
+        let readers = readers?;
+        let ControlListeners {
+            admin,
+            metrics,
+            metrics_is_loopback,
+        } = self.addresses.listeners();
         let arguments = ControlArguments {
-            listener: self.address.listener.0,
-            questions_only: self.address.path.is_none(),
+            admin: admin.map(|fd| fd.0),
+            metrics: metrics.map(|fd| fd.0),
+            metrics_is_loopback,
             owner: process::user_id(),
             channel: theirs.0,
-            counters: counters.0,
-            backends: backends.0,
+            counters: readers.counters.0,
+            backends: readers.backends.0,
+            traffic: readers.traffic.0,
             workers: memory.counters.workers() as u32,
             restarts: self.restarts,
         };
-        let inherited = vec![self.address.listener, theirs, counters, backends];
+        let mut inherited = self.addresses.fds();
+        inherited.extend([theirs, readers.counters, readers.backends, readers.traffic]);
         let started = helper::start("control", &self.privileges, &arguments, inherited);
         theirs.close();
-        counters.close();
-        backends.close();
+        readers.close();
         let pid = started.inspect_err(|_| ours.close())?;
         poller.add(ours, tokens::CONTROL, Interest::READ)?;
         self.pid = Some(pid);
@@ -90,9 +96,9 @@ impl ControlProcess {
         self.pid
     }
 
-    /// The listening socket and the path of its file.
-    pub(crate) fn address(&self) -> (Fd, Option<PathBuf>) {
-        (self.address.listener, self.address.path.clone())
+    /// Where it answers.
+    pub(crate) fn addresses(&self) -> &ControlAddresses {
+        &self.addresses
     }
 
     /// When something has to be done for it.

@@ -1,7 +1,7 @@
 //! The configuration that runs, with everything that was read for it.
 
 use crate::material::{Certificates, Material};
-use dormouse_config::{Backend, Config, Plan, Probe, Route, Upstream};
+use dormouse_config::{Backend, Config, Plan, Probe, Upstream};
 use dormouse_handover::Pem;
 use dormouse_handover::control;
 use dormouse_reactor::process;
@@ -10,6 +10,10 @@ use std::net::SocketAddr;
 
 /// Backends that are reported: enough for people, and a bound for the number of metrics.
 const BACKENDS_MAX: usize = 200;
+/// Routes that are reported, likewise.
+const ROUTES_MAX: usize = 200;
+/// Listeners that are reported of one route.
+const LISTENERS_MAX: usize = 8;
 
 /// A configuration that runs. A reload, and each new certificate, makes another one.
 #[derive(Clone)]
@@ -55,26 +59,56 @@ impl Edition {
         self.reported.clone()
     }
 
-    /// The backends of all routes, for people and for metrics; no more than a message has room for.
-    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
-        let of_route = |(number, route): (usize, &Route)| {
-            let checked = route.check != Probe::Off;
-            let all = route.to.iter().flat_map(move |upstream| {
-                let each = move |address: String| control::Backend {
-                    route: number + 1,
-                    place: table.place(&address),
-                    address,
-                    name: upstream.backend.name().map(str::to_owned),
-                    checked,
-                    weight: upstream.weight,
-                    out: upstream.out,
-                };
-                addresses(&upstream.backend).into_iter().map(each)
-            });
-            all.collect::<Vec<_>>()
+    /// The routes and originations, for people and for metrics; `numbers` are those of the slots.
+    pub(crate) fn reported_routes(&self, numbers: &[u16]) -> Vec<control::Route> {
+        let Config {
+            routes, originate, ..
+        } = &self.config;
+        let of_routes = routes.iter().map(|route| shown(&route.listen));
+        let of_others = originate.iter().map(|one| shown(&one.listen));
+        let listeners = of_routes.chain(of_others);
+        let all = self.config.route_names().into_iter().zip(numbers);
+        let route = |((name, &number), listen)| control::Route {
+            name,
+            number,
+            listen,
         };
-        let routes = self.config.routes.iter().enumerate();
-        routes.flat_map(of_route).take(BACKENDS_MAX).collect()
+        all.zip(listeners).map(route).take(ROUTES_MAX).collect()
+    }
+
+    /// The backends of all routes, for people and for metrics; no more than a message has room for.
+    /// Routes that go to the same address have it in common.
+    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
+        let mut reported: Vec<control::Backend> = Vec::new();
+        for (route, route_name) in self.config.routes.iter().zip(self.config.route_names()) {
+            let checked = route.check != Probe::Off;
+            for upstream in &route.to {
+                for address in addresses(&upstream.backend) {
+                    let place = reported.iter().position(|one| one.address == address);
+                    let Some(known) = place.and_then(|at| reported.get_mut(at)) else {
+                        if reported.len() == BACKENDS_MAX {
+                            return reported;
+                        }
+                        reported.push(control::Backend {
+                            routes: vec![route_name.clone()],
+                            place: table.place(&address),
+                            address,
+                            name: upstream.backend.name().map(str::to_owned),
+                            checked,
+                            weight: upstream.weight,
+                            out: upstream.out,
+                        });
+                        continue;
+                    };
+                    known.checked |= checked;
+                    known.out &= upstream.out;
+                    if !known.routes.contains(&route_name) {
+                        known.routes.push(route_name.clone());
+                    }
+                }
+            }
+        }
+        reported
     }
 
     /// This configuration with other certificates.
@@ -114,6 +148,14 @@ impl Edition {
 /// The backends of all routes of a configuration.
 pub(crate) fn upstreams(config: &Config) -> impl Iterator<Item = &Upstream> {
     config.routes.iter().flat_map(|route| &route.to)
+}
+
+/// The addresses that a route listens on, each as the configuration has it.
+fn shown(listeners: &[impl ToString]) -> Vec<String> {
+    let mut all: Vec<String> = listeners.iter().map(ToString::to_string).collect();
+    all.dedup();
+    all.truncate(LISTENERS_MAX);
+    all
 }
 
 /// The addresses of a backend, as the table of backends knows them.

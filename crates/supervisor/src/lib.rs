@@ -15,27 +15,33 @@
 //!     pairs         keepers and workers                   shared_memory  memory of all workers
 //!     ticket_keys   keys of tickets, and their rotation   session_files  sessions of originations
 //!
+//!   load          a configuration with what it names: `serve`, `check` and reload do it alike
+//!     examine     addresses, users and files are tried    findings      what is wrong with them
+//!
 //!   start         a program that starts                   resume         one that goes on for another
 //!   reload        from one configuration to the next      reload_report  what became of it
 //!   upgrade       another binary in place of this one     main_state     what that one gets
 //!   drain         closing all connections slowly
 //!
-//!   control       the process that answers requests       admin_address  where it does
+//!   control       the process that answers requests       control_addresses  where it does
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
 //!   certificate_watch   files that change                 systemd        notifications, inherited sockets
 //!   redirect      the process that answers plain HTTP
 //! ```
 #![forbid(unsafe_code)]
 
-mod admin_address;
 mod authorities;
 mod certificate_watch;
 mod contexts;
 mod control;
+mod control_addresses;
 mod drain;
 mod edition;
 mod error;
+mod examine;
+mod findings;
 mod listening;
+mod load;
 mod main_state;
 mod material;
 mod pairs;
@@ -58,8 +64,9 @@ mod tokens;
 mod upgrade;
 
 pub use error::ServeError;
+pub use examine::Occupied;
+pub use load::{LookUp, Occasion, Ready, load};
 pub use material::acme::file_of as acme_file;
-pub use material::{PairFiles, pairs as certificate_pairs};
 pub use resume::{resume, try_resume};
 pub use source::Source;
 pub use start::serve;

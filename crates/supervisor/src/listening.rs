@@ -3,14 +3,14 @@
 use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
 use crate::systemd::{self, InheritedListeners};
-use dormouse_config::{Config, PlainListen, SourceAddress};
+use dormouse_config::{Config, PlainListen};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::socket_options::SocketOptions;
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A listening socket, and the routes behind it.
 #[derive(Clone, Debug)]
@@ -83,7 +83,6 @@ impl Listening {
         open: &[Listener],
         inherited: &mut InheritedListeners,
     ) -> Result<Listening, ServeError> {
-        check_sources(config)?;
         let numbers = numbers.of(config);
         let mut listeners: Vec<Listener> = Vec::new();
         let sockets = open.iter().map(|listener| listener.fd);
@@ -171,6 +170,13 @@ impl Listening {
         &self.numbers
     }
 
+    /// The addresses that are listened on.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let all = self.listeners.iter().chain(&self.redirects);
+        all.flat_map(|one| addresses_of(&one.address, one.fd))
+            .collect()
+    }
+
     /// The sockets that workers poll.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         self.listeners.iter().map(|listener| listener.fd).collect()
@@ -194,24 +200,6 @@ impl Listening {
 fn routes_behind(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
     let numbers = indices.iter().map(|&index| numbers.get(index).copied());
     numbers.map(Option::unwrap_or_default).collect()
-}
-
-/// Checks source addresses now, and not with every connect.
-fn check_sources(config: &Config) -> Result<(), ServeError> {
-    let sources = config.routes.iter().flat_map(|one| &one.source_addresses);
-    for source in sources {
-        let SourceAddress::Address(ip) = source else {
-            continue;
-        };
-        if let Err(error) = UdpSocket::bind((*ip, 0)) {
-            return Err(ServeError::System {
-                what: format!("connect to a backend from {ip} (source_addresses)"),
-                hint: hint(&error),
-                error,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Closes the listeners that are not among `kept`.
@@ -242,6 +230,13 @@ fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
         .filter(both)
         .filter_map(port)
         .collect()
+}
+
+/// The addresses that a listener serves: `0.0.0.0` too, if it takes clients of both families.
+pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
+    let ports = ports_of_both_families([fd]);
+    let ipv4 = ports.iter().map(|port| format!("0.0.0.0:{port}"));
+    [address.to_string()].into_iter().chain(ipv4).collect()
 }
 
 /// The same without `0.0.0.0` on the ports `both`, where the listener of `[::]` takes clients of both
@@ -370,11 +365,11 @@ fn listen_on(
     })
 }
 
-const NOT_HANDED_IN: &str = "add a ListenStream= for this address to the socket unit. \
+pub(crate) const NOT_HANDED_IN: &str = "add a ListenStream= for this address to the socket unit. \
     ListenStream=443 serves IPv4 and IPv6 where `:443` stands in the configuration; \
     for different routes on the two, hand in one socket each (BindIPv6Only=ipv6-only)";
 
-fn hint(error: &io::Error) -> &'static str {
+pub(crate) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "another process listens there: `ss -ltnp` shows which; stop it or choose another port"

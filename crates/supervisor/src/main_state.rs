@@ -1,5 +1,6 @@
 //! What main leaves to the next binary in its process.
 
+use crate::control_addresses::ControlAddressesState;
 use crate::pairs::PairState;
 use crate::session_files::SessionFilesState;
 use dormouse_config::Plan;
@@ -8,7 +9,6 @@ use dormouse_handover::{Handover, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::PathBuf;
 
 /// Main's state. JSON may gain fields without a new version.
 #[derive(Serialize, Deserialize)]
@@ -25,8 +25,9 @@ pub(crate) struct MainState {
     pub(crate) next_number: u16,
     pub(crate) waits_for_restart: Vec<String>,
     pub(crate) pairs: Vec<PairState>,
-    /// The listening socket of the admin address, and its file.
-    pub(crate) admin: Option<(i32, Option<PathBuf>)>,
+    /// Where control answers.
+    #[serde(default)]
+    pub(crate) control: Option<ControlAddressesState>,
     /// Sessions of originations.
     pub(crate) sessions: Option<SessionFilesState>,
     /// Processes of the old binary that are about to end.

@@ -1,10 +1,12 @@
 //! A reload, before anything changes: the configuration is loaded again, and options that a running
 //! program can't change stay as they are.
 
-use crate::edition::Edition;
+use crate::examine::Occupied;
+use crate::load::{self, Occasion, Ready};
 use crate::scout::FoundNames;
+use crate::serving::Serving;
 use crate::source::Source;
-use dormouse_config::{self as config, Config, Loaded, Machine, Plan, Purpose};
+use dormouse_config::{Config, Loaded, Plan, Purpose};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -21,26 +23,28 @@ const FROM_STANDARD_INPUT: &str = "the configuration came from standard input, w
 /// A configuration that was loaded again.
 pub(crate) enum Reloaded {
     /// It is complete.
-    Complete(Box<Loaded>),
+    Complete(Box<Ready>),
     /// These names have to be looked up first.
     LookUp(BTreeSet<String>),
 }
 
-/// Loads the configuration again. Where a name can't be looked up, its current addresses stay.
+/// Loads the configuration again, with everything that it names. Where a name can't be looked up, its
+/// current addresses stay.
 pub(crate) fn load(
     source: &Source,
     names: &FoundNames,
-    current: &Edition,
+    current: &Serving,
 ) -> Result<Reloaded, String> {
     if source.is_standard_input() {
         return Err(FROM_STANDARD_INPUT.to_owned());
     }
     let missing = RefCell::new(BTreeSet::new());
-    let resolve = |host: &str, port: u16| {
+    let edition = &current.edition;
+    let look_up = |host: &str, port: u16| {
         let name = format!("{host}:{port}");
         match names.get(&name) {
             Some(Ok(found)) => Ok(found.clone()),
-            Some(Err(why)) => current
+            Some(Err(why)) => edition
                 .known_addresses(&name)
                 .ok_or_else(|| io::Error::other(why.clone())),
             None => {
@@ -49,20 +53,28 @@ pub(crate) fn load(
             }
         }
     };
-    let loaded = config::load_with(
-        source.file.as_deref(),
-        source.section,
-        &source.flags,
-        &Machine::read(),
-        Purpose::Serve,
-        &resolve,
-    );
+    let occasion = Occasion {
+        purpose: Purpose::Serve,
+        look_up: &look_up,
+        // What another admin address would need is tried when the program starts the next time.
+        occupied: &|_| Occupied {
+            listeners: current.listening.addresses(),
+            admin: true,
+        },
+    };
+    let former = &edition.material.certificates;
+    let is_complete = || missing.borrow().is_empty();
+    let ready = load::load_after(source, &occasion, former, &is_complete);
     let missing = missing.into_inner();
     if !missing.is_empty() {
         return Ok(Reloaded::LookUp(missing));
     }
-    let loaded = loaded.map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?;
-    Ok(Reloaded::Complete(Box::new(loaded.settled())))
+    let mut ready = ready.map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?;
+    for warning in ready.loaded.warnings.lines() {
+        tracing::warn!("{warning}");
+    }
+    ready.loaded = ready.loaded.settled();
+    Ok(Reloaded::Complete(Box::new(ready)))
 }
 
 /// What was fixed when the program started.
@@ -112,6 +124,7 @@ pub(crate) fn plan(
     hold!(next, now, waits;
         "workers" => process.workers;
         "admin" => process.admin;
+        "metrics" => process.metrics;
         "sandbox" => process.sandbox;
         // Keepers have become this user, and know how long a worker may be silent.
         "user" => process.user;
@@ -159,7 +172,7 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_config::Section;
+    use dormouse_config::{self as config, Machine, Section};
     use std::io::Write as _;
 
     fn loaded(process: &str, route: &str) -> Loaded {

@@ -1,7 +1,7 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
-use crate::admin_address::AdminAddress;
 use crate::control::ControlProcess;
+use crate::control_addresses::ControlAddresses;
 use crate::edition::Edition;
 use crate::error::{ServeError, system};
 use crate::listening::Listening;
@@ -61,10 +61,9 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
     let poller = process_setup::open_poller(&signals)?;
     let mut serving = adopt_serving(&state, &poller)?;
     let config = &state.handover.config;
-    let control = state.admin.map(|(listener, path)| {
-        let listener = Fd(listener);
-        let address = AdminAddress { listener, path };
-        ControlProcess::start(address, config, &serving.memory, &poller)
+    let control = state.control.as_ref().map(|addresses| {
+        let addresses = ControlAddresses::adopt(addresses);
+        ControlProcess::start(addresses, config, &serving.memory, &poller)
     });
     let control = control
         .transpose()

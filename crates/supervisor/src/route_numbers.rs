@@ -7,9 +7,10 @@
 
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
+use dormouse_tables::traffic::ROUTE_NUMBERS;
 
 /// Numbers wrap around here. There are at most a thousand routes at a time.
-const NUMBERS_MAX: u16 = 4096;
+const NUMBERS_MAX: u16 = ROUTE_NUMBERS as u16;
 
 /// An address of a route, with the names and protocols that it serves there.
 #[derive(Clone, Debug, PartialEq, Eq)]

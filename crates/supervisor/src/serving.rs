@@ -242,7 +242,7 @@ fn addresses_order(name: &str, addresses: Vec<SocketAddr>) -> Order {
 }
 
 /// Mistakes as `dormouse check` shows them.
-pub(crate) fn in_words(mistakes: &[String]) -> String {
+fn in_words(mistakes: &[String]) -> String {
     let lines: Vec<String> = mistakes.iter().map(|m| format!("error: {m}")).collect();
     lines.join("\n\n")
 }

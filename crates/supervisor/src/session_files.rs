@@ -220,14 +220,9 @@ impl SessionFile {
     }
 
     fn read(&self) -> Result<(), String> {
-        let Some(text) = read_secret(&self.path)? else {
+        let Some(content) = read_contents(&self.path)? else {
             return Ok(());
         };
-        let foreign = "is not a file of sessions; give another name, or remove it";
-        let content: FileContents = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
-        if content.format != FORMAT {
-            return Err(foreign.to_owned());
-        }
         for server in content.servers {
             let place = self.places.iter().find(|(key, _)| hex(key) == server.key);
             if let Some((_, place)) = place {
@@ -275,6 +270,24 @@ impl ServerSessions {
             uses: self.uses,
             sessions: sessions.collect(),
         }
+    }
+}
+
+/// Whether sessions can be read from the file, if there is one.
+pub(crate) fn examine(path: &Path) -> Result<(), String> {
+    read_contents(path).map(drop)
+}
+
+/// What is in a file of sessions. `None`: there is none yet.
+fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
+    let Some(text) = read_secret(path)? else {
+        return Ok(None);
+    };
+    let foreign = "is not a file of sessions\ngive another name, or remove it";
+    let content: FileContents = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
+    match content.format == FORMAT {
+        true => Ok(Some(content)),
+        false => Err(foreign.to_owned()),
     }
 }
 

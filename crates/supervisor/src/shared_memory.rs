@@ -10,6 +10,7 @@ use dormouse_reactor::cache::Cache;
 use dormouse_reactor::shared::Shared;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
+use dormouse_tables::traffic::Traffic;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
@@ -20,6 +21,8 @@ pub(crate) struct SharedMemory {
     pub(crate) clients: Clients,
     /// Load and health of backends.
     pub(crate) backends: Backends,
+    /// Traffic by route and by backend.
+    pub(crate) traffic: Traffic,
     /// TLS sessions of routes.
     session_cache: Option<Fd>,
     /// TLS sessions of originations, and their files.
@@ -37,6 +40,7 @@ impl SharedMemory {
                 .map_err(cannot())?,
             clients: Clients::create(plan.connections_max, random()).map_err(cannot())?,
             backends: Backends::create(plan.workers).map_err(cannot())?,
+            traffic: Traffic::create(plan.workers).map_err(cannot())?,
             session_cache: create_session_cache(config)?,
         })
     }
@@ -51,6 +55,11 @@ impl SharedMemory {
         let counters = Shared::adopt(Fd(descriptors.counters), workers as usize);
         let clients = Clients::adopt(Fd(descriptors.clients), descriptors.clients_for);
         let backends = Backends::adopt(Fd(descriptors.backends), workers, 0);
+        let traffic = match descriptors.traffic {
+            Some(fd) => Traffic::adopt(Fd(fd), workers, 0).map_err(io::Error::other),
+            // After an upgrade from a binary that counted nothing by route.
+            None => Traffic::create(workers),
+        };
         let sessions = sessions.map(|state| SessionFiles::adopt(config, state));
         Ok(SharedMemory {
             counters: (counters.map_err(io::Error::other)).map_err(system("map the counters"))?,
@@ -58,6 +67,7 @@ impl SharedMemory {
                 .map_err(system("map the table of clients"))?,
             backends: (backends.map_err(io::Error::other))
                 .map_err(system("map the table of backends"))?,
+            traffic: traffic.map_err(system("map the table of traffic"))?,
             session_cache: descriptors.session_cache.map(Fd),
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
         })
@@ -69,24 +79,52 @@ impl SharedMemory {
         descriptors.clients = self.clients.fd().0;
         descriptors.clients_for = self.clients.made_for();
         descriptors.backends = self.backends.fd().0;
+        descriptors.traffic = Some(self.traffic.fd().0);
         descriptors.sessions = self.sessions.as_ref().map(|files| files.fd().0);
         descriptors.session_cache = self.session_cache.map(|fd| fd.0);
     }
 
     /// All of its descriptors.
     pub(crate) fn fds(&self) -> Vec<Fd> {
-        let mut fds = vec![self.counters.fd(), self.clients.fd(), self.backends.fd()];
+        let mut fds = vec![
+            self.counters.fd(),
+            self.clients.fd(),
+            self.backends.fd(),
+            self.traffic.fd(),
+        ];
         fds.extend(self.sessions.as_ref().map(SessionFiles::fd));
         fds.extend(self.session_cache);
         fds
     }
 
-    /// Descriptors by which another process may read, not write, the counters and the table of
-    /// backends.
-    pub(crate) fn readers(&self) -> io::Result<(Fd, Fd)> {
+    /// Descriptors by which another process may read these tables, not write them.
+    pub(crate) fn readers(&self) -> io::Result<Readers> {
         let counters = self.counters.reader()?;
         let backends = self.backends.reader().inspect_err(|_| counters.close())?;
-        Ok((counters, backends))
+        let traffic = self.traffic.reader().inspect_err(|_| {
+            counters.close();
+            backends.close();
+        })?;
+        Ok(Readers {
+            counters,
+            backends,
+            traffic,
+        })
+    }
+}
+
+/// Descriptors for the control process, which only reads.
+pub(crate) struct Readers {
+    pub(crate) counters: Fd,
+    pub(crate) backends: Fd,
+    pub(crate) traffic: Fd,
+}
+
+impl Readers {
+    pub(crate) fn close(&self) {
+        for fd in [self.counters, self.backends, self.traffic] {
+            fd.close();
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! about the state of the service, and the number of listening sockets that are open already, from
 //! descriptor 3 on. Without them nothing happens.
 
+use crate::listening;
 use dormouse_config::{environment_number, hands_in_listeners, is_for_this_process};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process;
@@ -169,6 +170,13 @@ impl InheritedListeners {
     /// The addresses of all sockets that were handed in. `None`: there were none.
     pub(crate) fn handed_in(&self) -> Option<String> {
         (!self.handed_in.is_empty()).then(|| self.handed_in.join(", "))
+    }
+
+    /// The addresses on which they listen.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let all = self.left.iter();
+        all.flat_map(|(address, fd)| listening::addresses_of(address, *fd))
+            .collect()
     }
 
     /// The socket that listens there, if there is one.

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub const BACKENDS_MAX: usize = 500;
 
 /// Places; twice what a configuration may have, so that a reload can bring others.
-const PLACES: usize = 2 * BACKENDS_MAX + 24;
+pub(crate) const PLACES: usize = 2 * BACKENDS_MAX + 24;
 /// Whose it is; when it may be tried again (ms); failures in a row; when it came back (ms); what
 /// checks say.
 const WORDS_EACH: usize = 5;
@@ -285,9 +285,14 @@ pub struct RetiredPlaces {
 
 impl RetiredPlaces {
     /// Frees the places of backends which are not `named`, once none of them has had a connection
-    /// for a while. Returns how many were freed.
-    pub fn sweep(&mut self, all: &Backends, named: &HashSet<u64>, now_ms: u64) -> usize {
-        let mut freed = 0;
+    /// for a while. Returns the places that were freed.
+    pub fn sweep(
+        &mut self,
+        all: &Backends,
+        named: &HashSet<u64>,
+        now_ms: u64,
+    ) -> Vec<BackendPlace> {
+        let mut freed = Vec::new();
         for place in 1..=PLACES as BackendPlace {
             let key = all.word(place, 0).load(Ordering::Relaxed);
             if key == 0 || named.contains(&key) {
@@ -301,7 +306,7 @@ impl RetiredPlaces {
                 (1..WORDS_EACH).for_each(|n| all.word(place, n).store(0, Ordering::Relaxed));
                 all.word(place, 0).store(0, Ordering::Release);
                 self.retired.remove(&place);
-                freed += 1;
+                freed.push(place);
             }
         }
         freed
@@ -392,11 +397,11 @@ mod tests {
             .map(|name| hash::of_text(name))
             .collect();
         let mut main = RetiredPlaces::default();
-        assert_eq!(main.sweep(&table, &named, 1_000), 0, "not at once");
+        assert!(main.sweep(&table, &named, 1_000).is_empty(), "not at once");
         assert!(main.any_retired());
-        assert_eq!(main.sweep(&table, &named, 60_999), 0);
+        assert!(main.sweep(&table, &named, 60_999).is_empty());
         assert_eq!(
-            main.sweep(&table, &named, 61_000),
+            main.sweep(&table, &named, 61_000).len(),
             99,
             "one has a connection"
         );
@@ -404,8 +409,9 @@ mod tests {
             assert_eq!(table.place(name), place, "behind holes too");
         }
         table.leave(places[7]);
-        assert_eq!(main.sweep(&table, &named, 100_000), 0, "it had one lately");
-        assert_eq!(main.sweep(&table, &named, 160_999), 1);
+        let lately = main.sweep(&table, &named, 100_000);
+        assert!(lately.is_empty(), "it had one lately");
+        assert_eq!(main.sweep(&table, &named, 160_999), [places[7]]);
         assert!(!main.any_retired());
         let new: Vec<BackendPlace> = (0..100).map(|n| table.place(&format!("b{n}"))).collect();
         assert!(

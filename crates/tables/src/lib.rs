@@ -5,6 +5,7 @@
 //! | [`counters`], [`latency`] | workers, main | control |
 //! | [`clients`], with [`pace`] | workers | workers |
 //! | [`backends`] | workers, main | workers, control |
+//! | [`traffic`] | workers | control |
 //! | [`client_sessions`] | workers, main | workers, main |
 //!
 //! Each has a fixed size and takes no lock: a process that dies while it writes blocks nobody.
@@ -17,3 +18,4 @@ pub mod counters;
 pub mod hash;
 pub mod latency;
 pub mod pace;
+pub mod traffic;

@@ -7,6 +7,7 @@ use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
 const OF_THE_ROUTE: &[&str] = &[
+    "name",
     "min_version",
     "max_version",
     "proxy_protocol",

@@ -295,6 +295,11 @@ impl Kernel {
         .collect()
     }
 
+    /// Do clients wait to be accepted, also such as have left?
+    pub(crate) fn has_unaccepted(&self) -> bool {
+        self.listeners.iter().any(|one| !one.queue.is_empty())
+    }
+
     /// As many descriptors may be open.
     pub(crate) fn limit_descriptors(&mut self, max: u64) {
         self.descriptors.max = max;

@@ -7,6 +7,7 @@ use crate::Random;
 use crate::content::{self, NAME_BYTES};
 use crate::kernel::{EndId, Kernel};
 use codec::{Codec, End, Heard};
+use dormouse_dataplane::proxy_protocol::{self, Endpoints, Progress};
 use dormouse_reactor::socket::Attempt;
 use plan::{LastAct, Plan, Speech};
 use std::io::ErrorKind;
@@ -68,6 +69,8 @@ pub(crate) struct Peer {
     /// A call that sends has met the reset, so that receiving doesn't.
     was_reset: bool,
     reads_again_us: Option<u64>,
+    /// The gateway is to say first where the client comes from: what has come of that.
+    header: Option<Vec<u8>>,
     pub(crate) is_closed: bool,
     /// The gateway may drop it: it died while it worked on this connection.
     pub(crate) is_victim: bool,
@@ -94,12 +97,23 @@ impl Peer {
             transport_ended: false,
             was_reset: false,
             reads_again_us: None,
+            header: None,
             is_closed: false,
             is_victim: false,
         };
         // A client's handshake begins without having heard anything.
         peer.hear(&mut []);
         peer
+    }
+
+    /// Says where it comes from, as a proxy does before its client's first byte.
+    pub(crate) fn send_header(&mut self, endpoints: Endpoints) {
+        self.wire.splice(0..0, proxy_protocol::v1(Some(endpoints)));
+    }
+
+    /// Must be told where the client comes from, before its first byte.
+    pub(crate) fn expect_header(&mut self) {
+        self.header = Some(Vec::new());
     }
 
     /// Whom it hears, once that one has said its name.
@@ -141,6 +155,11 @@ impl Peer {
         if self.transport_ended {
             return;
         }
+        if self.plan.deaf_us > 0 && self.is_established() {
+            let deaf_us = std::mem::take(&mut self.plan.deaf_us);
+            self.reads_again_us = Some(kernel.clock_us() + deaf_us);
+            return;
+        }
         if self.plan.pause > 0 && !kernel.calm && random.once_in(self.plan.pause) {
             let pause_us = 1_000 * random.below(self.plan.pause_ms) as u64;
             self.reads_again_us = Some(kernel.clock_us() + pause_us);
@@ -170,6 +189,23 @@ impl Peer {
             // Nothing is listened to any more.
             return;
         }
+        let Some(mut header) = self.header.take() else {
+            return self.hear_beyond_header(received);
+        };
+        header.extend_from_slice(received);
+        match proxy_protocol::read(&header) {
+            Ok(Progress::Partial) => self.header = Some(header),
+            Ok(Progress::Complete { len, endpoints }) if endpoints.is_some() => {
+                self.hear_beyond_header(&mut header[len..]);
+            }
+            found => {
+                let why = format!("a PROXY header that can't be right: {found:?}");
+                self.heard_end.get_or_insert(End::Refused(why));
+            }
+        }
+    }
+
+    fn hear_beyond_header(&mut self, received: &mut [u8]) {
         let mut codec = std::mem::replace(&mut self.codec, Codec::Plain);
         let heard = codec.take(received, |content| self.hear_content(content));
         codec.flush(&mut self.wire);

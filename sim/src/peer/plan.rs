@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) pause: usize,
     /// For how long at most.
     pub(crate) pause_ms: usize,
+    /// It reads nothing for so long, once a connection is there; 0: it reads.
+    pub(crate) deaf_us: u64,
     /// It ends only when it has heard the other's end.
     pub(crate) ends_last: bool,
 }
@@ -74,6 +76,7 @@ impl Plan {
             key_update: [0, 0, 3, 10][random.below(4)],
             pause: [0, 0, 0, 4][random.below(4)],
             pause_ms: [3, 300, 3_000][random.below(3)],
+            deaf_us: 0,
             ends_last: random.once_in(3),
         }
     }

@@ -19,6 +19,7 @@ use crate::peer::{Peer, READ_MAX, Role};
 use check::Violation;
 use dormouse_dataplane::Exit;
 use dormouse_dataplane::driven::DrivenWorker;
+use dormouse_dataplane::proxy_protocol::Endpoints;
 use dormouse_engine::stream::Connection;
 use dormouse_handover::Handover;
 use dormouse_handover::control::DrainOrder;
@@ -28,10 +29,11 @@ use dormouse_reactor::slab::{Foreign, Slab};
 use dormouse_reactor::{Fd, step};
 use dormouse_tables::counters::Count;
 use pairs::Contexts;
-use scenario::{Command, Scenario, Way};
+use scenario::{Command, ProxyHeaders, Scenario, Way};
 use setup::Setup;
 use std::cell::RefCell;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -47,6 +49,10 @@ const DESCRIPTORS_FEW: u64 = 40;
 
 /// Turns with the clock standing still in which nothing moves, and the worker doesn't sleep.
 const IDLE_TURNS_MAX: u32 = 2_000;
+
+/// What proxies say of their clients.
+const PROXY_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3)), 40_000);
+const PROXY_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 2, 4)), 443);
 
 /// What has happened in a world.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,6 +92,7 @@ pub struct World {
     kills: Vec<u64>,
     fuse_set: u64,
     upgrade: Upgrade,
+    is_stopping: bool,
     is_stopped: bool,
     scratch: Vec<u8>,
     report: Report,
@@ -138,6 +145,7 @@ impl World {
             kills: scenario.kills.into_iter().rev().collect(),
             fuse_set: u64::MAX,
             upgrade: Upgrade::None,
+            is_stopping: false,
             is_stopped: false,
             scratch: vec![0; READ_MAX],
             report: Report::default(),
@@ -174,11 +182,16 @@ impl World {
         let all_came = self.spawned == self.scenario.clients;
         let all_left = self.peers.iter().all(|peer| peer.is_closed);
         let kernel = self.kernel.borrow();
-        let none_left = kernel.worker_ends().is_empty();
+        let none_left = kernel.worker_ends().is_empty() && !kernel.has_unaccepted();
         if self.is_stopped {
             return all_left;
         }
         all_came && all_left && none_left
+    }
+
+    fn clients_are_gone(&self) -> bool {
+        let mut clients = self.peers.iter().filter(|peer| peer.role == Role::Client);
+        self.spawned == self.scenario.clients && clients.all(|peer| peer.is_closed)
     }
 
     fn round(&mut self) -> Result<(), Violation> {
@@ -264,6 +277,13 @@ impl World {
             false => Codec::Plain,
         };
         self.add_peer(Role::Client, socket, codec);
+        if self.scenario.options.proxy_headers == ProxyHeaders::FromClients {
+            let endpoints = Endpoints {
+                client: PROXY_CLIENT,
+                server: PROXY_SERVER,
+            };
+            self.peers.last_mut().expect("added").send_header(endpoints);
+        }
     }
 
     fn accept_at_backends(&mut self) {
@@ -276,6 +296,12 @@ impl World {
                     false => Codec::Plain,
                 };
                 self.add_peer(Role::Backend, socket, codec);
+                if matches!(
+                    self.scenario.options.proxy_headers,
+                    ProxyHeaders::ToBackendsV1 | ProxyHeaders::ToBackendsV2
+                ) {
+                    self.peers.last_mut().expect("added").expect_header();
+                }
             }
         }
     }
@@ -294,6 +320,9 @@ impl World {
             if plan.last != LastAct::End {
                 plan.last = LastAct::Wait;
             }
+        }
+        if self.scenario.deaf_us > 0 && random.once_in(3) {
+            plan.deaf_us = self.scenario.deaf_us;
         }
         if self.scenario.way == Way::Echo || role == Role::Client {
             // Both would wait for each other.
@@ -555,6 +584,11 @@ impl World {
     // ---- main ----
 
     fn command(&mut self) {
+        if self.scenario.options.warm > 0 && !self.is_stopping && self.clients_are_gone() {
+            // Connections that nobody has asked for would never end.
+            self.is_stopping = true;
+            self.kernel.borrow_mut().orders.push_back(Order::Stop);
+        }
         let (command, round) = self.scenario.command;
         if round != self.rounds || self.is_stopped {
             return;

@@ -3,6 +3,9 @@
 use crate::Random;
 use crate::kernel::{Buffers, Faults};
 
+/// A peer that reads nothing for so long is waited for: `drain_timeout` is longer.
+pub const DEAF_US: u64 = 5_000_000;
+
 /// The way that connections go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -65,6 +68,33 @@ pub enum Command {
     Reload,
 }
 
+/// The PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ProxyHeaders {
+    /// Nobody sends a header.
+    #[default]
+    None,
+    /// Clients come through a proxy, which says who they are.
+    FromClients,
+    /// Backends are told who the client is, by a line.
+    ToBackendsV1,
+    /// The same, by a binary header.
+    ToBackendsV2,
+}
+
+/// Options of the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Whether a FIN without close_notify is passed on as an end.
+    pub truncation_closes: bool,
+    /// Who tells whom by a PROXY header where a connection comes from.
+    pub proxy_headers: ProxyHeaders,
+    /// Whether clients may pass 64 KiB per second, all together.
+    pub paced: bool,
+    /// Connections to servers that are made before anybody asks.
+    pub warm: u32,
+}
+
 /// Everything that a seed decides before anything happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
@@ -92,6 +122,10 @@ pub struct Scenario {
     pub short_timeouts: bool,
     /// Whether limits are so low that connections run into them.
     pub low_limits: bool,
+    /// For so long every third peer reads nothing.
+    pub deaf_us: u64,
+    /// The configuration.
+    pub options: Options,
 }
 
 impl Scenario {
@@ -134,8 +168,12 @@ impl Scenario {
             command: (command, 5 + random.below(200) as u64),
             short_timeouts: random.once_in(8),
             low_limits: random.once_in(6),
+            deaf_us: 0,
+            options: Options::default(),
         };
         scenario.faults = any_faults(&mut random);
+        scenario.deaf_us = [0, 0, 0, DEAF_US, 20 * DEAF_US][random.below(5)];
+        scenario.options = any_options(way, &mut random);
         if scenario.buffers.send.min(scenario.buffers.receive) < 1_000 {
             scenario.clients = scenario.clients.min(3);
             scenario.established = scenario.established.min(3);
@@ -156,7 +194,36 @@ impl Scenario {
     pub(crate) fn gateway_may_close(&self) -> bool {
         self.short_timeouts
             || self.faults.joint_again > 0
+            || self.options.warm > 0
+            || self.deaf_us > DEAF_US
             || matches!(self.command.0, Command::Stop | Command::Drain)
+    }
+}
+
+fn any_options(way: Way, random: &mut Random) -> Options {
+    let headers = match way {
+        Way::Originate => &[ProxyHeaders::None][..],
+        Way::Echo => &[
+            ProxyHeaders::None,
+            ProxyHeaders::None,
+            ProxyHeaders::FromClients,
+        ],
+        Way::Terminate | Way::TerminateUnix | Way::BackendTls | Way::PassThrough => &[
+            ProxyHeaders::None,
+            ProxyHeaders::None,
+            ProxyHeaders::FromClients,
+            ProxyHeaders::ToBackendsV1,
+            ProxyHeaders::ToBackendsV2,
+        ],
+    };
+    Options {
+        truncation_closes: random.once_in(4),
+        proxy_headers: headers[random.below(headers.len())],
+        paced: random.once_in(8),
+        warm: match way {
+            Way::Originate => [0, 0, 2][random.below(3)],
+            _ => 0,
+        },
     }
 }
 

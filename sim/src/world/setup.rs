@@ -1,8 +1,11 @@
 //! What main would have made before the worker starts: configuration, certificates, shared memory.
 
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
-use super::scenario::{Scenario, Way};
-use dormouse_config::{self as config, Flag, Loaded, Machine, Purpose, Section};
+use super::scenario::{ProxyHeaders, Scenario, Way};
+use dormouse_config::{
+    self as config, ByteSize, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose, Section,
+    Truncation,
+};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
 use dormouse_handover::share::Share;
@@ -16,7 +19,9 @@ use dormouse_reactor::socket::Addr;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::client_sessions::ClientSessions;
 use dormouse_tables::clients::Clients;
+use dormouse_tables::traffic::Traffic;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -105,6 +110,7 @@ impl Setup {
         let counters = Shared::create("sim-counters", 1)?;
         let clients = Clients::create(CONNECTIONS, 1)?;
         let backends = Backends::create(1)?;
+        let traffic = Traffic::create(1)?;
         let sessions = match scenario.way {
             Way::Originate => Some(ClientSessions::create(dormouse_routes::origin::PLACES)?),
             _ => None,
@@ -117,6 +123,7 @@ impl Setup {
             counters.fd(),
             clients.fd(),
             backends.fd(),
+            traffic.fd(),
             sessions.as_ref().map_or(Fd::NONE, ClientSessions::fd),
         ];
         handover.descriptors = Descriptors {
@@ -130,6 +137,7 @@ impl Setup {
             backends: backends.fd().0,
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
+            traffic: Some(traffic.fd().0),
             ..Descriptors::default()
         };
         let handover = handover.write()?;
@@ -176,6 +184,29 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         timeouts.partial_record_timeout = Duration::from_secs(1);
         timeouts.handshake_timeout = Duration::from_secs(1);
         timeouts.drain_timeout = Duration::from_secs(1);
+    }
+    let options = scenario.options;
+    let truncation = match options.truncation_closes {
+        true => Truncation::Close,
+        false => Truncation::Abort,
+    };
+    for route in &mut config.routes {
+        (route.truncation, route.backend_truncation) = (truncation, truncation);
+        route.proxy_protocol = match options.proxy_headers {
+            ProxyHeaders::None | ProxyHeaders::FromClients => ProxyProtocol::Off,
+            ProxyHeaders::ToBackendsV1 => ProxyProtocol::V1,
+            ProxyHeaders::ToBackendsV2 => ProxyProtocol::V2,
+        };
+        if options.proxy_headers == ProxyHeaders::FromClients {
+            let address = Ipv4Addr::UNSPECIFIED.into();
+            route.accept_proxy_from = vec![Network { address, prefix: 0 }];
+        }
+    }
+    for originate in &mut config.originate {
+        (originate.truncation, originate.warm) = (truncation, options.warm);
+    }
+    if options.paced {
+        config.limits.bytes_per_client = Some(ByteSize(64 << 10));
     }
     if scenario.low_limits {
         plan.connections_max = 4;

@@ -11,9 +11,15 @@
 //!
 //! Chunks in the per-thread cache and in fast bins count as in use; they are few. The process
 //! is not stopped meanwhile: a walk that does not end exactly at the end of its heap is tried again.
+//!
+//! Whose memory it is decides what stands in it. So sizes that are read there choose nothing but what is
+//! counted, and bound nothing.
+
+use dormouse_measure::Machine;
 
 use super::process::{ProcessMemory, Region, regions};
 use super::snapshot::Snapshot;
+use std::ops::Range;
 
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;
@@ -25,7 +31,7 @@ const HEAP_ALIGN: u64 = 64 << 20;
 const HEAD_MAX: u64 = 4096;
 /// Mappings larger than this are arenas of the program, not malloc's large chunks.
 const MAPPED_MAX: u64 = 1 << 32;
-/// Bytes of one heap that are read at most.
+/// Bytes of one heap that are copied at most; half of the memory that is available, if that is less.
 const HEAP_MAX: u64 = 8 << 30;
 const TRIES: usize = 4;
 
@@ -48,11 +54,7 @@ fn walk_once(pid: i32) -> Result<Snapshot, String> {
     let mut damaged = false;
     for region in regions.iter().filter(|region| region.anonymous) {
         if region.name == "[heap]" {
-            let heap = Heap::read(
-                &reader,
-                region.start,
-                region.end.min(region.start + HEAP_MAX),
-            )?;
+            let heap = Heap::read(&reader, region.start, region.end)?;
             damaged |= heap.walk(0, &mut snapshot).is_none();
         } else if region.name.is_empty() && region.start.is_multiple_of(HEAP_ALIGN) {
             arena(&reader, region, &mut snapshot)?;
@@ -74,14 +76,34 @@ struct Heap {
 }
 
 impl Heap {
+    /// Copies a page-aligned range.
     fn read(reader: &ProcessMemory, start: u64, end: u64) -> Result<Self, String> {
-        let resident = reader.resident(start, end)?;
-        let bytes = reader.bytes(start, &resident)?;
-        Ok(Self {
-            bytes,
-            resident,
-            page: reader.page(),
-        })
+        let (page, len) = (reader.page(), end - start);
+        if len > HEAP_MAX.min(Machine::available_bytes() / 2) {
+            let mib = len >> 20;
+            return Err(format!(
+                "a heap of {mib} MiB is too large to be walked on this machine"
+            ));
+        }
+        let mut heap = Self {
+            bytes: vec![0; usize::try_from(len).unwrap_or(0)],
+            resident: vec![false; usize::try_from(len / page).unwrap_or(0)],
+            page,
+        };
+        let mut failed = None;
+        reader.resident(start, end, |run| {
+            let place = |at: u64| usize::try_from(at - start).unwrap_or(usize::MAX);
+            let (from, to) = (place(run.start), place(run.end));
+            let pages = from / page as usize..to / page as usize;
+            if let Some(resident) = heap.resident.get_mut(pages) {
+                resident.fill(true);
+            }
+            if let Some(room) = heap.bytes.get_mut(from..to) {
+                let read = reader.read_pages(run.start, room);
+                failed = failed.take().or(read.err());
+            }
+        })?;
+        failed.map_or(Ok(heap), Err)
     }
 
     fn word(&self, at: u64) -> Option<u64> {
@@ -137,26 +159,38 @@ impl Heap {
 
     /// Bytes of whole words that are zero in a range.
     fn zeros(&self, from: u64, to: u64) -> u64 {
-        let range = usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0);
-        let bytes = self.bytes.get(range).unwrap_or_default();
-        let zero = bytes.chunks_exact(8).filter(|word| **word == [0; 8]);
-        zero.count() as u64 * 8
+        let of = |piece: Range<u64>, is_resident: bool| {
+            if !is_resident {
+                return piece.end - piece.start;
+            }
+            let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+            let bytes = self.bytes.get(place(piece.start)..place(piece.end));
+            let words = bytes.unwrap_or_default().chunks_exact(8);
+            words.filter(|word| **word == [0; 8]).count() as u64 * 8
+        };
+        self.pieces(from..to)
+            .map(|(piece, here)| of(piece, here))
+            .sum()
     }
 
     /// Resident bytes of a range.
     fn resident_in(&self, from: u64, to: u64) -> u64 {
-        let mut bytes = 0;
-        let mut at = from;
-        while at < to {
-            let page_end = (at / self.page + 1) * self.page;
-            let end = page_end.min(to);
-            let index = usize::try_from(at / self.page).unwrap_or(usize::MAX);
-            if self.resident.get(index).copied().unwrap_or(false) {
-                bytes += end - at;
+        let resident = self.pieces(from..to).filter(|(_, here)| *here);
+        resident.map(|(piece, _)| piece.end - piece.start).sum()
+    }
+
+    /// The parts of a range that lie in one page each, and whether that page is resident.
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, bool)> {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let piece = at..((at / self.page + 1) * self.page).min(range.end);
+            if piece.is_empty() {
+                return None;
             }
-            at = end;
-        }
-        bytes
+            let index = usize::try_from(at / self.page).unwrap_or(usize::MAX);
+            at = piece.end;
+            Some((piece, self.resident.get(index).copied().unwrap_or(false)))
+        })
     }
 }
 
@@ -169,8 +203,8 @@ fn arena(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Result
         return Ok(());
     };
     // `ar_ptr` points into a mapping of the same kind; `size` is how much of it is used.
-    let plausible =
-        arena.is_multiple_of(ALIGN) && size.is_multiple_of(reader.page()) && size <= region.len();
+    let fits = size.is_multiple_of(reader.page()) && size <= region.len().min(HEAP_ALIGN);
+    let plausible = arena.is_multiple_of(ALIGN) && fits;
     if !plausible || size == 0 || arena == 0 {
         return Ok(());
     }

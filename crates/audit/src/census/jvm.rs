@@ -1,39 +1,36 @@
-//! The class histogram of a JVM, through its own `jcmd`.
+//! The class histogram of a JVM, through `jcmd`.
 
-use std::fs;
-use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dormouse_measure::proc_files;
 
 use super::snapshot::ObjectCounts;
+use crate::tool::{Tool, ToolError};
+
+/// A full collection of a large heap takes its time.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The classes of a process; `None` when it is no JVM.
 ///
 /// `-all` counts unreachable objects too, and so makes no collection: the process is left as it was.
 /// For the `living` alone the JVM makes a full collection first.
+///
+/// A JVM's own `jcmd` lies beside its `java`, but what lies there is the audited process's choice. So the one
+/// in the `PATH` is run, as the process's user, which is the one that a JVM answers.
 pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<ObjectCounts, String>> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    if !maps.contains("libjvm.so") {
+    if !proc_files::maps(pid).ok()?.contains("libjvm.so") {
         return None;
     }
-    // The JVM's own, which lies beside its `java`; what is on the PATH may be too old for it.
-    let own = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let own = own.with_file_name("jcmd");
-    let jcmd = if own.is_file() { own } else { "jcmd".into() };
-    let all = if living { None } else { Some("-all") };
-    let output = Command::new(jcmd)
-        .args([&pid.to_string(), "GC.class_histogram"])
-        .args(all)
-        .stdin(Stdio::null())
-        .output();
-    Some(match output {
-        Err(error) => Err(format!("jcmd cannot be started: {error}")),
-        Ok(output) if !output.status.success() => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!(
-                "jcmd failed: {}",
-                said.lines().next().unwrap_or("?")
-            ))
-        }
-        Ok(output) => Ok(parse(&String::from_utf8_lossy(&output.stdout))),
+    let id = pid.to_string();
+    let words = [id.as_str(), "GC.class_histogram", "-all"];
+    let words = words.get(..if living { 2 } else { 3 }).unwrap_or_default();
+    let said = Tool::find("jcmd").and_then(|jcmd| jcmd.run_for(pid, words, PATIENCE));
+    Some(match said {
+        Ok(text) => Ok(parse(&text)),
+        Err(ToolError::Missing) => Err(
+            "jcmd is not in the PATH of this program; add the folder of a JDK at least as new as the JVM".into(),
+        ),
+        Err(ToolError::Refused(why)) => Err(why),
     })
 }
 

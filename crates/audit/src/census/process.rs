@@ -1,14 +1,23 @@
 //! Reads another process's memory: its mappings, and only those pages that are resident, so that
 //! the reading itself makes nothing resident.
 
-use std::fs::{self, File};
+use std::cell::Cell;
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+use dormouse_measure::proc_files;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 /// Pages read in one call.
 const PAGES_AT_ONCE: usize = 256;
+/// Entries of the page map read in one call.
+const ENTRIES_AT_ONCE: usize = 8192;
+/// Pages that are looked at in the page map of one process: 1 TiB, some seconds. A process can map a
+/// hundred times as much and touch nothing of it.
+const PAGES_MAX: u64 = 1 << 28;
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,8 +38,7 @@ impl Region {
 
 /// The mappings of a process.
 pub(super) fn regions(pid: i32) -> Result<Vec<Region>, String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps"))
-        .map_err(|error| words(pid, "maps", &error))?;
+    let text = proc_files::maps(pid).map_err(|error| words(pid, "maps", &error))?;
     let mut regions: Vec<Region> = Vec::new();
     for found in text.lines().filter_map(region) {
         match regions.last_mut() {
@@ -46,15 +54,34 @@ pub(super) fn regions(pid: i32) -> Result<Vec<Region>, String> {
     Ok(regions)
 }
 
+/// The anonymous regions, those first that can be looked at most easily: a huge one that is hardly
+/// touched must not keep others from being looked at.
+pub(super) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
+    regions.retain(|region| region.anonymous);
+    regions.sort_by_key(Region::len);
+    regions
+}
+
+/// Says what of a process was not looked at.
+pub(super) fn unread(pid: i32, bytes: u64) -> String {
+    let gib = bytes >> 30;
+    format!(
+        "process {pid}: {gib} GiB of its address space were not looked at, because it maps too much"
+    )
+}
+
 fn region(line: &str) -> Option<Region> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let rights = words.next()?;
     let inode = words.nth(2)?;
     let name = words.next().unwrap_or_default().to_owned();
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    (start <= end).then_some(())?;
     Some(Region {
-        start: u64::from_str_radix(start, 16).ok()?,
-        end: u64::from_str_radix(end, 16).ok()?,
+        start,
+        end,
         anonymous: inode == "0" && rights.starts_with("rw") && rights.ends_with('p'),
         name,
     })
@@ -66,56 +93,81 @@ pub(super) struct ProcessMemory {
     memory: File,
     pagemap: File,
     page: u64,
+    /// Pages that may still be looked at in the page map.
+    pages_left: Cell<u64>,
 }
 
 impl ProcessMemory {
     pub(super) fn open(pid: i32) -> Result<Self, String> {
-        let open = |name: &str| {
-            File::open(format!("/proc/{pid}/{name}")).map_err(|error| words(pid, name, &error))
-        };
+        let open =
+            |name: &str| proc_files::open(pid, name).map_err(|error| words(pid, name, &error));
         Ok(Self {
             pid,
             memory: open("mem")?,
             pagemap: open("pagemap")?,
             page: dormouse_measure::page_bytes(),
+            pages_left: Cell::new(PAGES_MAX),
         })
     }
 
-    /// Which pages of a range are resident (or swapped out): one flag per page.
-    pub(super) fn resident(&self, start: u64, end: u64) -> Result<Vec<bool>, String> {
-        let pages = usize::try_from((end - start) / self.page).unwrap_or(0);
-        let mut entries = vec![0; pages * 8];
-        self.pagemap
-            .read_exact_at(&mut entries, start / self.page * 8)
-            .map_err(|error| words(self.pid, "pagemap", &error))?;
-        let flag = |entry: &[u8]| {
-            let entry = entry.first_chunk().copied().unwrap_or_default();
-            u64::from_ne_bytes(entry) & (PRESENT | SWAPPED) != 0
+    /// Calls `each` with the runs of resident (or swapped) pages of a range, in ascending order.
+    pub(super) fn resident(
+        &self,
+        start: u64,
+        end: u64,
+        mut each: impl FnMut(Range<u64>),
+    ) -> Result<(), String> {
+        let pages = (end - start) / self.page;
+        let end = start + pages * self.page;
+        let Some(left) = self.pages_left.get().checked_sub(pages) else {
+            return Err(unread(self.pid, end - start));
         };
-        Ok(entries.chunks_exact(8).map(flag).collect())
+        self.pages_left.set(left);
+        let mut entries = vec![0; pages.min(ENTRIES_AT_ONCE as u64) as usize * 8];
+        let mut run: Option<Range<u64>> = None;
+        let mut at = start;
+        while at < end {
+            let count = ((end - at) / self.page).min(ENTRIES_AT_ONCE as u64);
+            let room = entries.get_mut(..count as usize * 8).unwrap_or_default();
+            self.pagemap
+                .read_exact_at(room, at / self.page * 8)
+                .map_err(|error| words(self.pid, "pagemap", &error))?;
+            for entry in room.chunks_exact(8) {
+                let entry = u64::from_ne_bytes(entry.first_chunk().copied().unwrap_or_default());
+                let next = at + self.page;
+                match &mut run {
+                    _ if entry & (PRESENT | SWAPPED) == 0 => {
+                        run.take().into_iter().for_each(&mut each)
+                    }
+                    Some(run) => run.end = next,
+                    None => run = Some(at..next),
+                }
+                at = next;
+            }
+        }
+        run.into_iter().for_each(each);
+        Ok(())
     }
 
-    /// The bytes of a page-aligned range; pages that are not resident are zeros and stay so.
-    pub(super) fn bytes(&self, start: u64, resident: &[bool]) -> Result<Vec<u8>, String> {
+    /// Reads a page-aligned range of resident pages into `room`. Pages that hold only zeros are not written:
+    /// where `room` is fresh memory, they take nothing here, as they may take nothing there.
+    pub(super) fn read_pages(&self, start: u64, room: &mut [u8]) -> Result<(), String> {
         let page = self.page as usize;
-        let mut bytes = vec![0; resident.len() * page];
-        let mut at = 0;
-        while at < resident.len() {
-            let here = resident.get(at).copied().unwrap_or(false);
-            let rest = resident.get(at..).unwrap_or_default();
-            let run = rest.iter().take(PAGES_AT_ONCE).take_while(|r| **r == here);
-            let run = run.count().max(1);
-            if here {
-                let (from, to) = (at * page, (at + run) * page);
-                if let Some(room) = bytes.get_mut(from..to) {
-                    self.memory
-                        .read_exact_at(room, start + from as u64)
-                        .map_err(|error| words(self.pid, "mem", &error))?;
-                }
+        let mut piece = vec![0; room.len().min(PAGES_AT_ONCE * page)];
+        for (number, place) in room.chunks_mut(piece.len().max(1)).enumerate() {
+            let at = start + (number * PAGES_AT_ONCE * page) as u64;
+            let piece = piece.get_mut(..place.len()).unwrap_or_default();
+            self.memory
+                .read_exact_at(piece, at)
+                .map_err(|error| words(self.pid, "mem", &error))?;
+            let pages = place.chunks_mut(page).zip(piece.chunks(page));
+            for (place, content) in
+                pages.filter(|(_, content)| content.iter().any(|byte| *byte != 0))
+            {
+                place.copy_from_slice(content);
             }
-            at += run;
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Some bytes of a page that is resident.
@@ -162,9 +214,12 @@ mod tests {
         let block = std::hint::black_box(vec![0xa5_u8; 1 << 20]);
         let reader = ProcessMemory::open(own).unwrap();
         let start = (block.as_ptr() as u64).next_multiple_of(reader.page());
-        let resident = reader.resident(start, start + 4 * reader.page()).unwrap();
-        assert_eq!(resident, [true; 4]);
-        let bytes = reader.bytes(start, &resident).unwrap();
+        let end = start + 4 * reader.page();
+        let mut runs = Vec::new();
+        reader.resident(start, end, |run| runs.push(run)).unwrap();
+        assert_eq!((runs.len(), runs.first()), (1, Some(&(start..end))));
+        let mut bytes = vec![0; (end - start) as usize];
+        reader.read_pages(start, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 0xa5));
     }
 }

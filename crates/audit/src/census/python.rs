@@ -11,9 +11,10 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs;
 
-use super::process::{ProcessMemory, regions};
+use dormouse_measure::proc_files;
+
+use super::process::{ProcessMemory, regions, smallest_first, unread};
 use super::snapshot::{SizeCount, Snapshot};
 
 const HEADER: usize = 48;
@@ -28,33 +29,38 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
         return Ok(());
     }
     let reader = ProcessMemory::open(pid)?;
-    for region in regions(pid)? {
-        if !region.anonymous || !region.name.is_empty() {
-            continue;
+    let mut unread_bytes = 0;
+    let all = smallest_first(regions(pid)?);
+    for region in all.iter().filter(|region| region.name.is_empty()) {
+        let mut next = region.start;
+        let looked = reader.resident(region.start, region.end, |run| {
+            // A pool may reach beyond the run in which it begins.
+            next = next.max(run.start);
+            while next < run.end {
+                next += add_pool(&reader, next, into).unwrap_or(reader.page());
+            }
+        });
+        if looked.is_err() {
+            unread_bytes += region.len();
         }
-        let resident = reader.resident(region.start, region.end)?;
-        let mut at = region.start;
-        while at < region.end {
-            let index = usize::try_from((at - region.start) / reader.page()).unwrap_or(usize::MAX);
-            let here = resident.get(index).copied().unwrap_or(false);
-            let mut header = [0; HEADER];
-            let pool = (here && reader.read(at, &mut header).is_ok())
-                .then(|| Pool::parse(at, &header))
-                .flatten();
-            at += match pool {
-                Some(pool) => {
-                    pool.add(into);
-                    pool.bytes
-                }
-                None => reader.page(),
-            };
-        }
+    }
+    if unread_bytes > 0 {
+        into.refused.push(unread(pid, unread_bytes));
     }
     Ok(())
 }
 
+/// Adds the pool that begins here, if one does, and returns its bytes.
+fn add_pool(reader: &ProcessMemory, at: u64, into: &mut Snapshot) -> Option<u64> {
+    let mut header = [0; HEADER];
+    reader.read(at, &mut header).ok()?;
+    let pool = Pool::parse(at, &header)?;
+    pool.add(into);
+    Some(pool.bytes)
+}
+
 fn is_python(pid: i32) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = proc_files::maps(pid).unwrap_or_default();
     let program = |line: &str| {
         let path = line
             .find('/')

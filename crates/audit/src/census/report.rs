@@ -185,7 +185,15 @@ impl CensusReport {
     /// Adds a sample of pages, for memory that neither malloc nor a runtime accounts for.
     pub fn add_pages(&mut self, sample: Result<PageSample, String>) {
         match sample {
-            Ok(sample) => self.pages = Some(sample),
+            Ok(sample) => {
+                if sample.unread_bytes > 0 {
+                    let gib = sample.unread_bytes >> 30;
+                    self.notes.push(format!(
+                        "{gib} GiB of address space were not looked at for pages, because so much is mapped"
+                    ));
+                }
+                self.pages = Some(sample);
+            }
             Err(why) => self
                 .notes
                 .push(format!("pages were not sampled, because {why}")),

@@ -40,6 +40,7 @@ impl Snapshot {
         self.in_use_bytes += other.in_use_bytes;
         self.free_bytes += other.free_bytes;
         self.heap_bytes += other.heap_bytes;
+        self.refused.extend(other.refused.iter().cloned());
         for (size, count) in &other.sizes {
             let own = self.sizes.entry(*size).or_default();
             own.blocks += count.blocks;

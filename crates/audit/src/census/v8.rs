@@ -6,17 +6,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use dormouse_measure::proc_files;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::snapshot::ObjectCounts;
 
-/// How long V8 may say nothing while it makes a snapshot.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long V8 may take for a snapshot.
+const PATIENCE: Duration = Duration::from_secs(120);
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
 /// Bytes of a snapshot, and of one message with a piece of it.
@@ -27,6 +28,11 @@ const MESSAGE_MAX: u64 = 64 << 20;
 pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     if !offers(pid) {
         return None;
+    }
+    if !shares_network(pid) {
+        return Some(Err(
+            "it is in a network of its own (a container), where its inspector can't be reached from here".into(),
+        ));
     }
     let found = listening(pid).into_iter().find_map(|port| {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -41,12 +47,20 @@ pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
 }
 
 fn offers(pid: i32) -> bool {
-    let of = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let of = |name: &str| proc_files::read_beginning(pid, name).unwrap_or_default();
     let (words, environment) = (of("cmdline"), of("environ"));
     let options = environment.split(|byte| *byte == 0);
     let mut options = options.filter(|entry| entry.starts_with(b"NODE_OPTIONS="));
     let asks = |words: &[u8]| words.windows(9).any(|nine| nine == b"--inspect");
     asks(&words) || options.any(asks)
+}
+
+/// Whether 127.0.0.1 is the same for a process as for this one. A port of another network would be asked
+/// for here, where something else may listen on it.
+fn shares_network(pid: i32) -> bool {
+    let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let own = network("self");
+    own.is_some() && own == network(&pid.to_string())
 }
 
 /// The TCP ports that a process listens on.
@@ -65,8 +79,8 @@ fn listening(pid: i32) -> Vec<u16> {
             own.insert(inode.trim_end_matches(']').to_owned());
         }
     }
-    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-    table
+    let table = proc_files::read_beginning(pid, "net/tcp").unwrap_or_default();
+    String::from_utf8_lossy(&table)
         .lines()
         .filter_map(|line| listener(line, &own))
         .collect()
@@ -88,8 +102,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
         #[serde(rename = "webSocketDebuggerUrl")]
         url: String,
     }
-    let mut stream = TcpStream::connect_timeout(&address, HTTP_PATIENCE).ok()?;
-    stream.set_read_timeout(Some(HTTP_PATIENCE)).ok()?;
+    let mut stream = Inspector::connect(address, HTTP_PATIENCE).ok()?;
     let request = format!("GET /json/list HTTP/1.1\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let (mut answer, mut room) = (Vec::new(), [0; 4096]);
@@ -100,7 +113,9 @@ fn path_of(address: SocketAddr) -> Option<String> {
         if let Ok(entries) = serde_json::from_str::<Vec<InspectorTarget>>(body) {
             let url = &entries.first()?.url;
             let (_, path) = url.strip_prefix("ws://")?.split_once('/')?;
-            return Some(format!("/{path}"));
+            // It becomes part of a request.
+            let is_path = path.bytes().all(|byte| byte.is_ascii_graphic());
+            return is_path.then(|| format!("/{path}"));
         }
         if answer.len() as u64 > HTTP_MAX || !text.starts_with("HTTP/") {
             return None;
@@ -109,11 +124,46 @@ fn path_of(address: SocketAddr) -> Option<String> {
     None
 }
 
+/// A connection to an inspector, with an end however slowly it is answered.
+struct Inspector {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Inspector {
+    fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience.min(HTTP_PATIENCE))?;
+        stream.set_write_timeout(Some(HTTP_PATIENCE))?;
+        let until = Instant::now() + patience;
+        Ok(Self { stream, until })
+    }
+}
+
+impl Read for Inspector {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(room)
+    }
+}
+
+impl Write for Inspector {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// Requests a snapshot, and returns its text.
 fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
-    let words = |error: std::io::Error| format!("the inspector: {error}");
-    let mut stream = TcpStream::connect_timeout(&address, HTTP_PATIENCE).map_err(words)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
+    let words = |error: io::Error| format!("the inspector: {error}");
+    let mut stream = Inspector::connect(address, PATIENCE).map_err(words)?;
     // The key is there against caches (RFC 6455 §1.3), of which there are none on the way.
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -161,7 +211,7 @@ fn frame(text: &[u8]) -> Vec<u8> {
 }
 
 /// One message, which may come in several frames.
-fn receive(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
+fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
     loop {
         let mut head = [0; 2];
@@ -182,7 +232,7 @@ fn receive(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
         };
         let whole = length.saturating_add(message.len() as u64);
         if whole > MESSAGE_MAX || second & 0x80 != 0 || first & 0x0f == 8 {
-            return Err(std::io::ErrorKind::InvalidData.into());
+            return Err(io::ErrorKind::InvalidData.into());
         }
         let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
         stream.read_exact(&mut content)?;
@@ -252,6 +302,32 @@ mod tests {
         assert_eq!(classes["TLSSocket"], (2, 200));
         assert_eq!(classes["(string)"], (1, 24));
         assert!(count("{}").is_err());
+    }
+
+    #[test]
+    fn an_inspector_that_answers_slowly_is_left() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let slow = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // A byte now and then, for ever.
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut inspector = Inspector::connect(address, Duration::from_millis(300)).unwrap();
+        let refused = inspector.read_to_end(&mut Vec::new()).unwrap_err();
+        let waited = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(waited.contains(&refused.kind()), "{refused}");
+        drop(inspector);
+        slow.join().unwrap();
+    }
+
+    #[test]
+    fn a_network_of_its_own_is_not_ours() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(shares_network(own));
+        assert!(!shares_network(i32::MAX));
     }
 
     #[test]

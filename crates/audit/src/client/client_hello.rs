@@ -108,13 +108,13 @@ fn parse(body: &[u8]) -> Option<ClientHello> {
             extension::SERVER_NAME => {
                 let mut names = MessageReader::new(content.vec_16()?);
                 if let (Some(0), Some(name)) = (names.u8(), names.vec_16()) {
-                    hello.server_name = Some(String::from_utf8_lossy(name).into_owned());
+                    hello.server_name = Some(printable(name));
                 }
             }
             extension::ALPN => {
                 let mut names = MessageReader::new(content.vec_16()?);
                 while let Some(name) = names.vec_8() {
-                    hello.alpn.push(String::from_utf8_lossy(name).into_owned());
+                    hello.alpn.push(printable(name));
                 }
             }
             extension::PRE_SHARED_KEY => {
@@ -133,6 +133,10 @@ fn parse(body: &[u8]) -> Option<ClientHello> {
     let id = old_id.then(|| name_of(SESSION_ID, session_id));
     hello.session = hello.session.or(ticket).or(id);
     Some(hello)
+}
+
+fn printable(bytes: &[u8]) -> String {
+    dormouse_printable::line(&String::from_utf8_lossy(bytes)).to_string()
 }
 
 fn numbers(bytes: &[u8]) -> Vec<u16> {

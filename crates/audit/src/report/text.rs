@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use dormouse_printable::whole;
+
 use super::parts;
 use crate::findings::{Finding, Severity};
 use crate::model::{Audit, Measured};
@@ -101,6 +103,7 @@ impl Out {
     }
 
     fn row(&mut self, title: &str, value: &str) {
+        let title = whole(title).to_string();
         let indent = 4 + self.titles;
         let length = title.chars().count();
         let _ = write!(self.text, "    {title}");
@@ -115,6 +118,7 @@ impl Out {
     /// Writes words, the first line from `at` on, the others indented.
     fn wrap(&mut self, text: &str, indent: usize, mut at: usize) {
         for (index, word) in text.split_whitespace().enumerate() {
+            let word = whole(word).to_string();
             let length = word.chars().count();
             if index > 0 && at + 1 + length > self.width {
                 let _ = write!(self.text, "\n{}", " ".repeat(indent));
@@ -123,7 +127,7 @@ impl Out {
                 self.text.push(' ');
                 at += 1;
             }
-            self.text.push_str(word);
+            self.text.push_str(&word);
             at += length;
         }
         self.text.push('\n');
@@ -168,7 +172,7 @@ impl Out {
         }
         // Not wrapped: a copied command must not contain line ends.
         let what = self.styled("2", &format!("{:<9}", "again"));
-        let _ = writeln!(self.text, "          {what} {}", finding.command);
+        let _ = writeln!(self.text, "          {what} {}", whole(&finding.command));
     }
 
     fn styled(&self, code: &str, text: &str) -> String {
@@ -218,6 +222,25 @@ mod tests {
             assert!(longest <= Some(width), "{longest:?} of {width}:\n{text}");
             assert!(!text.contains('\x1b'));
         }
+    }
+
+    #[test]
+    fn foreign_text_is_shown_and_does_nothing() {
+        let mut audit = audit();
+        audit.target = "x\n\x1b[2J\u{202e}y".into();
+        audit.notes.push("a note\x07 of\u{9b}31m a stranger".into());
+        audit.findings[0].command = "curl 'a\x1b]0;b\n<0>'".into();
+        let shown = text(&audit, Form::default());
+        assert!(
+            !shown.contains(['\x1b', '\x07', '\u{9b}', '\u{202e}']),
+            "{shown:?}"
+        );
+        assert!(shown.contains(r"'a\u{1b}]0;b\n<0>'"), "{shown}");
+        let page = crate::report::page("a \u{202e} title", &[audit]);
+        assert!(
+            !page.contains(['\x1b', '\x07', '\u{9b}', '\u{202e}']),
+            "{page:?}"
+        );
     }
 
     #[test]

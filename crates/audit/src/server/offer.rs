@@ -257,7 +257,7 @@ fn certificate(der: &[u8]) -> Option<Certificate> {
         _ => "Ed25519".into(),
     };
     Some(Certificate {
-        subject: parsed.subject().to_string(),
+        subject: dormouse_printable::line(&parsed.subject().to_string()).to_string(),
         key,
         bytes: der.len() as u64,
         expires_at_s: parsed.validity().not_after.timestamp(),

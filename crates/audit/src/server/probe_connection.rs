@@ -343,6 +343,8 @@ mod tests {
             client: None,
             client_name: None,
             client_certificate: None,
+            peer_certificates: Vec::new(),
+            exporter: None,
             algorithms: None,
             refused: None,
             ticket_withheld: false,

@@ -10,6 +10,9 @@ use super::spec::ServerSpec;
 use dormouse_bench::load::{Expect, Traffic};
 use dormouse_measure::Error;
 
+/// Most characters of a banner.
+const BANNER_MAX: usize = 80;
+
 /// One connection: how it is talked to, and what it says of itself.
 pub(super) fn detect(
     spec: &ServerSpec,
@@ -81,6 +84,6 @@ fn banner(answer: &[u8]) -> Option<String> {
     let line = text
         .lines()
         .find(|line| line.to_ascii_lowercase().starts_with("server:"))?;
-    let banner: String = line.get(7..)?.trim().chars().take(80).collect();
-    Some(banner)
+    let banner = dormouse_printable::line_up_to(line.get(7..)?.trim(), BANNER_MAX);
+    Some(banner.to_string())
 }

@@ -15,6 +15,7 @@ pub fn document(title: &str, style: &str, body: &str) -> String {
 
 /// Text as HTML: labels and reasons come from the command line and from servers.
 pub fn escape(text: &str) -> String {
+    let text = dormouse_printable::lines(text).to_string();
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use dormouse_bench::{Console, MeasuredSide, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::terminal;
+
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -48,7 +50,7 @@ impl Terminal {
 impl Console for Terminal {
     fn note(&mut self, text: &str) {
         if !self.quiet {
-            eprintln!("note: {text}");
+            terminal::note(format_args!("note: {text}"));
         }
     }
 
@@ -56,7 +58,7 @@ impl Console for Terminal {
         self.stage = name.to_owned();
         self.next_line = Instant::now() + LINE_EVERY;
         if self.names && !self.quiet && !self.fancy && name != SETTLING {
-            eprintln!("{name}");
+            terminal::note(name);
         }
         if self.quiet || !self.fancy {
             return;
@@ -85,7 +87,8 @@ impl Console for Terminal {
             let of = at
                 .total
                 .map_or_else(String::new, |total| format!(" of {total}"));
-            eprintln!("{}: {}{of}, {}", self.stage, at.done, words(at));
+            let line = format!("{}: {}{of}, {}", self.stage, at.done, words(at));
+            terminal::note(line);
         }
     }
 

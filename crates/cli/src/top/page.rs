@@ -9,7 +9,6 @@ use dormouse_handover::status::{
 
 use crate::paint::{Canvas, Style};
 use crate::status::{age, bytes, or_dash};
-use crate::terminal::printable;
 
 const LABEL: Style = Style::Faint;
 const GOOD: Style = Style::Colour(71);
@@ -111,10 +110,7 @@ impl Dashboard {
             _ => None,
         };
         page.line(|canvas| {
-            canvas.put(
-                BAD,
-                &printable(&trouble.unwrap_or_default()).replace('\n', " "),
-            );
+            canvas.put(BAD, &trouble.unwrap_or_default().replace('\n', " "));
         });
     }
 
@@ -229,7 +225,7 @@ impl Dashboard {
                     Ok(left_s @ 1..) => (GOOD, age(left_s)),
                     _ => (BAD, "ENDED".to_owned()),
                 };
-                canvas.put(Style::Plain, &printable(&one.name));
+                canvas.put(Style::Plain, &one.name);
                 canvas.put(LABEL, " ends in ");
                 canvas.put(style, &words);
             });
@@ -239,7 +235,7 @@ impl Dashboard {
     fn backends(&self, page: &mut Page) {
         for (n, one) in self.status.backends.iter().take(4).enumerate() {
             page.value(if n == 0 { "backends" } else { "" }, |canvas| {
-                canvas.put(Style::Plain, &printable(&one.address));
+                canvas.put(Style::Plain, &one.address);
                 canvas.put(Style::Plain, "  ");
                 if one.check == CheckStatus::Unhealthy {
                     canvas.put(BAD, "not well");

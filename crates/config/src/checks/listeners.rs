@@ -144,7 +144,7 @@ fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: &str) -> Proble
 
 /// Which item of the list, as it was written, this address comes from: `:PORT` stands
 /// for two.
-pub(crate) fn item_of(listen: &[Listen], at: usize) -> usize {
+pub fn item_of(listen: &[Listen], at: usize) -> usize {
     let all = |listen: &Listen, ipv4: bool| {
         listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
     };
@@ -159,7 +159,7 @@ pub(crate) fn item_of(listen: &[Listen], at: usize) -> usize {
 }
 
 /// Whether two listeners would take connections from each other.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+pub(crate) fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())

@@ -5,6 +5,7 @@ mod backends;
 mod common;
 mod crypto;
 pub(crate) mod listeners;
+mod names;
 mod originate;
 mod program;
 mod resumption;
@@ -32,6 +33,7 @@ pub(crate) fn check(
         let at = locations.section(Section::Originate, index);
         originate::check(originate, at, mistakes);
     }
+    names::check(config, locations, mistakes);
     backends_fit(config, mistakes);
     originate::files(config, locations, mistakes);
     sharing::check(config, locations, mistakes);

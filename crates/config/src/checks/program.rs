@@ -1,5 +1,6 @@
 //! What must fit together among the options of the program.
 
+use crate::checks::listeners::overlap;
 use crate::config::Config;
 use crate::input::location::Location;
 use crate::input::locations::Locations;
@@ -9,6 +10,7 @@ use crate::options::Route;
 use crate::values::address::UNIX_PATH_MAX;
 use crate::values::admin::Admin;
 use crate::values::endpoints::Backend;
+use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -20,6 +22,7 @@ pub(crate) fn check(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     admin(config, locations, mistakes);
+    metrics(config, locations, mistakes);
     amounts(config, locations, mistakes);
     whole_seconds(config, locations, mistakes);
     keepalive(config, locations, mistakes);
@@ -41,17 +44,7 @@ fn redirect(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCo
 fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     let location = locations.option("admin");
     match &config.process.admin {
-        Admin::Auto | Admin::None => {}
-        Admin::Loopback(address) => {
-            let listens = |route: &Route| route.listen.iter().any(|l| l.address == *address);
-            if config.routes.iter().any(listens) {
-                mistakes.error(
-                    &location,
-                    Problem::new("a route listens on this address")
-                        .help("give each an address of its own"),
-                );
-            }
-        }
+        Admin::Auto | Admin::None | Admin::Loopback(_) => {}
         Admin::Unix(path) => {
             let length = path.as_os_str().as_bytes().len();
             if length > UNIX_PATH_MAX {
@@ -74,6 +67,19 @@ fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColle
                 );
             }
         }
+    }
+}
+
+fn metrics(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let Some(MetricsAddress(address)) = config.process.metrics else {
+        return;
+    };
+    let listens = |route: &Route| route.listen.iter().any(|l| overlap(l.address, address));
+    if config.routes.iter().any(listens) {
+        mistakes.error(
+            &locations.first_of(&["metrics", "admin"]),
+            Problem::new("a route listens on this address").help("give each an address of its own"),
+        );
     }
 }
 

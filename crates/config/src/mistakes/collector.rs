@@ -52,6 +52,7 @@ impl<'a> MistakeCollector<'a> {
             what: problem.what,
             label: problem.label,
             help: problem.help,
+            blame: problem.blame,
         };
         let order = match location {
             Location::File(span) => span.start,

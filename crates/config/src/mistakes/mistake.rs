@@ -16,6 +16,18 @@ pub struct Mistake {
     pub label: String,
     /// What would be right.
     pub help: Option<String>,
+    /// Whose mistake it is.
+    pub blame: Blame,
+}
+
+/// Whose mistake something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Blame {
+    /// The configuration's: other text would be right.
+    #[default]
+    Configuration,
+    /// The operating system's, which refuses what the text asks for: an address in use, a privilege.
+    System,
 }
 
 /// Whether something can be lived with.
@@ -67,13 +79,35 @@ impl Mistakes {
                 what: what.into(),
                 label: String::new(),
                 help: Some(help.into()),
+                blame: Blame::Configuration,
             }],
         }
     }
 
     /// How many of them keep the program from starting.
     pub fn errors(&self) -> usize {
-        let of = |mistake: &&Mistake| mistake.severity == Severity::Error;
-        self.list.iter().filter(of).count()
+        self.all_errors().count()
+    }
+
+    /// Whether only the operating system keeps the program from starting: the text is right.
+    pub fn are_of_system(&self) -> bool {
+        self.errors() > 0 && self.all_errors().all(|one| one.blame == Blame::System)
+    }
+
+    fn all_errors(&self) -> impl Iterator<Item = &Mistake> {
+        let errors = self.list.iter();
+        errors.filter(|mistake| mistake.severity == Severity::Error)
+    }
+
+    /// Each mistake in one line with its place, for a log.
+    pub fn lines(&self) -> Vec<String> {
+        let file = self.file.as_ref().map(|file| file.display().to_string());
+        let line = |mistake: &Mistake| match (&mistake.source, &file) {
+            (Source::Line { line, .. }, Some(file)) => format!("{file}:{line}: {}", mistake.what),
+            (Source::Flag(flag), _) => format!("{flag}: {}", mistake.what),
+            (_, Some(file)) => format!("{file}: {}", mistake.what),
+            (_, None) => mistake.what.clone(),
+        };
+        self.list.iter().map(line).collect()
     }
 }

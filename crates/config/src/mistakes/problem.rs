@@ -1,6 +1,7 @@
 //! What is wrong with a value, before it is known where the value stands.
 
 use crate::input::location::Location;
+use crate::mistakes::mistake::Blame;
 
 /// What reading a value gives: all that is wrong with it, not just the first.
 pub(crate) type ReadResult<T> = Result<T, Vec<Problem>>;
@@ -13,6 +14,7 @@ pub(crate) struct Problem {
     pub(crate) what: String,
     pub(crate) label: String,
     pub(crate) help: Option<String>,
+    pub(crate) blame: Blame,
 }
 
 impl Problem {
@@ -22,6 +24,7 @@ impl Problem {
             what: what.into(),
             label: String::new(),
             help: None,
+            blame: Blame::Configuration,
         }
     }
 

@@ -3,18 +3,10 @@
 use crate::mistakes::nearest::nearest;
 use crate::mistakes::problem::Problem;
 
-/// A text made fit for a line of a message: no control characters, not too long.
+/// A text made fit for a line of a message.
 pub(crate) fn shortened(text: &str) -> String {
     const LENGTH_MAX: usize = 80;
-    let mut short: String = text
-        .chars()
-        .take(LENGTH_MAX)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    if text.chars().nth(LENGTH_MAX).is_some() {
-        short.push('…');
-    }
-    short
+    dormouse_printable::line_up_to(text, LENGTH_MAX).to_string()
 }
 
 /// Says that a word is not one of those known, with the nearest of them.

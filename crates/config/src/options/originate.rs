@@ -4,6 +4,7 @@ use crate::option::group::option_groups;
 use crate::values::choices::{TlsVersion, Truncation};
 use crate::values::endpoints::{PlainListen, Server};
 use crate::values::pem_files::{Ca, CertificateFiles};
+use crate::values::route_name::RouteName;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,10 @@ option_groups! {
     /// a server over TLS. Written as `[[originate]]`; `dormouse connect` makes one of its
     /// flags.
     Originate, "Originate" {
+        /// The origination's name in metrics, logs and `status`. None: `originate-1` for the first
+        /// in the file, and so on. No two routes or originations may have the same name.
+        name: Option<RouteName> = default "none", like "\"billing\"";
+
         /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, `:PORT` or `unix:PATH`. What
         /// arrives there is not protected: keep it on this machine.
         listen: Vec<PlainListen> = required "127.0.0.1:8080";

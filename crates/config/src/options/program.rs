@@ -6,6 +6,7 @@ use crate::values::amounts::Amount;
 use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox};
 use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
+use crate::values::metrics_address::MetricsAddress;
 use crate::values::pem_files::Ca;
 use crate::values::quantities::{ByteSize, Count};
 use std::path::PathBuf;
@@ -38,12 +39,17 @@ option_groups! {
         /// can; what it lacks is said at the start. `required`: nothing is started without.
         sandbox: Sandbox = default "on", like "\"required\"";
 
-        /// Where `dormouse status`, `reload`, `drain` and `upgrade` are answered: the path of
-        /// a unix socket, for the user who runs the program and root; or a loopback address,
-        /// on which every user of the machine may ask, but nobody gives orders. `auto` is
+        /// The unix socket on which `dormouse status`, `top`, `reload`, `drain` and `upgrade` are
+        /// answered, for the user who runs the program and root. `auto` is
         /// /run/dormouse/admin.sock for root, else dormouse/admin.sock in $XDG_RUNTIME_DIR,
         /// unless another instance has it. `none` switches it off.
         admin: Admin = default "auto", like "\"/run/dormouse/edge.sock\"";
+
+        /// The TCP address on which metrics (for Prometheus), health and the status page are
+        /// answered: `IP:PORT`, or `:PORT` for all addresses of the machine. Orders are refused
+        /// there. Whoever reaches the address may ask, and learns the names of routes, backends
+        /// and certificates and how busy the machine is.
+        metrics: Option<MetricsAddress> = default "off", like "\"127.0.0.1:9901\"";
 
         /// How often to look whether files have changed: certificates and keys, directories of
         /// them, `client_ca`, `client_crl`. New ones are used for new connections once certificate

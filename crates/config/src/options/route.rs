@@ -12,6 +12,7 @@ use crate::values::endpoints::Listen;
 use crate::values::network::Network;
 use crate::values::pem_files::{Ca, CertificateFiles};
 use crate::values::probe::{Probe, StatusCodes};
+use crate::values::route_name::RouteName;
 use crate::values::server_name::ServerName;
 use crate::values::upstream::Upstream;
 use std::path::PathBuf;
@@ -22,6 +23,10 @@ option_groups! {
     /// them, and where their plaintext goes. Written as `[[route]]`, as often as
     /// there are routes.
     Route, "Routes" {
+        /// The route's name in metrics, logs and `status`. None: the route's number in the file,
+        /// from 1 on. No two routes may have the same name.
+        name: Option<RouteName> = default "none", like "\"shop\"";
+
         /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, or `:PORT` for all
         /// addresses of the machine, IPv4 and IPv6. A name is looked up once, at the start.
         /// `[::]:PORT` takes IPv6 only.

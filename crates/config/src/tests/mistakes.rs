@@ -74,6 +74,13 @@ const PROCESS: &[&str] = &[
     "admin = 5",
     "admin = '192.0.2.1:9901'",
     "admin = '127.0.0.1:0'",
+    "admin = '127.0.0.1:9901'",
+    "admin = '127.0.0.1:9901'\nmetrics = '127.0.0.1:9902'",
+    "metrics = 'edge.example:9901'",
+    "metrics = '127.0.0.1'",
+    "metrics = '127.0.0.1:0'",
+    "metrics = 9901",
+    "metrics = ':8443'",
     "sandbox = 'yes'",
     "workers = 2\nworkers = 3",
     "workers = ",
@@ -126,6 +133,9 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'tls'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\nproxy_protocol = 'v2-certificate'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'POST /'\nproxy_protocol = 'v3'\n",
+    "[[route]]\nname = 'shop'\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[route]]\nname = 'shop'\nlisten = ':1025'\nto = 'echo:'\nself_signed = 'x'\n",
+    "[[route]]\nname = 'originate-1'\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[originate]]\nlisten = ':1025'\nto = '10.0.0.1:443'\n",
+    "[[route]]\nname = '2nd shop'\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[route]]\nname = 7\nlisten = ':1025'\nto = 'echo:'\nself_signed = 'x'\n",
     "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 

@@ -67,6 +67,7 @@ fn load_with(
         purpose,
         resolve: &resolve,
         environment: &|_| None,
+        examine: &|_| Vec::new(),
     }
     .load()
 }
@@ -85,6 +86,7 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
         purpose: Purpose::Serve,
         resolve: &resolve,
         environment: &|_| None,
+        examine: &|_| Vec::new(),
     }
     .load()
 }

@@ -76,6 +76,7 @@ fn flags_of_connect_make_an_origination() {
         purpose: Purpose::Serve,
         resolve: &resolve,
         environment: &|_| None,
+        examine: &|_| Vec::new(),
     }
     .load()
     .expect("it is right");

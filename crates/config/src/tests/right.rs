@@ -146,13 +146,43 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
+/// Former configurations go on working: a TCP address as `admin` is `metrics`.
+#[test]
+fn a_former_admin_address_becomes_the_one_of_metrics() {
+    let route = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
+    let loaded = load_text(&format!("admin = 'localhost:9901'\n{route}")).expect("right");
+    let process = &loaded.config.process;
+    assert_eq!(process.admin, Admin::Auto);
+    let address = "127.0.0.1:9901".parse().expect("an address");
+    assert_eq!(process.metrics, Some(MetricsAddress(address)));
+    assert_eq!(loaded.warnings.list.len(), 1);
+    let all = read(&format!("metrics = ':9901'\n{route}")).process.metrics;
+    assert_eq!(all.map(|one| one.to_string()).as_deref(), Some("[::]:9901"));
+    assert_eq!(
+        read(&format!("metrics = 'off'\n{route}")).process.metrics,
+        None
+    );
+}
+
+#[test]
+fn routes_are_known_by_their_names_or_numbers() {
+    let route = |name: &str, port: u16| {
+        format!("[[route]]\n{name}\nlisten = ':{port}'\nto = 'echo:'\nself_signed = 'x'\n")
+    };
+    let originate = "[[originate]]\nlisten = '127.0.0.1:7000'\nto = '10.0.0.1:443'\n";
+    let text = route("", 8443) + &route("name = 'shop.eu-1'", 8444) + originate;
+    let names = read(&text).route_names();
+    assert_eq!(names, ["1", "shop.eu-1", "originate-1"]);
+}
+
 /// Each option at another value than its default, so that none is read into another.
 const EVERY_OPTION: &str = "
         include = '/dev/null'
         workers = 3
         user = 'dormouse'
         group = 'tls'
-        admin = '127.0.0.1:9901'
+        admin = '/run/edge.sock'
+        metrics = '127.0.0.1:9901'
         sandbox = 'required'
         memory = '2 GiB'
         resolve_every = '5s'

@@ -1,4 +1,4 @@
-//! The option `admin`: where the program answers questions about itself, and takes orders.
+//! The option `admin`: the socket where the program answers questions about itself, and takes orders.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -22,7 +22,7 @@ pub enum Admin {
     None,
     /// On a unix socket, for the owner of the process and root.
     Unix(PathBuf),
-    /// On a loopback address, for every user of the machine; questions only.
+    /// A loopback address, which is the option `metrics` now. No loaded configuration has it.
     Loopback(SocketAddr),
 }
 
@@ -50,9 +50,9 @@ impl fmt::Display for Admin {
 
 impl OptionType for Admin {
     const KIND: Kind = Kind::new(
-        "a path, a loopback address, \"auto\" or \"none\"",
-        "\"/run/dormouse/admin.sock\" or \"127.0.0.1:9901\"",
-        "PATH|ADDR",
+        "a path, \"auto\" or \"none\"",
+        "\"/run/dormouse/admin.sock\" or \"none\"",
+        "PATH",
     );
 
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
@@ -63,15 +63,12 @@ impl OptionType for Admin {
             _ => {}
         }
         match address(text) {
-            Some(address) if !address.ip().is_loopback() => {
-                Err(Problem::new(format!("`{text}` is not a loopback address"))
-                    .label("others could read there how busy this machine is")
-                    .help("write a path, or an address such as 127.0.0.1:9901")
-                    .into())
-            }
-            Some(address) if address.port() == 0 => {
-                Err(Problem::new(format!("`{text}` has no port"))
-                    .help("write an address such as 127.0.0.1:9901")
+            Some(address) if !address.ip().is_loopback() || address.port() == 0 => {
+                Err(Problem::new(format!("`{text}` is no path"))
+                    .label("orders are taken on a unix socket only")
+                    .help(
+                        "write a path; for metrics on a TCP address there is the option `metrics`",
+                    )
                     .into())
             }
             Some(address) => Ok(Admin::Loopback(address)),

@@ -11,6 +11,7 @@ use crate::handshake::log::{self, Handshaken};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
 use crate::outbound::request::LocalClient;
+use crate::traffic;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
@@ -31,6 +32,7 @@ pub(crate) fn terminated<I: Io>(
     slot.set_phase(Phase::Connecting);
     let id = client.id(cx.work.id_seed, slot);
     let done = Handshaken {
+        route: &cx.route.name,
         peer: client,
         id: Some(id),
         took_ms,
@@ -94,7 +96,11 @@ pub(crate) fn originated<I: Io>(
         tickets,
     } = rested;
     log::count_originated(&info, &cx.work.count);
+    if !client.is_some_and(|client| client.is_joined) {
+        traffic::count_handshake(slot, info.resumed, &cx.work.traffic);
+    }
     let done = Handshaken {
+        route: &cx.route.name,
         peer: &PeerName::new(&cx.work.io, slot.tls_fd()),
         id: None,
         took_ms,

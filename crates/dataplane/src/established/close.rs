@@ -77,7 +77,14 @@ pub(crate) fn begin_abort(
             farewell(slot, work, Alert::fatal(refusal.alert));
             CloseReason::Refused
         }
-        Fault::KeyExhausted | Fault::NoPendingMemory | Fault::NotWatched(_) => {
+        // Everything that was sealed goes out before the close_notify, and nothing was read that could
+        // not be sealed. The backend may have had more to say: it is reset.
+        Fault::KeyExhausted => {
+            slot.set(Flag::ResetPlain);
+            farewell(slot, work, Alert::CLOSE_NOTIFY);
+            CloseReason::Limit
+        }
+        Fault::NoPendingMemory | Fault::NotWatched(_) => {
             begin_reset(slot);
             CloseReason::Limit
         }

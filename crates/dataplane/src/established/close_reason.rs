@@ -2,6 +2,7 @@
 
 use crate::bursts::Subject;
 use dormouse_tables::counters::Count;
+use dormouse_tables::traffic::Tally;
 
 /// Why a connection is over, and on whose side that lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +25,8 @@ pub(crate) enum CloseReason {
     Stopping,
     /// A drain closed it.
     Drained,
+    /// The worker before this one died while it worked on it.
+    Crash,
 }
 
 impl CloseReason {
@@ -39,6 +42,23 @@ impl CloseReason {
             CloseReason::Limit => Count::ClosedLimit,
             CloseReason::Stopping => Count::ClosedStopping,
             CloseReason::Drained => Count::ClosedDrained,
+            CloseReason::Crash => Count::ClosedByCrash,
+        }
+    }
+
+    /// The tally of a route's and a backend's connections that closed for this reason.
+    pub(crate) fn tally(self) -> Tally {
+        match self {
+            CloseReason::Clean => Tally::ClosedClean,
+            CloseReason::TlsTruncated => Tally::ClosedTlsTruncated,
+            CloseReason::TlsFailed => Tally::ClosedTlsFailed,
+            CloseReason::Refused => Tally::ClosedRefused,
+            CloseReason::PlainFailed => Tally::ClosedPlainFailed,
+            CloseReason::BackendDown => Tally::ClosedBackendDown,
+            CloseReason::Limit => Tally::ClosedLimit,
+            CloseReason::Stopping => Tally::ClosedStopping,
+            CloseReason::Drained => Tally::ClosedDrained,
+            CloseReason::Crash => Tally::ClosedByCrash,
         }
     }
 
@@ -53,7 +73,8 @@ impl CloseReason {
             CloseReason::Clean
             | CloseReason::Limit
             | CloseReason::Stopping
-            | CloseReason::Drained => Subject::Limit,
+            | CloseReason::Drained
+            | CloseReason::Crash => Subject::Limit,
         }
     }
 }

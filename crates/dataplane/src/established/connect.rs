@@ -14,6 +14,7 @@ use crate::established::opening;
 use crate::io::Io;
 use crate::memory::backlog;
 use crate::outbound::request::BackendRequest;
+use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
 use dormouse_handover::slot::{Flag, Phase, Slot};
@@ -142,6 +143,7 @@ pub(crate) fn flush_and_open(slot: &mut Slot, work: &mut Workspace<impl Io>) -> 
 }
 
 fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
+    traffic::count_connected(slot, &cx.work.traffic);
     let now_ms = cx.work.now_ms;
     let took_ms = cx.work.connect_times.done(slot.generation, now_ms);
     if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
@@ -154,7 +156,8 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
     if let Some((_, target)) = current(slot, targets)
         && cx.work.backends.succeeded(target.place, now_ms) == HealthChange::Up
     {
-        tracing::info!(backend = target.name, "backend serves again");
+        let route = cx.route.name.as_str();
+        tracing::info!(route, backend = target.name, "backend serves again");
     }
 }
 
@@ -205,7 +208,7 @@ fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
     };
     let now_ms = cx.work.now_ms;
     cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
-        tracing::warn!(%backend, error = why, more,
+        tracing::warn!(route = cx.route.name.as_str(), %backend, error = why, more,
             "backend can't be reached; its clients {told}");
     });
     cx.note_close(slot, CloseReason::BackendDown);
@@ -251,6 +254,7 @@ fn connect_first<I: Io>(
 /// The backend can't be connected to: starts with the next one, if there is one.
 fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Option<Connect> {
     cx.work.count.add(Count::BackendConnectsFailed, 1);
+    traffic::count_connect_failed(slot, &cx.work.traffic);
     close_plain(slot, &cx.work.io);
     let targets = cx.route.targets()?;
     // With one backend there is nothing to choose, so its failures change nothing.
@@ -259,6 +263,7 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Opti
         let known = &cx.work.backends;
         if known.failed(target.place, most, pause_ms, cx.work.now_ms) == HealthChange::Down {
             tracing::warn!(
+                route = cx.route.name.as_str(),
                 backend = target.name,
                 error = why,
                 pause_ms,

@@ -1,6 +1,7 @@
 //! What a step on a connection works with besides its slot.
 
 use crate::established::close_reason::CloseReason;
+use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_config::Truncation;
 use dormouse_handover::share::Limits;
@@ -23,7 +24,7 @@ impl<I> Context<'_, I> {
 
     /// Counts why the connection closes; from now on it only drains.
     pub(crate) fn note_close(&self, slot: &mut Slot, reason: CloseReason) {
-        self.work.count.add(reason.count(), 1);
+        traffic::count_close(slot, reason, self.work);
         slot.active_s = self.now_s();
     }
 

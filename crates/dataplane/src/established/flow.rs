@@ -22,13 +22,13 @@ pub(crate) fn seal_and_send(
     let Workspace {
         scratch,
         pending,
-        count,
+        bytes,
         io,
         ..
     } = work;
     let batch = seal_batch(&mut slot.tls, key, &mut scratch.sealing, filled)
         .map_err(|_| Fault::KeyExhausted)?;
-    count.add(Count::TlsBytesOut, batch.len() as u64);
+    bytes.tls_out += batch.len() as u64;
     send_sealed(slot, io, pending, &scratch.sealing[batch])
 }
 

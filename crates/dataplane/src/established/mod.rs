@@ -28,6 +28,7 @@ use crate::memory::starved::{SOON_MS, Starved};
 use crate::outbound::request::LocalClient;
 use crate::settings::Settings;
 use crate::token::{self, Id};
+use crate::traffic::{self, StepBytes};
 use crate::workspace::{Allowance, Workspace};
 use close_reason::CloseReason;
 use context::Context;
@@ -35,7 +36,6 @@ use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
-use dormouse_tables::backends::Backends;
 use dormouse_tables::counters::Count;
 use interest::Side;
 use step::{Event, step};
@@ -183,7 +183,14 @@ impl Connections {
             interest::adopt(slot, &work.io, token, socket.is_watched).ok()?;
             begin(slot, work)
         });
+        let is_established = first.is_some();
         let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
+        if let Some(slot) = self.slots.get(index) {
+            traffic::enter(slot, &work.traffic);
+            if is_established {
+                traffic::count_opened(slot, &work.traffic);
+            }
+        }
         self.finish(index, is_over, settings, work);
         (!is_over).then_some(index)
     }
@@ -267,7 +274,7 @@ impl Connections {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) -> bool {
-        work.received = 0;
+        work.bytes = StepBytes::default();
         let Some(slot) = self.slots.get_mut(index) else {
             return false;
         };
@@ -285,6 +292,7 @@ impl Connections {
             limits,
         };
         let is_over = step(slot, event, &mut cx);
+        traffic::count_step(slot, work);
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
         self.draining += u32::from(slot.phase() == Phase::Draining);
@@ -330,6 +338,7 @@ impl Connections {
         };
         work.clients.leave(slot.client());
         work.backends.leave(slot.backend);
+        traffic::leave(slot, &work.traffic);
         let was_draining = slot.phase() == Phase::Draining;
         self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
         self.draining = self.draining.saturating_sub(u32::from(was_draining));
@@ -353,7 +362,7 @@ impl Connections {
         if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
             // Without epoll the connection would never be heard of again.
             tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
-            work.count.add(CloseReason::Limit.count(), 1);
+            traffic::count_close(slot, CloseReason::Limit, work);
             self.remove(index, work);
         }
     }
@@ -459,7 +468,7 @@ impl Connections {
     /// chance.
     fn note_queues_sometimes<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if work.kernel.wants_look(index, work.received) || !rests {
+        if work.kernel.wants_look(index, work.bytes.received()) || !rests {
             self.note_queues(index, work);
         }
     }
@@ -533,14 +542,16 @@ impl Connections {
         self.at_rest -= u32::from(was_at_rest);
         self.draining -= u32::from(was_draining);
         work.backends.leave(slot.backend);
+        traffic::leave(slot, &work.traffic);
         self.wheel.cancel(&mut self.slots, index);
         unverified::drop_unsound(&mut self.slots, index, work);
         false
     }
 
-    /// Counts anew how many connections each backend has of this worker.
-    pub(crate) fn recount_backends(&self, backends: &Backends) {
-        backends.recount(self.iter().map(|slot| slot.backend));
+    /// Counts anew how many connections each backend and each route has of this worker.
+    pub(crate) fn recount<I>(&self, work: &Workspace<I>) {
+        work.backends.recount(self.iter().map(|slot| slot.backend));
+        traffic::recount(self.iter(), &work.traffic);
     }
 
     // ---- compaction ----

@@ -17,8 +17,7 @@ use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Attempt, RANGES_MAX};
-use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, SealKey};
-use dormouse_tables::counters::Count;
+use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, Refusal, SealKey};
 use std::ops::Range;
 
 /// Plaintexts shorter than this are moved together, so that one call can send them all.
@@ -80,7 +79,7 @@ fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        work.note_received(Count::TlsBytesIn, n);
+        work.bytes.tls_in += n as u64;
         trial::crash_on(work.scratch.opening.get(have..have + n).unwrap_or_default());
         moved += n;
         if have > 0 && keep_trickle(slot, work, have, n) {
@@ -197,13 +196,15 @@ fn open_records(
                 plaintext,
             } => {
                 let plaintext = at + plaintext.start..at + plaintext.end;
-                let len = plaintext.len() as u64;
-                work.count.add(Count::PlainBytesOut, len);
+                work.bytes.plain_out += plaintext.len() as u64;
                 pieces.push(&mut work.scratch.opening, plaintext);
                 at += consumed;
             }
             Incoming::Ticket { consumed, fragment } => {
-                take_ticket(slot, work, at + fragment.start..at + fragment.end);
+                let fragment = at + fragment.start..at + fragment.end;
+                if let Err(refusal) = take_ticket(slot, work, fragment) {
+                    return (filled, 0, Err(Fault::Refused(refusal)));
+                }
                 at += consumed;
             }
             Incoming::Handled { consumed, answer } => {
@@ -233,10 +234,14 @@ fn flow_after(end: End) -> Flow {
 }
 
 /// Hands bytes of ticket messages to the client that waits for them.
-fn take_ticket(slot: &Slot, work: &mut Workspace<impl Io>, fragment: Range<usize>) {
+fn take_ticket(
+    slot: &Slot,
+    work: &mut Workspace<impl Io>,
+    fragment: Range<usize>,
+) -> Result<(), Refusal> {
     let bytes = work.scratch.opening.get(fragment).unwrap_or_default();
     let now = work.io.unix_time();
-    work.tickets.take(slot.generation, bytes, now, &work.count);
+    work.tickets.take(slot.generation, bytes, now, &work.count)
 }
 
 /// Sends the plaintext on; stores what was not taken, and the partial record `rest`.

@@ -14,7 +14,6 @@ use dormouse_handover::slot::{Flag, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
-use dormouse_tables::counters::Count;
 use std::slice::from_ref;
 
 /// The client has sent something, or has ended.
@@ -36,7 +35,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        work.note_received(Count::TlsBytesIn, n);
+        work.bytes.tls_in += n as u64;
         let Workspace {
             scratch, pending, ..
         } = work;
@@ -47,7 +46,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             Ok(Attempt::WouldBlock) => 0,
             Err(e) => return Err(Fault::PlainFailed(e)),
         };
-        work.count.add(Count::PlainBytesOut, n as u64);
+        work.bytes.plain_out += n as u64;
         if sent < n {
             slot.set(Flag::OpeningBlocked);
             let rest = sent..n;
@@ -82,7 +81,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::PlainFailed(e)),
         };
-        work.note_received(Count::PlainBytesIn, n);
+        work.bytes.plain_in += n as u64;
         let Workspace {
             io,
             scratch,

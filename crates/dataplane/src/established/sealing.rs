@@ -14,7 +14,6 @@ use crate::workspace::{Allowance, Workspace};
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::socket::{Attempt, Received};
 use dormouse_record::{CONTENT_MAX, SealKey};
-use dormouse_tables::counters::Count;
 use std::io;
 use std::ops::Range;
 
@@ -27,10 +26,15 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
     let mut key = None;
     let mut moved = 0;
     while moved < work.turn_max() && may_read_plain(slot) {
+        // What can't be sealed is not read: it stays the backend's.
+        let left = usize::try_from(slot.tls.records_left()).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Err(Fault::KeyExhausted);
+        }
         let (records, most) = match work.allowance(slot.tls_fd()) {
             Allowance::Full => {
-                let most = work.receive_max();
-                (most / CONTENT_MAX, most)
+                let records = left.min(work.receive_max() / CONTENT_MAX);
+                (records, records * CONTENT_MAX)
             }
             Allowance::Lean(room) => (1, room),
             Allowance::Nothing => {
@@ -56,7 +60,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
             return Ok(());
         }
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
-        work.note_received(Count::PlainBytesIn, n);
+        work.bytes.plain_in += n as u64;
         flow::seal_and_send(slot, work, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.

@@ -221,7 +221,8 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             let peer = PeerName::new(&cx.work.io, slot.tls_fd());
             let now_ms = cx.work.now_ms;
             cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
-                tracing::info!(%peer, more,
+                let route = cx.route.name.as_str();
+                tracing::info!(route, %peer, more,
                     "record not completed within partial_record_timeout; connection closed");
             });
             cx.note_close(slot, CloseReason::Limit);
@@ -330,7 +331,8 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     let now_ms = cx.work.now_ms;
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());
     cx.work.bursts.note(reason.subject(), now_ms, |more| {
-        tracing::info!(%peer, more, "connection aborted: {fault}");
+        let route = cx.route.name.as_str();
+        tracing::info!(route, %peer, more, "connection aborted: {fault}");
     });
     cx.note_close(slot, reason);
 }

@@ -9,18 +9,21 @@ use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Inheritance, Worker};
 use dormouse_config::{self as config, BackendDown, Flag as Given, Machine, Purpose, Truncation};
+use dormouse_engine::stream::End;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
+use dormouse_record::{GCM_RECORDS_MAX, KeyIv, Role, Suite};
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::{Access, Direction, Route};
 use dormouse_routes::socket_options::SocketOptions;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::{ClientLimits, Clients};
 use dormouse_tables::counters::Counters;
+use dormouse_tables::traffic::Traffic;
 use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes as _;
@@ -93,6 +96,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             backend_tls: None,
             truncation: Truncation::Abort,
+            name: "1".to_owned(),
             backend_down: BackendDown::Alert,
             backend_name: String::new(),
             access: Access::default(),
@@ -108,6 +112,7 @@ impl World {
                     counters: Counters::new(self.counters.block(0).expect("a block")),
                     clients: Clients::create(PLACES, 1).expect("a table"),
                     backends: Backends::create(1).expect("a table"),
+                    traffic: Traffic::create(1).expect("a table"),
                     routes: vec![route],
                     identities: Identities::default(),
                     listeners: Vec::new(),
@@ -224,6 +229,50 @@ impl World {
             assert_eq!(events, [Event::Data(back)]);
         }
     }
+}
+
+/// TLS 1.2 has no key update: what was sealed is delivered, then the connection is closed.
+#[test]
+fn an_exhausted_key_of_tls_1_2_loses_nothing_that_was_read() {
+    const RECORDS_LEFT: u64 = 2;
+    const ALERTS_LEFT: u64 = 2;
+    let mut world = World::new();
+    world.connect();
+    let key = || KeyIv {
+        key: &[7; 16],
+        iv: &[9; 12],
+    };
+    let suite = Suite::Aes128GcmSha256;
+    let at = GCM_RECORDS_MAX - ALERTS_LEFT - RECORDS_LEFT;
+    let ends = world.ends.get_mut(&1).expect("its ends");
+    // The tickets of the handshake.
+    assert!(ends.client.open(&[]).is_empty());
+    let client = &mut ends.client.state;
+    client
+        .establish_tls12(Role::Client, suite, key(), at, key(), 0)
+        .expect("a state");
+    let (tls, plain) = (ends.tls, ends.plain);
+    let slots = &mut world.worker().parts().connections.slots;
+    let slot = slots.get_mut(0).expect("a slot");
+    slot.tls
+        .establish_tls12(Role::Server, suite, key(), 0, key(), at)
+        .expect("a state");
+    let mut sealed = Vec::new();
+    for word in ["one", "two", "three"] {
+        let sent = socket::send(plain, word.as_bytes()).expect("it takes it");
+        assert_eq!(sent, Attempt::Done(word.len()));
+        world.run();
+        let mut received = [0; 1024];
+        if let Ok(Attempt::Done(n)) = socket::recv(tls, &mut received) {
+            sealed.extend_from_slice(&received[..n]);
+        }
+    }
+    let client = &mut world.ends.get_mut(&1).expect("its ends").client;
+    let events = client.open(&sealed);
+    let data = Event::Data(b"onetwo".to_vec());
+    assert_eq!(events, [data, Event::Ended(End::Closed)]);
+    // The backend had more to say, and is told by an error that nobody hears it.
+    assert!(socket::recv(plain, &mut [0; 8]).is_err());
 }
 
 fn remove(worker: &mut Worker<OsIo>, index: u32) {

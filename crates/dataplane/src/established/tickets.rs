@@ -5,6 +5,7 @@
 //! over; the connection works meanwhile. What comes later is ignored, and counted.
 
 use dormouse_engine::{TicketWatch, UnixTime};
+use dormouse_record::Refusal;
 use dormouse_tables::counters::{Count, Counters};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -48,20 +49,24 @@ impl Tickets {
     }
 
     /// Bytes of ticket messages have come for a connection.
-    pub(crate) fn take(&mut self, generation: u32, bytes: &[u8], now: UnixTime, count: &Counters) {
+    pub(crate) fn take(
+        &mut self,
+        generation: u32,
+        bytes: &[u8],
+        now: UnixTime,
+        count: &Counters,
+    ) -> Result<(), Refusal> {
         let Some(watch) = self.watches.get_mut(&generation) else {
-            return count.add(Count::TicketsIgnored, 1);
+            count.add(Count::TicketsIgnored, 1);
+            return Ok(());
         };
         let before = watch.received();
         let taken = watch.handle_fragment(now, bytes);
         let kept = watch.received().saturating_sub(before);
         count.add(Count::TicketsKept, u64::from(kept));
-        if let Err(failure) = &taken {
-            // Its sessions are of no use; the connection is.
-            tracing::debug!(%failure, "a ticket makes no sense and is ignored");
-        }
         if taken.is_err() || watch.is_satisfied() {
             self.watches.remove(&generation);
         }
+        taken
     }
 }

@@ -7,6 +7,7 @@
 use crate::established::close_reason::CloseReason;
 use crate::io::Io;
 use crate::memory::backlog;
+use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
@@ -76,7 +77,9 @@ pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
 
 /// Drops a slot which can't be believed, and says so.
 pub(crate) fn drop_unsound<I>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
-    work.count.add(CloseReason::Limit.count(), 1);
+    if let Some(slot) = slots.get(index) {
+        traffic::count_close(slot, CloseReason::Limit, work);
+    }
     tracing::error!(
         index,
         "a slot makes no sense after the crash; it is dropped"

@@ -2,11 +2,13 @@
 
 use crate::bursts::Subject;
 use crate::door::client::{Client, Id};
+use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_engine::{
     CertificateProblem, FailureKind, HandshakeFailure, HandshakeInfo, ResumptionRefused, Version,
     alert_name,
 };
+use dormouse_routes::route::Route;
 use dormouse_tables::counters::{Count, Counters};
 use std::fmt;
 
@@ -97,6 +99,7 @@ fn is_refused_client(failure: &HandshakeFailure) -> bool {
 
 /// A handshake that is done, as its line names it.
 pub(crate) struct Handshaken<'a> {
+    pub(crate) route: &'a str,
     pub(crate) peer: &'a dyn fmt::Display,
     /// What a backend knows the connection by.
     pub(crate) id: Option<Id>,
@@ -105,10 +108,16 @@ pub(crate) struct Handshaken<'a> {
 
 /// The line of a handshake that is done.
 pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bool) {
-    let Handshaken { peer, id, took_ms } = done;
+    let Handshaken {
+        route,
+        peer,
+        id,
+        took_ms,
+    } = done;
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
+                route,
                 peer = %peer,
                 id = id.map(|id| id.to_string()),
                 version = %info.protocol,
@@ -134,8 +143,14 @@ pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bo
 }
 
 /// The line of a handshake that failed, when every one is to have a line.
-pub(crate) fn log_failed(failure: &HandshakeFailure, peer: &dyn fmt::Display, took_ms: u64) {
+pub(crate) fn log_failed(
+    failure: &HandshakeFailure,
+    route: Option<&str>,
+    peer: &dyn fmt::Display,
+    took_ms: u64,
+) {
     tracing::info!(
+        route,
         peer = %peer,
         gave_up = failure.gave_up(),
         alert = failure.alert().map(alert_name),
@@ -146,21 +161,30 @@ pub(crate) fn log_failed(failure: &HandshakeFailure, peer: &dyn fmt::Display, to
 }
 
 /// The line of a handshake which ended without a word.
-pub(crate) fn log_gone(gave_up: &str, why: &str, peer: &dyn fmt::Display, took_ms: u64) {
-    tracing::info!(peer = %peer, gave_up, took_ms, "handshake failed: {why}");
+pub(crate) fn log_gone(
+    gave_up: &str,
+    why: &str,
+    route: Option<&str>,
+    peer: &dyn fmt::Display,
+    took_ms: u64,
+) {
+    tracing::info!(route, peer = %peer, gave_up, took_ms, "handshake failed: {why}");
 }
 
 /// Counts a handshake with a client that failed, and logs it. `each_ms`: every handshake has a
-/// line; it took this long.
+/// line; it took this long. `route`: its number and itself, if the handshake got so far.
 pub(crate) fn client_failed<I>(
     failure: &HandshakeFailure,
     client: &Client,
     each_ms: Option<u64>,
+    route: Option<(u16, &Route)>,
     work: &mut Workspace<I>,
 ) {
     count_failed(failure, &work.count);
+    traffic::count_handshake_failed(route.map(|(number, _)| number), &work.traffic);
+    let route = route.map(|(_, route)| route.name.as_str());
     if let Some(took_ms) = each_ms {
-        return log_failed(failure, client, took_ms);
+        return log_failed(failure, route, client, took_ms);
     }
     // A refused client is logged apart from what any stranger can cause.
     let subject = if is_refused_client(failure) {
@@ -169,6 +193,6 @@ pub(crate) fn client_failed<I>(
         Subject::HandshakeFailed
     };
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(peer = %client, more, "handshake failed: {failure}");
+        tracing::info!(route, peer = %client, more, "handshake failed: {failure}");
     });
 }

@@ -20,15 +20,16 @@ use crate::io::Io;
 use crate::proxy_protocol::Refused;
 use crate::settings::Settings;
 use crate::token::{self, Id};
+use crate::traffic;
 use crate::workspace::Workspace;
 use challenge::Challenge;
 use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
-use dormouse_routes::route::Direction;
+use dormouse_routes::route::{Direction, Route};
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
-use in_flight::{HandshakeStep, Turn};
+use in_flight::{HandshakeStep, InFlight, Turn};
 use queue::Queue;
 use route_choice::RouteChoice;
 use std::rc::Rc;
@@ -258,6 +259,8 @@ impl Handshakes {
             return;
         };
         let (client, is_lingering) = (entry.client, entry.is_lingering());
+        let route = known_route(entry, &cx.settings);
+        let name = route.map(|(_, route)| route.name.as_str());
         let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
         let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
         match step {
@@ -275,19 +278,19 @@ impl Handshakes {
             }
             HandshakeStep::GivenUp => {
                 let why = "the client had given up before its turn came";
-                log_gone("peer", why, &client, each_ms);
+                log_gone("peer", why, name, &client, each_ms);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Gone => {
                 if !is_lingering {
                     let why = "the client's connection ended";
-                    log_gone("peer", why, &client, each_ms);
+                    log_gone("peer", why, name, &client, each_ms);
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Failed(failure) => {
-                log::client_failed(&failure, &client, each_ms, &mut cx.work);
+                log::client_failed(&failure, &client, each_ms, route, &mut cx.work);
                 self.table.note_lingering(id, cx.work.now_ms);
             }
         }
@@ -390,7 +393,8 @@ impl Handshakes {
                 }
                 if settings.limits.log_handshakes {
                     let backend = &route.backend_name;
-                    tracing::info!(peer = %client, server_name, %backend, "passed through");
+                    let route = route.name.as_str();
+                    tracing::info!(route, peer = %client, server_name, %backend, "passed through");
                 }
                 Some(HandshakeStep::PassesThrough)
             }
@@ -426,6 +430,7 @@ impl Handshakes {
                 Ok(rested) => {
                     // Whether or not there is room for another one of this client.
                     log::count_done(&rested.info, &work.count);
+                    traffic::count_handshake(slot, rested.info.resumed, &work.traffic);
                     let took_us = took_ms.saturating_mul(1000);
                     work.count.observe(Latency::Handshake, took_us);
                     let may = admission::enter(slot, &client, limits, work);
@@ -437,7 +442,8 @@ impl Handshakes {
                 }
                 Err(failure) => {
                     let each_ms = limits.log_handshakes.then_some(took_ms);
-                    log::client_failed(&failure, &client, each_ms, work);
+                    let route = settings.route(slot.route).map(|route| (slot.route, route));
+                    log::client_failed(&failure, &client, each_ms, route, work);
                     None
                 }
             }
@@ -473,7 +479,8 @@ impl Handshakes {
             {
                 let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
                 let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
-                log_timed_out(&entry.client, each_ms, &mut cx.work);
+                let (client, route) = (entry.client, known_route(entry, &cx.settings));
+                log_timed_out(&client, each_ms, route, &mut cx.work);
             }
             self.drop_handshake(id, &mut cx.work);
         }
@@ -510,20 +517,33 @@ fn log_bad_header<I>(peer: &Client, refused: Refused, work: &mut Workspace<I>) {
     });
 }
 
-fn log_timed_out<I>(client: &Client, each_ms: Option<u64>, work: &mut Workspace<I>) {
+/// The route of a handshake, with its number, if it is known already.
+fn known_route<'a>(entry: &InFlight, settings: &'a Settings) -> Option<(u16, &'a Route)> {
+    let number = (!entry.has_choice()).then_some(entry.route)?;
+    Some((number, settings.route(number)?))
+}
+
+fn log_timed_out<I>(
+    client: &Client,
+    each_ms: Option<u64>,
+    route: Option<(u16, &Route)>,
+    work: &mut Workspace<I>,
+) {
     work.count.add(Count::HandshakesTimedOut, 1);
+    traffic::count_handshake_failed(route.map(|(number, _)| number), &work.traffic);
+    let route = route.map(|(_, route)| route.name.as_str());
     let why = "not finished within handshake_timeout";
-    log_gone("us", why, client, each_ms);
+    log_gone("us", why, route, client, each_ms);
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-        tracing::info!(peer = %client, more,
+        tracing::info!(route, peer = %client, more,
             "handshake not finished within handshake_timeout; connection closed");
     });
 }
 
 /// A line for a handshake that ended without an alert, if every handshake has one.
-fn log_gone(gave_up: &str, why: &str, client: &Client, each_ms: Option<u64>) {
+fn log_gone(gave_up: &str, why: &str, route: Option<&str>, client: &Client, each_ms: Option<u64>) {
     if let Some(took_ms) = each_ms {
-        log::log_gone(gave_up, why, client, took_ms);
+        log::log_gone(gave_up, why, route, client, took_ms);
     }
 }

@@ -20,6 +20,7 @@ use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
+use dormouse_tables::traffic::Traffic;
 use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
@@ -77,10 +78,12 @@ pub(crate) fn begin<I: Io>(
     let share = &handover.share;
     let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
         .map_err(io::Error::other)?;
+    let traffic = descriptors.traffic.unwrap_or_default();
+    let traffic = Traffic::adopt(Fd(traffic), share.workers, handover.worker);
     let mut routes = route::without_contexts(&handover.config, &backends);
     let origins = origin::of_worker(&handover)?;
     routes.extend(route::originations(&handover.config, origins));
-    let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+    let mut routes = route::by_number(routes, &handover.numbers, &handover.config);
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover);
     let mut late = LateContexts::new(handover, sessions);
@@ -101,6 +104,7 @@ pub(crate) fn begin<I: Io>(
         clients: Clients::adopt(Fd(descriptors.clients), descriptors.clients_for)
             .map_err(io::Error::other)?,
         backends,
+        traffic: traffic.map_err(io::Error::other)?,
         routes,
         identities,
         late: (adopted.live > 0).then_some(late),

@@ -8,8 +8,10 @@
 //!
 //! One thing is put off: to verify, socket by socket, that each is still the one it was.
 
+use crate::established::close_reason::CloseReason;
 use crate::established::unverified::{self, Unverified, is_same_socket};
 use crate::io::Io;
+use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
@@ -124,6 +126,9 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
         let was_established = slot.phase() != Phase::Free;
         let fds = [slot.tls_fd(), slot.plain_fd()];
         let cookies = [slot.tls_cookie, slot.plain_cookie];
+        if was_established {
+            traffic::count_close(slot, CloseReason::Crash, work);
+        }
         slot.tls.wipe();
         unverified::give_up(slots, index, work);
         for (fd, cookie) in fds.into_iter().zip(cookies) {
@@ -132,7 +137,6 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
             }
         }
         if was_established {
-            work.count.add(Count::ClosedByCrash, 1);
             tracing::warn!("the connection that was being worked on has been reset");
         }
     }

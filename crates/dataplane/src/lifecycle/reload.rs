@@ -215,7 +215,7 @@ impl Reloader {
             }
         }
         self.remembered = remembered;
-        settings.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+        settings.routes = route::by_number(routes, &handover.numbers, &handover.config);
         let all = 0..settings.routes.len().max(former.len()) as u16;
         all.filter(|number| !unchanged.contains(number)).collect()
     }

@@ -99,12 +99,13 @@ pub(crate) fn pay<I>(
 ) -> Option<(u64, PaceLimit)> {
     // Of two slots with a joint between them the client's pays.
     let is_client_s = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
-    if work.received == 0 || !is_client_s || slot.phase() != Phase::Established {
+    if work.bytes.received() == 0 || !is_client_s || slot.phase() != Phase::Established {
         return None;
     }
     let (clients, now_ms) = (&work.clients, work.now_ms);
-    let own_ms = clients.pay(slot.client(), limits, work.received, now_ms);
-    let all_ms = clients.pay_for_all(limits, work.received, now_ms);
+    let received = work.bytes.received();
+    let own_ms = clients.pay(slot.client(), limits, received, now_ms);
+    let all_ms = clients.pay_for_all(limits, received, now_ms);
     let wait_ms = own_ms.max(all_ms);
     if wait_ms == 0 || slot.has(Flag::Paced) {
         return None;

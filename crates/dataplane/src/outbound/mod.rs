@@ -31,6 +31,7 @@ use crate::handshake::log;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::token::{self, Id};
+use crate::traffic;
 use crate::workspace::Workspace;
 use attempt::{Attempt, AttemptStep, Stage};
 use attempt_table::AttemptTable;
@@ -307,6 +308,8 @@ impl Outbound {
         };
         if let Stage::Shaking(handshake) = &mut attempt.stage {
             cx.work.count.add(Count::ConnectHandshakesFailed, 1);
+            let of_client = attempt.request.is_none().then_some(attempt.route);
+            traffic::count_handshake_failed(of_client, &cx.work.traffic);
             // The alert, if there is one; it may not arrive.
             let _ = flush(&cx.work.io, attempt.fd, handshake);
         }
@@ -346,16 +349,17 @@ impl Outbound {
         else {
             return;
         };
+        let name = cx.settings.route(route).map(|route| route.name.as_str());
         if cx.settings.limits.log_handshakes {
             let server = &target.name;
             match failure {
-                Failure::Handshake(failure) => log::log_failed(failure, server, took_ms),
-                Failure::Connection(why) => log::log_gone("peer", why, server, took_ms),
-                Failure::Time(why) => log::log_gone("us", why, server, took_ms),
+                Failure::Handshake(failure) => log::log_failed(failure, name, server, took_ms),
+                Failure::Connection(why) => log::log_gone("peer", why, name, server, took_ms),
+                Failure::Time(why) => log::log_gone("us", why, name, server, took_ms),
             }
         }
         if let Some(more) = more {
-            tracing::warn!(server = %target.name, server_name = %target.server_name, more,
+            tracing::warn!(route = name, server = %target.name, server_name = %target.server_name, more,
                 "no TLS connection to this server: {failure}");
         }
     }

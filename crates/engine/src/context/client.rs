@@ -14,6 +14,8 @@ use rustls_pki_types::ServerName;
 use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
 use crate::handshake::call_scope::{CallerTime, SecretCatcher};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
+use crate::hooks::judge_certificate::JudgeCertificate;
+use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::Reuse;
 use crate::sessions::client_store::ClientStore;
 use crate::sessions::restore::tls12::Tls12Restorer;
@@ -36,6 +38,13 @@ pub struct ClientSettings {
     pub identity: Option<Identity>,
     /// Resuming sessions; `None`: every handshake is a full one.
     pub resumption: Option<ResumptionSettings>,
+    /// The caller's judgement of servers' certificates, after the roots' own.
+    pub judge: Option<Arc<dyn JudgeCertificate>>,
+    /// Whether connections come with an [`Exporter`](crate::Exporter). TLS 1.2 then needs an extended
+    /// master secret (RFC 7627 §5.4).
+    pub exporter: bool,
+    /// Learns the secrets of all connections.
+    pub secret_log: Option<Arc<dyn SecretLog>>,
 }
 
 /// How a client resumes sessions.
@@ -71,6 +80,9 @@ impl ClientSettings {
             groups: Group::ALL.to_vec(),
             identity: None,
             resumption: Some(ResumptionSettings::default()),
+            judge: None,
+            exporter: false,
+            secret_log: None,
         }
     }
 }
@@ -83,6 +95,8 @@ pub struct ClientContext {
     tickets_expected: u32,
     /// Whether servers' certificates are judged.
     judges: bool,
+    /// Whether connections come with an exporter.
+    exporter: bool,
     /// Set if the caller keeps the sessions.
     client_store: Option<Arc<ClientStore>>,
 }
@@ -94,7 +108,7 @@ impl ClientContext {
         let by_caller = settings.resumption.and_then(|r| r.by_caller);
         let mut provider = provider(&settings.groups)?;
         leave_out_ml_dsa(Arc::make_mut(&mut provider));
-        let verifier = settings.roots.verifier(&provider)?;
+        let verifier = settings.roots.verifier(&provider, settings.judge.clone())?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))
             .with_protocol_versions(&settings.protocols.supported()?)?
             .dangerous()
@@ -108,7 +122,10 @@ impl ClientContext {
         };
 
         config.alpn_protocols = settings.alpn;
-        config.key_log = Arc::new(SecretCatcher);
+        config.key_log = Arc::new(SecretCatcher {
+            log: settings.secret_log,
+        });
+        config.require_ems |= settings.exporter;
         config.enable_secret_extraction = true;
         config.enable_early_data = false;
         config.cert_compressors = Vec::new();
@@ -130,7 +147,8 @@ impl ClientContext {
         };
         Ok(ClientContext {
             config: Arc::new(config),
-            judges: settings.roots.judges(),
+            judges: settings.roots.judges() || settings.judge.is_some(),
+            exporter: settings.exporter,
             client_store,
             tickets_expected: settings
                 .resumption
@@ -173,7 +191,8 @@ impl Handshake {
             ..ClientSide::default()
         };
         let config = Arc::clone(&context.config);
-        Ok(Handshake::with_client_config(config, name, limits, side))
+        let handshake = Handshake::with_client_config(config, name, limits, side);
+        Ok(handshake.keep_exporter(context.exporter))
     }
 }
 

@@ -4,18 +4,22 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SignatureScheme};
 use rustls_pki_types::ServerName;
 
+use crate::client_hello::first_flight;
 use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::context::suites::{self, Suite};
 use crate::failure::NoCertificate;
 use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
 use crate::handshake::{Handshake, HandshakeLimits};
+use crate::hooks::choose_identity::ChooseIdentity;
+use crate::hooks::judge_certificate::JudgeCertificate;
+use crate::hooks::secret_log::SecretLog;
 use crate::sessions::server_store::{SealedStore, ServerSessions};
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::x509::client_auth::{ClientAuth, ClientCertificates};
@@ -50,6 +54,15 @@ pub struct ServerSettings {
     /// Names for which a certificate is still to come. Who asks for one of them is refused until
     /// then, unless another certificate is for it. With any of them there need be no certificate.
     pub awaited: Vec<String>,
+    /// Chooses certificates before all of these. With it there need be none here.
+    pub chooser: Option<Arc<dyn ChooseIdentity>>,
+    /// The caller's judgement of clients' certificates, after the roots' own.
+    pub judge: Option<Arc<dyn JudgeCertificate>>,
+    /// Whether connections come with an [`Exporter`](crate::Exporter). TLS 1.2 then needs an extended
+    /// master secret (RFC 7627 §5.4).
+    pub exporter: bool,
+    /// Learns the secrets of all connections.
+    pub secret_log: Option<Arc<dyn SecretLog>>,
 }
 
 /// What a client gets which asks for a name that no certificate is for, or for none.
@@ -78,6 +91,10 @@ impl ServerSettings {
             client_certificates: None,
             unknown_name: UnknownName::Default,
             awaited: Vec::new(),
+            chooser: None,
+            judge: None,
+            exporter: false,
+            secret_log: None,
         }
     }
 }
@@ -89,19 +106,26 @@ pub struct ServerContext {
     /// A name that it is known by.
     pub(crate) own_name: String,
     ticketer: Option<Arc<Ticketer>>,
+    certificates: Arc<Certificates>,
+    /// Whether connections come with an exporter.
+    exporter: bool,
 }
 
 impl ServerContext {
     /// Checks the settings and makes them ready, so that no connection parses anything.
     pub fn new(settings: ServerSettings) -> Result<ServerContext, SettingsError> {
-        if settings.identities.is_empty() && settings.awaited.is_empty() {
+        let no_identity = settings.identities.is_empty() && settings.awaited.is_empty();
+        if no_identity && settings.chooser.is_none() {
             return Err(SettingsError::NoIdentity);
         }
         check_alpn(&settings.alpn)?;
         let provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
         let time = Arc::new(CallerTime);
         let client_auth = match &settings.client_certificates {
-            Some(asked) => Some(Arc::new(ClientAuth::new(asked, &provider)?)),
+            Some(asked) => {
+                let judge = settings.judge.clone();
+                Some(Arc::new(ClientAuth::new(asked, &provider, judge)?))
+            }
             None => None,
         };
         let verifier = match &client_auth {
@@ -109,19 +133,24 @@ impl ServerContext {
             None => WebPkiClientVerifier::no_client_auth(),
         };
         let own_name = own_name(&settings.identities);
-        let mut choice = CertificateChoice::new(
-            &settings.identities,
-            settings.alpn.clone(),
-            settings.unknown_name,
-        );
-        choice.awaited = settings.awaited.into_iter().collect();
+        let mut certificates = Certificates::new(&settings.identities, settings.unknown_name);
+        certificates.awaited = settings.awaited.into_iter().collect();
+        certificates.chooser = settings.chooser;
+        let certificates = Arc::new(certificates);
+        let choice = CertificateChoice {
+            certificates: Arc::clone(&certificates),
+            alpn: settings.alpn.clone(),
+        };
         let mut config = ServerConfig::builder_with_details(provider, time)
             .with_protocol_versions(&settings.protocols.supported()?)?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(choice));
 
         config.alpn_protocols = settings.alpn;
-        config.key_log = Arc::new(SecretCatcher);
+        config.key_log = Arc::new(SecretCatcher {
+            log: settings.secret_log,
+        });
+        config.require_ems |= settings.exporter;
         config.enable_secret_extraction = true;
         // Nothing of rustls grows with the number of sessions.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -157,6 +186,24 @@ impl ServerContext {
             config: Arc::new(config),
             own_name,
             ticketer,
+            certificates,
+            exporter: settings.exporter,
+        })
+    }
+
+    /// Returns the same context with other application protocols, for programs that choose them by
+    /// the connection. Nothing is parsed.
+    pub fn with_alpn(&self, alpn: Vec<Vec<u8>>) -> Result<ServerContext, SettingsError> {
+        check_alpn(&alpn)?;
+        let mut config = ServerConfig::clone(&self.config);
+        config.cert_resolver = Arc::new(CertificateChoice {
+            certificates: Arc::clone(&self.certificates),
+            alpn: alpn.clone(),
+        });
+        config.alpn_protocols = alpn;
+        Ok(ServerContext {
+            config: Arc::new(config),
+            ..self.clone()
         })
     }
 
@@ -172,7 +219,8 @@ impl ServerContext {
 impl Handshake {
     /// A handshake with a client which has just connected.
     pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
-        Handshake::with_server_config(Arc::clone(&context.config), limits)
+        let handshake = Handshake::with_server_config(Arc::clone(&context.config), limits);
+        handshake.keep_exporter(context.exporter)
     }
 }
 
@@ -204,6 +252,24 @@ struct OfferedCertificate {
 }
 
 impl OfferedCertificate {
+    fn new(identity: &Identity) -> OfferedCertificate {
+        OfferedCertificate {
+            bare: identity.certified_key(),
+            stapled: identity.stapled(),
+            algorithms: identity.algorithms(),
+        }
+    }
+
+    /// As it is to be shown now, if the client accepts its signature.
+    fn fitting(&self, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let signer = self.bare.key.choose_scheme(schemes)?;
+        in_scope(|scope| {
+            scope.signature = Some(signer.scheme());
+            scope.algorithms = Some(Arc::clone(&self.algorithms));
+        });
+        Some(self.now())
+    }
+
     /// As it is to be shown now: what the authority has said is shown as long as it holds.
     fn now(&self) -> Arc<CertifiedKey> {
         let now_s = in_scope(|scope| scope.now.as_secs()).unwrap_or(u64::MAX);
@@ -216,37 +282,36 @@ impl OfferedCertificate {
 
 /// Chooses the certificate by the name the client asks for and the signatures it accepts.
 struct CertificateChoice {
+    certificates: Arc<Certificates>,
+    /// The application protocols offered, the preferred first.
+    alpn: Vec<Vec<u8>>,
+}
+
+/// The certificates of a context.
+struct Certificates {
     all: Vec<OfferedCertificate>,
     exact: HashMap<String, Vec<usize>>,
     /// Keyed by what follows `*.`.
     wildcard: HashMap<String, Vec<usize>>,
-    /// The application protocols offered, the preferred first.
-    alpn: Vec<Vec<u8>>,
     unknown_name: UnknownName,
     /// In lower case.
     awaited: HashSet<String>,
+    /// Asked before all of these.
+    chooser: Option<Arc<dyn ChooseIdentity>>,
 }
 
-impl CertificateChoice {
-    fn new(
-        identities: &[Identity],
-        alpn: Vec<Vec<u8>>,
-        unknown_name: UnknownName,
-    ) -> CertificateChoice {
-        let mut choice = CertificateChoice {
+impl Certificates {
+    fn new(identities: &[Identity], unknown_name: UnknownName) -> Certificates {
+        let mut choice = Certificates {
             all: Vec::new(),
             exact: HashMap::new(),
             wildcard: HashMap::new(),
-            alpn,
             unknown_name,
             awaited: HashSet::new(),
+            chooser: None,
         };
         for (index, identity) in identities.iter().enumerate() {
-            choice.all.push(OfferedCertificate {
-                bare: identity.certified_key(),
-                stapled: identity.stapled(),
-                algorithms: identity.algorithms(),
-            });
+            choice.all.push(OfferedCertificate::new(identity));
             for name in identity.names() {
                 let name = name.to_ascii_lowercase();
                 let (names, key) = match name.strip_prefix("*.") {
@@ -283,13 +348,6 @@ impl CertificateChoice {
 
     /// Is there a reason to show none?
     fn no_certificate(&self, hello: &ClientHello<'_>) -> Option<NoCertificate> {
-        let offers = |protocol| {
-            let mut offered = hello.alpn().into_iter().flatten();
-            offered.next() == Some(protocol) && offered.next().is_none()
-        };
-        if offers(ACME_TLS) && !self.alpn.iter().any(|ours| ours == ACME_TLS) {
-            return Some(NoCertificate::Challenge);
-        }
         if self.knows(hello.server_name()) {
             return None;
         }
@@ -298,6 +356,17 @@ impl CertificateChoice {
             return Some(NoCertificate::Awaited);
         }
         (self.unknown_name == UnknownName::Refuse).then_some(NoCertificate::UnknownName)
+    }
+
+    /// The caller's own choice.
+    fn chosen(&self, hello: &ClientHello<'_>) -> Option<Identity> {
+        let chooser = self.chooser.as_ref()?;
+        chooser.choose_identity(&first_flight::ClientHello {
+            server_name: hello.server_name().map(str::to_ascii_lowercase),
+            alpn: (hello.alpn().into_iter().flatten())
+                .map(<[u8]>::to_vec)
+                .collect(),
+        })
     }
 
     /// Is one of them for this name?
@@ -324,25 +393,40 @@ impl ResolvesServerCert for CertificateChoice {
             scope.server_name = hello.server_name().map(str::to_owned);
             scope.alpn = alpn.cloned();
         });
-        if let Some(why) = self.no_certificate(&hello) {
+        let certificates = &*self.certificates;
+        // rustls has already left out the schemes which do not fit the suites offered.
+        let schemes = hello.signature_schemes();
+        if let Some(identity) = certificates.chosen(&hello) {
+            let chosen = OfferedCertificate::new(&identity);
+            // One that does not fit is shown anyway: rustls then sends the right alert.
+            return chosen.fitting(schemes).or(Some(chosen.bare));
+        }
+        if let Some(why) = self
+            .challenge(&hello)
+            .or_else(|| certificates.no_certificate(&hello))
+        {
             in_scope(|scope| scope.no_certificate = Some(why));
             return None;
         }
-        // rustls has already left out the schemes which do not fit the suites offered.
-        let schemes = hello.signature_schemes();
-        for candidate in self.candidates(hello.server_name()) {
-            if let Some(signer) = candidate.bare.key.choose_scheme(schemes) {
-                in_scope(|scope| {
-                    scope.signature = Some(signer.scheme());
-                    scope.algorithms = Some(Arc::clone(&candidate.algorithms));
-                });
-                return Some(candidate.now());
-            }
+        let mut candidates = certificates.candidates(hello.server_name());
+        if let Some(fitting) = candidates.find_map(|candidate| candidate.fitting(schemes)) {
+            return Some(fitting);
         }
         // None fits: rustls says so with the right alert when it is given one anyway.
         let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
-        let any = self.for_name(&name).next().unwrap_or(0);
-        self.all.get(any).map(|shown| Arc::clone(&shown.bare))
+        let any = certificates.for_name(&name).next().unwrap_or(0);
+        let any = certificates.all.get(any);
+        any.map(|shown| Arc::clone(&shown.bare))
+    }
+}
+
+impl CertificateChoice {
+    /// Does the client want to see that a name is ours, and nothing else?
+    fn challenge(&self, hello: &ClientHello<'_>) -> Option<NoCertificate> {
+        let mut offered = hello.alpn().into_iter().flatten();
+        let only = offered.next() == Some(ACME_TLS) && offered.next().is_none();
+        let ours = self.alpn.iter().any(|ours| ours == ACME_TLS);
+        (only && !ours).then_some(NoCertificate::Challenge)
     }
 }
 

@@ -19,6 +19,8 @@ use super::record_sealer::RecordSealer;
 use super::secrets::{Derivation, Secret};
 use crate::failure::CertificateProblem;
 use crate::failure::NoCertificate;
+use crate::hooks::exporter::{EXPORTER_SECRET, ExporterSource};
+use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
@@ -83,6 +85,8 @@ pub(crate) struct CallScope {
     pub(crate) ticket_messages: Option<TicketMessages>,
     /// Both ends of this handshake are ours, so its certificate is not judged.
     pub(crate) is_loopback: bool,
+    /// What an exporter is made of, where one is wanted.
+    pub(crate) exporter: Option<Box<ExporterSource>>,
 }
 
 impl CallScope {
@@ -114,6 +118,7 @@ impl CallScope {
             refused: None,
             ticket_messages: None,
             is_loopback: false,
+            exporter: None,
         })
     }
 }
@@ -122,19 +127,18 @@ impl CallScope {
 ///
 /// Scopes nest: while rustls looks for a session, a loopback handshake may restore it.
 pub(crate) fn enter<R>(scope: Box<CallScope>, call: impl FnOnce() -> R) -> (Box<CallScope>, R) {
-    /// Clears the slot if `call` unwinds, so that no secret stays in the thread.
-    struct Clear;
-    impl Drop for Clear {
+    /// Puts the outer scope back if `call` unwinds, so that no secret stays in the thread.
+    struct Restore(Option<Box<CallScope>>);
+    impl Drop for Restore {
         fn drop(&mut self) {
-            SLOT.with(|slot| slot.take());
+            SLOT.with(|slot| slot.replace(self.0.take()));
         }
     }
 
-    let outer = SLOT.with(|slot| slot.replace(Some(scope)));
-    let clear = Clear;
+    let mut restore = Restore(SLOT.with(|slot| slot.replace(Some(scope))));
     let result = call();
-    std::mem::forget(clear);
-    let scope = SLOT.with(|slot| slot.replace(outer));
+    let scope = SLOT.with(|slot| slot.replace(restore.0.take()));
+    std::mem::forget(restore);
     (scope.unwrap_or_else(CallScope::new), result)
 }
 
@@ -143,24 +147,41 @@ pub(crate) fn in_scope<R>(f: impl FnOnce(&mut CallScope) -> R) -> Option<R> {
     SLOT.with(|slot| slot.borrow_mut().as_deref_mut().map(f))
 }
 
-/// Catches the application traffic secrets of the current connection. Logs nothing, anywhere.
-#[derive(Debug)]
-pub(crate) struct SecretCatcher;
+/// Catches the application traffic secrets of the current connection, and what its exporter is made
+/// of. Tells secrets to nobody but the log that the caller asked for.
+#[derive(Debug, Default)]
+pub(crate) struct SecretCatcher {
+    pub(crate) log: Option<Arc<dyn SecretLog>>,
+}
 
 const CLIENT_TRAFFIC_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
 const SERVER_TRAFFIC_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
 
 impl KeyLog for SecretCatcher {
-    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        in_scope(|scope| match label {
-            CLIENT_TRAFFIC_SECRET => scope.client_secret.write(secret),
-            SERVER_TRAFFIC_SECRET => scope.server_secret.write(secret),
-            _ => {}
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let is_loopback = in_scope(|scope| {
+            match label {
+                CLIENT_TRAFFIC_SECRET => scope.client_secret.write(secret),
+                SERVER_TRAFFIC_SECRET => scope.server_secret.write(secret),
+                _ => {}
+            }
+            if let Some(exporter) = &mut scope.exporter {
+                exporter.note_secret(label, client_random, secret);
+            }
+            scope.is_loopback
         });
+        // Not in the scope: what the caller does there may open one of its own.
+        if let (Some(log), Some(false)) = (&self.log, is_loopback) {
+            log.log_secret(label, client_random, secret);
+        }
     }
 
     fn will_log(&self, label: &str) -> bool {
+        let wanted_by_exporter =
+            || label == EXPORTER_SECRET && in_scope(|scope| scope.exporter.is_some()) == Some(true);
         matches!(label, CLIENT_TRAFFIC_SECRET | SERVER_TRAFFIC_SECRET)
+            || self.log.is_some()
+            || wanted_by_exporter()
     }
 }
 
@@ -180,11 +201,11 @@ mod tests {
 
     #[test]
     fn secrets_reach_the_scope_of_the_call_and_no_other() {
-        SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
+        SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
         let (scope, ()) = enter(CallScope::new(), || {
-            SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[2; 32]);
-            SecretCatcher.log("EXPORTER_SECRET", &[], &[3; 32]);
-            SecretCatcher.log(SERVER_TRAFFIC_SECRET, &[], &[4; 48]);
+            SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[2; 32]);
+            SecretCatcher::default().log("EXPORTER_SECRET", &[], &[3; 32]);
+            SecretCatcher::default().log(SERVER_TRAFFIC_SECRET, &[], &[4; 48]);
         });
         assert_eq!(scope.client_secret.bytes(), [2; 32]);
         assert_eq!(scope.server_secret.bytes(), [4; 48]);
@@ -194,9 +215,9 @@ mod tests {
     #[test]
     fn a_nested_scope_leaves_the_outer_one_as_it_was() {
         let (outer, inner) = enter(CallScope::new(), || {
-            SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
+            SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
             let (inner, ()) = enter(CallScope::new(), || {
-                SecretCatcher.log(SERVER_TRAFFIC_SECRET, &[], &[2; 32]);
+                SecretCatcher::default().log(SERVER_TRAFFIC_SECRET, &[], &[2; 32]);
             });
             inner
         });
@@ -217,5 +238,17 @@ mod tests {
         let outcome = std::panic::catch_unwind(|| enter(CallScope::new(), || panic!("as a test")));
         assert!(outcome.is_err());
         assert!(in_scope(|_| ()).is_none());
+    }
+
+    #[test]
+    fn a_panic_in_a_nested_scope_leaves_the_outer_one_as_it_was() {
+        let (outer, ()) = enter(CallScope::new(), || {
+            SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
+            let nested = || enter(CallScope::new(), || panic!("as a test"));
+            assert!(std::panic::catch_unwind(nested).is_err());
+            SecretCatcher::default().log(SERVER_TRAFFIC_SECRET, &[], &[2; 32]);
+        });
+        assert_eq!(outer.client_secret.bytes(), [1; 32]);
+        assert_eq!(outer.server_secret.bytes(), [2; 32]);
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::{CipherSuite, CommonState, HandshakeKind, NamedGroup, SignatureScheme};
+use rustls::{CipherSuite, CommonState, HandshakeKind, NamedGroup};
 
 use super::call_scope::CallScope;
 use crate::context::settings::Version;
 use crate::failure::HandshakeFailure;
+use crate::hooks::exporter::Exporter;
 use crate::sessions::refusal::ResumptionRefused;
+use crate::signature_name::signature_name;
 use crate::x509::identity::Algorithms;
 
 /// What a handshake agreed, and what it took.
@@ -42,6 +44,11 @@ pub struct HandshakeInfo {
     /// Server side: what the certificate is made with that fits this client. It was shown, or in a
     /// resumed handshake would have been.
     pub algorithms: Option<Arc<Algorithms>>,
+    /// The certificates that the peer showed, DER, its own first; in a resumed handshake those of the
+    /// session's beginning. Empty: it showed none.
+    pub peer_certificates: Vec<Vec<u8>>,
+    /// Exports keying material, if the context says so.
+    pub exporter: Option<Arc<Exporter>>,
     /// Server side: why the session which the client offered was not resumed.
     pub refused: Option<ResumptionRefused>,
     /// Server side: no ticket was given out, since the session is too large for one (the
@@ -103,7 +110,7 @@ pub(crate) struct LocalFacts {
 /// What rustls knows; it must be asked before it gives up the connection.
 pub(crate) fn handshake_info(
     common: &CommonState,
-    scope: &CallScope,
+    scope: &mut CallScope,
     local: LocalFacts,
 ) -> Result<HandshakeInfo, HandshakeFailure> {
     let (Some(protocol), Some(suite)) =
@@ -139,6 +146,17 @@ pub(crate) fn handshake_info(
             .filter(|_| shown)
             .map(|own| own.to_vec()),
         algorithms: scope.algorithms.clone(),
+        peer_certificates: common
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|certificate| certificate.to_vec())
+            .collect(),
+        exporter: scope
+            .exporter
+            .take()
+            .and_then(|source| Exporter::new(suite, source))
+            .map(Arc::new),
         refused: scope.resumption.reason().filter(|_| !resumed),
         ticket_withheld: scope.resumption.withheld,
         bytes_in: local.bytes_in,
@@ -159,23 +177,6 @@ fn suite_name(suite: CipherSuite) -> &'static str {
 fn group_name(group: NamedGroup) -> &'static str {
     match group {
         NamedGroup::X25519 => "x25519",
-        other => other.as_str().unwrap_or("unknown"),
-    }
-}
-
-/// Names as in RFC 8446 §4.2.3.
-fn signature_name(scheme: SignatureScheme) -> &'static str {
-    match scheme {
-        SignatureScheme::ECDSA_NISTP256_SHA256 => "ecdsa_secp256r1_sha256",
-        SignatureScheme::ECDSA_NISTP384_SHA384 => "ecdsa_secp384r1_sha384",
-        SignatureScheme::ECDSA_NISTP521_SHA512 => "ecdsa_secp521r1_sha512",
-        SignatureScheme::RSA_PSS_SHA256 => "rsa_pss_rsae_sha256",
-        SignatureScheme::RSA_PSS_SHA384 => "rsa_pss_rsae_sha384",
-        SignatureScheme::RSA_PSS_SHA512 => "rsa_pss_rsae_sha512",
-        SignatureScheme::RSA_PKCS1_SHA256 => "rsa_pkcs1_sha256",
-        SignatureScheme::RSA_PKCS1_SHA384 => "rsa_pkcs1_sha384",
-        SignatureScheme::RSA_PKCS1_SHA512 => "rsa_pkcs1_sha512",
-        SignatureScheme::ED25519 => "ed25519",
         other => other.as_str().unwrap_or("unknown"),
     }
 }

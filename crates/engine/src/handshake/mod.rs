@@ -30,6 +30,7 @@ use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
 use self::rest::{Rested, establish};
 use self::secrets::{Derivation, Secret};
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
+use crate::hooks::exporter::ExporterSource;
 use crate::sessions::client_session::{SessionHandle, SessionStore};
 use crate::sessions::server_flight::ServerFlight;
 use crate::sessions::ticket_watch::TicketWatch;
@@ -143,6 +144,14 @@ impl Handshake {
             scope.session_store = Some(store);
             scope.master_secret = Derivation::Captured(Secret::empty());
         }
+    }
+
+    /// Collects what an exporter is made of; before anything else.
+    pub(crate) fn keep_exporter(mut self, wanted: bool) -> Self {
+        if let (Some(scope), true) = (&mut self.scope, wanted) {
+            scope.exporter = Some(ExporterSource::new());
+        }
+        self
     }
 
     /// The client of a loopback handshake.
@@ -303,7 +312,7 @@ impl Handshake {
             flights: self.flights,
         };
         let info = match self.driver.common() {
-            Some(common) => handshake_info(common, &scope, local)?,
+            Some(common) => handshake_info(common, &mut scope, local)?,
             None => {
                 return Err(HandshakeFailure::internal(
                     "established without a connection",
@@ -361,7 +370,9 @@ impl Handshake {
         }
         while self.next_record(&mut received)? {
             self.read_server_flight();
-            if self.advance()? == Wants::Nothing {
+            let wants = self.advance()?;
+            self.note_server_hello();
+            if wants == Wants::Nothing {
                 return self.establish(received);
             }
         }
@@ -457,8 +468,27 @@ impl Handshake {
     }
 
     fn read_server_flight(&mut self) {
+        if !self.is_server() {
+            let record = self.driver.records.completed();
+            in_scope(|scope| {
+                if let Some(exporter) = &mut scope.exporter {
+                    exporter.note_first_record(record);
+                }
+            });
+        }
         if let Some(side) = self.client.as_mut().filter(|side| side.sessions.is_some()) {
             side.server_flight.record(self.driver.records.completed());
+        }
+    }
+
+    /// Server side: shows the exporter the first flight.
+    fn note_server_hello(&self) {
+        if self.is_server() && self.sent_before == 0 {
+            in_scope(|scope| {
+                if let Some(exporter) = &mut scope.exporter {
+                    exporter.note_first_record(&self.driver.output);
+                }
+            });
         }
     }
 

@@ -40,7 +40,9 @@ fn secrets_which_do_not_yield_the_keys_in_use_are_refused() {
             let (client, server) = established();
             for mut handshake in [client, server] {
                 let scope = handshake.scope.take().unwrap();
-                let (scope, ()) = enter(scope, || SecretCatcher.log(label, &[], &[7; 48][..len]));
+                let (scope, ()) = enter(scope, || {
+                    SecretCatcher::default().log(label, &[], &[7; 48][..len])
+                });
                 handshake.scope = Some(scope);
                 let mut state = record::State::empty();
                 let failure = handshake.rest(&mut state).unwrap_err();

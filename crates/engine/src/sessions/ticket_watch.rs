@@ -8,12 +8,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_record::{Reason, Refusal};
+use rustls::Error;
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::call_scope::{CallScope, enter};
 use crate::handshake::secrets::{Derivation, Secret};
 use crate::sessions::client_session::{Session, SessionStore};
@@ -57,12 +58,11 @@ impl TicketWatch {
 
     /// Takes what `record::Opened::Ticket` pointed at: bytes of NewSessionTicket messages
     /// (RFC 8446 §4.6.1), headers included, cut anywhere. Complete tickets go into the
-    /// session store.
-    pub fn handle_fragment(
-        &mut self,
-        now: UnixTime,
-        mut fragment: &[u8],
-    ) -> Result<(), HandshakeFailure> {
+    /// session store. A ticket of which no session can be made is ignored.
+    ///
+    /// # Errors
+    /// A message that can't be decoded: the connection ends with the alert of the refusal.
+    pub fn handle_fragment(&mut self, now: UnixTime, mut fragment: &[u8]) -> Result<(), Refusal> {
         while !fragment.is_empty() && self.received < TICKETS_MAX {
             let need = self.message_len()?;
             let missing = need.saturating_sub(self.message.len());
@@ -89,22 +89,18 @@ impl TicketWatch {
     }
 
     /// How long the message is which begins with `self.message`, as far as can be told.
-    fn message_len(&self) -> Result<usize, HandshakeFailure> {
+    fn message_len(&self) -> Result<usize, Refusal> {
         let &[kind, a, b, c, ..] = self.message.as_slice() else {
             return Ok(HEADER_LEN);
         };
         let len = u32::from_be_bytes([0, a, b, c]) as usize;
         if kind != NEW_SESSION_TICKET || len > MESSAGE_MAX {
-            return Err(HandshakeFailure::new(
-                Blame::Peer,
-                FailureKind::Malformed,
-                format!("a ticket message of type {kind} with {len} bytes"),
-            ));
+            return Err(Refusal::new(Reason::TicketMalformed));
         }
         Ok(HEADER_LEN + len)
     }
 
-    fn take_message(&mut self, now: UnixTime) -> Result<(), HandshakeFailure> {
+    fn take_message(&mut self, now: UnixTime) -> Result<(), Refusal> {
         let payload = self.message.get(HEADER_LEN..).unwrap_or_default();
         let mut scope = CallScope::new();
         scope.now = now;
@@ -122,7 +118,10 @@ impl TicketWatch {
         }
         self.message.zeroize();
         self.received += 1;
-        taken.map_err(|error| HandshakeFailure::from_rustls(&error, None))
+        match taken {
+            Err(Error::InvalidMessage(_)) => Err(Refusal::new(Reason::TicketMalformed)),
+            Err(_) | Ok(()) => Ok(()),
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dormouse_record::{
-    Alert, AlertDescription, OpenKey, SMALL_RECORD_MAX, SealError, SealKey, State, seal_alert,
-    seal_key_update,
+    Alert, AlertDescription, OpenKey, Refusal, SMALL_RECORD_MAX, SealError, SealKey, State,
+    seal_alert, seal_key_update,
 };
 use rustls_pki_types::UnixTime;
 
@@ -33,7 +33,8 @@ const SEND_MAX: usize = 1 << 30;
 ///
 /// Invariants:
 /// - While `handshake` is there the state is empty, and output comes from the handshake.
-/// - `received[opened..]` begins with a record; only behind a handshake is there more than one.
+/// - `received[opened..]` begins with a record. Only around a handshake is there more than one: what
+///   came before it (`with_received`), or behind it.
 /// - `open_key` is there only between two calls of [`Connection::handle`] for the same input.
 /// - After `end` nothing more is opened.
 #[derive(Default)]
@@ -112,6 +113,24 @@ impl Connection {
         (connection, rested.info)
     }
 
+    /// An established connection with bytes that were received and not opened, and output that was not
+    /// sent: what [`Connection::take_unopened`] and [`Connection::take_output`] have given out.
+    pub fn in_flight(received: Vec<u8>, unsent: Vec<u8>) -> Connection {
+        Connection {
+            received,
+            unsent,
+            ..Connection::default()
+        }
+    }
+
+    /// The same handshake, with bytes of the peer that came before it. The next [`Connection::handle`]
+    /// takes them before its input.
+    #[must_use]
+    pub fn with_received(mut self, received: Vec<u8>) -> Connection {
+        self.received = received;
+        self
+    }
+
     fn handshaking(handshake: Handshake) -> Connection {
         Connection {
             handshake: Some(Box::new(handshake)),
@@ -149,6 +168,16 @@ impl Connection {
     /// Client: ignores the tickets that are still to come, so that the connection can rest.
     pub fn ignore_tickets(&mut self) {
         self.tickets = None;
+    }
+
+    /// Client: takes what takes the tickets, for callers that open records by themselves.
+    pub fn take_tickets(&mut self) -> Option<TicketWatch> {
+        self.tickets.take().map(|tickets| *tickets)
+    }
+
+    /// What was received and not opened.
+    pub fn unopened(&self) -> &[u8] {
+        self.received.get(self.opened..).unwrap_or_default()
     }
 
     /// Takes the beginning of a record that is not whole: for tools that read on by themselves.
@@ -229,9 +258,18 @@ impl Connection {
                 return Found::Ended(end.clone());
             }
             let found = if self.handshake.is_some() {
-                let received = input.get(*used..).unwrap_or_default();
-                *used = input.len();
-                self.shake_hands(state, now, received)
+                if !self.received.is_empty() {
+                    // What came before the handshake began.
+                    let early = std::mem::take(&mut self.received);
+                    match self.shake_hands(state, now, &early) {
+                        Some(Found::InputUsed) => continue,
+                        found => found,
+                    }
+                } else {
+                    let received = input.get(*used..).unwrap_or_default();
+                    *used = input.len();
+                    self.shake_hands(state, now, received)
+                }
             } else {
                 self.open_next(state, now, input, used)
             };
@@ -277,7 +315,11 @@ impl Connection {
             } => (consumed, Kind::Data, plaintext),
             Incoming::Ticket { consumed, fragment } => {
                 let tickets = buf.get(fragment.clone()).unwrap_or_default();
-                take_tickets(&mut self.tickets, now, tickets);
+                if let Err(refusal) = take_tickets(&mut self.tickets, now, tickets) {
+                    self.seal_alert(state, refusal.answer());
+                    self.finish(End::Refused(refusal));
+                    return None;
+                }
                 (consumed, Kind::Ticket, fragment)
             }
             Incoming::Handled { consumed, answer } => {
@@ -375,13 +417,19 @@ impl Connection {
     }
 }
 
-/// A ticket that can't be read is of no use; the connection goes on without it.
-fn take_tickets(tickets: &mut Option<Box<TicketWatch>>, now: UnixTime, fragment: &[u8]) {
-    if let Some(watch) = tickets
-        && (watch.handle_fragment(now, fragment).is_err() || watch.is_satisfied())
-    {
+fn take_tickets(
+    tickets: &mut Option<Box<TicketWatch>>,
+    now: UnixTime,
+    fragment: &[u8],
+) -> Result<(), Refusal> {
+    let Some(watch) = tickets else {
+        return Ok(());
+    };
+    let taken = watch.handle_fragment(now, fragment);
+    if taken.is_err() || watch.is_satisfied() {
         *tickets = None;
     }
+    taken
 }
 
 /// Sending.
@@ -447,6 +495,22 @@ impl Connection {
     /// Gives the connection up, with this alert for the peer.
     pub fn abort(&mut self, state: &mut State, why: AlertDescription) {
         self.seal_alert(state, Alert::fatal(why));
+    }
+
+    /// TLS 1.3: replaces the key of our direction and says so to the peer (RFC 8446 §4.6.3).
+    pub fn update_keys(&mut self, state: &mut State) -> Result<(), SealError> {
+        let mut key = SealKey::new(state);
+        self.seal_small(|room| seal_key_update(state, &mut key, room))
+    }
+
+    /// Takes all of the output, as if it had been sent.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        if self.handshake.is_some() || self.sent > 0 {
+            let output = self.output().to_vec();
+            self.output_sent(output.len());
+            return output;
+        }
+        std::mem::take(&mut self.unsent)
     }
 
     /// What is to be sent to the peer, in order.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
@@ -22,9 +22,11 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use crate::context::settings::{Group, SettingsError, provider};
 use crate::failure::{CertificateProblem, utc};
 use crate::handshake::call_scope::in_scope;
+use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
-use crate::x509::trust::{problem, roots_from_pem};
+use crate::x509::judgement::Shown;
+use crate::x509::trust::roots_from_pem;
 
 /// What a ticket says of the rules it was made under: as many bytes of a digest.
 pub(crate) const POLICY_LEN: usize = 16;
@@ -34,7 +36,8 @@ pub(crate) const POLICY_LEN: usize = 16;
 pub struct ClientCertificates {
     /// Whether a client without one is refused.
     pub required: bool,
-    /// Who may vouch for clients: a PEM bundle.
+    /// Who may vouch for clients: a PEM bundle. Empty only where the context has a judge, which then
+    /// judges alone.
     pub roots: Vec<u8>,
     /// Revocation lists in PEM, each with a name for messages. When there is any, there must
     /// be a current one for every issuer in a client's chain.
@@ -70,7 +73,7 @@ impl ClientCertificates {
 
     /// Can they be used?
     pub fn check(&self) -> Result<(), SettingsError> {
-        ClientAuth::new(self, &provider(&Group::ALL)?).map(|_| ())
+        ClientAuth::with_roots(self, &provider(&Group::ALL)?).map(|_| ())
     }
 
     fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, SettingsError> {
@@ -115,7 +118,11 @@ impl ClientCertificates {
 
 /// The judge of one context.
 pub(crate) struct ClientAuth {
-    inner: Arc<dyn ClientCertVerifier>,
+    /// None where there are no roots, and the caller alone judges.
+    inner: Option<Arc<dyn ClientCertVerifier>>,
+    required: bool,
+    judge: Option<Arc<dyn JudgeCertificate>>,
+    provider: Arc<CryptoProvider>,
     allow: Vec<ClientRule>,
     policy: [u8; POLICY_LEN],
 }
@@ -124,7 +131,26 @@ impl ClientAuth {
     pub(crate) fn new(
         settings: &ClientCertificates,
         provider: &Arc<CryptoProvider>,
+        judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<ClientAuth, SettingsError> {
+        let inner = match settings.roots.is_empty() && judge.is_some() {
+            true => None,
+            false => Some(ClientAuth::with_roots(settings, provider)?),
+        };
+        Ok(ClientAuth {
+            inner,
+            required: settings.required,
+            judge,
+            provider: Arc::clone(provider),
+            allow: settings.allow.clone(),
+            policy: settings.policy(),
+        })
+    }
+
+    fn with_roots(
+        settings: &ClientCertificates,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, SettingsError> {
         let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
         let mut builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
@@ -133,13 +159,9 @@ impl ClientAuth {
         if !settings.required {
             builder = builder.allow_unauthenticated();
         }
-        Ok(ClientAuth {
-            inner: builder
-                .build()
-                .map_err(|e| SettingsError::ClientCrl(e.to_string()))?,
-            allow: settings.allow.clone(),
-            policy: settings.policy(),
-        })
+        builder
+            .build()
+            .map_err(|e| SettingsError::ClientCrl(e.to_string()))
     }
 
     pub(crate) fn policy(&self) -> [u8; POLICY_LEN] {
@@ -154,7 +176,7 @@ impl ClientAuth {
     ) -> Result<(), ResumptionRefused> {
         let chain: Vec<CertificateDer<'_>> = chain.iter().map(|&der| der.into()).collect();
         match chain.split_first() {
-            None if self.inner.client_auth_mandatory() => Err(ResumptionRefused::ClientCertificate),
+            None if self.required => Err(ResumptionRefused::ClientCertificate),
             None => Ok(()),
             Some((own, intermediates)) => self
                 .judge(own, intermediates, now)
@@ -169,11 +191,18 @@ impl ClientAuth {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let mut judgement = self.inner.verify_client_cert(own, intermediates, now);
-        let mut found = match &judgement {
-            Err(Error::InvalidCertificate(error)) => Some(problem(error, own, intermediates)),
-            _ => None,
+        let inner = self.inner.as_ref();
+        let of_roots = inner.map(|inner| inner.verify_client_cert(own, intermediates, now));
+        let shown = Shown {
+            end_entity: own,
+            intermediates,
+            server_name: None,
+            ocsp_response: &[],
+            now,
         };
+        let judge = self.judge.as_deref();
+        let (mut judgement, mut found) =
+            shown.judge(of_roots, judge, ClientCertVerified::assertion());
         if judgement.is_ok()
             && let Err(claims) = client_rules::allow(&self.allow, own)
         {
@@ -197,26 +226,24 @@ fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return (None, None);
     };
-    // In the log nothing may break a line, and it has an end.
     let subject = parsed.subject().to_string();
-    let shown = subject.chars().filter(|c| !c.is_control());
+    let shown = dormouse_printable::line_up_to(&subject, LENGTH_MAX);
     // A backend may decide by this one: it is told whole or not at all.
     let name = parsed.subject().iter_common_name().next();
     let name = name.and_then(|name| name.as_str().ok());
     let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
-    (
-        Some(shown.take(LENGTH_MAX).collect()),
-        name.map(str::to_owned),
-    )
+    (Some(shown.to_string()), name.map(str::to_owned))
 }
 
 impl ClientCertVerifier for ClientAuth {
     fn client_auth_mandatory(&self) -> bool {
-        self.inner.client_auth_mandatory()
+        self.required
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
+        self.inner
+            .as_ref()
+            .map_or(&[], |inner| inner.root_hint_subjects())
     }
 
     fn verify_client_cert(
@@ -234,7 +261,8 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, cert, signed)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, signed, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -243,11 +271,13 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, cert, signed)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 
@@ -286,7 +316,8 @@ mod tests {
             crls: Vec::new(),
             allow: Vec::new(),
         };
-        let client_auth = ClientAuth::new(&settings, &provider(&Group::ALL).unwrap()).unwrap();
+        let client_auth =
+            ClientAuth::new(&settings, &provider(&Group::ALL).unwrap(), None).unwrap();
         let (before, during, after) = (at(1_735_000_000), at(1_740_000_000), at(1_760_000_000));
         for (now, good) in [(before, false), (during, true), (after, false)] {
             let (scope, judged) = enter(CallScope::new(), || {

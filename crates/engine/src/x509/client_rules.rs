@@ -121,9 +121,8 @@ impl fmt::Display for Claims {
         ];
         for (kind, values) in named {
             for value in values.iter().take(SHOWN_MAX) {
-                // Whoever wrote the certificate chose these: nothing may break the line.
-                let shown = value.chars().filter(|c| !c.is_control());
-                let shown: String = shown.take(SHOWN_LEN_MAX).collect();
+                // The one who wrote the certificate chose these.
+                let shown = dormouse_printable::line_up_to(value, SHOWN_LEN_MAX);
                 write!(f, "{kind}={shown}, ")?;
             }
         }

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error, InconsistentKeys};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-use x509_parser::public_key::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::failure::utc;
+use crate::hooks::sign::{ForeignKey, Sign};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::key_kind::KeyKind;
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::pem;
 
@@ -43,23 +44,6 @@ pub struct Algorithms {
 pub(crate) struct Stapled {
     pub(crate) certified: Arc<CertifiedKey>,
     pub(crate) until_s: u64,
-}
-
-/// The kind of a certificate's key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyKind {
-    /// RSA, with so many bits.
-    Rsa {
-        /// The length of the modulus.
-        bits: usize,
-    },
-    /// ECDSA on a NIST curve, with so many bits.
-    Ecdsa {
-        /// The length of the curve's field.
-        bits: usize,
-    },
-    /// Ed25519.
-    Ed25519,
 }
 
 /// Something about an identity that should be seen to, though it can be used.
@@ -102,6 +86,21 @@ impl Identity {
     pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
         let chain = pem::chain(pem.as_bytes(), name)?;
         Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
+    }
+
+    /// A chain, DER, the server's own certificate first, and a key that only `sign` can use. `name` is
+    /// for errors.
+    ///
+    /// Nothing proves here that the key belongs to the certificate: a peer finds out.
+    pub fn from_signer(
+        chain: Vec<Vec<u8>>,
+        sign: Arc<dyn Sign>,
+        name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        Identity::describe(chain, name, |key_kind| {
+            Ok(Arc::new(ForeignKey::new(key_kind, sign)))
+        })
     }
 
     /// The same from files.
@@ -169,12 +168,22 @@ impl Identity {
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
+        Identity::describe(chain, certificate_name, |_| {
+            any_supported_type(&key).map_err(|e| IdentityError {
+                file: key_name.to_owned(),
+                problem: IdentityProblem::UnusableKey(e.to_string()),
+            })
+        })
+    }
+
+    /// Reads the certificate, then asks for the key.
+    fn describe(
+        chain: Vec<CertificateDer<'static>>,
+        certificate_name: &str,
+        signing_key: impl FnOnce(KeyKind) -> Result<Arc<dyn SigningKey>, IdentityError>,
+    ) -> Result<Identity, IdentityError> {
         let about_certificate = |problem| IdentityError {
             file: certificate_name.to_owned(),
-            problem,
-        };
-        let about_key = |problem| IdentityError {
-            file: key_name.to_owned(),
             problem,
         };
         let leaf = chain
@@ -183,7 +192,7 @@ impl Identity {
         let (_, parsed) = X509Certificate::from_der(leaf)
             .map_err(|e| about_certificate(IdentityProblem::BadCertificate(e.to_string())))?;
         let names = names(&parsed);
-        let key_kind = key_kind(&parsed).ok_or_else(|| {
+        let key_kind = KeyKind::of(&parsed).ok_or_else(|| {
             let algorithm = parsed.public_key().algorithm.algorithm.to_id_string();
             about_certificate(IdentityProblem::UnsupportedKey(algorithm))
         })?;
@@ -200,9 +209,7 @@ impl Identity {
         let (not_before_s, not_after_s) =
             (seconds(validity.not_before), seconds(validity.not_after));
 
-        let signing_key = any_supported_type(&key)
-            .map_err(|e| about_key(IdentityProblem::UnusableKey(e.to_string())))?;
-        let certified = CertifiedKey::new(chain, signing_key);
+        let certified = CertifiedKey::new(chain, signing_key(key_kind)?);
         Ok(Identity {
             certified: Arc::new(certified),
             stapled: None,
@@ -380,23 +387,6 @@ fn signature_algorithm(certificate: &X509Certificate<'_>) -> &'static str {
     }
 }
 
-fn key_kind(certificate: &X509Certificate<'_>) -> Option<KeyKind> {
-    const ED25519: &str = "1.3.101.112";
-    let info = certificate.public_key();
-    if info.algorithm.algorithm.to_id_string() == ED25519 {
-        return Some(KeyKind::Ed25519);
-    }
-    match info.parsed().ok()? {
-        PublicKey::RSA(rsa) => Some(KeyKind::Rsa {
-            bits: rsa.key_size(),
-        }),
-        PublicKey::EC(point) => Some(KeyKind::Ecdsa {
-            bits: point.key_size(),
-        }),
-        _ => None,
-    }
-}
-
 impl fmt::Display for IdentityWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -412,16 +402,6 @@ impl fmt::Display for IdentityWarning {
                 f,
                 "the certificate has no subject alternative name; clients will refuse it"
             ),
-        }
-    }
-}
-
-impl fmt::Display for KeyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyKind::Rsa { bits } => write!(f, "RSA-{bits}"),
-            KeyKind::Ecdsa { bits } => write!(f, "ECDSA P-{bits}"),
-            KeyKind::Ed25519 => write!(f, "Ed25519"),
         }
     }
 }

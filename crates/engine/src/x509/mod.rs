@@ -13,6 +13,8 @@ pub(crate) mod client_rules;
 pub(crate) mod der;
 pub(crate) mod identity;
 pub(crate) mod identity_error;
+pub(crate) mod judgement;
+pub(crate) mod key_kind;
 pub(crate) mod ocsp;
 pub(crate) mod pem;
 pub(crate) mod trust;

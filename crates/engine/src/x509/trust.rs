@@ -9,14 +9,14 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::context::settings::SettingsError;
-use crate::failure::CertificateProblem;
 use crate::handshake::call_scope::in_scope;
+use crate::hooks::judge_certificate::JudgeCertificate;
+use crate::x509::judgement::Shown;
 use crate::x509::pem;
 
 /// Whom a client trusts to vouch for servers.
@@ -73,6 +73,7 @@ impl Roots {
     pub(crate) fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
+        judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let store = match self {
             Roots::System => Some(Arc::new(system_roots()?)),
@@ -87,6 +88,7 @@ impl Roots {
         });
         Ok(Arc::new(ServerVerifier {
             chain: chain.transpose()?,
+            judge,
             algorithms: provider.signature_verification_algorithms,
         }))
     }
@@ -131,14 +133,15 @@ pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
     Ok(store)
 }
 
-/// Verifies servers: their key always, their chain where there are roots.
+/// Verifies servers: their key always, their chain where there are roots or a judge of the caller's.
 struct ServerVerifier {
     chain: Option<Arc<WebPkiServerVerifier>>,
+    judge: Option<Arc<dyn JudgeCertificate>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for ServerVerifier {
-    /// webpki's verdict, with the problem noted in more words than its error has.
+    /// The verdict of webpki, then the caller's, with the problem noted in more words than an error has.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -147,15 +150,22 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(chain) = self.chain.as_ref().filter(|_| !is_loopback()) else {
+        if is_loopback() {
             return Ok(ServerCertVerified::assertion());
-        };
-        let verdict =
-            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        if let Err(Error::InvalidCertificate(error)) = &verdict {
-            let problem = problem(error, end_entity, intermediates);
-            in_scope(|scope| scope.certificate_problem = Some(problem));
         }
+        let of_roots = self.chain.as_ref().map(|chain| {
+            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        });
+        let shown = Shown {
+            end_entity,
+            intermediates,
+            server_name: Some(&server_name.to_str()),
+            ocsp_response,
+            now,
+        };
+        let judge = self.judge.as_deref();
+        let (verdict, problem) = shown.judge(of_roots, judge, ServerCertVerified::assertion());
+        in_scope(|scope| scope.certificate_problem = problem);
         verdict
     }
 
@@ -200,53 +210,4 @@ fn is_loopback() -> bool {
 
 fn note_signature(signed: &DigitallySignedStruct) {
     in_scope(|scope| scope.signature = Some(signed.scheme));
-}
-
-/// What is wrong, with what only the certificate itself can tell. An unknown issuer is
-/// looked for at the end of the chain, where somebody has to add it.
-pub(crate) fn problem(
-    error: &CertificateError,
-    end_entity: &CertificateDer<'_>,
-    intermediates: &[CertificateDer<'_>],
-) -> CertificateProblem {
-    if is_authority_as_server(error) {
-        return authority_as_server(end_entity, error);
-    }
-    if *error != CertificateError::UnknownIssuer {
-        return CertificateProblem::from(error);
-    }
-    let last = intermediates.last().unwrap_or(end_entity);
-    let (Ok((_, leaf)), Ok((_, last))) = (
-        X509Certificate::from_der(end_entity),
-        X509Certificate::from_der(last),
-    ) else {
-        return CertificateProblem::from(error);
-    };
-    if leaf.issuer().as_raw() == leaf.subject().as_raw() {
-        CertificateProblem::SelfSigned {
-            subject: leaf.subject().to_string(),
-        }
-    } else {
-        CertificateProblem::UnknownIssuer {
-            issuer: last.issuer().to_string(),
-        }
-    }
-}
-
-/// webpki's own error for a leaf with CA:TRUE comes without a variant of rustls'.
-fn is_authority_as_server(error: &CertificateError) -> bool {
-    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
-}
-
-fn authority_as_server(
-    end_entity: &CertificateDer<'_>,
-    error: &CertificateError,
-) -> CertificateProblem {
-    match X509Certificate::from_der(end_entity) {
-        Ok((_, leaf)) => CertificateProblem::AuthorityAsServer {
-            subject: leaf.subject().to_string(),
-            self_signed: leaf.issuer().as_raw() == leaf.subject().as_raw(),
-        },
-        Err(_) => CertificateProblem::from(error),
-    }
 }

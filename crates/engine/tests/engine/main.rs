@@ -3,6 +3,8 @@
 mod before_finished;
 mod before_finished_protected;
 mod certificates;
+mod examples;
+mod exporter;
 mod forgery;
 mod hello;
 mod identities;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::stream::End;
+use dormouse_engine::stream::{self, End};
 use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols,
+    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols, ServerContext,
+    ServerSettings,
 };
-use dormouse_record as record;
+use dormouse_record::{self as record, Reason};
 use dormouse_testkit::{Authority, Event, Resting, now};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{Connection, ServerConfig, ServerConnection};
@@ -143,8 +144,64 @@ fn a_watch_is_fed_byte_by_byte_and_refuses_what_is_no_ticket() {
     for bad in [&[24, 0, 0, 1, 0][..], &[4, 0xff, 0, 0], &[4, 0, 0, 2, 0, 0]] {
         let (client, _) = connect(&context, &config, |_| {});
         let mut watch = client.tickets.unwrap();
-        assert!(watch.handle_fragment(now(), bad).is_err(), "{bad:?}");
+        let refusal = watch.handle_fragment(now(), bad).unwrap_err();
+        assert_eq!(refusal.reason, Reason::TicketMalformed, "{bad:?}");
     }
+}
+
+#[test]
+fn a_ticket_that_cannot_be_decoded_ends_the_connection() {
+    const HANDSHAKE: u8 = 22;
+    let identity = Authority::shared().ecdsa(&[NAME]).identity();
+    let mut settings = ServerSettings::new(vec![identity]);
+    settings.tickets = None;
+    let server = ServerContext::new(settings).unwrap();
+    let limits = HandshakeLimits::default();
+    let mut ours = Handshake::client(&client(), NAME, limits).unwrap();
+    let mut peer = Handshake::server(&server, limits);
+    ours.handle_input(now(), &[]).unwrap();
+    for _ in 0..2 {
+        let flight = ours.output().to_vec();
+        ours.output_sent(flight.len());
+        peer.handle_input(now(), &flight).unwrap();
+        let answer = peer.output().to_vec();
+        peer.output_sent(answer.len());
+        ours.handle_input(now(), &answer).unwrap();
+    }
+    let (mut state, mut of_peer) = (record::State::empty(), record::State::empty());
+    let (mut connection, _) = stream::Connection::established(ours.rest(&mut state).unwrap());
+    peer.rest(&mut of_peer).unwrap();
+    assert!(connection.awaits_tickets());
+    let mut key = record::SealKey::new(&of_peer);
+    let room = record::record_room(&of_peer);
+    let ticket = [4, 0, 0, 2, 0, 0];
+    let mut bytes = [0; 64];
+    bytes[room.header..room.header + ticket.len()].copy_from_slice(&ticket);
+    let len = record::seal_record(
+        &mut of_peer,
+        &mut key,
+        &mut bytes,
+        HANDSHAKE,
+        ticket.len(),
+        0,
+    );
+    let mut input = &mut bytes[..len.unwrap()];
+    let event = connection.handle(&mut state, now(), &mut input);
+    let stream::Event::Ended(End::Refused(refusal)) = event else {
+        panic!("{event:?}");
+    };
+    assert_eq!(refusal.alert, record::AlertDescription::DecodeError);
+    // The peer is told so.
+    let mut alert = connection.output().to_vec();
+    let mut key = record::OpenKey::new(&of_peer);
+    let opened = record::open(&mut of_peer, &mut key, &mut alert).unwrap();
+    assert!(matches!(
+        opened,
+        record::Opened::PeerAlert {
+            description: 50,
+            ..
+        }
+    ));
 }
 
 /// The server wants to know who the client is.

@@ -1,5 +1,6 @@
 //! Responses to requests, and the orders that go to main.
 
+use super::door::Access;
 use super::http::{Request, Response};
 use super::view::View;
 use super::{metrics, status};
@@ -9,7 +10,6 @@ use dormouse_handover::control::{AdminOrder, AdminResult, BackendChange, DrainOr
 use dormouse_handover::status::OrderResult;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// A drain without a time of its own takes this long.
 const DRAIN_MS: u64 = 600_000;
@@ -26,7 +26,7 @@ GET  /readyz            200 when new connections are accepted
 POST /reload            read the configuration again
 POST /drain?over=10m&order=longest|shortest
 POST /drain/stop        accept again
-POST /backends/out?address=ADDRESS&route=N        no new connections; also /backends/in
+POST /backends/out?address=ADDRESS&route=NAME        no new connections; also /backends/in
 POST /backends/weight?address=ADDRESS&weight=N
 POST /log-level?level=debug
 POST /ticket-keys/rotate
@@ -41,8 +41,8 @@ pub(super) enum Handling {
 }
 
 /// Decides about a request.
-pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Handling {
-    if let Some(refused) = not_from_a_foreign_page(request, questions_only) {
+pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling {
+    if let Some(refused) = not_from_a_foreign_page(request, access) {
         return Handling::Respond(refused);
     }
     let wanted = match request.path.as_str() {
@@ -66,7 +66,7 @@ pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Han
         });
     }
     if wanted == "POST" {
-        return order(request, view, questions_only);
+        return order(request, view, access);
     }
     Handling::Respond(match request.path.as_str() {
         "/status" => Response::json(200, &status::document(view)),
@@ -87,12 +87,13 @@ pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Han
 
 /// A browser on this machine may be led here by a page from anywhere: by a name which is made to
 /// mean this address, or by an order sent blindly. Neither is answered.
-fn not_from_a_foreign_page(request: &Request, is_tcp: bool) -> Option<Response> {
+fn not_from_a_foreign_page(request: &Request, access: Access) -> Option<Response> {
     if request.method == "POST" && request.origin.is_some() {
         let words = "orders are not taken from web pages";
         return Some(Response::words(403, words));
     }
-    let host = request.host.as_deref().filter(|_| is_tcp)?;
+    let is_loopback = access == Access::Questions { is_loopback: true };
+    let host = request.host.as_deref().filter(|_| is_loopback)?;
     let address = host.parse().map(|address: SocketAddr| address.ip());
     let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
     let is_ours = match address {
@@ -124,11 +125,11 @@ fn readiness(view: &View) -> Response {
     }
 }
 
-fn order(request: &Request, view: &View, questions_only: bool) -> Handling {
-    if questions_only {
+fn order(request: &Request, view: &View, access: Access) -> Handling {
+    if access != Access::Orders {
         return Handling::Respond(Response::words(
             403,
-            "orders are taken on a unix socket only, where it is known who gives them",
+            "orders are taken on the admin socket only (the option `admin`), where it is known who gives them",
         ));
     }
     if !view.main_alive() {
@@ -155,15 +156,12 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
             change: match request.path.as_str() {
                 "/backends/in" => BackendChange::In,
                 "/backends/out" => BackendChange::Out,
-                _ => BackendChange::Weight(number("weight", take("weight"))?),
+                _ => BackendChange::Weight(weight(take("weight"))?),
             },
             address: take("address")
                 .ok_or("which backend? give address=")?
                 .to_owned(),
-            route: match take("route") {
-                None => None,
-                given => Some(number("route", given)?),
-            },
+            route: take("route").map(str::to_owned),
         },
         "/upgrade" => AdminOrder::Upgrade {
             binary: take("binary").map(PathBuf::from),
@@ -204,9 +202,9 @@ fn log_level(given: Option<&str>) -> Result<LogLevel, String> {
     })
 }
 
-fn number<T: FromStr>(name: &str, given: Option<&str>) -> Result<T, String> {
+fn weight(given: Option<&str>) -> Result<u32, String> {
     let number = given.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| format!("give {name}=, a whole number"))
+    number.ok_or_else(|| "give weight=, a whole number".to_owned())
 }
 
 /// What became of an order.
@@ -243,7 +241,7 @@ mod tests {
         method: &str,
         host: Option<&str>,
         origin: Option<&str>,
-        is_tcp: bool,
+        access: Access,
     ) -> Option<u16> {
         let request = Request {
             method: method.to_owned(),
@@ -252,11 +250,13 @@ mod tests {
             host: host.map(str::to_owned),
             origin: origin.map(str::to_owned),
         };
-        not_from_a_foreign_page(&request, is_tcp).map(|response| response.status)
+        not_from_a_foreign_page(&request, access).map(|response| response.status)
     }
 
     #[test]
     fn pages_of_others_are_not_answered() {
+        let local = Access::Questions { is_loopback: true };
+        let open = Access::Questions { is_loopback: false };
         for host in [
             "127.0.0.1:9901",
             "localhost:9901",
@@ -265,7 +265,7 @@ mod tests {
             "[::1]",
             "127.7.7.7",
         ] {
-            assert_eq!(refused("GET", Some(host), None, true), None, "{host}");
+            assert_eq!(refused("GET", Some(host), None, local), None, "{host}");
         }
         for host in [
             "example.com:9901",
@@ -273,16 +273,18 @@ mod tests {
             "10.0.0.1:80",
             "127.0.0.1.example.com",
         ] {
-            assert_eq!(refused("GET", Some(host), None, true), Some(421), "{host}");
+            assert_eq!(refused("GET", Some(host), None, local), Some(421), "{host}");
+            assert_eq!(refused("GET", Some(host), None, open), None, "{host}");
             assert_eq!(
-                refused("GET", Some(host), None, false),
+                refused("GET", Some(host), None, Access::Orders),
                 None,
                 "a unix socket has no name"
             );
         }
-        assert_eq!(refused("GET", None, None, true), None);
+        assert_eq!(refused("GET", None, None, local), None);
         let page = Some("http://localhost:9901");
-        assert_eq!(refused("POST", None, page, false), Some(403));
-        assert_eq!(refused("GET", None, page, false), None);
+        assert_eq!(refused("POST", None, page, Access::Orders), Some(403));
+        assert_eq!(refused("POST", None, page, open), Some(403));
+        assert_eq!(refused("GET", None, page, Access::Orders), None);
     }
 }

@@ -1,11 +1,13 @@
 //! Backends, for `status` and for metrics.
 
+use super::exposition::Page;
+use super::routes::{self, ENDS};
 use super::view::View;
 use dormouse_handover::control::Backend;
 use dormouse_handover::status::{BackendStatus, CheckStatus};
 use dormouse_reactor::process;
 use dormouse_tables::backends::CheckedHealth;
-use std::fmt::Write as _;
+use dormouse_tables::traffic::{Row, Tally};
 
 /// What there is to say of one.
 struct Known<'a> {
@@ -14,6 +16,12 @@ struct Known<'a> {
     failures: u64,
     is_up: bool,
     checked: CheckedHealth,
+}
+
+impl Known<'_> {
+    fn row(&self) -> Option<Row> {
+        Row::of_backend(self.backend.place)
+    }
 }
 
 fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
@@ -37,7 +45,7 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
 /// The part of `GET /status`.
 pub(super) fn document(view: &View) -> Vec<BackendStatus> {
     let one = |known: Known<'_>| BackendStatus {
-        route: known.backend.route,
+        routes: known.backend.routes.clone(),
         address: known.backend.address.clone(),
         name: known.backend.name.clone(),
         up: known.is_up,
@@ -51,48 +59,89 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
         },
         connections: known.connections,
         failures_in_a_row: known.failures,
+        opened: view.traffic.sum(known.row(), Tally::Opened),
+        connects_failed: view.traffic.sum(known.row(), Tally::Failed),
+        plain_bytes: routes::plain_bytes(view, known.row()),
+        closed: routes::ends(view, known.row()),
     };
     all(view).map(one).collect()
 }
 
-/// The part of `GET /metrics`. There are at most a few hundred backends told of.
-pub(super) fn metrics(view: &View, page: &mut String) {
-    type Value = fn(&Known<'_>) -> u64;
-    let gauges: [(&str, &str, Value); 3] = [
+/// The part of `GET /metrics`. A backend that several routes share is one series, with their names.
+pub(super) fn metrics(view: &View, page: &mut Page) {
+    type Value<'a> = Box<dyn Fn(&Known<'_>) -> u64 + 'a>;
+    let known: Vec<Known<'_>> = all(view).collect();
+    if known.is_empty() {
+        return;
+    }
+    let label = |backend: &Backend| backend.routes.join(",");
+    let counted =
+        |tally: Tally| -> Value<'_> { Box::new(move |known| view.traffic.sum(known.row(), tally)) };
+    let families: [(&str, &str, &str, Value<'_>); 5] = [
         (
             "backend_up",
-            "Whether a backend may be given connections.",
-            |known| u64::from(known.is_up),
+            "gauge",
+            "Whether a backend is given new connections.",
+            Box::new(|known| u64::from(known.is_up)),
         ),
         (
             "backend_connections",
+            "gauge",
             "Connections with a backend.",
-            |known| known.connections,
+            Box::new(|known| known.connections),
         ),
         (
             "backend_failures_in_a_row",
+            "gauge",
             "Connects to a backend that have failed in a row.",
-            |known| known.failures,
+            Box::new(|known| known.failures),
+        ),
+        (
+            "backend_connections_opened_total",
+            "counter",
+            "Connections that a backend has accepted.",
+            counted(Tally::Opened),
+        ),
+        (
+            "backend_connections_failed_total",
+            "counter",
+            "Connections that could not be made with a backend.",
+            counted(Tally::Failed),
         ),
     ];
-    for (name, help, value) in gauges {
-        let mut known = all(view).peekable();
-        if known.peek().is_none() {
-            continue;
+    for (name, kind, help, value) in &families {
+        page.family(name, kind, help);
+        for one in &known {
+            let (routes, address) = (label(one.backend), one.backend.address.as_str());
+            page.sample(&[("route", &*routes), ("backend", address)], value(one));
         }
-        // Writing into a String can't fail.
-        let _ = writeln!(
-            page,
-            "# HELP dormouse_{name} {help}\n# TYPE dormouse_{name} gauge"
-        );
-        for known in known {
-            let (route, address) = (known.backend.route, &known.backend.address);
-            let address = address.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(
-                page,
-                "dormouse_{name}{{route=\"{route}\",backend=\"{address}\"}} {}",
-                value(&known)
-            );
+    }
+    let directions = [
+        ("sent", Tally::PlainBytesOut),
+        ("received", Tally::PlainBytesIn),
+    ];
+    let by_label: [(&str, &str, &str, &[(&str, Tally)]); 2] = [
+        (
+            "backend_bytes_total",
+            "Plaintext bytes sent to a backend and received from it.",
+            "direction",
+            &directions,
+        ),
+        (
+            "backend_connections_closed_total",
+            "Connections with a backend that have ended, by reason.",
+            "reason",
+            &ENDS,
+        ),
+    ];
+    for (name, help, by, of) in by_label {
+        page.family(name, "counter", help);
+        for one in &known {
+            let (routes, address) = (label(one.backend), one.backend.address.as_str());
+            for (value, tally) in of {
+                let labels = [("route", &*routes), ("backend", address), (by, *value)];
+                page.sample(&labels, view.traffic.sum(one.row(), *tally));
+            }
         }
     }
 }

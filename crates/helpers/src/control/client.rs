@@ -1,5 +1,6 @@
 //! A client: a connection with one request and one response, each within a time.
 
+use super::door::Access;
 use super::http::{self, Parsed, REQUEST_BYTES_MAX, Request, Response};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
@@ -12,6 +13,8 @@ pub(super) const ORDER_MS: u64 = 600_000;
 /// A connection.
 pub(super) struct Client {
     pub(super) fd: Fd,
+    /// What it may ask for.
+    pub(super) access: Access,
     pub(super) deadline_ms: u64,
     state: ClientState,
 }
@@ -39,9 +42,10 @@ pub(super) enum ClientStep {
 }
 
 impl Client {
-    pub(super) fn new(fd: Fd, now_ms: u64) -> Client {
+    pub(super) fn new(fd: Fd, access: Access, now_ms: u64) -> Client {
         Client {
             fd,
+            access,
             deadline_ms: now_ms + PATIENCE_MS,
             state: ClientState::Reading(Vec::new()),
         }

@@ -4,11 +4,11 @@
 //! workers, and the certificates and backends of the configuration. A counter that is in no family
 //! stands for itself, so what is counted anywhere can be seen here.
 
+use super::exposition::Page;
 use super::view::View;
-use super::{backends, status};
+use super::{backends, routes, status};
 use dormouse_tables::counters::{Common, Count, Kind};
 use dormouse_tables::latency::Latency;
-use std::fmt::{Display, Write as _};
 
 /// Counters which are one thing, told apart by a label.
 struct Family {
@@ -198,12 +198,13 @@ pub(super) fn page(view: &View) -> String {
     }
     memory(&mut page, view);
     certificates_and_keys(&mut page, view);
-    backends::metrics(view, &mut page.text);
+    routes::metrics(view, &mut page);
+    backends::metrics(view, &mut page);
     processes(&mut page, view);
     for &count in Count::ALL {
         alone(&mut page, view, count);
     }
-    page.text
+    page.finish()
 }
 
 fn connections(page: &mut Page, view: &View) {
@@ -419,68 +420,9 @@ fn alone(page: &mut Page, view: &View, count: Count) {
     page.sample(&[], view.sum(count));
 }
 
-/// The page as it grows.
-#[derive(Default)]
-struct Page {
-    text: String,
-    family: String,
-}
-
-impl Page {
-    /// What follows belongs to this one.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.family = format!("dormouse_{name}");
-        let family = &self.family;
-        // Writing into a String can't fail.
-        let _ = write!(
-            self.text,
-            "# HELP {family} {help}\n# TYPE {family} {kind}\n"
-        );
-    }
-
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.sample_of("", labels, value);
-    }
-
-    fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(&self.family);
-        self.text.push_str(suffix);
-        for (n, (name, value)) in labels.iter().enumerate() {
-            let before = if n == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{before}{name}=\"{}\"", escaped(value));
-        }
-        let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{after} {value}");
-    }
-}
-
-/// As the value of a label is written.
-fn escaped(value: &str) -> String {
-    let escape = |character| match character {
-        '\\' => "\\\\".to_owned(),
-        '"' => "\\\"".to_owned(),
-        '\n' => "\\n".to_owned(),
-        other => String::from(other),
-    };
-    value.chars().map(escape).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_is_what_prometheus_reads() {
-        let mut page = Page::default();
-        page.family("x_total", "counter", "Of x.");
-        page.sample(&[("file", "a\"b\\c\nd"), ("name", "é")], 7);
-        page.sample_of("_sum", &[], 0.25);
-        assert_eq!(
-            page.text,
-            "# HELP dormouse_x_total Of x.\n# TYPE dormouse_x_total counter\n\
-             dormouse_x_total{file=\"a\\\"b\\\\c\\nd\",name=\"é\"} 7\ndormouse_x_total_sum 0.25\n"
-        );
-    }
 
     #[test]
     fn a_counter_is_in_one_family_at_most() {

@@ -8,20 +8,25 @@
 //!   answers  responses, and orders for main
 //!   http     requests and responses                      status   GET /status
 //!   client   one who asks                                metrics  GET /metrics
-//!   view     what control can see                       backends of both
+//!   view     what control can see                       routes, backends  parts of both
+//!                                                        exposition  the text format of metrics
 //! ```
 
 mod answers;
 mod backends;
 mod client;
+mod door;
+mod exposition;
 mod http;
 mod metrics;
+mod routes;
 mod status;
 mod view;
 
 use crate::helper::{self, Privileges};
 use answers::Handling;
 use client::{Client, ClientStep};
+use door::{Access, Door};
 use dormouse_config::Log;
 use dormouse_handover::control::{AdminOrder, ControlArguments, ForwardedOrder, Report};
 use dormouse_handover::message;
@@ -31,6 +36,7 @@ use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
 use dormouse_tables::backends::Backends;
+use dormouse_tables::traffic::Traffic;
 use http::Response;
 use std::io;
 use std::process::ExitCode;
@@ -41,8 +47,9 @@ const CLIENTS_MAX: usize = 32;
 /// How often it is seen whether anybody is left, once main is gone.
 const LOOK_MS: u64 = 1_000;
 
-const TOKEN_LISTENER: u64 = 1;
-const TOKEN_MAIN: u64 = 2;
+const TOKEN_MAIN: u64 = 1;
+/// And those after it, one for each listener.
+const TOKEN_DOORS: u64 = 2;
 /// And those after it, one for each client.
 const TOKEN_CLIENTS: u64 = 100;
 
@@ -55,9 +62,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 
 struct Control {
     poller: Poller,
-    listener: Fd,
-    listening: bool,
-    questions_only: bool,
+    doors: Vec<Door>,
     owner: u32,
     main: Fd,
     clients: Vec<Option<Client>>,
@@ -70,21 +75,22 @@ impl Control {
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
         let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
-        let control = Control {
+        let traffic = Traffic::view(Fd(told.traffic), told.workers).map_err(io::Error::other)?;
+        let mut control = Control {
             poller: Poller::create(OnExec::Close)?,
-            listener: Fd(told.listener),
-            listening: true,
-            questions_only: told.questions_only,
+            doors: Door::all(told),
             owner: told.owner,
             main: Fd(told.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_order: 0,
-            view: View::new(counters, backends, told.restarts),
+            view: View::new(counters, backends, traffic, told.restarts),
         };
         privileges.confine(Role::Control)?;
         let poller = &control.poller;
-        poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;
         poller.add(control.main, TOKEN_MAIN, Interest::READ)?;
+        for (n, door) in control.doors.iter_mut().enumerate() {
+            door.open(poller, TOKEN_DOORS + n as u64)?;
+        }
         Ok(control)
     }
 
@@ -95,7 +101,9 @@ impl Control {
             self.poller.wait(&mut events, self.timeout_ms())?;
             for event in events.iter() {
                 match event.token() {
-                    TOKEN_LISTENER => self.accept(),
+                    token @ TOKEN_DOORS..TOKEN_CLIENTS => {
+                        self.accept((token - TOKEN_DOORS) as usize);
+                    }
                     TOKEN_MAIN => {
                         if self.receive_report() {
                             return Ok(());
@@ -154,42 +162,28 @@ impl Control {
 
     // ---- clients ----
 
-    fn accept(&mut self) {
-        while let Some(index) = self.clients.iter().position(Option::is_none) {
-            let fd = match socket::accept(self.listener, OnExec::Close) {
-                Ok(Attempt::Done(accepted)) => accepted.fd,
-                Ok(Attempt::WouldBlock) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "the admin address cannot accept");
-                    return;
-                }
+    fn accept(&mut self, door: usize) {
+        let Some(door) = self.doors.get_mut(door) else {
+            return;
+        };
+        let access = door.access;
+        loop {
+            let others = self.clients.iter().flatten();
+            let others = others.filter(|client| client.access == access).count();
+            let free = self.clients.iter().position(Option::is_none);
+            let Some(index) = free.filter(|_| others < access.clients_max()) else {
+                return door.close(&self.poller);
             };
-            let mut client = Client::new(fd, process::boottime_ms());
+            let Some(fd) = door.accept() else {
+                return;
+            };
+            let mut client = Client::new(fd, access, process::boottime_ms());
             let watched = self.poller.add(fd, token(index), Interest::READ);
-            if watched.is_err() || !self.is_allowed(&mut client) {
+            if watched.is_err() || !is_allowed(&mut client, self.owner) {
                 fd.close();
                 continue;
             }
             self.clients[index] = Some(client);
-        }
-        // Full: who comes now waits in the queue.
-        self.listening = self.poller.remove(self.listener).is_err();
-    }
-
-    /// On a unix socket: only for the owner and root, whatever the mode of the file.
-    fn is_allowed(&self, client: &mut Client) -> bool {
-        if self.questions_only {
-            return true;
-        }
-        match socket::peer_user_id(client.fd) {
-            Ok(uid) if uid == 0 || uid == self.owner => true,
-            Ok(uid) => {
-                tracing::warn!(uid, "this user may not use the admin socket");
-                let words = "only the user who runs the program, and root, may ask";
-                let _ = client.respond(&Response::words(403, words), process::boottime_ms());
-                false
-            }
-            Err(_) => false,
         }
     }
 
@@ -202,7 +196,7 @@ impl Control {
             ClientStep::Pending => self.watch(index),
             ClientStep::Closed => self.drop_client(index),
             ClientStep::Request(request) => {
-                match answers::reply(&request, &self.view, self.questions_only) {
+                match answers::reply(&request, &self.view, client.access) {
                     Handling::Respond(response) => self.respond(index, &response),
                     Handling::Forward(order) => self.forward(index, order, now_ms),
                 }
@@ -274,12 +268,27 @@ impl Control {
         if let Some(client) = self.clients.get_mut(index).and_then(Option::take) {
             client.fd.close();
         }
-        if !self.listening {
-            let added = self
-                .poller
-                .add(self.listener, TOKEN_LISTENER, Interest::READ);
-            self.listening = added.is_ok();
+        for (n, door) in self.doors.iter_mut().enumerate() {
+            // If that fails, it is tried again when the next client has gone.
+            let _ = door.open(&self.poller, TOKEN_DOORS + n as u64);
         }
+    }
+}
+
+/// On the admin socket: only for the owner and root, whatever the mode of the file.
+fn is_allowed(client: &mut Client, owner: u32) -> bool {
+    if client.access != Access::Orders {
+        return true;
+    }
+    match socket::peer_user_id(client.fd) {
+        Ok(uid) if uid == 0 || uid == owner => true,
+        Ok(uid) => {
+            tracing::warn!(uid, "this user may not use the admin socket");
+            let words = "only the user who runs the program, and root, may ask";
+            let _ = client.respond(&Response::words(403, words), process::boottime_ms());
+            false
+        }
+        Err(_) => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
 
-use super::backends;
 use super::view::{View, is_alive};
+use super::{backends, routes};
 use crate::fleet::StoreState;
 use dormouse_handover::control::{Acme, AcmeName, Drain, State};
 use dormouse_handover::slot::Slot;
@@ -41,6 +41,8 @@ pub(super) fn document(view: &View) -> Status {
         drain: state
             .and_then(|state| state.drain.as_ref())
             .map(|drain| drain_progress(view, drain, now_ms)),
+        listeners: state.map_or_else(Vec::new, |state| state.listeners.clone()),
+        routes: routes::document(view),
         backends: backends::document(view),
         ticket_keys: ticket_keys(|common| view.common(common), now_s),
         latency: LatencyStatus {

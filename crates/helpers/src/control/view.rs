@@ -6,11 +6,13 @@ use dormouse_reactor::shared;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::counters::{Common, Count, ended_in_words};
 use dormouse_tables::latency::{Distribution, Latency};
+use dormouse_tables::traffic::Traffic;
 
 /// Everything that answers are made of.
 pub(super) struct View {
     counters: shared::View,
     pub(super) backends: Backends,
+    pub(super) traffic: Traffic,
     state: Option<Box<State>>,
     main_gone: bool,
     pub(super) restarts: u32,
@@ -27,10 +29,16 @@ pub(super) struct WorkerView {
 }
 
 impl View {
-    pub(super) fn new(counters: shared::View, backends: Backends, restarts: u32) -> View {
+    pub(super) fn new(
+        counters: shared::View,
+        backends: Backends,
+        traffic: Traffic,
+        restarts: u32,
+    ) -> View {
         View {
             counters,
             backends,
+            traffic,
             state: None,
             main_gone: false,
             restarts,

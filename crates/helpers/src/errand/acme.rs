@@ -49,6 +49,8 @@ const LOOK_MAX: Duration = Duration::from_secs(3);
 const MAIN_LOOK: Duration = Duration::from_millis(20);
 /// An order is begun anew so often when the server takes none of our nonces (RFC 8555 §6.5).
 const NONCE_TRIES: usize = 4;
+/// Most characters of what a server says about an error.
+const WORDS_MAX: usize = 1000;
 
 /// A client of ACME servers.
 pub(super) struct AcmeClient {
@@ -316,7 +318,7 @@ fn is(error: &Error, problem: &str) -> bool {
 }
 
 fn in_words(error: &Error) -> String {
-    match error {
+    let words = match error {
         Error::Api(problem) => {
             let kind = problem.r#type.as_deref().unwrap_or_default();
             let kind = kind.rsplit(':').next().unwrap_or_default();
@@ -333,7 +335,8 @@ fn in_words(error: &Error) -> String {
         Error::Unsupported(what) => format!("the server does not know {what}"),
         Error::Json(error) => format!("the server says what makes no sense: {error}"),
         error => error.to_string(),
-    }
+    };
+    dormouse_printable::line_up_to(&words, WORDS_MAX).to_string()
 }
 
 fn late(why: &str) -> Error {

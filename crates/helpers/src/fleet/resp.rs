@@ -108,7 +108,9 @@ impl Store {
         self.transport.write_all(&command(words))?;
         self.transport.flush()?;
         match reply(&mut self.transport)? {
-            Reply::Error(words) => Err(Failure::Refused(words)),
+            Reply::Error(words) => Err(Failure::Refused(
+                dormouse_printable::line(&words).to_string(),
+            )),
             reply => Ok(reply),
         }
     }

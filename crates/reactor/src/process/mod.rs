@@ -16,14 +16,14 @@ mod title;
 
 pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
 pub use oom::OomScore;
-pub use privileges::{User, drop_privileges, look_up_user};
+pub use privileges::{User, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile};
 pub use resident::{own_bytes, resident_bytes};
 pub use share::share_table;
 pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{
-    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, monotonic_ms,
-    monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from,
+    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, may_write,
+    monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from,
     set_subreaper, thread_count, user_id,
 };
 pub use title::{set_name, set_title};

@@ -3,6 +3,8 @@
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::ptr;
 
 use crate::os_result::os_result;
@@ -88,6 +90,13 @@ pub fn drop_privileges(user: Option<User>) -> io::Result<()> {
         inheritable: none,
     };
     Ok(set_capabilities(None, sets)?)
+}
+
+/// Has a command start with [`drop_privileges`]: as `user`, who must not gain anything by it.
+pub fn confined(command: &mut Command, user: Option<User>) -> &mut Command {
+    // SAFETY: what the child does before its exec are system calls; it takes no lock, and allocates only for
+    // an error that ends it.
+    unsafe { command.pre_exec(move || drop_privileges(user)) }
 }
 
 fn become_user(User { uid, gid }: User) -> io::Result<()> {

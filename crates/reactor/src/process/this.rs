@@ -24,6 +24,21 @@ pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Whether this process may make files in the directory.
+///
+/// # Errors
+/// Why it may not.
+pub fn may_write(directory: &std::path::Path) -> io::Result<()> {
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let flags = rustix::fs::AtFlags::EACCESS;
+    Ok(rustix::fs::accessat(
+        rustix::fs::CWD,
+        directory,
+        access,
+        flags,
+    )?)
+}
+
 /// Milliseconds since the machine was started, time of sleep included (CLOCK_BOOTTIME). The same
 /// for all processes; it never goes back.
 pub fn boottime_ms() -> u64 {

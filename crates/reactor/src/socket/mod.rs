@@ -16,7 +16,7 @@ pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_messag
 pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
-    pause_listening, resume_listening,
+    pause_listening, resume_listening, try_listen,
 };
 pub use options::{
     Keepalive, TcpBytes, cookie, peer_user_id, received_unread, send_memory, set_keepalive,

@@ -69,6 +69,33 @@ pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
     Ok(socket.into())
 }
 
+/// Whether [`listen`] would open a listener there. Nothing listens meanwhile, and no file is made or
+/// removed.
+///
+/// # Errors
+/// As [`listen`].
+pub fn try_listen(address: &Addr) -> io::Result<()> {
+    match address {
+        Addr::Tcp(ip) => {
+            let socket = new_socket(address, OnExec::Close)?;
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            if ip.is_ipv6() {
+                sockopt::set_ipv6_v6only(&socket, true)?;
+            }
+            Ok(rustix::net::bind(&socket, ip)?)
+        }
+        Addr::Unix(path) => {
+            unix_address(path)?;
+            match fs::symlink_metadata(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) if is_stale(path) => Ok(()),
+                Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+            }
+        }
+    }
+}
+
 /// A listener stops listening, in all processes which have it, and keeps its address (unless the
 /// kernel chose the port): who connects is refused, and who waits in the queue is reset.
 ///

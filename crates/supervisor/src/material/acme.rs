@@ -7,9 +7,11 @@
 //!
 //! A file is written whole or not at all: under another name first, then renamed.
 
-use super::pair::{keep_response, read_pair, warn_of};
-use super::trust::read_roots;
-use dormouse_config::{Config, Route};
+use super::files::can_write_into;
+use super::pair::{keep_response, read_pair, warnings_of};
+use super::trust::authorities;
+use crate::findings::Findings;
+use dormouse_config::{Config, Place, Route};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
@@ -44,22 +46,23 @@ pub fn file_of(config: &Config, name: &str) -> PathBuf {
 }
 
 /// Checks that certificates can be kept, and that an authority may vouch for the server.
-pub(super) fn check(config: &Config, mistakes: &mut Vec<String>) {
+pub(super) fn check(config: &Config, findings: &mut Findings) {
     if config.acme_names().is_empty() {
         return;
     }
     let folder = folder(config);
-    let probe = ".dormouse-can-write";
-    let written = write(&folder, probe, b"").and_then(|()| fs::remove_file(folder.join(probe)));
-    if let Err(error) = written {
-        mistakes.push(format!(
-            "{}: certificates can't be kept there: {error}; make the directory for the user who starts dormouse, or name another in acme_folder",
+    if let Err(error) = can_write_into(&folder) {
+        let what = format!(
+            "{}: certificates can't be kept there: {error}\nmake the directory for the user who starts dormouse, or name another in acme_folder",
             folder.display()
-        ));
+        );
+        findings.error(Place::Program("acme_folder"), what);
     }
-    read_roots(&config.acme.acme_ca, mistakes);
+    if let Err(why) = authorities(&config.acme.acme_ca) {
+        findings.error(Place::Program("acme_ca"), why);
+    }
     if let Err(why) = binding_key(config) {
-        mistakes.push(why);
+        findings.error(Place::Program("acme_eab_key_file"), why);
     }
 }
 
@@ -111,7 +114,9 @@ pub(crate) fn check_for(pem: &Pem, name: &str) -> Result<(), String> {
         return Err(format!("{}: it is not for {name}", pem.name));
     }
     if identity.expires_at_s() > unix_time().as_secs() {
-        warn_of(&identity, &pem.name);
+        for warning in warnings_of(&identity, &pem.name) {
+            tracing::warn!("{warning}");
+        }
     }
     Ok(())
 }

@@ -3,49 +3,49 @@
 
 use super::acme;
 use super::files::{self, PairFiles};
-use super::pair::{keep_response, read_pair, read_staple, warn_of};
-use dormouse_config::{Config, Route};
+use super::pair::{keep_response, read_pair, read_staple, warnings_of};
+use crate::findings::Findings;
+use dormouse_config::{Config, Place, Route};
 use dormouse_engine::Identity;
 use dormouse_handover::Pem;
 use std::path::Path;
 
-/// Reads the certificates of every route. All mistakes are returned, one per entry. A self-signed
-/// certificate among `former` is not made again, so that clients see the same one.
-pub(super) fn load(config: &Config, former: &[Vec<Pem>]) -> Result<Vec<Vec<Pem>>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let loaded = config
-        .routes
-        .iter()
-        .map(|route| {
-            let mut pems = load_route(route, former, &mut mistakes);
-            let (issued, complaints) = acme::load(config, route, former);
-            for complaint in complaints {
-                tracing::warn!("a certificate will be had anew: {complaint}");
-            }
-            pems.extend(issued);
-            pems
-        })
-        .collect();
-    acme::check(config, &mut mistakes);
-    if mistakes.is_empty() {
-        Ok(loaded)
-    } else {
-        Err(mistakes)
-    }
+/// Reads the certificates of every route. A self-signed certificate among `former` is not made again,
+/// so that clients see the same one.
+pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Vec<Vec<Pem>> {
+    let mut load = |(index, route): (usize, &Route)| {
+        let mut pems = load_route(index, route, former, findings);
+        let (issued, complaints) = acme::load(config, route, former);
+        for complaint in complaints {
+            let what = format!("a certificate will be had anew: {complaint}");
+            findings.warning(Place::of_route(index, "acme"), what);
+        }
+        pems.extend(issued);
+        pems
+    };
+    let loaded = config.routes.iter().enumerate().map(&mut load).collect();
+    acme::check(config, findings);
+    loaded
 }
 
-fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) -> Vec<Pem> {
+fn load_route(
+    index: usize,
+    route: &Route,
+    former: &[Vec<Pem>],
+    findings: &mut Findings,
+) -> Vec<Pem> {
     let mut pems = Vec::new();
-    for files in &route.certificates {
+    for (item, files) in route.certificates.iter().enumerate() {
+        let place = Place::of_route(index, "certificates").item(item);
         match files::pairs(files) {
-            Ok(pairs) => load_pairs(&pairs, former, &mut pems, mistakes),
-            Err(why) => mistakes.push(why),
+            Ok(pairs) => load_pairs(&pairs, former, &mut pems, place, findings),
+            Err(why) => findings.error(place, why),
         }
     }
     if let Some(name) = &route.self_signed {
         match make_self_signed(name, former) {
             Ok(pem) => pems.push(pem),
-            Err(mistake) => mistakes.push(mistake),
+            Err(mistake) => findings.error(Place::of_route(index, "self_signed"), mistake),
         }
     }
     pems
@@ -56,22 +56,23 @@ fn load_pairs(
     pairs: &[PairFiles],
     former: &[Vec<Pem>],
     pems: &mut Vec<Pem>,
-    mistakes: &mut Vec<String>,
+    place: Place,
+    findings: &mut Findings,
 ) {
     let before = pems.len();
-    let mut left_out = Vec::new();
+    let (mut mistakes, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for pair in pairs {
         let wrong = if pair.found {
             &mut left_out
         } else {
-            &mut *mistakes
+            &mut mistakes
         };
         let Some(mut pem) = read_pair(&pair.cert, &pair.key, wrong) else {
             continue;
         };
-        match read_staple(pair, &mut pem) {
+        match read_staple(pair, &mut pem, &mut warnings) {
             Ok(identity) => {
-                warn_of(&identity, &pem.name);
+                warnings.extend(warnings_of(&identity, &pem.name));
                 keep_response(&mut pem, former);
                 pems.push(pem);
             }
@@ -81,9 +82,10 @@ fn load_pairs(
     if pems.len() == before {
         mistakes.append(&mut left_out);
     }
-    for why in left_out {
-        tracing::warn!("a certificate is left out: {why}");
-    }
+    findings.errors(place, mistakes);
+    let left_out = left_out.into_iter();
+    warnings.extend(left_out.map(|why| format!("a certificate is left out: {why}")));
+    findings.warnings(place, warnings);
 }
 
 fn self_signed_name(name: &str) -> String {
@@ -194,10 +196,14 @@ fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Ve
     if pair.ocsp.is_none() && same.is_some_and(|pem| !pem.ocsp_from_file) {
         return Ok(None);
     }
-    let identity = read_staple(pair, &mut new).map_err(|why| vec![why])?;
+    let mut warnings = Vec::new();
+    let identity = read_staple(pair, &mut new, &mut warnings).map_err(|why| vec![why])?;
     if same.is_some_and(|pem| pem.ocsp == new.ocsp) {
         return Ok(None);
     }
-    warn_of(&identity, &new.name);
+    warnings.extend(warnings_of(&identity, &new.name));
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     Ok(Some(new))
 }

@@ -12,6 +12,7 @@
 //! Whatever else is there is passed over, and so is what begins with a dot.
 
 use dormouse_config::CertificateFiles;
+use dormouse_reactor::process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -26,21 +27,21 @@ const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
 
 /// A certificate and its key: where they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PairFiles {
+pub(super) struct PairFiles {
     /// The chain.
-    pub cert: PathBuf,
+    pub(super) cert: PathBuf,
     /// The key; maybe the same file.
-    pub key: PathBuf,
+    pub(super) key: PathBuf,
     /// An OCSP response.
-    pub ocsp: Option<PathBuf>,
+    pub(super) ocsp: Option<PathBuf>,
     /// Found in a directory, not named by the configuration: should it be no good, the others
     /// are used without it.
-    pub found: bool,
+    pub(super) found: bool,
 }
 
 /// The pairs that `files` stands for, in the order of their names. The error says why there are
 /// none.
-pub fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
+pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
     let CertificateFiles { cert, key, ocsp } = files;
     if cert != key || !cert.is_dir() {
         return Ok(vec![PairFiles {
@@ -107,6 +108,24 @@ pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
         all.extend(pair.ocsp);
     }
     all
+}
+
+/// Whether files can be made in this directory, which is made if need be. Nothing is made here.
+pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
+    // A relative path ends in the directory that has no name.
+    let named = |path: &Path| match path.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => path.to_owned(),
+    };
+    let mut exists = directory
+        .ancestors()
+        .map(named)
+        .filter(|path| path.exists());
+    let nearest = exists.next().unwrap_or_else(|| PathBuf::from("/"));
+    if !nearest.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    process::may_write(&nearest)
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {

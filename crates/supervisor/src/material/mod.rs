@@ -14,10 +14,11 @@ mod pair;
 mod trust;
 
 pub(crate) use certificates::{Renewed, renew};
-pub use files::{PairFiles, pairs};
+pub(crate) use files::can_write_into;
 pub(crate) use pair::certificates_in;
-pub(crate) use trust::{authorities, load_client_trust};
+pub(crate) use trust::{authorities, authorities_of, load_client_trust};
 
+use crate::findings::Findings;
 use dormouse_config::Config;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::BTreeSet;
@@ -40,15 +41,15 @@ pub(crate) struct Material {
 }
 
 impl Material {
-    /// Reads everything. Each mistake is one entry of the error. Self-signed certificates and OCSP
+    /// Reads everything. It is of use if nothing wrong was found. Self-signed certificates and OCSP
     /// responses among `former` are kept.
-    pub(crate) fn load(config: &Config, former: &[Vec<Pem>]) -> Result<Material, Vec<String>> {
-        Ok(Material {
-            certificates: certificates::load(config, former)?,
-            client_trust: trust::load_client_trust(config)?,
-            origins: trust::load_origins(config)?,
-            backend_tls: trust::load_backend_tls(config)?,
-        })
+    pub(crate) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Material {
+        Material {
+            certificates: certificates::load(config, former, findings),
+            client_trust: trust::load_client_trust(config, findings),
+            origins: trust::load_origins(config, findings),
+            backend_tls: trust::load_backend_tls(config, findings),
+        }
     }
 }
 

@@ -11,6 +11,10 @@ use std::path::Path;
 /// Longest OCSP response that is read: one byte more than any has.
 const OCSP_MAX: u64 = (16 << 10) + 1;
 
+const DAY_S: u64 = 86_400;
+/// A certificate that expires within this time is worth a warning.
+const SOON_S: u64 = 14 * DAY_S;
+
 /// Reads a certificate and its key. `None`: what is wrong was added to `mistakes`.
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
@@ -33,7 +37,11 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
 
 /// Reads the OCSP response from its file, if there is one. A response about another certificate is an
 /// error; one that is not valid now is a warning, and the certificate is shown without it.
-pub(super) fn read_staple(pair: &PairFiles, pem: &mut Pem) -> Result<Identity, String> {
+pub(super) fn read_staple(
+    pair: &PairFiles,
+    pem: &mut Pem,
+    warnings: &mut Vec<String>,
+) -> Result<Identity, String> {
     let mut identity = pem.identity().map_err(|error| error.to_string())?;
     let Some(path) = &pair.ocsp else {
         return Ok(identity);
@@ -47,7 +55,7 @@ pub(super) fn read_staple(pair: &PairFiles, pem: &mut Pem) -> Result<Identity, S
     let response = read.map_err(|error| format!("{shown}: cannot be read: {error}"))?;
     match identity.staple(&response, unix_time()) {
         Ok(_) => pem.ocsp = response,
-        Err(problem @ OcspProblem::NotNow(_)) => tracing::warn!("{shown}: {problem}"),
+        Err(problem @ OcspProblem::NotNow(_)) => warnings.push(format!("{shown}: {problem}")),
         Err(problem) => return Err(format!("{shown}: {problem}")),
     }
     Ok(identity)
@@ -83,11 +91,18 @@ pub(crate) fn certificates_in(text: &str) -> String {
     certificates
 }
 
-/// Logs what will soon be wrong with a certificate.
-pub(super) fn warn_of(identity: &Identity, name: &str) {
-    for warning in identity.warnings(unix_time()) {
-        tracing::warn!("{name}: {warning}");
+/// What is, or will soon be, wrong with a certificate.
+pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
+    let now = unix_time();
+    let mut warnings: Vec<String> = (identity.warnings(now).iter())
+        .map(|warning| format!("{name}: {warning}"))
+        .collect();
+    let left_s = identity.expires_at_s().saturating_sub(now.as_secs());
+    if (1..SOON_S).contains(&left_s) {
+        let days = left_s.div_ceil(DAY_S);
+        warnings.push(format!("{name}: expires within {days} days: renew it soon"));
     }
+    warnings
 }
 
 /// The text of a PEM file, read as `dormouse check` reads it.

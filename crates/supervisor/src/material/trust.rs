@@ -1,118 +1,99 @@
 //! Authorities: which ones routes, originations and ACME trust, and the certificates shown to servers.
 
 use super::files::files_of;
-use super::pair::{read, read_pair};
-use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
-use dormouse_engine::{Roots, TrustStore};
+use super::pair::{read, read_pair, warnings_of};
+use crate::findings::Findings;
+use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route};
+use dormouse_engine::{Roots, SettingsError, TrustStore};
 use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads the authorities that originations trust, and the certificates they show.
-pub(super) fn load_origins(config: &Config) -> Result<Vec<OriginPem>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let loaded = config
-        .originate
-        .iter()
-        .map(|originate| load_origin(originate, &mut mistakes))
-        .collect();
-    mistakes.dedup();
-    if mistakes.is_empty() {
-        Ok(loaded)
-    } else {
-        Err(mistakes)
-    }
+pub(super) fn load_origins(config: &Config, findings: &mut Findings) -> Vec<OriginPem> {
+    let all = config.originate.iter().enumerate();
+    all.map(|(index, originate)| load_origin(index, originate, findings))
+        .collect()
 }
 
-fn load_origin(originate: &Originate, mistakes: &mut Vec<String>) -> OriginPem {
+fn load_origin(index: usize, originate: &Originate, findings: &mut Findings) -> OriginPem {
+    let place = |option| Place::of_origination(index, option);
     let roots = match originate.insecure {
         true => None,
-        false => read_roots(&originate.ca, mistakes),
+        false => read_roots(&originate.ca, place("ca"), findings),
     };
-    if originate.insecure {
-        let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
-        tracing::warn!(
-            to = names.join(", "),
-            "INSECURE: any certificate is taken; whoever is between here and the server can read \
-             and change everything"
-        );
-    }
-    let identity = read_identity(&originate.certificates, mistakes);
+    let identity = read_identity(&originate.certificates, place("certificates"), findings);
     OriginPem { roots, identity }
 }
 
 /// Reads the same for routes that speak TLS with their backends.
-pub(super) fn load_backend_tls(config: &Config) -> Result<Vec<Option<OriginPem>>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let mut load = |route: &Route| {
-        let roots = read_roots(&route.backend_ca, &mut mistakes);
-        let identity = read_identity(&route.backend_certificates, &mut mistakes);
+pub(super) fn load_backend_tls(config: &Config, findings: &mut Findings) -> Vec<Option<OriginPem>> {
+    let mut load = |(index, route): (usize, &Route)| {
+        let place = |option| Place::of_route(index, option);
+        let roots = read_roots(&route.backend_ca, place("backend_ca"), findings);
+        let place = place("backend_certificates");
+        let identity = read_identity(&route.backend_certificates, place, findings);
         OriginPem { roots, identity }
     };
-    let load = |route: &Route| route.backend_tls.then(|| load(route));
-    let loaded = config.routes.iter().map(load).collect();
-    mistakes.dedup();
-    if mistakes.is_empty() {
-        Ok(loaded)
-    } else {
-        Err(mistakes)
-    }
+    let all = config.routes.iter().enumerate();
+    all.map(|(index, route)| route.backend_tls.then(|| load((index, route))))
+        .collect()
 }
 
 /// Reads the authorities and revocation lists for every route that asks clients for certificates.
-pub(crate) fn load_client_trust(config: &Config) -> Result<Vec<Option<ClientTrust>>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let loaded = config
-        .routes
-        .iter()
-        .map(|route| clients_of(route, &mut mistakes))
-        .collect();
-    if mistakes.is_empty() {
-        Ok(loaded)
-    } else {
-        Err(mistakes)
-    }
+pub(crate) fn load_client_trust(
+    config: &Config,
+    findings: &mut Findings,
+) -> Vec<Option<ClientTrust>> {
+    let all = config.routes.iter().enumerate();
+    all.map(|(index, route)| clients_of(index, route, findings))
+        .collect()
 }
 
-fn clients_of(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> {
+fn clients_of(index: usize, route: &Route, findings: &mut Findings) -> Option<ClientTrust> {
     let required = match route.client_certificates {
         ClientAsk::None => return None,
         ClientAsk::Optional => false,
         ClientAsk::Required => true,
     };
+    let place = Place::of_route(index, "client_ca");
     let ca = route.client_ca.as_deref()?;
-    let mut roots = String::new();
-    let authorities = files_of(ca, "authority");
-    for file in authorities.map_err(|why| mistakes.push(why)).ok()? {
-        roots.push_str(&read(&file).map_err(|why| mistakes.push(why)).ok()?);
-        roots.push('\n');
-    }
-    let mut crls = Vec::new();
-    for path in &route.client_crl {
-        let lists = files_of(path, "revocation list");
-        for file in lists.map_err(|why| mistakes.push(why)).ok()? {
-            let name = file.display().to_string();
-            crls.push((name, read(&file).map_err(|why| mistakes.push(why)).ok()?));
-        }
-    }
+    let roots = read_all(ca, "authority");
+    let crls = route.client_crl.iter().enumerate().map(|(item, path)| {
+        let place = Place::of_route(index, "client_crl").item(item);
+        let read = read_all(path, "revocation list");
+        read.map_err(|why| findings.error(place, why)).ok()
+    });
+    // All of them are read, also behind one that can't be.
+    let crls: Vec<_> = crls.collect();
+    let roots = roots.map_err(|why| findings.error(place, why)).ok()?;
+    let crls: Option<Vec<_>> = crls.into_iter().collect();
     let trust = ClientTrust {
         required,
-        roots,
-        crls,
+        roots: roots.into_iter().map(|(_, text)| text + "\n").collect(),
+        crls: crls?.into_iter().flatten().collect(),
         allow: route.client_allow.clone(),
     };
-    for warning in trust.settings().warnings(unix_time()) {
-        tracing::warn!("{warning}");
-    }
+    findings.warnings(place, trust.settings().warnings(unix_time()));
     if let Err(why) = trust.settings().check() {
-        mistakes.push(format!("{}: {why}", ca.display()));
+        let place = match why {
+            SettingsError::ClientCrl(_) => Place::of_route(index, "client_crl"),
+            _ => place,
+        };
+        findings.error(place, format!("{}: {why}", ca.display()));
     }
     Some(trust)
 }
 
-pub(super) fn read_roots(ca: &Ca, mistakes: &mut Vec<String>) -> Option<String> {
+/// The texts of a file, or of all files of a directory, each with its name.
+fn read_all(path: &Path, what: &str) -> Result<Vec<(String, String)>, String> {
+    let read_one = |file: PathBuf| Ok((file.display().to_string(), read(&file)?));
+    files_of(path, what)?.into_iter().map(read_one).collect()
+}
+
+fn read_roots(ca: &Ca, place: Place, findings: &mut Findings) -> Option<String> {
     let read = authorities(ca);
-    read.map_err(|mistake| mistakes.push(mistake)).ok()
+    read.map_err(|mistake| findings.error(place, mistake)).ok()
 }
 
 /// The authorities that may vouch for a server, PEM.
@@ -121,8 +102,13 @@ pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
         Ca::System => Roots::system_pem().map_err(|error| {
             format!("{error}; install ca-certificates, or name a file of authorities")
         }),
-        Ca::File(path) => read(path).and_then(|text| check_roots(path, text)),
+        Ca::File(path) => authorities_of(path),
     }
+}
+
+/// The authorities in a PEM file.
+pub(crate) fn authorities_of(path: &Path) -> Result<String, String> {
+    read(path).and_then(|text| check_roots(path, text))
 }
 
 fn check_roots(path: &Path, text: String) -> Result<String, String> {
@@ -132,15 +118,21 @@ fn check_roots(path: &Path, text: String) -> Result<String, String> {
     }
 }
 
-fn read_identity(files: &[CertificateFiles], mistakes: &mut Vec<String>) -> Option<Pem> {
+fn read_identity(files: &[CertificateFiles], place: Place, findings: &mut Findings) -> Option<Pem> {
     let mut identity = None;
-    for files in files {
-        if let Some(pem) = read_pair(&files.cert, &files.key, mistakes) {
+    for (item, files) in files.iter().enumerate() {
+        let place = place.item(item);
+        let mut mistakes = Vec::new();
+        if let Some(pem) = read_pair(&files.cert, &files.key, &mut mistakes) {
             match pem.identity() {
-                Ok(_) => identity = Some(pem),
+                Ok(own) => {
+                    findings.warnings(place, warnings_of(&own, &pem.name));
+                    identity = Some(pem);
+                }
                 Err(error) => mistakes.push(error.to_string()),
             }
         }
+        findings.errors(place, mistakes);
     }
     identity
 }

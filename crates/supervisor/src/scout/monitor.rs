@@ -7,6 +7,7 @@
 use super::process::ScoutProcess;
 use super::task::task;
 use crate::edition::{Edition, addresses};
+use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config as config;
 use dormouse_handover::message;
@@ -17,6 +18,7 @@ use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::socket::Attempt;
 use dormouse_tables::backends::{Backends, CheckedHealth, RetiredPlaces};
 use dormouse_tables::hash;
+use dormouse_tables::traffic::Row;
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 
@@ -53,13 +55,13 @@ impl BackendMonitor {
     pub(crate) fn attend(
         &mut self,
         edition: &Edition,
-        backends: &Backends,
+        memory: &SharedMemory,
         poller: &Poller,
         is_settled: bool,
     ) {
         let now_ms = process::boottime_ms();
         if self.sweep_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
-            self.sweep(edition, backends, is_settled, now_ms);
+            self.sweep(edition, memory, is_settled, now_ms);
         }
         if !self.restart.take_due() || self.scout.is_some() || self.task.is_empty() {
             return;
@@ -125,12 +127,14 @@ impl BackendMonitor {
         }
     }
 
-    fn sweep(&mut self, edition: &Edition, backends: &Backends, is_settled: bool, now_ms: u64) {
+    fn sweep(&mut self, edition: &Edition, memory: &SharedMemory, is_settled: bool, now_ms: u64) {
         if is_settled {
             let upstreams = edition.upstreams();
             let all = upstreams.flat_map(|upstream| addresses(&upstream.backend));
             let named: HashSet<u64> = all.map(|name| hash::of_text(&name)).collect();
-            self.places.sweep(backends, &named, now_ms);
+            for place in self.places.sweep(&memory.backends, &named, now_ms) {
+                memory.traffic.forget(Row::of_backend(place));
+            }
         }
         let again = !is_settled || self.places.any_retired();
         self.sweep_at_ms = again.then_some(now_ms + SWEEP_MS);

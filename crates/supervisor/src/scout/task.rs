@@ -141,9 +141,9 @@ mod tests {
             Some(file.path()),
             Section::Route,
             &[],
-            &Machine::read(),
-            Purpose::Check,
+            (&Machine::read(), Purpose::Check),
             &resolve,
+            &|_| Vec::new(),
         );
         let config = loaded.unwrap_or_else(|m| panic!("{m}")).config;
         let pem = |route: &config::Route| {

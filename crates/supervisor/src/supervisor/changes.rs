@@ -2,11 +2,12 @@
 
 use super::Supervisor;
 use crate::authorities::NewCertificates;
+use crate::load::Ready;
 use crate::material::Material;
 use crate::reload::{self, ReloadPlan, Reloaded};
 use crate::reload_report::Finished;
 use crate::scout::{FinishedLookup, FoundNames};
-use crate::serving::{self, Serving};
+use crate::serving::Serving;
 use dormouse_reactor::process;
 
 impl Supervisor {
@@ -143,8 +144,8 @@ impl Supervisor {
     ) -> Result<Option<String>, String> {
         self.not_while_upgrading()?;
         let edition = &self.serving.edition;
-        let loaded = match reload::load(&self.source, names, edition)? {
-            Reloaded::Complete(loaded) => *loaded,
+        let Ready { loaded, material } = match reload::load(&self.source, names, &self.serving)? {
+            Reloaded::Complete(ready) => *ready,
             Reloaded::LookUp(names) => {
                 let started =
                     self.lookup
@@ -159,8 +160,6 @@ impl Supervisor {
             plan,
             waits_for_restart,
         } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
-        let material = Material::load(&config, &edition.material.certificates);
-        let material = material.map_err(|mistakes| serving::in_words(&mistakes))?;
         self.serving.follow(&config, &material)?;
         let is_draining = self.drain.is_under_way();
         self.serving.apply(config, plan, material, is_draining)?;

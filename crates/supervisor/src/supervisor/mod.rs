@@ -159,9 +159,9 @@ impl Supervisor {
         }
         if !self.is_stopping {
             let serving = &self.serving;
-            let (backends, is_settled) = (&serving.memory.backends, self.is_settled());
+            let (memory, is_settled) = (&serving.memory, self.is_settled());
             self.monitor
-                .attend(&serving.edition, backends, &self.poller, is_settled);
+                .attend(&serving.edition, memory, &self.poller, is_settled);
         }
     }
 

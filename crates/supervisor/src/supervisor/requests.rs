@@ -31,7 +31,9 @@ impl Supervisor {
                 route,
                 change,
             } => {
-                let change = |config: &mut Config| change_backend(config, &address, route, change);
+                let change = |config: &mut Config| {
+                    change_backend(config, &address, route.as_deref(), change)
+                };
                 self.change(id, change);
             }
             AdminOrder::LogLevel(level) => {
@@ -81,8 +83,19 @@ impl Supervisor {
             certificates: edition.reported_certificates(),
             acme: self.authorities.report(),
             drain: self.drain.report(),
+            routes: edition.reported_routes(&self.serving.listening.numbers().list()),
+            listeners: self.listeners(),
             backends: edition.reported_backends(&self.serving.memory.backends),
         }
+    }
+
+    /// All addresses on which this program listens.
+    fn listeners(&self) -> Vec<String> {
+        let serving = &self.serving;
+        let metrics = serving.edition.config.process.metrics;
+        let mut listeners = serving.listening.addresses();
+        listeners.extend(metrics.map(|address| address.to_string()));
+        listeners
     }
 
     fn phase(&self) -> Phase {

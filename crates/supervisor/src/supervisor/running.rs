@@ -52,7 +52,7 @@ pub(super) fn set_log_level(config: &mut Config, level: LogLevel) -> String {
 pub(super) fn change_backend(
     config: &mut Config,
     address: &str,
-    route: Option<usize>,
+    route: Option<&str>,
     change: BackendChange,
 ) -> Result<String, String> {
     if let BackendChange::Weight(weight) = change
@@ -63,8 +63,9 @@ pub(super) fn change_backend(
         ));
     }
     let mut changed = Vec::new();
-    for (number, of_route) in (1..).zip(&mut config.routes) {
-        if route.is_some_and(|one| one != number) {
+    let names = config.route_names();
+    for (name, of_route) in names.into_iter().zip(&mut config.routes) {
+        if route.is_some_and(|one| one != name) {
             continue;
         }
         for upstream in of_route.to.iter_mut().filter(|one| is_called(one, address)) {
@@ -73,11 +74,11 @@ pub(super) fn change_backend(
                 BackendChange::Out => upstream.out = true,
                 BackendChange::Weight(weight) => upstream.weight = weight,
             }
-            changed.push(number);
+            changed.push(name.clone());
         }
-        if changed.last() == Some(&number) && of_route.to.iter().all(|upstream| upstream.out) {
+        if changed.last() == Some(&name) && of_route.to.iter().all(|upstream| upstream.out) {
             return Err(format!(
-                "route {number} would have no backend left: put another one in before, \
+                "route {name} would have no backend left: put another one in before, \
                  or send its clients away with `dormouse drain`"
             ));
         }
@@ -85,7 +86,6 @@ pub(super) fn change_backend(
     if changed.is_empty() {
         return Err(unknown(config, address, route));
     }
-    let routes: Vec<String> = changed.iter().map(ToString::to_string).collect();
     let now = match change {
         BackendChange::In => "is in".to_owned(),
         BackendChange::Out => {
@@ -95,7 +95,7 @@ pub(super) fn change_backend(
     };
     Ok(format!(
         "backend {address} of route {} {now}, until the next reload",
-        routes.join(", ")
+        changed.join(", ")
     ))
 }
 
@@ -109,7 +109,7 @@ fn is_called(upstream: &Upstream, address: &str) -> bool {
     given || matches!(addresses.as_slice(), [only] if only == address)
 }
 
-fn unknown(config: &Config, address: &str, route: Option<usize>) -> String {
+fn unknown(config: &Config, address: &str, route: Option<&str>) -> String {
     let of_name = |upstream: &&Upstream| {
         let addresses = edition::addresses(&upstream.backend);
         addresses.iter().any(|one| one == address)
@@ -153,9 +153,9 @@ mod tests {
             Some(file.path()),
             Section::Route,
             &[],
-            &Machine::read(),
-            Purpose::Check,
+            (&Machine::read(), Purpose::Check),
             &app,
+            &|_| Vec::new(),
         );
         loaded
             .unwrap_or_else(|mistakes| panic!("{mistakes}"))
@@ -178,7 +178,7 @@ mod tests {
                 .contains("of route 1, 2 is out")
         );
         assert_eq!(outs(&config), [true, false, false, true, false]);
-        let words = change_backend(&mut config, "127.0.0.1:5002", Some(2), BackendChange::In);
+        let words = change_backend(&mut config, "127.0.0.1:5002", Some("2"), BackendChange::In);
         words.expect("it is there");
         assert_eq!(outs(&config), [true, false, false, false, false]);
         let words = change_backend(&mut config, "app:5003", None, BackendChange::Weight(7));
@@ -199,7 +199,7 @@ mod tests {
             why,
             "10.0.0.2:5003 is one of the addresses of app:5003: give that name"
         );
-        let why = refused("10.9.9.9:1", Some(2), BackendChange::Out);
+        let why = refused("10.9.9.9:1", Some("2"), BackendChange::Out);
         assert!(
             why.starts_with(
                 "there is no backend 10.9.9.9:1 of route 2; there are: 127.0.0.1:5002,"
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(why, "`0` is no weight: it may be from 1 to 1000");
         change_backend(&mut config, "127.0.0.1:5005", None, BackendChange::Out)
             .expect("another is left");
-        let why = change_backend(&mut config, "127.0.0.1:5002", Some(2), BackendChange::Out);
+        let why = change_backend(&mut config, "127.0.0.1:5002", Some("2"), BackendChange::Out);
         assert!(
             why.expect_err("it was the last")
                 .starts_with("route 2 would have no backend left")

@@ -1,7 +1,6 @@
 //! An upgrade, as far as it concerns all of main: begun, committed or given up.
 
 use super::Supervisor;
-use crate::control::ControlProcess;
 use crate::main_state::MainState;
 use crate::session_files::SessionFiles;
 use crate::upgrade::{self, Step, Upgrade};
@@ -80,13 +79,14 @@ impl Supervisor {
             .extend(self.serving.ticket_keys.end_process());
         self.end_scouts();
         let mut fds = self.serving.fds();
-        fds.extend(self.control.as_ref().map(|control| control.address().0));
+        let control = self.control.iter();
+        fds.extend(control.flat_map(|control| control.addresses().fds()));
         upgrade::execute(binary, &self.main_state(), &fds)
     }
 
     fn main_state(&self) -> MainState {
         let serving = &self.serving;
-        let admin = self.control.as_ref().map(ControlProcess::address);
+        let control = self.control.as_ref();
         MainState {
             handover: serving.handover(0),
             plan: serving.edition.plan.clone(),
@@ -97,7 +97,7 @@ impl Supervisor {
             next_number: serving.listening.numbers().next(),
             waits_for_restart: self.history.waits_for_restart.clone(),
             pairs: serving.pairs.state(),
-            admin: admin.map(|(fd, path)| (fd.0, path)),
+            control: control.map(|control| control.addresses().state()),
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
         }

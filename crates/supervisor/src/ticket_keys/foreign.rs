@@ -4,15 +4,9 @@
 //! first one's key seals, all of them open. HAProxy (`tls-ticket-keys`): a file has a line of
 //! base64 for each key; the last three count, the last but one seals.
 
-use dormouse_engine::TicketKeys;
+use dormouse_engine::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError, TicketKeys};
 use dormouse_helpers::fleet::read_private;
 use std::path::{Path, PathBuf};
-use zeroize::Zeroizing;
-
-/// How many lines of a file HAProxy goes by (TLS_TICKETS_NO).
-const HAPROXY_KEYS: usize = 3;
-
-type Key = Zeroizing<Vec<u8>>;
 
 /// Reads the keys. Every mistake is a line of its own.
 pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
@@ -27,18 +21,17 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    let (keys, sealing): (Vec<&Key>, usize) = match files.as_slice() {
-        [Contents::Lines(lines)] => {
-            let last: Vec<&Key> = lines.iter().rev().take(HAPROXY_KEYS).rev().collect();
-            let sealing = last.len().saturating_sub(2);
-            (last, sealing)
+    let (keys, sealing): (Vec<&TicketKeyBytes>, usize) = match files.as_slice() {
+        [only] => {
+            let (keys, sealing) = only.keys();
+            (keys.iter().collect(), sealing)
         }
         all => {
             let mut keys = Vec::new();
             for (file, path) in all.iter().zip(paths) {
                 match file {
-                    Contents::One(key) => keys.push(key),
-                    Contents::Lines(_) => {
+                    TicketKeyFile::One(key) => keys.push(key),
+                    TicketKeyFile::Lines(_) => {
                         return Err(vec![format!(
                             "{}: a file with a line for each key is given alone; several files have one key of 48 or 80 bytes each",
                             path.display()
@@ -60,12 +53,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
     TicketKeys::fixed(&keys, sealing).map_err(|e| vec![e.to_string()])
 }
 
-enum Contents {
-    One(Key),
-    Lines(Vec<Key>),
-}
-
-fn read_file(path: &Path) -> Result<Contents, String> {
+fn read_file(path: &Path) -> Result<TicketKeyFile, String> {
     let shown = path.display();
     let mend = format!("make a key: (umask 077; openssl rand 80 > {shown})");
     let Some(bytes) = read_private(path)? else {
@@ -78,66 +66,12 @@ fn read_file(path: &Path) -> Result<Contents, String> {
             "{shown}: these keys are Dormouse's own, and sealed: add ticket_secret_file, and give no other file"
         ));
     }
-    if matches!(bytes.len(), 48 | 80) && lines(&bytes).is_none() {
-        return Ok(Contents::One(bytes));
-    }
-    match lines(&bytes) {
-        Some(keys) if keys.iter().all(|key| matches!(key.len(), 48 | 80)) => {
-            Ok(Contents::Lines(keys))
+    TicketKeyFile::parse(&bytes).map_err(|problem| match problem {
+        TicketKeyFileError::Line(..) => {
+            format!("{shown}: {problem}\n  make one: openssl rand -base64 -A 80")
         }
-        Some(keys) => {
-            let wrong = keys.iter().position(|key| !matches!(key.len(), 48 | 80));
-            let at = wrong.unwrap_or_default();
-            let len = keys.get(at).map_or(0, |key| key.len());
-            Err(format!(
-                "{shown}: line {} is a key of {len} bytes; keys have 48 or 80\n  make one: openssl rand -base64 -A 80",
-                at + 1
-            ))
-        }
-        None => Err(format!(
-            "{shown}: this has {} bytes; a ticket key has 48 or 80, or is a line of base64\n  {mend}",
-            bytes.len()
-        )),
-    }
-}
-
-/// The keys of a file with a line of base64 for each. `None`: it is something else.
-fn lines(bytes: &[u8]) -> Option<Vec<Key>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let lines: Option<Vec<Key>> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .map(base64)
-        .collect();
-    lines.filter(|lines| !lines.is_empty())
-}
-
-/// RFC 4648 §4, strictly.
-fn base64(line: &str) -> Option<Key> {
-    let body = line.trim_end_matches('=');
-    if !line.len().is_multiple_of(4) || line.len() - body.len() > 2 {
-        return None;
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(line.len() / 4 * 3));
-    let (mut bits, mut count) = (0_u32, 0);
-    for byte in body.bytes() {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(six);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
+        _ => format!("{shown}: {problem}\n  {mend}"),
+    })
 }
 
 #[cfg(test)]
@@ -172,27 +106,10 @@ mod tests {
             line('D')
         );
         let lines = file(folder.path(), "haproxy.keys", text.as_bytes());
-        let key = |c: char| base64(&line(c)).expect("base64");
-        let (b, c, d) = (key('B'), key('C'), key('D'));
-        let expected = TicketKeys::fixed(&[&b, &c, &d], 1).expect("good");
+        let expected = TicketKeys::from_file(text.as_bytes(), &[]).expect("good");
         let alone = read(std::slice::from_ref(&lines)).expect("read");
         assert_eq!(*alone.export(), *expected.export());
         assert!(read(&[one, lines]).is_err());
-    }
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        for (text, bytes) in [
-            ("Zg==", "f"),
-            ("Zm8=", "fo"),
-            ("Zm9v", "foo"),
-            ("Zm9vYg==", "foob"),
-        ] {
-            assert_eq!(base64(text).expect("base64").as_slice(), bytes.as_bytes());
-        }
-        for wrong in ["Z", "Zg=", "Z===", "Zm9v-", "Zm 9"] {
-            assert!(base64(wrong).is_none(), "{wrong}");
-        }
     }
 
     #[test]

@@ -10,7 +10,10 @@
 mod file;
 mod foreign;
 
-use dormouse_config::{Config, KeySource, StoreAddress, Tickets};
+use crate::examine;
+use crate::findings::Findings;
+use crate::material;
+use dormouse_config::{Config, KeySource, Place, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_helpers::fleet::{Secret, StoreLink, StoreSettings};
 use dormouse_reactor::Fd;
@@ -273,6 +276,52 @@ impl Keyring {
         Common::KeySince.set(shared, self.keys.since_s().unwrap_or(0));
         Common::KeyRotates.set(shared, self.keys.rotates_at_s().unwrap_or(0));
     }
+}
+
+/// Reads what the keys would be made of, and tries whether they could be kept.
+pub(crate) fn examine(config: &Config, findings: &mut Findings) {
+    let tickets = &config.tickets;
+    let secret_place = Place::Program("ticket_secret_file");
+    let secret = tickets.ticket_secret_file.as_deref();
+    // Without keys that it would seal nobody reads it.
+    let is_used = !matches!(tickets.ticket_keys.first(), Some(KeySource::Memory) | None);
+    let secret = match secret.filter(|_| is_used).map(Secret::read) {
+        Some(Err(why)) => return findings.error(secret_place, why),
+        Some(Ok(secret)) => Some(secret),
+        None => None,
+    };
+    let place = Place::Program("ticket_keys");
+    match tickets.ticket_keys.first() {
+        Some(KeySource::File(_)) => {
+            if let Err(why) = examine_files(&paths(tickets), secret, place, findings) {
+                findings.errors(place, why);
+            }
+        }
+        Some(KeySource::Store(_)) => {
+            let ca = tickets.ticket_store_ca.as_deref();
+            if let Some(Err(why)) = ca.map(material::authorities_of) {
+                findings.error(Place::Program("ticket_store_ca"), why);
+            }
+        }
+        Some(KeySource::Memory) | None => {}
+    }
+}
+
+fn examine_files(
+    paths: &[PathBuf],
+    secret: Option<Secret>,
+    place: Place,
+    findings: &mut Findings,
+) -> Result<(), Vec<String>> {
+    if let ([path], Some(secret)) = (paths, secret)
+        && file::ours(path, &secret)
+            .map_err(|why| vec![why])?
+            .is_some()
+    {
+        examine::directory_of(path, "ticket keys", place, findings);
+        return Ok(());
+    }
+    foreign::read(paths).map(drop)
 }
 
 fn paths(tickets: &Tickets) -> Vec<PathBuf> {

@@ -127,6 +127,7 @@ fn open(path: &Path) {
 
 /// V8 tells its classes where the process offers it.
 #[test]
+#[ignore = "a minute: node warms up"]
 fn the_classes_of_a_node_process() {
     if !tools::present(&["node"]) {
         return;

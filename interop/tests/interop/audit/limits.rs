@@ -95,6 +95,7 @@ fn usage_and_thresholds() {
 /// Bytes per connection: within the limit, beyond it, and (above) not measured. With a server whose
 /// connections take so much that no noise matters.
 #[test]
+#[ignore = "two whole audits: a minute"]
 fn bytes_per_connection() {
     if !tools::present(&["node"]) {
         return;

@@ -2,3 +2,4 @@
 
 mod local_clients;
 mod servers;
+mod stacks;

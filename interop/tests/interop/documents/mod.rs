@@ -68,6 +68,12 @@ pages! {
 }
 
 #[test]
+#[ignore = "three whole audits: three minutes"]
+fn audit_at_length() {
+    examples("docs/guide/audit.md", |number| number == 1);
+}
+
+#[test]
 fn readme() {
     examples("README.md", |_| true);
 }

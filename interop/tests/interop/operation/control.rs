@@ -152,8 +152,70 @@ fn another_user_is_refused_whatever_the_mode_of_the_socket() {
     assert_eq!(scene.terminator.lines_with("may not use").len(), 3);
 }
 
+/// Metrics, health and the status page have a TCP address of their own, and orders have the socket:
+/// both at once, and each only what it is for. The control process dies, and both are there again.
 #[test]
-fn a_loopback_address_answers_questions_and_takes_no_orders() {
+fn metrics_have_an_address_and_orders_the_socket() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let address = format!("{}:9901", unused_host());
+    let scene = Scene::with(|settings| {
+        settings.option("metrics", &address);
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let asks = |admin: &Admin| {
+        for path in ["/", "/status", "/metrics", "/healthz", "/readyz"] {
+            assert!(
+                say(&address, "GET", path).starts_with("HTTP/1.1 200 "),
+                "{path}"
+            );
+        }
+        for path in ["/drain", "/reload", "/drain/stop", "/upgrade"] {
+            let answer = say(&address, "POST", path);
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
+            assert!(answer.contains("on the admin socket only"), "{answer}");
+        }
+        let reloaded = admin.order("/reload").expect("a reload");
+        assert!(reloaded.contains("configuration reloaded"), "{reloaded}");
+    };
+    asks(&admin);
+    let control = pid(&admin.status()["control"]);
+    signal(control, Signal::KILL);
+    wait::until("the next control process", PATIENCE, || {
+        let answer = admin.say(b"GET /status HTTP/1.1\r\n\r\n").ok()?;
+        let status: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        (pid(&status["control"]) != control && status["phase"] == "ready").then_some(())
+    });
+    asks(&admin);
+    assert_eq!(admin.status()["configuration"]["edition"], 3);
+    Peer::saying(scene.address, "echo").echo().expect("an echo");
+}
+
+/// Those who only look can't keep others from giving orders, however many they are.
+#[test]
+fn idle_clients_of_metrics_leave_room_for_orders() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let address = format!("{}:9901", unused_host());
+    let scene = Scene::with(|settings| {
+        settings.option("metrics", &address);
+        Admin::in_folder(settings);
+    });
+    let idle: Vec<TcpStream> = (0..40)
+        .map(|_| TcpStream::connect(&address).expect("a connection"))
+        .collect();
+    let reloaded = Admin::of(&scene).order("/reload").expect("a reload");
+    assert!(reloaded.contains("edition 2"), "{reloaded}");
+    drop(idle);
+    assert!(say(&address, "GET", "/healthz").starts_with("HTTP/1.1 200 "));
+}
+
+/// A configuration of a former version, with a TCP address as `admin`, goes on working.
+#[test]
+fn a_former_admin_address_answers_questions_and_takes_no_orders() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -161,16 +223,19 @@ fn a_loopback_address_answers_questions_and_takes_no_orders() {
     let scene = Scene::with(|settings| {
         settings.option("admin", &address);
     });
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(&address).expect("a connection");
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
-    };
-    assert!(ask("GET /status HTTP/1.1\r\n\r\n").contains("\"phase\": \"ready\""));
-    assert!(ask("POST /drain HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 403 "));
+    assert!(say(&address, "GET", "/status").contains("\"phase\": \"ready\""));
+    assert!(say(&address, "POST", "/drain").starts_with("HTTP/1.1 403 "));
+    assert_eq!(scene.terminator.lines_with("`admin` is a path").len(), 1);
     Peer::saying(scene.address, "echo").echo().expect("an echo");
+}
+
+fn say(address: &str, method: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let request = format!("{method} {path} HTTP/1.1\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 /// The control process is killed: it is started again, and nothing else notices.

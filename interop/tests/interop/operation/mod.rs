@@ -1,7 +1,9 @@
 //! What an operator meets: the start and its refusals, control, metrics, pages and logs.
 
+mod agreement;
 mod control;
 mod fleets;
+mod foreign_text;
 mod logs;
 mod monitoring;
 mod redirect;

@@ -17,12 +17,12 @@ use serde_json::Value;
 
 const ADMIN_PORT: u16 = 9901;
 
-/// A scene that answers on a loopback address.
+/// A scene that answers questions on a TCP address.
 fn scene() -> (Scene, SocketAddr) {
     let mut admin = None;
     let scene = Scene::with(|settings| {
         let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
-        settings.option("admin", &address.to_string());
+        settings.option("metrics", &address.to_string());
         settings.workers = 2;
         admin = Some(address);
     });
@@ -206,6 +206,101 @@ fn metrics_say_what_has_happened() {
     // One turn in eight is timed; 120 echoes are 240 turns at least, less those shared.
     assert!(value("dormouse_wake_seconds_count") >= 10.0, "{page}");
     assert!(value("dormouse_wake_seconds_sum") > 0.0);
+}
+
+/// What passes is counted for the route, by its name, and for the backend; and the number of
+/// connections is right again after the worker has died.
+#[test]
+fn routes_and_backends_are_counted_by_name() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let mut admin = None;
+    let scene = Scene::with(|settings| {
+        let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
+        settings.option("metrics", &address.to_string());
+        settings.option("name", "shop");
+        admin = Some(address);
+    });
+    let url = format!("http://{}/metrics", admin.expect("an address"));
+    let mut peers = peers(&scene, 3);
+    drop(peers.remove(0).end_sending());
+    let backend = format!("route=\"shop\",backend=\"{}\"", scene.backend.address());
+    let closed = "dormouse_route_connections_closed_total{route=\"shop\",reason=\"clean\"}";
+    let page = wait::until("one to be closed", PATIENCE, || {
+        let page = fetch(&url);
+        (sample(&page, closed) == 1.0).then_some(page)
+    });
+    for (series, expected) in [
+        ("dormouse_route_connections{route=\"shop\"}".to_owned(), 2.0),
+        (
+            "dormouse_route_connections_opened_total{route=\"shop\"}".to_owned(),
+            3.0,
+        ),
+        (
+            format!("dormouse_backend_connections_opened_total{{{backend}}}"),
+            3.0,
+        ),
+        (
+            format!("dormouse_backend_connections_failed_total{{{backend}}}"),
+            0.0,
+        ),
+        (
+            format!("dormouse_backend_connections_closed_total{{{backend},reason=\"clean\"}}"),
+            1.0,
+        ),
+    ] {
+        assert_eq!(sample(&page, &series), expected, "{series}");
+    }
+    let of_route = |what: &str| sample(&page, &format!("dormouse_route_{what}"));
+    let handshakes = ["full", "resumed"].map(|result| {
+        of_route(&format!(
+            "handshakes_total{{route=\"shop\",result=\"{result}\"}}"
+        ))
+    });
+    assert_eq!(handshakes.iter().sum::<f64>(), 3.0);
+    // With one route and one backend, each has what all have.
+    for (direction, of_backend) in [("plain_out", "sent"), ("plain_in", "received")] {
+        let all = sample(
+            &page,
+            &format!("dormouse_bytes_total{{direction=\"{direction}\"}}"),
+        );
+        let route = of_route(&format!(
+            "bytes_total{{route=\"shop\",direction=\"{direction}\"}}"
+        ));
+        let series =
+            format!("dormouse_backend_bytes_total{{{backend},direction=\"{of_backend}\"}}");
+        assert_eq!((route, sample(&page, &series)), (all, all), "{direction}");
+        assert!(all > 0.0, "{direction}");
+    }
+
+    // A handshake that fails has a route, too, where there is no choice.
+    use std::io::{Read as _, Write as _};
+    let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
+    stranger
+        .write_all(b"SSH-2.0-OpenSSH_9.2\r\n")
+        .expect("sent");
+    let _ = stranger.read_to_end(&mut Vec::new());
+    let status: Value =
+        serde_json::from_str(&fetch(&url.replace("metrics", "status"))).expect("JSON");
+    assert_eq!(status["routes"][0]["name"], "shop");
+    let worker = status["workers"][0]["pid"].as_u64().expect("a pid");
+    signal(worker as u32, Signal::KILL);
+    wait::until("the next worker to have counted", PATIENCE, || {
+        let page = fetch(&url);
+        let ends = sample(&page, "dormouse_worker_ends_total{reason=\"died\"}");
+        let failed = "dormouse_route_handshakes_total{route=\"shop\",result=\"failed\"}";
+        let connections = sample(&page, "dormouse_route_connections{route=\"shop\"}");
+        (ends == 1.0 && sample(&page, failed) == 1.0 && connections == 2.0).then_some(())
+    });
+    for peer in &mut peers {
+        peer.echo().expect("an echo");
+    }
+    drop(peers);
+    wait::until("all to be gone", PATIENCE, || {
+        let page = fetch(&url);
+        (sample(&page, "dormouse_route_connections{route=\"shop\"}") == 0.0).then_some(())
+    });
 }
 
 /// Every metric that the dashboard names exists.

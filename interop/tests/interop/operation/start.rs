@@ -247,21 +247,6 @@ fn serves_self_signed() {
     );
 }
 
-/// What `check` finds right is not started.
-#[test]
-fn check_starts_nothing() {
-    let Some(attempt) = Attempt::new() else {
-        return;
-    };
-    let file = attempt.write("right.toml", attempt.toml("workers = 2"));
-    let _taken = TcpListener::bind(attempt.listen).expect("an unused address");
-    attempt.refused(
-        &["check", "-c", &file.to_string_lossy()],
-        0,
-        &[&attempt.listen.to_string()],
-    );
-}
-
 #[test]
 fn a_file_that_is_not_there() {
     let Some(attempt) = Attempt::new() else {

@@ -120,7 +120,7 @@ fn server_config(config: &ClientConfig, suite: CipherSuite) -> Result<ServerConf
         .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(
             identity.certified_key(),
         )));
-    server.key_log = Arc::new(SecretCatcher);
+    server.key_log = Arc::new(SecretCatcher::default());
     server.enable_secret_extraction = true;
     server.send_tls13_tickets = 0;
     Ok(server)

@@ -12,6 +12,7 @@
 //! SP 800-38D §8.3), which no rotation period in use comes near.
 
 mod issue;
+pub(crate) mod key_file;
 mod keys;
 mod sealed;
 

@@ -4,18 +4,19 @@
 use super::*;
 use crate::control::http::Response;
 use dormouse_handover::control::{
-    Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, Phase, Reload,
+    Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, Phase, Reload, Route,
 };
 use dormouse_reactor::shared::{self, Shared};
 use dormouse_tables::backends::{Backends, CheckedHealth};
 use dormouse_tables::counters::Counters;
+use dormouse_tables::traffic::{Row, Tally, Traffic};
 use std::path::{Path, PathBuf};
 
 const FULL: &str = include_str!("document.expected");
 
 fn backend(place: u16, address: &str) -> Backend {
     Backend {
-        route: 1,
+        routes: vec!["shop".to_owned()],
         address: address.to_owned(),
         name: (place != 0).then(|| "app.internal".to_owned()),
         place,
@@ -77,6 +78,12 @@ fn state(backends: Vec<Backend>) -> State {
             connections: 9,
             closed_before: 1,
         }),
+        listeners: vec!["0.0.0.0:443".to_owned()],
+        routes: vec![Route {
+            name: "shop".to_owned(),
+            number: 3,
+            listen: vec![":443".to_owned()],
+        }],
         backends,
     }
 }
@@ -108,7 +115,18 @@ fn view() -> View {
         backend(0, "unix:/run/app.sock"),
     ]);
     let counters = shared::View::open(shared.reader().expect("a descriptor"), 2).expect("a view");
-    let mut view = View::new(counters, backends, 2);
+    let traffic = Traffic::create(2).expect("memory");
+    traffic.enter(Row::of_route(3));
+    for (tally, n) in [
+        (Tally::Opened, 7),
+        (Tally::HandshakesResumed, 4),
+        (Tally::PlainBytesOut, 1000),
+        (Tally::ClosedClean, 6),
+    ] {
+        traffic.add(Row::of_route(3), tally, n);
+        traffic.add(Row::of_backend(place), tally, n);
+    }
+    let mut view = View::new(counters, backends, traffic, 2);
     view.set_state(Box::new(state));
     view
 }
@@ -170,7 +188,7 @@ fn a_document_without_a_word_of_main_has_all_fields() {
     let mut view = view();
     let shared = Shared::create("test", 1).expect("memory");
     let counters = shared::View::open(shared.reader().expect("a descriptor"), 1).expect("a view");
-    view = View::new(counters, view.backends, 0);
+    view = View::new(counters, view.backends, view.traffic, 0);
     let body = Response::json(200, &document(&view)).body;
     for expected in [
         "\"phase\": \"unknown\"",

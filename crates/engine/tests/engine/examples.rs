@@ -5,10 +5,10 @@ use std::thread;
 
 // Their `main` and the words for the terminal are not used here.
 #[allow(dead_code)]
-#[path = "../examples/client.rs"]
+#[path = "../../examples/client.rs"]
 mod client;
 #[allow(dead_code)]
-#[path = "../examples/echo_server.rs"]
+#[path = "../../examples/echo_server.rs"]
 mod echo_server;
 
 #[test]

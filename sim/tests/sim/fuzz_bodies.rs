@@ -1,6 +1,6 @@
 //! The bodies of the fuzz targets, on a stable toolchain, with seeded input for a bounded time.
 
-#[path = "../../fuzz/body/open.rs"]
+#[path = "../../../fuzz/body/open.rs"]
 #[allow(unreachable_pub)] // a module of the fuzz target too
 mod open_body;
 

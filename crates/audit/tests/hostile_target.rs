@@ -1,0 +1,129 @@
+//! An audited process that wants the audit to do something for it. The audit may be run by root; what is
+//! asserted is seen from outside.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dormouse_audit::census::{self, ManagedHeap};
+
+/// A process that is ended with the test.
+struct Target(Child);
+
+impl Target {
+    fn start(command: &mut Command) -> Self {
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(quiet.spawn().expect("it can be started"))
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).expect("a process id")
+    }
+
+    /// Waits until a word stands in one of its files.
+    fn wait_for(&self, file: &str, word: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        let path = format!("/proc/{}/{file}", self.pid());
+        while !fs::read_to_string(&path).is_ok_and(|text| text.contains(word)) {
+            assert!(Instant::now() < until, "{word} is not in {path}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn program(path: &Path, text: &str) {
+    fs::write(path, text).expect("a file");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
+}
+
+/// A library of this process, to be mapped under another name. Not the C library: a process has one.
+fn mapped_library() -> PathBuf {
+    let maps = fs::read_to_string("/proc/self/maps").expect("mappings");
+    let library = maps.lines().find_map(|line| {
+        let path = line.get(line.find('/')?..)?;
+        path.contains("/libgcc_s.so").then(|| path.into())
+    });
+    library.expect("a library")
+}
+
+/// A process that looks like a JVM: it has mapped a `libjvm.so`, and a `jcmd` lies beside its program.
+fn pretended_jvm(folder: &Path, jcmd: &str) -> Target {
+    let bin = folder.join("bin");
+    fs::create_dir_all(&bin).expect("a folder");
+    fs::copy("/bin/sleep", bin.join("java")).expect("a copy");
+    let library = folder.join("libjvm.so");
+    fs::copy(mapped_library(), &library).expect("a copy");
+    program(&bin.join("jcmd"), jcmd);
+    let target = Target::start(
+        Command::new(bin.join("java"))
+            .arg("1000")
+            .env("LD_PRELOAD", &library),
+    );
+    target.wait_for("maps", "libjvm.so");
+    target
+}
+
+#[test]
+fn what_lies_beside_its_program_is_not_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("executed");
+    let jcmd = format!("#!/bin/sh\necho executed >> {}\n", trace.display());
+    for count in [ManagedHeap::of, ManagedHeap::after_collection] {
+        // One that is no JVM does not outlive how a JVM is asked.
+        let target = pretended_jvm(folder.path(), &jcmd);
+        let heap = count(&[target.pid()]);
+        assert!(!trace.exists(), "the audit has run the planted jcmd");
+        assert_eq!(heap.bytes(), None);
+        // It says that it looked, and that nothing came of it.
+        assert!(format!("{heap:?}").contains("were not counted"), "{heap:?}");
+    }
+}
+
+/// Terabytes that are mapped and never touched, by a process that looks like CPython.
+#[test]
+fn a_huge_sparse_mapping_costs_nothing() {
+    let python = "/usr/bin/python3";
+    if !Path::new(python).exists() {
+        return;
+    }
+    let script = "import mmap, time\n\
+        kept = [mmap.mmap(-1, 30 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000) for _ in range(3)]\n\
+        kept[0][12345] = 7\n\
+        open('/proc/self/comm', 'w').write('mapped')\n\
+        time.sleep(1000)\n";
+    let target = Target::start(Command::new(python).args(["-c", script]));
+    target.wait_for("comm", "mapped");
+    let before = resident_peak_kib();
+    let snapshot = census::take(&[target.pid()], 0).expect("a census");
+    let small = snapshot.small.values().any(|count| count.blocks > 100);
+    assert!(small, "{snapshot:?}");
+    let said = snapshot.refused.join("; ");
+    assert!(
+        said.contains("GiB of its address space were not looked at"),
+        "{said}"
+    );
+    let sample = census::sample_pages(&[target.pid()], 0).expect("a sample");
+    assert!(
+        sample.unread_bytes > 1 << 40 && sample.looked_at > 100,
+        "{sample:?}"
+    );
+    let grown = resident_peak_kib().saturating_sub(before);
+    assert!(grown < 512 << 10, "the audit grew by {grown} KiB");
+}
+
+/// The most memory that this process has ever had.
+fn resident_peak_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("a status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let words = line.expect("a peak").split_whitespace().next();
+    words.and_then(|word| word.parse().ok()).expect("a number")
+}

@@ -1,0 +1,176 @@
+//! Log lines that stay what they are, whatever a stranger has put into a value.
+//!
+//! Messages make foreign text printable where they quote it. These formatters are behind that: no
+//! character of any value reaches the log if a terminal would act on it. Line feeds are kept in a message
+//! alone, for mistakes of a configuration; the lines that follow are indented, so none looks like an entry.
+
+use std::fmt::{self, Debug};
+
+use dormouse_printable::{json, lines, whole};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What stands before each further line of a message.
+const INDENT: &str = "\n    ";
+
+/// Formatter of values in text.
+pub(crate) struct PrintableFields;
+
+impl<'w> FormatFields<'w> for PrintableFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut values = Values {
+            writer,
+            separator: "",
+            result: Ok(()),
+        };
+        fields.record(&mut values);
+        values.result
+    }
+}
+
+/// The values of an event, one after the other.
+struct Values<'w> {
+    writer: Writer<'w>,
+    separator: &'static str,
+    result: fmt::Result,
+}
+
+impl Values<'_> {
+    fn write(&mut self, name: &str, value: &str) -> fmt::Result {
+        self.writer.write_str(self.separator)?;
+        self.separator = " ";
+        if name == "message" {
+            let message = lines(value.trim_end()).to_string();
+            return self.writer.write_str(&message.replace('\n', INDENT));
+        }
+        // A word that is a keyword of Rust has a mark.
+        let name = name.strip_prefix("r#").unwrap_or(name);
+        if self.writer.has_ansi_escapes() {
+            write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?;
+        } else {
+            write!(self.writer, "{name}=")?;
+        }
+        write!(self.writer, "{}", whole(value))
+    }
+}
+
+impl Visit for Values<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.record_debug(field, &format_args!("{value}"));
+        } else {
+            self.record_debug(field, &value);
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if self.result.is_ok() {
+            self.result = self.write(field.name(), &format!("{value:?}"));
+        }
+    }
+}
+
+/// Formatter that makes the JSON lines of `F` printable; they mean the same as before.
+pub(crate) struct PrintableJson<F>(pub(crate) F);
+
+impl<S, N, F> FormatEvent<S, N> for PrintableJson<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut text = String::new();
+        self.0
+            .format_event(context, Writer::new(&mut text), event)?;
+        writer.write_str(&json(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    /// A name as a stranger would like to see it in a log.
+    const HOSTILE: &str = "x\n<0>2026-01-01T00:00:00Z ERROR forged\r\x1b[2J\u{9b}31m\u{202e}";
+    const SHOWN: &str = r"x\n<0>2026-01-01T00:00:00Z ERROR forged\r\u{1b}[2J\u{9b}31m\u{202e}";
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Kept {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn log() {
+        tracing::info!(name = HOSTILE, shown = %HOSTILE, r#type = 7, "message: {HOSTILE}");
+    }
+
+    #[test]
+    fn values_in_text_are_printable() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let layer = fmt::layer()
+            .without_time()
+            .fmt_fields(PrintableFields)
+            .with_ansi(false)
+            .with_target(false)
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        let indented = SHOWN.replacen(r"\n", INDENT, 1);
+        let quoted = format!("{HOSTILE:?}");
+        assert_eq!(
+            kept.text(),
+            format!(" INFO message: {indented} name={quoted} shown={SHOWN} type=7\n")
+        );
+    }
+
+    #[test]
+    fn json_is_printable_and_means_the_same() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let layer = fmt::layer()
+            .json()
+            .flatten_event(true)
+            .map_event_format(PrintableJson)
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        let text = kept.text();
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        assert!(
+            text.ends_with('\n') && !text.contains(['\x1b', '\u{9b}', '\u{202e}']),
+            "{text:?}"
+        );
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["shown"], HOSTILE);
+        assert_eq!(line["message"], format!("message: {HOSTILE}"));
+    }
+}

@@ -1,0 +1,131 @@
+//! What somebody finds who tries what a configuration names: files, addresses, users.
+
+use crate::input::location::Location;
+use crate::input::locations::Locations;
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::mistake::{Blame, Severity};
+use crate::mistakes::problem::Problem;
+use crate::section::Section;
+
+/// Something that is wrong with what an option names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The option.
+    pub place: Place,
+    /// Whether it can be lived with.
+    pub severity: Severity,
+    /// Whose mistake it is.
+    pub blame: Blame,
+    /// What is wrong, as one sentence without a full stop.
+    pub what: String,
+    /// What would be right.
+    pub help: Option<String>,
+}
+
+/// An option, or one item of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The configuration as a whole.
+    Whole,
+    /// An option of the program.
+    Program(&'static str),
+    /// An option of a route or an origination.
+    Section {
+        /// Which of both.
+        section: Section,
+        /// Which of them, in the order of the configuration.
+        index: usize,
+        /// The option's name.
+        option: &'static str,
+        /// Which item, if the option is a list.
+        item: Option<usize>,
+    },
+}
+
+impl Place {
+    /// An option of the route with this index.
+    pub fn of_route(index: usize, option: &'static str) -> Place {
+        Place::of(Section::Route, index, option)
+    }
+
+    /// An option of the origination with this index.
+    pub fn of_origination(index: usize, option: &'static str) -> Place {
+        Place::of(Section::Originate, index, option)
+    }
+
+    fn of(section: Section, index: usize, option: &'static str) -> Place {
+        Place::Section {
+            section,
+            index,
+            option,
+            item: None,
+        }
+    }
+
+    /// One item of the option, which is a list.
+    #[must_use]
+    pub fn item(self, at: usize) -> Place {
+        match self {
+            Place::Section {
+                section,
+                index,
+                option,
+                ..
+            } => Place::Section {
+                section,
+                index,
+                option,
+                item: Some(at),
+            },
+            other => other,
+        }
+    }
+
+    /// Whether the option means what was written there.
+    fn is_sound(&self, locations: &Locations<'_>) -> bool {
+        match *self {
+            Place::Whole => true,
+            Place::Program(option) => locations.sound(&[option]),
+            Place::Section {
+                section,
+                index,
+                option,
+                ..
+            } => locations.sound_in(section, index, &[option]),
+        }
+    }
+
+    fn location(&self, locations: &Locations<'_>) -> Location {
+        match *self {
+            Place::Whole => Location::Whole,
+            Place::Program(option) => locations.option(option),
+            Place::Section {
+                section,
+                index,
+                option,
+                item,
+            } => locations.location_in(section, index, option, item),
+        }
+    }
+}
+
+/// Adds findings to the mistakes. What was found at an option that could not be read is left out: a
+/// default stood in for it.
+pub(crate) fn report(
+    findings: Vec<Finding>,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    for finding in findings {
+        if !finding.place.is_sound(locations) {
+            continue;
+        }
+        let problem = Problem {
+            blame: finding.blame,
+            help: finding.help,
+            ..Problem::new(finding.what)
+        };
+        let location = finding.place.location(locations);
+        mistakes.add(finding.severity, &location, problem);
+    }
+}

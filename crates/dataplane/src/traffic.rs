@@ -1,0 +1,135 @@
+//! What a connection counts for its route and for its backend.
+//!
+//! A step counts its bytes once, when it is done, in the worker's counters and in the rows of the
+//! slot's route and backend. A TLS connection with a backend (`backend_tls`) is a slot of its own
+//! behind the client's; the client's slot counts for both.
+
+use crate::established::close_reason::CloseReason;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_record::Role;
+use dormouse_tables::counters::{Count, Counters};
+use dormouse_tables::traffic::{Row, Tally, Traffic};
+
+/// Bytes that a step has moved, by direction.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct StepBytes {
+    pub(crate) tls_in: u64,
+    pub(crate) tls_out: u64,
+    pub(crate) plain_in: u64,
+    pub(crate) plain_out: u64,
+}
+
+impl StepBytes {
+    /// What the step has received, from either side.
+    pub(crate) fn received(&self) -> u64 {
+        self.tls_in + self.plain_in
+    }
+
+    fn is_none(&self) -> bool {
+        (self.tls_in | self.tls_out | self.plain_in | self.plain_out) == 0
+    }
+}
+
+/// Counts the bytes of the step that is done.
+pub(crate) fn count_step<I>(slot: &Slot, work: &Workspace<I>) {
+    let bytes = &work.bytes;
+    if bytes.is_none() {
+        return;
+    }
+    let of_all = [
+        (Count::TlsBytesIn, bytes.tls_in),
+        (Count::TlsBytesOut, bytes.tls_out),
+        (Count::PlainBytesIn, bytes.plain_in),
+        (Count::PlainBytesOut, bytes.plain_out),
+    ];
+    add_to_worker(&work.count, &of_all);
+    let Rows { route, backend } = Rows::of(slot);
+    let traffic = &work.traffic;
+    traffic.add(route, Tally::TlsBytesIn, bytes.tls_in);
+    traffic.add(route, Tally::TlsBytesOut, bytes.tls_out);
+    for row in [route, backend] {
+        traffic.add(row, Tally::PlainBytesIn, bytes.plain_in);
+        traffic.add(row, Tally::PlainBytesOut, bytes.plain_out);
+    }
+}
+
+fn add_to_worker(count: &Counters, all: &[(Count, u64)]) {
+    for &(what, bytes) in all.iter().filter(|(_, bytes)| *bytes > 0) {
+        count.add(what, bytes);
+    }
+}
+
+/// Counts a connection that is a slot from now on.
+pub(crate) fn enter(slot: &Slot, traffic: &Traffic) {
+    traffic.enter(Rows::of(slot).route);
+}
+
+/// Counts a connection that was established.
+pub(crate) fn count_opened(slot: &Slot, traffic: &Traffic) {
+    traffic.add(Rows::of(slot).route, Tally::Opened, 1);
+}
+
+/// Counts that the slot's backend has accepted a connection.
+pub(crate) fn count_connected(slot: &Slot, traffic: &Traffic) {
+    traffic.add(Rows::of(slot).backend, Tally::Opened, 1);
+}
+
+/// Counts that the slot's backend could not be connected to.
+pub(crate) fn count_connect_failed(slot: &Slot, traffic: &Traffic) {
+    traffic.add(Rows::of(slot).backend, Tally::Failed, 1);
+}
+
+/// The connection's slot is about to be free.
+pub(crate) fn leave(slot: &Slot, traffic: &Traffic) {
+    traffic.leave(Rows::of(slot).route);
+}
+
+/// Counts why a connection ends.
+pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
+    work.count.add(reason.count(), 1);
+    let Rows { route, backend } = Rows::of(slot);
+    for row in [route, backend] {
+        work.traffic.add(row, reason.tally(), 1);
+    }
+}
+
+/// Counts the handshake of a connection that is established.
+pub(crate) fn count_handshake(slot: &Slot, was_resumed: bool, traffic: &Traffic) {
+    let tally = match was_resumed {
+        true => Tally::HandshakesResumed,
+        false => Tally::HandshakesFull,
+    };
+    traffic.add(Rows::of(slot).route, tally, 1);
+}
+
+/// Counts a handshake that failed, if its route is known.
+pub(crate) fn count_handshake_failed(route: Option<u16>, traffic: &Traffic) {
+    traffic.add(route.and_then(Row::of_route), Tally::Failed, 1);
+}
+
+/// A new worker counts the connections that it has found.
+pub(crate) fn recount<'a>(found: impl Iterator<Item = &'a Slot>, traffic: &Traffic) {
+    traffic.recount(found.map(|slot| Rows::of(slot).route));
+}
+
+/// The rows in which a connection counts.
+struct Rows {
+    route: Option<Row>,
+    backend: Option<Row>,
+}
+
+impl Rows {
+    fn of(slot: &Slot) -> Rows {
+        if slot.has(Flag::Joined) && slot.tls.role() == Role::Client {
+            return Rows {
+                route: None,
+                backend: None,
+            };
+        }
+        Rows {
+            route: Row::of_route(slot.route),
+            backend: Row::of_backend(slot.backend),
+        }
+    }
+}

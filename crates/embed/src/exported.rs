@@ -1,0 +1,96 @@
+//! A session as bytes, so that it can go on in another process, or after a restart.
+//!
+//! ```text
+//! | state 128 |                                                                    at rest
+//! | state 128 | received 4 | unsent 4 | what was received | what was not sent |    otherwise
+//! ```
+//!
+//! Lengths are little-endian; the state has the machine's byte order, as it has in memory.
+
+use dormouse_engine::stream::Connection;
+use dormouse_record::State;
+use zerocopy::IntoBytes as _;
+use zeroize::Zeroizing;
+
+use crate::error::{ImportError, SessionError};
+use crate::session::{Flight, Session};
+
+/// The length of a session at rest.
+pub const STATE_LEN: usize = size_of::<State>();
+
+/// No session exports more than this: a record, and output that nobody took.
+pub const EXPORT_MAX: usize = 1 << 30;
+
+const LENGTHS: usize = 8;
+
+impl Session {
+    /// Ends this session here and returns the bytes by which it goes on elsewhere, together with its
+    /// socket: 128 of them if it is at rest. They are secrets.
+    ///
+    /// Whoever has them must be the only one: a session that goes on twice uses a key twice for the
+    /// same number, which tells an attacker what was sent. So a session is exported once, and its bytes
+    /// are imported once. Tickets that are still to come are ignored.
+    pub fn export(&mut self) -> Result<Zeroizing<Vec<u8>>, SessionError> {
+        if self.is_handshaking() {
+            return Err(SessionError::Handshaking);
+        }
+        if self.state.is_empty() && !matches!(self.flight.as_deref(), Some(Flight::Poisoned)) {
+            return Err(SessionError::Exported);
+        }
+        self.ignore_tickets();
+        let (mut received, mut unsent) = (Zeroizing::new(Vec::new()), Vec::new());
+        match self.flight.as_deref_mut() {
+            Some(Flight::Poisoned) => return Err(SessionError::Poisoned),
+            _ if self.state.failed() => return Err(SessionError::Failed),
+            Some(Flight::Connection(connection)) => {
+                unsent = connection.take_output();
+                *received = connection.take_unopened();
+            }
+            Some(Flight::Hello { .. }) | None => {}
+        }
+        let mut room = STATE_LEN;
+        if !received.is_empty() || !unsent.is_empty() {
+            room += LENGTHS + received.len() + unsent.len();
+        }
+        let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+        bytes.extend_from_slice(self.state.as_bytes());
+        if room > STATE_LEN {
+            for part in [received.len(), unsent.len()] {
+                bytes.extend_from_slice(&(part as u32).to_le_bytes());
+            }
+            bytes.extend_from_slice(&received);
+            bytes.extend_from_slice(&unsent);
+        }
+        self.state.wipe();
+        self.flight = None;
+        Ok(bytes)
+    }
+
+    /// A session that was exported. Wipe the bytes afterwards, and never use them again.
+    ///
+    /// The state is checked: its layout's version, its codes, flags and ranges.
+    pub fn import(bytes: &[u8]) -> Result<Session, ImportError> {
+        let wrong = ImportError::Length(bytes.len());
+        let (state, rest) = bytes.split_at_checked(STATE_LEN).ok_or(wrong)?;
+        let mut session = Session {
+            state: State::empty(),
+            flight: None,
+        };
+        session.state.as_mut_bytes().copy_from_slice(state);
+        session.state.validate().map_err(ImportError::State)?;
+        if rest.is_empty() {
+            return Ok(session);
+        }
+        let (received_len, rest) = rest.split_first_chunk::<4>().ok_or(wrong)?;
+        let (unsent_len, rest) = rest.split_first_chunk::<4>().ok_or(wrong)?;
+        let [received_len, unsent_len] =
+            [received_len, unsent_len].map(|len| u32::from_le_bytes(*len) as usize);
+        let (received, unsent) = rest.split_at_checked(received_len).ok_or(wrong)?;
+        if unsent.len() != unsent_len || bytes.len() > EXPORT_MAX {
+            return Err(wrong);
+        }
+        let connection = Connection::in_flight(received.to_vec(), unsent.to_vec());
+        session.flight = Some(Box::new(Flight::Connection(connection)));
+        Ok(session)
+    }
+}

@@ -1,0 +1,412 @@
+//! A TLS connection as a host holds it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use dormouse_engine::stream::{self, Connection, End};
+use dormouse_engine::{
+    ClientContext, ClientHello, FirstFlight, HandshakeInfo, HandshakeLimits, ServerContext,
+    SessionStore, SettingsError, TicketWatch, UnixTime,
+};
+use dormouse_record::{AlertDescription, State};
+
+use crate::at_rest;
+use crate::error::SessionError;
+
+/// A TLS connection, from its first byte to its end.
+///
+/// At rest it is its state and nothing more: what is in flight (a handshake, the beginning of a record,
+/// output that was not sent, the wait for tickets) lies in a box that goes away with it. It wipes
+/// itself when dropped, and says nothing to the peer then: call [`Session::close`] first.
+///
+/// It may move between threads, and one thread uses it at a time.
+pub struct Session {
+    pub(crate) state: State,
+    pub(crate) flight: Option<Box<Flight>>,
+}
+
+const _: () = assert!(size_of::<Session>() == 136);
+
+/// What is in flight.
+pub(crate) enum Flight {
+    /// A ClientHello is expected, or has come and waits for a context.
+    Hello {
+        received: Vec<u8>,
+        limits: HandshakeLimits,
+    },
+    Connection(Connection),
+    Poisoned,
+}
+
+/// What [`Session::feed`] found.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// After [`Session::listen`]: what the client asks for. Answer with [`Session::decide`], now or
+    /// later. A first message that can't be read comes without name and protocols; any context then
+    /// refuses it with the right alert.
+    ClientHello(ClientHello),
+    /// The handshake is done.
+    Established(Box<HandshakeInfo>),
+    /// Plaintext, at least one byte.
+    Data(&'a [u8]),
+    /// The peer's direction has ended; input is ignored from here on. Each later call finds it again.
+    Ended(End),
+}
+
+/// The beginning of a connection.
+impl Session {
+    /// A session with a client that has just connected.
+    pub fn accept(context: &ServerContext) -> Session {
+        Session::accept_within(context, HandshakeLimits::default())
+    }
+
+    /// The same with other limits.
+    pub fn accept_within(context: &ServerContext, limits: HandshakeLimits) -> Session {
+        Session::handshaking(Flight::Connection(Connection::server(context, limits)))
+    }
+
+    /// A session with a client whose context is chosen by what the client asks for: wait for
+    /// [`Event::ClientHello`], then call [`Session::decide`].
+    pub fn listen(limits: HandshakeLimits) -> Session {
+        Session::handshaking(Flight::Hello {
+            received: Vec::new(),
+            limits,
+        })
+    }
+
+    /// Goes on with this context, after [`Session::listen`]. Call [`Session::feed`] next, with no input
+    /// if there is none: it handles the ClientHello.
+    pub fn decide(&mut self, context: &ServerContext) -> Result<(), SessionError> {
+        match self.flight.as_deref_mut() {
+            Some(flight @ Flight::Hello { .. }) => {
+                let Flight::Hello { received, limits } =
+                    std::mem::replace(flight, Flight::Poisoned)
+                else {
+                    return Err(SessionError::Poisoned);
+                };
+                let connection = Connection::server(context, limits).with_received(received);
+                *flight = Flight::Connection(connection);
+                Ok(())
+            }
+            Some(Flight::Poisoned) => Err(SessionError::Poisoned),
+            Some(Flight::Connection(_)) | None => Err(SessionError::Undecided),
+        }
+    }
+
+    /// A session with the server `server_name`, a host name or an IP address. The first
+    /// [`Session::feed`], without input, makes the ClientHello.
+    pub fn connect(context: &ClientContext, server_name: &str) -> Result<Session, SettingsError> {
+        Session::connect_within(context, server_name, HandshakeLimits::default())
+    }
+
+    /// The same with other limits.
+    pub fn connect_within(
+        context: &ClientContext,
+        server_name: &str,
+        limits: HandshakeLimits,
+    ) -> Result<Session, SettingsError> {
+        let connection = Connection::client(context, server_name, limits)?;
+        Ok(Session::handshaking(Flight::Connection(connection)))
+    }
+
+    /// Client: takes sessions from `store` and puts new ones there; before anything else. The context's
+    /// settings say that the caller keeps them ([`ResumptionSettings`](crate::ResumptionSettings)).
+    pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
+        if let Some(Flight::Connection(connection)) = self.flight.as_deref_mut() {
+            connection.keep_sessions(store);
+        }
+    }
+
+    fn handshaking(flight: Flight) -> Session {
+        Session {
+            state: State::empty(),
+            flight: Some(Box::new(flight)),
+        }
+    }
+}
+
+/// Receiving.
+impl Session {
+    /// Takes ciphertext, cut anywhere, which it opens in place, and tells what it found, in order.
+    /// Afterwards there may be [`Session::output`]. `now` is for certificates and tickets.
+    ///
+    /// Plaintext lies in `input`, as a rule, and is valid for the call of `on_event` only.
+    pub fn feed(
+        &mut self,
+        now: UnixTime,
+        input: &mut [u8],
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<(), SessionError> {
+        if let Some(Flight::Hello { received, limits }) = self.flight.as_deref_mut() {
+            if let Some(hello) = read_hello(received, input, limits.bytes_max) {
+                return self.guarded(|_, _| on_event(Event::ClientHello(hello)));
+            }
+            return Ok(());
+        }
+        self.guarded(|connection, state| {
+            let mut rest = input;
+            loop {
+                match connection.handle(state, now, &mut rest) {
+                    stream::Event::InputUsed => return,
+                    stream::Event::Established(info) => on_event(Event::Established(info)),
+                    stream::Event::Data(plaintext) => on_event(Event::Data(plaintext)),
+                    stream::Event::Ticket(_) => {}
+                    stream::Event::Ended(end) => return on_event(Event::Ended(end)),
+                }
+            }
+        })
+    }
+
+    /// Does the same, but returns when the handshake is done: what was received behind it stays sealed
+    /// ([`Session::take_unopened`]), for hosts that go on with [`at_rest`].
+    pub fn shake_hands(
+        &mut self,
+        now: UnixTime,
+        input: &mut [u8],
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<(), SessionError> {
+        if let Some(Flight::Hello { .. }) = self.flight.as_deref() {
+            return self.feed(now, input, on_event);
+        }
+        if !self.is_handshaking() {
+            return Err(SessionError::Established);
+        }
+        self.guarded(|connection, state| {
+            let mut rest = input;
+            while connection.is_handshaking() {
+                match connection.handle(state, now, &mut rest) {
+                    stream::Event::Established(info) => on_event(Event::Established(info)),
+                    stream::Event::Ended(end) => return on_event(Event::Ended(end)),
+                    _ => return,
+                }
+            }
+        })
+    }
+
+    /// What was received and not opened: the beginning of a record, and after
+    /// [`Session::shake_hands`] any number of them.
+    pub fn unopened(&self) -> &[u8] {
+        match self.flight.as_deref() {
+            Some(Flight::Connection(connection)) => connection.unopened(),
+            _ => &[],
+        }
+    }
+
+    /// Takes what was received and not opened.
+    pub fn take_unopened(&mut self) -> Vec<u8> {
+        let unopened = match self.flight.as_deref_mut() {
+            Some(Flight::Connection(connection)) => connection.take_unopened(),
+            _ => Vec::new(),
+        };
+        self.rest();
+        unopened
+    }
+
+    /// Client: takes what takes the tickets, for [`at_rest::receive`].
+    pub fn take_tickets(&mut self) -> Option<TicketWatch> {
+        let tickets = match self.flight.as_deref_mut() {
+            Some(Flight::Connection(connection)) => connection.take_tickets(),
+            _ => None,
+        };
+        self.rest();
+        tickets
+    }
+
+    /// The transport has ended: nothing more comes. [`End::Closed`] only if close_notify came.
+    pub fn eof(&mut self) -> Result<End, SessionError> {
+        if let Some(Flight::Hello { .. }) = self.flight.as_deref() {
+            return Ok(End::Truncated);
+        }
+        self.guarded(|connection, state| connection.handle_eof(state))
+    }
+
+    /// Client: whether tickets are still to come that this session will take. It is not at rest before.
+    pub fn awaits_tickets(&self) -> bool {
+        matches!(self.flight.as_deref(), Some(Flight::Connection(one)) if one.awaits_tickets())
+    }
+
+    /// Client: ignores the tickets that are still to come, so that the session can rest. A second after
+    /// the handshake is a good time.
+    pub fn ignore_tickets(&mut self) {
+        if let Some(Flight::Connection(connection)) = self.flight.as_deref_mut() {
+            connection.ignore_tickets();
+        }
+        self.rest();
+    }
+}
+
+/// Sending.
+impl Session {
+    /// Seals `plaintext` into the output; 1 GiB at once at most. Of no plaintext comes no record.
+    pub fn send(&mut self, plaintext: &[u8]) -> Result<(), SessionError> {
+        self.sending(|connection, state| connection.send(state, plaintext))
+    }
+
+    /// Seals `plaintext` into `output`, behind what [`Session::output`] still holds, and returns how many
+    /// bytes of it to send. All of it or nothing: [`Session::sealed_len`] says how much room it takes.
+    pub fn seal_into(
+        &mut self,
+        plaintext: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, SessionError> {
+        let need = self.sealed_len(plaintext.len());
+        if output.len() < need {
+            return Err(SessionError::BufferTooSmall { need });
+        }
+        self.sending(|connection, state| {
+            let before = connection.output();
+            let (first, rest) = output.split_at_mut(before.len());
+            first.copy_from_slice(before);
+            let len = first.len();
+            let sealed = at_rest::seal(state, plaintext, rest)?;
+            connection.output_sent(len);
+            Ok(len + sealed)
+        })
+    }
+
+    /// Returns the room that [`Session::seal_into`] needs for so much plaintext.
+    pub fn sealed_len(&self, plaintext_len: usize) -> usize {
+        at_rest::sealed_len(&self.state, plaintext_len).saturating_add(self.output().len())
+    }
+
+    /// Ends our direction with close_notify. The peer's stays open, and may go on for long.
+    pub fn close(&mut self) -> Result<(), SessionError> {
+        self.sending(|connection, state| {
+            connection.close(state);
+            Ok(())
+        })
+    }
+
+    /// Gives the connection up in both directions, with a fatal alert for the peer.
+    pub fn abort(&mut self, why: AlertDescription) -> Result<(), SessionError> {
+        self.sending(|connection, state| {
+            connection.abort(state, why);
+            Ok(())
+        })
+    }
+
+    /// TLS 1.3: replaces the key of our direction and tells the peer. Keys near their limit are replaced
+    /// without this.
+    pub fn update_keys(&mut self) -> Result<(), SessionError> {
+        self.sending(|connection, state| connection.update_keys(state))
+    }
+
+    fn sending<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection, &mut State) -> Result<T, dormouse_record::SealError>,
+    ) -> Result<T, SessionError> {
+        if self.is_handshaking() {
+            return Err(SessionError::Handshaking);
+        }
+        Ok(self.guarded(work)??)
+    }
+
+    /// What is to be sent to the peer, in order: whatever call caused it.
+    pub fn output(&self) -> &[u8] {
+        match self.flight.as_deref() {
+            Some(Flight::Connection(connection)) => connection.output(),
+            _ => &[],
+        }
+    }
+
+    /// The first `count` bytes of the output were sent.
+    pub fn output_sent(&mut self, count: usize) {
+        if let Some(Flight::Connection(connection)) = self.flight.as_deref_mut() {
+            connection.output_sent(count);
+        }
+        self.rest();
+    }
+
+    /// Takes all of the output, for a host that queues it itself.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        let output = match self.flight.as_deref_mut() {
+            Some(Flight::Connection(connection)) => connection.take_output(),
+            _ => Vec::new(),
+        };
+        self.rest();
+        output
+    }
+}
+
+/// The state.
+impl Session {
+    /// Whether the handshake is under way, or has failed.
+    pub fn is_handshaking(&self) -> bool {
+        match self.flight.as_deref() {
+            Some(Flight::Connection(connection)) => connection.is_handshaking(),
+            Some(Flight::Hello { .. }) => true,
+            Some(Flight::Poisoned) | None => false,
+        }
+    }
+
+    /// Whether its 136 bytes are all there is: nothing lies in the heap.
+    pub fn is_at_rest(&self) -> bool {
+        self.flight.is_none()
+    }
+
+    /// The state: protocol, suite, what is closed.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Does `work` on what is in flight, behind the panic boundary.
+    fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection, &mut State) -> T,
+    ) -> Result<T, SessionError> {
+        let mut quiet = Connection::default();
+        let connection = match self.flight.as_deref_mut() {
+            Some(Flight::Connection(connection)) => connection,
+            Some(Flight::Hello { .. }) | None => &mut quiet,
+            Some(Flight::Poisoned) => return Err(SessionError::Poisoned),
+        };
+        let state = &mut self.state;
+        let Ok(result) = catch_unwind(AssertUnwindSafe(|| work(connection, state))) else {
+            self.state.wipe();
+            self.flight = Some(Box::new(Flight::Poisoned));
+            return Err(SessionError::Poisoned);
+        };
+        if self.flight.is_none() && !has_nothing(&quiet, &self.state) {
+            self.flight = Some(Box::new(Flight::Connection(quiet)));
+        }
+        self.rest();
+        Ok(result)
+    }
+
+    /// Lets the box go if nothing is in flight.
+    fn rest(&mut self) {
+        if let Some(Flight::Connection(connection)) = self.flight.as_deref()
+            && has_nothing(connection, &self.state)
+        {
+            self.flight = None;
+        }
+    }
+}
+
+/// Whether the state says all that there is to say. That the peer has closed stands there too.
+fn has_nothing(connection: &Connection, state: &State) -> bool {
+    match connection.end() {
+        None => connection.is_at_rest(),
+        Some(End::Closed) => state.peer_closed() && connection.output().is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Adds to what has come of a ClientHello. Returns it once it can be read, or never can be.
+fn read_hello(received: &mut Vec<u8>, input: &[u8], bytes_max: usize) -> Option<ClientHello> {
+    received.extend_from_slice(input);
+    match FirstFlight::of(received) {
+        FirstFlight::ClientHello(hello) => Some(hello),
+        FirstFlight::Incomplete if received.len() <= bytes_max => None,
+        FirstFlight::Incomplete | FirstFlight::Other => Some(ClientHello::default()),
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("state", &self.state)
+            .field("is_at_rest", &self.is_at_rest())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,95 @@
+//! The functions over a state in the caller's memory, against a session at the other end.
+
+use dormouse_embed::at_rest::{ANSWER_MAX, close, receive, seal, sealed_len, update_keys};
+use dormouse_embed::{End, Protocols, SealError, Session, State};
+use dormouse_testkit::now;
+use zerocopy::FromBytes as _;
+
+use crate::pair::*;
+
+fn state_of(mut session: Session) -> State {
+    State::read_from_bytes(&session.export().unwrap()).unwrap()
+}
+
+#[test]
+fn records_are_opened_side_by_side_and_the_rest_is_left() {
+    for protocols in VERSIONS {
+        let (mut client, server) = established(protocols);
+        let mut state = state_of(server);
+        let mut wire = Vec::new();
+        for words in ["one, ", "two, ", "three"] {
+            client.send(words.as_bytes()).unwrap();
+            wire.extend(client.take_output());
+        }
+        let whole = wire.len();
+        client.send(b"four").unwrap();
+        let last = client.take_output();
+        wire.extend(&last[..6]);
+        let mut output = [0; ANSWER_MAX];
+        let received = receive(&mut state, now(), &mut wire, &mut output, None).unwrap();
+        assert_eq!((received.consumed, received.need), (whole, last.len()));
+        assert_eq!(&wire[..received.plaintext_len], b"one, two, three");
+        assert_eq!((received.output_len, received.end), (0, None));
+        let mut wire = last;
+        let received = receive(&mut state, now(), &mut wire, &mut output, None).unwrap();
+        assert_eq!((received.consumed, received.need), (wire.len(), 0));
+        assert_eq!(&wire[..received.plaintext_len], b"four");
+    }
+}
+
+#[test]
+fn too_little_room_touches_nothing() {
+    let (mut client, server) = established(Protocols::TLS13);
+    let mut state = state_of(server);
+    client.send(b"hello").unwrap();
+    let mut wire = client.take_output();
+    let before = wire.clone();
+    let error = receive(&mut state, now(), &mut wire, &mut [0; ANSWER_MAX - 1], None);
+    assert_eq!(error, Err(SealError::BufferTooSmall { need: ANSWER_MAX }));
+    assert_eq!(wire, before);
+    let need = sealed_len(&state, 5);
+    let error = seal(&mut state, b"hello", &mut vec![0; need - 1]);
+    assert_eq!(error, Err(SealError::BufferTooSmall { need }));
+    let mut output = vec![0; need];
+    let len = seal(&mut state, b"hello", &mut output).unwrap();
+    assert_eq!(feed(&mut client, &output[..len], 4).plaintext, b"hello");
+}
+
+#[test]
+fn ends_come_with_their_answer() {
+    let (mut client, server) = established(Protocols::TLS13);
+    let mut state = state_of(server);
+    client.send(b"last").unwrap();
+    client.close().unwrap();
+    let mut wire = [client.take_output(), b"junk".to_vec()].concat();
+    let mut output = [0; ANSWER_MAX];
+    let received = receive(&mut state, now(), &mut wire, &mut output, None).unwrap();
+    assert_eq!(received.end, Some(End::Closed));
+    assert_eq!((received.consumed, received.plaintext_len), (wire.len(), 4));
+    let len = update_keys(&mut state, &mut output).unwrap();
+    assert_eq!(feed(&mut client, &output[..len], 9).end, None);
+    let len = close(&mut state, &mut output).unwrap();
+    assert_eq!(feed(&mut client, &output[..len], 9).end, Some(End::Closed));
+
+    let (mut client, server) = established(Protocols::TLS13);
+    let mut state = state_of(server);
+    client.send(b"changed").unwrap();
+    let mut wire = client.take_output();
+    wire[9] ^= 1;
+    let received = receive(&mut state, now(), &mut wire, &mut output, None).unwrap();
+    assert!(matches!(received.end, Some(End::Refused(_))));
+    let told = feed(&mut client, &output[..received.output_len], 9);
+    assert_eq!(told.end, Some(End::Alert(20)));
+}
+
+#[test]
+fn an_empty_state_opens_and_seals_nothing() {
+    let mut state = State::empty();
+    let mut output = [0; 200];
+    let mut wire = [23, 3, 3, 0, 20].repeat(10);
+    let received = receive(&mut state, now(), &mut wire, &mut output, None).unwrap();
+    assert!(matches!(received.end, Some(End::Refused(_))));
+    assert_eq!(received.output_len, 0);
+    assert!(seal(&mut state, b"x", &mut output).is_err());
+    assert!(close(&mut state, &mut output).is_err());
+}

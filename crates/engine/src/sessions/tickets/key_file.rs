@@ -1,0 +1,206 @@
+//! Files with ticket keys: Dormouse's own, and those of nginx and HAProxy.
+//!
+//! nginx (`ssl_session_ticket_key`): a file is one key of 48 or 80 bytes. HAProxy
+//! (`tls-ticket-keys`): a file has a line of base64 for each key; the last three count, the last but
+//! one seals.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use super::keys::TicketKeys;
+use crate::context::settings::SettingsError;
+
+/// How many lines of a file HAProxy goes by (TLS_TICKETS_NO).
+const HAPROXY_KEYS: usize = 3;
+
+/// A key of 48 or 80 bytes.
+pub type TicketKeyBytes = Zeroizing<Vec<u8>>;
+
+/// What is in a file of keys that other programs write too.
+pub enum TicketKeyFile {
+    /// One key.
+    One(TicketKeyBytes),
+    /// A key on each line.
+    Lines(Vec<TicketKeyBytes>),
+}
+
+/// What is wrong with a file of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TicketKeyFileError {
+    /// This line, counted from 1, is a key of so many bytes.
+    Line(usize, usize),
+    /// So many bytes, which are neither a key nor lines of keys.
+    Neither(usize),
+    /// Sealed keys, and no secret, another secret, or damage.
+    Sealed,
+    /// Too many keys.
+    Settings(SettingsError),
+}
+
+impl TicketKeyFile {
+    /// Reads what is in a file.
+    pub fn parse(contents: &[u8]) -> Result<TicketKeyFile, TicketKeyFileError> {
+        let is_key = |len: usize| matches!(len, 48 | 80);
+        match lines(contents) {
+            None if is_key(contents.len()) => {
+                Ok(TicketKeyFile::One(Zeroizing::new(contents.to_vec())))
+            }
+            None => Err(TicketKeyFileError::Neither(contents.len())),
+            Some(keys) => match keys.iter().position(|key| !is_key(key.len())) {
+                None => Ok(TicketKeyFile::Lines(keys)),
+                Some(at) => {
+                    let len = keys.get(at).map_or(0, |key| key.len());
+                    Err(TicketKeyFileError::Line(at + 1, len))
+                }
+            },
+        }
+    }
+
+    /// The keys that count, and which of them seals.
+    pub fn keys(&self) -> (&[TicketKeyBytes], usize) {
+        match self {
+            TicketKeyFile::One(key) => (std::slice::from_ref(key), 0),
+            TicketKeyFile::Lines(keys) => {
+                let first = keys.len().saturating_sub(HAPROXY_KEYS);
+                let last = keys.get(first..).unwrap_or_default();
+                (last, last.len().saturating_sub(2))
+            }
+        }
+    }
+}
+
+impl TicketKeys {
+    /// Keys from the contents of one file: sealed with `secret`, or of another program.
+    pub fn from_file(contents: &[u8], secret: &[u8]) -> Result<TicketKeys, TicketKeyFileError> {
+        if TicketKeys::looks_sealed(contents) {
+            return TicketKeys::unseal(contents, secret).map_err(|_| TicketKeyFileError::Sealed);
+        }
+        let file = TicketKeyFile::parse(contents)?;
+        let (keys, sealing) = file.keys();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
+        TicketKeys::fixed(&keys, sealing).map_err(TicketKeyFileError::Settings)
+    }
+}
+
+/// The keys of a file with a line of base64 for each. `None`: it is something else.
+fn lines(bytes: &[u8]) -> Option<Vec<TicketKeyBytes>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let lines: Option<Vec<TicketKeyBytes>> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(base64)
+        .collect();
+    lines.filter(|lines| !lines.is_empty())
+}
+
+/// RFC 4648 §4, strictly.
+fn base64(line: &str) -> Option<TicketKeyBytes> {
+    let body = line.trim_end_matches('=');
+    if !line.len().is_multiple_of(4) || line.len() - body.len() > 2 {
+        return None;
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(line.len() / 4 * 3));
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in body.bytes() {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(six);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+impl fmt::Debug for TicketKeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketKeyFile")
+    }
+}
+
+impl fmt::Display for TicketKeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line, len) => {
+                write!(f, "line {line} is a key of {len} bytes; keys have 48 or 80")
+            }
+            Self::Neither(len) => write!(
+                f,
+                "this has {len} bytes; a ticket key has 48 or 80, or is a line of base64"
+            ),
+            Self::Sealed => f.write_str(
+                "these ticket keys are sealed, and the secret does not open them: give the contents of ticket_secret_file",
+            ),
+            Self::Settings(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TicketKeyFileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (text, bytes) in [
+            ("Zg==", "f"),
+            ("Zm8=", "fo"),
+            ("Zm9v", "foo"),
+            ("Zm9vYg==", "foob"),
+        ] {
+            assert_eq!(base64(text).unwrap().as_slice(), bytes.as_bytes());
+        }
+        for wrong in ["Z", "Zg=", "Z===", "Zm9v-", "Zm 9"] {
+            assert!(base64(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_each_program_is_read_as_that_program_reads_it() {
+        let one = TicketKeys::from_file(&[200; 48], &[]).unwrap();
+        let expected = TicketKeys::fixed(&[&[200; 48]], 0).unwrap();
+        assert_eq!(*one.export(), *expected.export());
+
+        // 48 bytes in base64 are 64 characters.
+        let line = |c: char| c.to_string().repeat(64);
+        let text = ['A', 'B', 'C', 'D'].map(line).join("\n\n");
+        let lines = TicketKeys::from_file(text.as_bytes(), &[]).unwrap();
+        let [b, c, d] = ['B', 'C', 'D'].map(|c| base64(&line(c)).unwrap());
+        let expected = TicketKeys::fixed(&[&b, &c, &d], 1).unwrap();
+        assert_eq!(*lines.export(), *expected.export());
+
+        let secret = [7; 32];
+        let sealed = expected.seal(&secret).unwrap();
+        let opened = TicketKeys::from_file(&sealed, &secret).unwrap();
+        assert_eq!(*opened.export(), *expected.export());
+        for wrong in [&[][..], &[8; 32]] {
+            let error = TicketKeys::from_file(&sealed, wrong)
+                .map(|_| ())
+                .unwrap_err();
+            assert_eq!(error, TicketKeyFileError::Sealed);
+        }
+        for (contents, expected) in [
+            (&[200; 47][..], TicketKeyFileError::Neither(47)),
+            (&[], TicketKeyFileError::Neither(0)),
+            (b"Zm9v\n", TicketKeyFileError::Line(1, 3)),
+        ] {
+            let error = TicketKeys::from_file(contents, &[])
+                .map(|_| ())
+                .unwrap_err();
+            assert_eq!(error, expected);
+        }
+    }
+}

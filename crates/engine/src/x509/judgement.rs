@@ -1,0 +1,114 @@
+//! The judgement of a peer's certificate: the roots', then the caller's.
+
+use rustls::{CertificateError, Error};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::failure::CertificateProblem;
+use crate::hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+
+/// What a peer showed.
+pub(crate) struct Shown<'a> {
+    pub(crate) end_entity: &'a CertificateDer<'a>,
+    pub(crate) intermediates: &'a [CertificateDer<'a>],
+    pub(crate) server_name: Option<&'a str>,
+    pub(crate) ocsp_response: &'a [u8],
+    pub(crate) now: UnixTime,
+}
+
+/// A judgement, and what is wrong in more words than its error has.
+pub(crate) type Judgement<V> = (Result<V, Error>, Option<CertificateProblem>);
+
+impl Shown<'_> {
+    /// Returns the judgement that counts. `of_roots` is `None` where there are no roots; without a judge
+    /// either, the peer is accepted. `accepted` is what stands for a good judgement.
+    pub(crate) fn judge<V>(
+        &self,
+        of_roots: Option<Result<V, Error>>,
+        judge: Option<&dyn JudgeCertificate>,
+        accepted: V,
+    ) -> Judgement<V> {
+        let problem = match &of_roots {
+            Some(Err(Error::InvalidCertificate(error))) => Some(self.problem(error)),
+            _ => None,
+        };
+        let Some(judge) = judge else {
+            return (of_roots.unwrap_or(Ok(accepted)), problem);
+        };
+        let finding = match (&of_roots, &problem) {
+            (None, _) => Finding::NoRoots,
+            (Some(Ok(_)), _) => Finding::Trusted,
+            (Some(Err(_)), Some(problem)) => Finding::Refused(problem),
+            // Not the certificate's fault: nothing to judge.
+            (Some(Err(error)), None) => return (Err(error.clone()), None),
+        };
+        match (self.ask(judge, finding), of_roots) {
+            (Ok(()), _) => (Ok(accepted), None),
+            // The roots' error has the better alert.
+            (Err(_), Some(Err(error))) => (Err(error), problem),
+            // Its alert is access_denied (RFC 8446 §6.2).
+            (Err(why), _) => {
+                let error = CertificateError::ApplicationVerificationFailure;
+                let problem = CertificateProblem::Other(why);
+                (Err(Error::InvalidCertificate(error)), Some(problem))
+            }
+        }
+    }
+
+    fn ask(&self, judge: &dyn JudgeCertificate, finding: Finding<'_>) -> Result<(), String> {
+        let own = std::iter::once(self.end_entity);
+        let chain: Vec<&[u8]> = own.chain(self.intermediates).map(AsRef::as_ref).collect();
+        judge.judge(&ShownCertificates {
+            chain: &chain,
+            server_name: self.server_name,
+            ocsp_response: self.ocsp_response,
+            now: self.now,
+            finding,
+        })
+    }
+
+    /// What is wrong, with what only the certificate itself can tell. An unknown issuer is
+    /// looked for at the end of the chain, where somebody has to add it.
+    fn problem(&self, error: &CertificateError) -> CertificateProblem {
+        if is_authority_as_server(error) {
+            return authority_as_server(self.end_entity, error);
+        }
+        if *error != CertificateError::UnknownIssuer {
+            return CertificateProblem::from(error);
+        }
+        let last = self.intermediates.last().unwrap_or(self.end_entity);
+        let (Ok((_, leaf)), Ok((_, last))) = (
+            X509Certificate::from_der(self.end_entity),
+            X509Certificate::from_der(last),
+        ) else {
+            return CertificateProblem::from(error);
+        };
+        if leaf.issuer().as_raw() == leaf.subject().as_raw() {
+            CertificateProblem::SelfSigned {
+                subject: leaf.subject().to_string(),
+            }
+        } else {
+            CertificateProblem::UnknownIssuer {
+                issuer: last.issuer().to_string(),
+            }
+        }
+    }
+}
+
+/// webpki's own error for a leaf with CA:TRUE comes without a variant of rustls'.
+fn is_authority_as_server(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
+}
+
+fn authority_as_server(
+    end_entity: &CertificateDer<'_>,
+    error: &CertificateError,
+) -> CertificateProblem {
+    match X509Certificate::from_der(end_entity) {
+        Ok((_, leaf)) => CertificateProblem::AuthorityAsServer {
+            subject: leaf.subject().to_string(),
+            self_signed: leaf.issuer().as_raw() == leaf.subject().as_raw(),
+        },
+        Err(_) => CertificateProblem::from(error),
+    }
+}

@@ -1,0 +1,75 @@
+//! The text format of Prometheus (version 0.0.4), as it is written.
+
+use std::fmt::{Display, Write as _};
+
+/// The page as it grows: families, each with its samples.
+#[derive(Default)]
+pub(super) struct Page {
+    text: String,
+    family: String,
+}
+
+impl Page {
+    /// Begins a family of ours; the samples that follow belong to it.
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.family_of_all(&format!("dormouse_{name}"), kind, help);
+    }
+
+    /// Begins a family whose name every program uses.
+    pub(super) fn family_of_all(&mut self, name: &str, kind: &str, help: &str) {
+        name.clone_into(&mut self.family);
+        // Writing into a String can't fail.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    /// Writes a sample of the family.
+    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample_of("", labels, value);
+    }
+
+    /// Writes a sample of a histogram, whose name ends in `suffix`.
+    pub(super) fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(&self.family);
+        self.text.push_str(suffix);
+        for (n, (name, value)) in labels.iter().enumerate() {
+            let before = if n == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{before}{name}=\"{}\"", escaped(value));
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{after} {value}");
+    }
+
+    /// Returns the whole page.
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// As the value of a label is written.
+fn escaped(value: &str) -> String {
+    let escape = |character| match character {
+        '\\' => "\\\\".to_owned(),
+        '"' => "\\\"".to_owned(),
+        '\n' => "\\n".to_owned(),
+        other => String::from(other),
+    };
+    value.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_what_prometheus_reads() {
+        let mut page = Page::default();
+        page.family("x_total", "counter", "Of x.");
+        page.sample(&[("file", "a\"b\\c\nd"), ("name", "é")], 7);
+        page.sample_of("_sum", &[], 0.25);
+        assert_eq!(
+            page.finish(),
+            "# HELP dormouse_x_total Of x.\n# TYPE dormouse_x_total counter\n\
+             dormouse_x_total{file=\"a\\\"b\\\\c\\nd\",name=\"é\"} 7\ndormouse_x_total_sum 0.25\n"
+        );
+    }
+}

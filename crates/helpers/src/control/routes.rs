@@ -1,0 +1,129 @@
+//! Routes, for `status` and for metrics: what each has, and what has passed.
+
+use super::exposition::Page;
+use super::view::View;
+use dormouse_handover::control::Route;
+use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
+use dormouse_tables::traffic::{Row, Tally};
+use std::collections::BTreeMap;
+
+/// Why connections end, as metrics and `status` name it.
+pub(super) const ENDS: [(&str, Tally); 10] = [
+    ("clean", Tally::ClosedClean),
+    ("tls_truncated", Tally::ClosedTlsTruncated),
+    ("tls_failed", Tally::ClosedTlsFailed),
+    ("refused", Tally::ClosedRefused),
+    ("plain_failed", Tally::ClosedPlainFailed),
+    ("backend_down", Tally::ClosedBackendDown),
+    ("limit", Tally::ClosedLimit),
+    ("stopping", Tally::ClosedStopping),
+    ("drained", Tally::ClosedDrained),
+    ("crash", Tally::ClosedByCrash),
+];
+
+const HANDSHAKES: [(&str, Tally); 3] = [
+    ("full", Tally::HandshakesFull),
+    ("resumed", Tally::HandshakesResumed),
+    ("failed", Tally::Failed),
+];
+
+const DIRECTIONS: [(&str, Tally); 4] = [
+    ("tls_in", Tally::TlsBytesIn),
+    ("plain_out", Tally::PlainBytesOut),
+    ("plain_in", Tally::PlainBytesIn),
+    ("tls_out", Tally::TlsBytesOut),
+];
+
+fn all(view: &View) -> &[Route] {
+    view.state().map_or(&[], |state| &state.routes)
+}
+
+/// The part of `GET /status`.
+pub(super) fn document(view: &View) -> Vec<RouteStatus> {
+    let one = |route: &Route| {
+        let row = Row::of_route(route.number);
+        let sum = |tally| view.traffic.sum(row, tally);
+        RouteStatus {
+            name: route.name.clone(),
+            listen: route.listen.clone(),
+            connections: sum(Tally::Connections),
+            opened: sum(Tally::Opened),
+            handshakes: RouteHandshakes {
+                full: sum(Tally::HandshakesFull),
+                resumed: sum(Tally::HandshakesResumed),
+                failed: sum(Tally::Failed),
+            },
+            plain_bytes: plain_bytes(view, row),
+            closed: ends(view, row),
+        }
+    };
+    all(view).iter().map(one).collect()
+}
+
+/// Plaintext that has passed for a row.
+pub(super) fn plain_bytes(view: &View, row: Option<Row>) -> TrafficFigures {
+    TrafficFigures {
+        sent: view.traffic.sum(row, Tally::PlainBytesOut),
+        received: view.traffic.sum(row, Tally::PlainBytesIn),
+    }
+}
+
+/// How the connections of a row have ended; reasons that never were are left out.
+pub(super) fn ends(view: &View, row: Option<Row>) -> BTreeMap<String, u64> {
+    let counted = ENDS.map(|(reason, tally)| (reason.to_owned(), view.traffic.sum(row, tally)));
+    counted.into_iter().filter(|(_, n)| *n > 0).collect()
+}
+
+/// The part of `GET /metrics`.
+pub(super) fn metrics(view: &View, page: &mut Page) {
+    let routes = all(view);
+    if routes.is_empty() {
+        return;
+    }
+    let by_label = |page: &mut Page, label: &str, of: &[(&str, Tally)]| {
+        for route in routes {
+            let row = Row::of_route(route.number);
+            for (value, tally) in of {
+                let labels = [("route", route.name.as_str()), (label, *value)];
+                page.sample(&labels, view.traffic.sum(row, *tally));
+            }
+        }
+    };
+    let alone = |page: &mut Page, tally: Tally| {
+        for route in routes {
+            let row = Row::of_route(route.number);
+            page.sample(&[("route", &*route.name)], view.traffic.sum(row, tally));
+        }
+    };
+    page.family(
+        "route_connections",
+        "gauge",
+        "Connections of a route, with its clients or, of an origination, with its servers.",
+    );
+    alone(page, Tally::Connections);
+    page.family(
+        "route_connections_opened_total",
+        "counter",
+        "Connections of a route that were established.",
+    );
+    alone(page, Tally::Opened);
+    page.family(
+        "route_handshakes_total",
+        "counter",
+        "Handshakes of a route, by result. Those that failed before the client had named a route \
+         are in none.",
+    );
+    by_label(page, "result", &HANDSHAKES);
+    page.family(
+        "route_connections_closed_total",
+        "counter",
+        "Connections of a route that have ended, by reason.",
+    );
+    by_label(page, "reason", &ENDS);
+    page.family(
+        "route_bytes_total",
+        "counter",
+        "Bytes of a route's connections, by direction.",
+    );
+    by_label(page, "direction", &DIRECTIONS);
+}

@@ -1,0 +1,179 @@
+//! Where control answers: the admin socket, which takes orders, and the address of metrics. Main opens
+//! both and keeps them, so that each control process gets the same.
+
+use crate::error::{ServeError, system};
+use dormouse_config::{Admin, Config, MetricsAddress};
+use dormouse_reactor::socket::{self, Addr, ListenOptions};
+use dormouse_reactor::{Fd, OnExec};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Both, listening, as far as the configuration wants them. The socket's file is removed when this is
+/// dropped.
+pub(crate) struct ControlAddresses {
+    admin: Option<AdminSocket>,
+    metrics: Option<Fd>,
+    /// Only this machine reaches the address of metrics.
+    metrics_is_loopback: bool,
+}
+
+struct AdminSocket {
+    listener: Fd,
+    path: PathBuf,
+}
+
+/// The same, for the next binary in this process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ControlAddressesState {
+    admin: Option<(i32, PathBuf)>,
+    metrics: Option<i32>,
+    metrics_is_loopback: bool,
+}
+
+/// What control is told of them.
+pub(crate) struct ControlListeners {
+    pub(crate) admin: Option<Fd>,
+    pub(crate) metrics: Option<Fd>,
+    pub(crate) metrics_is_loopback: bool,
+}
+
+impl ControlAddresses {
+    /// Opens them. What is configured must open; the usual path need not. `None`: neither is wanted.
+    pub(crate) fn open(config: &Config) -> Result<Option<ControlAddresses>, ServeError> {
+        let metrics = config.process.metrics;
+        let addresses = ControlAddresses {
+            admin: open_admin(&config.process.admin)?,
+            metrics: metrics.map(open_metrics).transpose()?,
+            metrics_is_loopback: metrics.is_some_and(|address| address.0.ip().is_loopback()),
+        };
+        let is_any = addresses.admin.is_some() || addresses.metrics.is_some();
+        Ok(is_any.then_some(addresses))
+    }
+
+    /// Those that another binary in this process has opened.
+    pub(crate) fn adopt(state: &ControlAddressesState) -> ControlAddresses {
+        let admin = state.admin.as_ref();
+        ControlAddresses {
+            admin: admin.map(|(listener, path)| AdminSocket {
+                listener: Fd(*listener),
+                path: path.clone(),
+            }),
+            metrics: state.metrics.map(Fd),
+            metrics_is_loopback: state.metrics_is_loopback,
+        }
+    }
+
+    /// For the next binary in this process.
+    pub(crate) fn state(&self) -> ControlAddressesState {
+        let admin = self.admin.as_ref();
+        ControlAddressesState {
+            admin: admin.map(|admin| (admin.listener.0, admin.path.clone())),
+            metrics: self.metrics.map(|fd| fd.0),
+            metrics_is_loopback: self.metrics_is_loopback,
+        }
+    }
+
+    /// The listening sockets, for control.
+    pub(crate) fn listeners(&self) -> ControlListeners {
+        ControlListeners {
+            admin: self.admin.as_ref().map(|admin| admin.listener),
+            metrics: self.metrics,
+            metrics_is_loopback: self.metrics_is_loopback,
+        }
+    }
+
+    /// Their descriptors.
+    pub(crate) fn fds(&self) -> Vec<Fd> {
+        let ControlListeners { admin, metrics, .. } = self.listeners();
+        admin.into_iter().chain(metrics).collect()
+    }
+}
+
+fn open_metrics(address: MetricsAddress) -> Result<Fd, ServeError> {
+    let options = ListenOptions {
+        // `[::]` stands for all addresses of the machine, those of IPv4 too.
+        v6only: false,
+        ..options()
+    };
+    socket::listen(&Addr::Tcp(address.0), &options)
+        .map_err(system(format!("open the address of metrics {address}")))
+}
+
+fn open_admin(admin: &Admin) -> Result<Option<AdminSocket>, ServeError> {
+    match admin {
+        Admin::None | Admin::Loopback(_) => Ok(None),
+        Admin::Auto => Ok(open_usual()),
+        Admin::Unix(path) => match open_unix(path) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) => Err(ServeError::System {
+                what: format!("open the admin socket {}", path.display()),
+                error,
+                hint: "choose another path with `admin`, or \"none\" to do without",
+            }),
+        },
+    }
+}
+
+fn open_usual() -> Option<AdminSocket> {
+    let Some(path) = Admin::usual_path() else {
+        tracing::warn!(
+            "no admin socket: XDG_RUNTIME_DIR is not set; `admin` gives it a path of its own"
+        );
+        return None;
+    };
+    let opened = make_directory(&path).and_then(|()| open_unix(&path));
+    match opened {
+        Ok(socket) => Some(socket),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            tracing::warn!(
+                path = %path.display(),
+                "no admin socket: another instance answers there; `admin` gives this one its own"
+            );
+            None
+        }
+        Err(error) => {
+            tracing::warn!(
+                path = %path.display(), %error,
+                "no admin socket; `admin` gives it another path"
+            );
+            None
+        }
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.exists() => fs::DirBuilder::new().mode(0o700).create(parent),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a socket for its owner alone, in place of one that a former process has left.
+fn open_unix(path: &Path) -> io::Result<AdminSocket> {
+    let listener = socket::listen(&Addr::Unix(path.to_owned()), &options())?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(AdminSocket {
+        listener,
+        path: path.to_owned(),
+    })
+}
+
+fn options() -> ListenOptions {
+    ListenOptions {
+        backlog: 64,
+        on_exec: OnExec::Close,
+        ..ListenOptions::default()
+    }
+}
+
+impl Drop for ControlAddresses {
+    fn drop(&mut self) {
+        self.fds().into_iter().for_each(Fd::close);
+        if let Some(admin) = &self.admin {
+            let _ = fs::remove_file(&admin.path);
+        }
+    }
+}

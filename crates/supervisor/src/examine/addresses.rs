@@ -1,0 +1,156 @@
+//! The addresses that a configuration needs: whether this machine has them, and whether they are
+//! free.
+
+use super::holder::{self, Holder};
+use super::{directory_of, of_privilege};
+use crate::findings::Findings;
+use crate::listening;
+use crate::load::Occasion;
+use crate::systemd::InheritedListeners;
+use dormouse_config::{
+    Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
+    listen_item,
+};
+use dormouse_reactor::process;
+use dormouse_reactor::socket::{self, Addr};
+use std::io;
+use std::net::UdpSocket;
+
+/// Addresses that are listened on already, and may be: by this program, by the running instance that
+/// a reload will tell, or by systemd for it.
+#[derive(Debug, Default)]
+pub struct Occupied {
+    /// The listeners.
+    pub listeners: Vec<String>,
+    /// Somebody answers at the admin socket, and may.
+    pub admin: bool,
+}
+
+impl Occupied {
+    /// Nothing is.
+    pub fn nothing() -> Occupied {
+        Occupied::default()
+    }
+}
+
+/// Tries the addresses.
+pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut Findings) {
+    let occupied = (occasion.occupied)(config);
+    let try_one = |address: &Addr, place: Place, findings: &mut Findings| {
+        if !occupied.listeners.contains(&address.to_string()) {
+            listener(address, place, (config, occasion.purpose), findings);
+        }
+    };
+    for (index, route) in config.routes.iter().enumerate() {
+        for (at, listen) in route.listen.iter().enumerate() {
+            let item = listen_item(&route.listen, at);
+            let place = Place::of_route(index, "listen").item(item);
+            try_one(&Addr::Tcp(listen.address), place, findings);
+        }
+        sources(index, &route.source_addresses, findings);
+    }
+    for (index, originate) in config.originate.iter().enumerate() {
+        for listen in &originate.listen {
+            let place = Place::of_origination(index, "listen");
+            match listen {
+                PlainListen::Tcp(listen) => try_one(&Addr::Tcp(listen.address), place, findings),
+                PlainListen::Unix(path) => try_one(&Addr::Unix(path.clone()), place, findings),
+            }
+        }
+    }
+    for listen in &config.redirect.redirect {
+        let place = Place::Program("redirect");
+        try_one(&Addr::Tcp(listen.address), place, findings);
+    }
+    admin(config, &occupied, occasion.purpose, findings);
+}
+
+fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut Findings) {
+    let place = Place::Program("admin");
+    match &config.process.admin {
+        Admin::Unix(path) => {
+            if !occupied.admin {
+                directory_of(path, "the admin socket", place, findings);
+            }
+            let address = Addr::Unix(path.clone());
+            if !occupied.admin && path.exists() {
+                listener(&address, place, (config, purpose), findings);
+            }
+        }
+        Admin::Auto | Admin::None | Admin::Loopback(_) => {}
+    }
+    if let Some(MetricsAddress(address)) = config.process.metrics {
+        let address = Addr::Tcp(address);
+        // The instance that answers at the admin socket has it.
+        if !occupied.admin && !occupied.listeners.contains(&address.to_string()) {
+            listener(
+                &address,
+                Place::Program("metrics"),
+                (config, purpose),
+                findings,
+            );
+        }
+    }
+}
+
+/// Addresses to connect from are tried now, and not with every connect.
+fn sources(index: usize, given: &[SourceAddress], findings: &mut Findings) {
+    for (item, source) in given.iter().enumerate() {
+        let SourceAddress::Address(ip) = source else {
+            continue;
+        };
+        if let Err(error) = UdpSocket::bind((*ip, 0)) {
+            let hint = listening::hint(&error);
+            let what =
+                format!("can't connect to a backend from {ip} (source_addresses): {error}\n{hint}");
+            let place = Place::of_route(index, "source_addresses").item(item);
+            findings.refusal(place, Severity::Error, what);
+        }
+    }
+}
+
+/// Reports that an address can't be listened on.
+fn listener(
+    address: &Addr,
+    place: Place,
+    (config, purpose): (&Config, Purpose),
+    findings: &mut Findings,
+) {
+    let Err(error) = socket::try_listen(address) else {
+        return;
+    };
+    let mut severity = Severity::Error;
+    let mut what = format!("can't listen on {address}: {error}");
+    let mut hint = listening::hint(&error).to_owned();
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        severity = of_privilege(purpose);
+        if let Some(others) = InheritedListeners::from_environment().handed_in() {
+            what = format!("{what}; systemd handed in no socket for it, but {others}");
+            listening::NOT_HANDED_IN.clone_into(&mut hint);
+        }
+    }
+    if error.kind() == io::ErrorKind::AddrInUse {
+        match holder::of(address) {
+            // It hands the socket in.
+            Holder::Process { name, .. } if name == "systemd" && purpose == Purpose::Check => {
+                return;
+            }
+            Holder::Process { pid, name } => {
+                what =
+                    format!("can't listen on {address}: {name} (pid {pid}) listens there: {error}");
+                let may_be_it = name.starts_with("dormouse") && config.process.admin == Admin::None;
+                if may_be_it && purpose == Purpose::Check {
+                    severity = Severity::Warning;
+                    "all is well if it runs this configuration".clone_into(&mut hint);
+                }
+            }
+            Holder::OtherUser if purpose == Purpose::Check && process::user_id() != 0 => {
+                severity = Severity::Warning;
+                "another user's process listens there: all is well if it runs this configuration"
+                    .clone_into(&mut hint);
+            }
+            Holder::OtherUser | Holder::Unknown => {}
+        }
+    }
+    findings.refusal(place, severity, format!("{what}\n{hint}"));
+}

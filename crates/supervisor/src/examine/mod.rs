@@ -1,0 +1,143 @@
+//! Everything that a configuration names beside its certificates, tried before anything starts:
+//! addresses, users, ticket keys, files of sessions, TLS contexts. Nothing is changed by it.
+
+mod addresses;
+mod holder;
+
+pub use addresses::Occupied;
+
+use crate::contexts;
+use crate::findings::Findings;
+use crate::load::Occasion;
+use crate::material::{Material, can_write_into};
+use crate::session_files;
+use crate::ticket_keys;
+use dormouse_config::{Config, Place, Purpose, Sandbox, Severity};
+use dormouse_engine::TicketKeys;
+use dormouse_handover::unix_time;
+use dormouse_reactor::{process, sandbox};
+use dormouse_routes::contexts::warm_up;
+use dormouse_tables::backends::Backends;
+use std::io;
+use std::path::Path;
+
+/// Tries what the configuration names; `material` is what was read for it.
+pub(crate) fn examine(
+    config: &Config,
+    material: &Material,
+    occasion: &Occasion<'_>,
+    findings: &mut Findings,
+) {
+    user(config, occasion.purpose, findings);
+    confinement(config, findings);
+    ticket_keys::examine(config, findings);
+    session_file(config, findings);
+    addresses::examine(config, occasion, findings);
+    if !findings.has_errors()
+        && let Err(why) = build_contexts(config, material)
+    {
+        findings.error(Place::Whole, why);
+    }
+}
+
+/// Who may lack a privilege now may still look at a configuration for somebody who has it.
+pub(crate) fn of_privilege(purpose: Purpose) -> Severity {
+    match purpose {
+        Purpose::Serve => Severity::Error,
+        Purpose::Check => Severity::Warning,
+    }
+}
+
+/// Whether keepers and workers can become whom the configuration names.
+fn user(config: &Config, purpose: Purpose, findings: &mut Findings) {
+    let Some(name) = &config.process.user else {
+        return;
+    };
+    let place = Place::Program("user");
+    match process::look_up_user(name, config.process.group.as_deref()) {
+        Err(why) => findings.refusal(
+            place,
+            Severity::Error,
+            format!("keepers and workers can't become the user `{name}`: {why}\n`getent passwd` and `getent group` show who there is"),
+        ),
+        Ok(user) => {
+            let own = process::user_id();
+            if own != 0 && own != user.uid {
+                let what = format!(
+                    "only root can become the user `{name}`\nstart as root, or without `user`"
+                );
+                findings.refusal(place, of_privilege(purpose), what);
+            }
+        }
+    }
+}
+
+fn confinement(config: &Config, findings: &mut Findings) {
+    let wanted = config.process.sandbox;
+    let missing = match wanted {
+        Sandbox::Off => Vec::new(),
+        Sandbox::On | Sandbox::Required => sandbox::missing(),
+    };
+    if missing.is_empty() {
+        return;
+    }
+    let place = Place::Program("sandbox");
+    let missing = missing.join(", ");
+    if wanted == Sandbox::Required {
+        let what = format!(
+            "processes can't be confined: this kernel lacks {missing}\nwith sandbox = \"on\" dormouse does what it can"
+        );
+        findings.refusal(place, Severity::Error, what);
+    } else {
+        let what = format!("the sandbox is incomplete: this kernel lacks {missing}");
+        findings.refusal(place, Severity::Warning, what);
+    }
+}
+
+fn session_file(config: &Config, findings: &mut Findings) {
+    for (index, originate) in config.originate.iter().enumerate() {
+        let Some(path) = &originate.session_file else {
+            continue;
+        };
+        let place = Place::of_origination(index, "session_file");
+        if let Err(why) = session_files::examine(path) {
+            findings.error(place, format!("{}: {why}", path.display()));
+        }
+        directory_of(path, "sessions", place, findings);
+    }
+}
+
+/// Reports that a file can't be written because of its directory.
+pub(crate) fn directory_of(path: &Path, what: &str, place: Place, findings: &mut Findings) {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let directory = match directory.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => directory,
+    };
+    let writable = match directory.is_dir() {
+        true => can_write_into(directory),
+        false => Err(io::Error::other("there is no such directory")),
+    };
+    if let Err(error) = writable {
+        let what = format!(
+            "{}: {what} can't be written there: {error}\nmake the directory {} for the user who starts dormouse",
+            path.display(),
+            directory.display()
+        );
+        findings.error(place, what);
+    }
+}
+
+/// A handshake with itself for each route: what the TLS library refuses is known before a client
+/// connects.
+fn build_contexts(config: &Config, material: &Material) -> Result<(), String> {
+    let keys = TicketKeys::generate(unix_time(), 3600).map_err(|error| error.to_string())?;
+    let backends = Backends::create(1).map_err(|error| error.to_string())?;
+    let built = contexts::of_routes(config, material, &keys, &backends).and_then(|routes| {
+        warm_up(&routes).map_err(|error| format!("a handshake with itself failed: {error}"))?;
+        contexts::of_backends(config, material, routes)?;
+        contexts::of_origins(config, material)
+    });
+    backends.fd().close();
+    built
+}

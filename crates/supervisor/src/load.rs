@@ -1,0 +1,100 @@
+//! A configuration with everything that it names. `serve`, `check` and a reload load it here, so
+//! that what one of them accepts the others do not refuse.
+
+use crate::examine::{self, Occupied};
+use crate::findings::Findings;
+use crate::material::Material;
+use crate::source::Source;
+use crate::systemd::InheritedListeners;
+use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes, Purpose};
+use dormouse_handover::Pem;
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+
+/// A configuration without mistakes, with what it names.
+pub struct Ready {
+    /// The configuration, and what it comes to on this machine.
+    pub loaded: Loaded,
+    pub(crate) material: Material,
+}
+
+impl Ready {
+    /// The certificates of each route, in the order of the configuration.
+    pub fn certificates(&self) -> &[Vec<Pem>] {
+        &self.material.certificates
+    }
+}
+
+/// Looks up the addresses of a host.
+pub type LookUp<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// What loading depends on besides the source.
+pub struct Occasion<'a> {
+    /// What the configuration is loaded for.
+    pub purpose: Purpose,
+    /// Looks up names of backends.
+    pub look_up: LookUp<'a>,
+    /// The addresses that are listened on already, and may be.
+    pub occupied: &'a dyn Fn(&Config) -> Occupied,
+}
+
+impl Occasion<'static> {
+    /// The start of the program.
+    pub fn start() -> Occasion<'static> {
+        Occasion {
+            purpose: Purpose::Serve,
+            look_up: &config::look_up,
+            occupied: &|_| Occupied {
+                listeners: InheritedListeners::from_environment().addresses(),
+                admin: false,
+            },
+        }
+    }
+}
+
+/// Loads the configuration and everything that it names. The error has all mistakes at once, each
+/// with its place.
+///
+/// # Errors
+/// What keeps the program from starting.
+pub fn load(source: &Source, occasion: &Occasion<'_>) -> Result<Ready, Mistakes> {
+    load_after(source, occasion, &[], &|| true)
+}
+
+/// As [`load`], after another configuration: self-signed certificates and OCSP responses among its
+/// certificates (`former`) are kept. Nothing is examined unless `is_complete` says that all names
+/// are known.
+pub(crate) fn load_after(
+    source: &Source,
+    occasion: &Occasion<'_>,
+    former: &[Vec<Pem>],
+    is_complete: &dyn Fn() -> bool,
+) -> Result<Ready, Mistakes> {
+    let found = RefCell::new(None);
+    let examine = |config: &Config| {
+        if !is_complete() {
+            return Vec::new();
+        }
+        let mut findings = Findings::default();
+        let material = Material::load(config, former, &mut findings);
+        examine::examine(config, &material, occasion, &mut findings);
+        found.replace(Some(material));
+        findings.into_list()
+    };
+    let loaded = config::load_with(
+        source.file.as_deref(),
+        source.section,
+        &source.flags,
+        (&Machine::read(), occasion.purpose),
+        occasion.look_up,
+        &examine,
+    )?;
+    let material = found.into_inner().unwrap_or_else(|| Material {
+        certificates: Vec::new(),
+        client_trust: Vec::new(),
+        origins: Vec::new(),
+        backend_tls: Vec::new(),
+    });
+    Ok(Ready { loaded, material })
+}

@@ -1,0 +1,281 @@
+//! Traffic by route and by backend: connections, handshakes, bytes and ends of each.
+//!
+//! One table of fixed size in shared memory, with a part for each worker and a row for each route
+//! and each backend. A worker writes to its own part only, so it needs no atomic addition; who reads
+//! adds up the parts. Pages of rows that nobody uses take no memory. A connection pays nothing for it
+//! while it rests: its slot has the numbers of its rows already.
+
+use crate::backends::{BackendPlace, PLACES};
+use dormouse_reactor::memory::{PAGE, Words};
+use dormouse_reactor::{AdoptError, Fd};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers that routes may have.
+pub const ROUTE_NUMBERS: usize = 4096;
+
+/// The rows of the routes, then those of the backends, whose places begin at 1.
+const ROWS: usize = ROUTE_NUMBERS + PLACES;
+/// Words of a row: what is counted, and room for more.
+const WORDS_EACH: usize = 32;
+
+const _: () = assert!(Tally::ALL.len() <= WORDS_EACH);
+
+/// The row of a route or of a backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row(u16);
+
+impl Row {
+    /// Returns the row of the route with this number; `None` if no route can have it.
+    pub fn of_route(number: u16) -> Option<Row> {
+        (usize::from(number) < ROUTE_NUMBERS).then_some(Row(number))
+    }
+
+    /// Returns the row of the backend at this place; `None` for place 0.
+    pub fn of_backend(place: BackendPlace) -> Option<Row> {
+        let index = usize::from(place.checked_sub(1)?);
+        (index < PLACES).then_some(Row((ROUTE_NUMBERS + index) as u16))
+    }
+}
+
+/// What is counted in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Tally {
+    /// Connections that there are now.
+    Connections,
+    /// Connections established: TLS with the client, or TCP with the backend.
+    Opened,
+    /// Full handshakes.
+    HandshakesFull,
+    /// Resumed handshakes.
+    HandshakesResumed,
+    /// Handshakes that failed; of a backend, connects that failed.
+    Failed,
+    /// Ciphertext bytes received.
+    TlsBytesIn,
+    /// Ciphertext bytes sent.
+    TlsBytesOut,
+    /// Plaintext bytes received from the plain side.
+    PlainBytesIn,
+    /// Plaintext bytes sent to the plain side.
+    PlainBytesOut,
+    /// Both directions ended in order.
+    ClosedClean,
+    /// The TLS side's stream ended without close_notify.
+    ClosedTlsTruncated,
+    /// The TLS side failed.
+    ClosedTlsFailed,
+    /// What the TLS peer sent was refused.
+    ClosedRefused,
+    /// The plain side failed.
+    ClosedPlainFailed,
+    /// No backend could be reached.
+    ClosedBackendDown,
+    /// A limit was reached.
+    ClosedLimit,
+    /// The gateway stopped.
+    ClosedStopping,
+    /// A drain closed it.
+    ClosedDrained,
+    /// Its worker died while it worked on it.
+    ClosedByCrash,
+}
+
+impl Tally {
+    /// All of them, in the order in which they lie in a row.
+    pub const ALL: &'static [Tally] = &[
+        Tally::Connections,
+        Tally::Opened,
+        Tally::HandshakesFull,
+        Tally::HandshakesResumed,
+        Tally::Failed,
+        Tally::TlsBytesIn,
+        Tally::TlsBytesOut,
+        Tally::PlainBytesIn,
+        Tally::PlainBytesOut,
+        Tally::ClosedClean,
+        Tally::ClosedTlsTruncated,
+        Tally::ClosedTlsFailed,
+        Tally::ClosedRefused,
+        Tally::ClosedPlainFailed,
+        Tally::ClosedBackendDown,
+        Tally::ClosedLimit,
+        Tally::ClosedStopping,
+        Tally::ClosedDrained,
+        Tally::ClosedByCrash,
+    ];
+}
+
+/// The table, as one process sees it.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    words: Arc<Words>,
+    workers: usize,
+    worker: usize,
+}
+
+impl Traffic {
+    /// Makes the table.
+    pub fn create(workers: u32) -> io::Result<Traffic> {
+        let words = Words::create("dormouse-traffic", len(workers))?;
+        Ok(Traffic::of(words, workers, 0))
+    }
+
+    /// Maps what main has made, for a worker.
+    pub fn adopt(fd: Fd, workers: u32, worker: u32) -> Result<Traffic, AdoptError> {
+        let words = Words::adopt(fd, len(workers))?;
+        Ok(Traffic::of(words, workers, worker))
+    }
+
+    /// Maps it to look at only, by a descriptor of [`Traffic::reader`].
+    pub fn view(fd: Fd, workers: u32) -> Result<Traffic, AdoptError> {
+        let words = Words::adopt_to_read(fd, len(workers))?;
+        Ok(Traffic::of(words, workers, 0))
+    }
+
+    fn of(words: Words, workers: u32, worker: u32) -> Traffic {
+        Traffic {
+            words: Arc::new(words),
+            workers: workers as usize,
+            worker: worker.min(workers.saturating_sub(1)) as usize,
+        }
+    }
+
+    /// Returns a descriptor for [`Traffic::view`], by which nothing can be written.
+    pub fn reader(&self) -> io::Result<Fd> {
+        self.words.reader()
+    }
+
+    /// Returns the table's descriptor, through which other processes adopt it.
+    pub fn fd(&self) -> Fd {
+        self.words.fd()
+    }
+
+    /// Counts in this worker's part. Without a row nothing is counted.
+    pub fn add(&self, row: Option<Row>, tally: Tally, n: u64) {
+        if let (Some(row), true) = (row, n > 0) {
+            let word = self.word(self.worker, row, tally);
+            // Nobody else writes here.
+            word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        }
+    }
+
+    /// This worker has one connection more in the row.
+    pub fn enter(&self, row: Option<Row>) {
+        self.add(row, Tally::Connections, 1);
+    }
+
+    /// This worker has one connection less in the row.
+    pub fn leave(&self, row: Option<Row>) {
+        if let Some(row) = row {
+            let word = self.word(self.worker, row, Tally::Connections);
+            let less = word.load(Ordering::Relaxed).saturating_sub(1);
+            word.store(less, Ordering::Relaxed);
+        }
+    }
+
+    /// A new worker counts the connections that it has found, by the row of each.
+    pub fn recount(&self, found: impl Iterator<Item = Option<Row>>) {
+        // Reading a page that was never written would take memory for it.
+        let data = self.words.data();
+        let data = data.unwrap_or_else(|_| vec![0..len(self.workers as u32)]);
+        let of_row = |row: u16| 8 * WORDS_EACH * (self.worker * ROWS + usize::from(row));
+        for row in 0..ROWS as u16 {
+            let at = of_row(row);
+            let is_there = |range: &Range<usize>| range.contains(&at);
+            if data.iter().any(is_there) {
+                let word = self.word(self.worker, Row(row), Tally::Connections);
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        found.for_each(|row| self.enter(row));
+    }
+
+    /// Returns the count of a row over all workers; 0 without a row.
+    pub fn sum(&self, row: Option<Row>, tally: Tally) -> u64 {
+        let Some(row) = row else {
+            return 0;
+        };
+        (0..self.workers)
+            .map(|worker| self.word(worker, row, tally).load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Main: forgets a row that nobody uses any more, before another route or backend gets it.
+    pub fn forget(&self, row: Option<Row>) {
+        let Some(row) = row else {
+            return;
+        };
+        for worker in 0..self.workers {
+            for &tally in Tally::ALL {
+                self.word(worker, row, tally).store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn word(&self, worker: usize, row: Row, tally: Tally) -> &AtomicU64 {
+        let word = (worker * ROWS + usize::from(row.0)) * WORDS_EACH + tally as usize;
+        match self.words.word(8 * word) {
+            Some(word) => word,
+            None => unreachable!("word {word} lies in the mapping by construction"),
+        }
+    }
+}
+
+fn len(workers: u32) -> usize {
+    (8 * WORDS_EACH * ROWS * workers.max(1) as usize).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_count_apart_and_readers_add_up() {
+        let main = Traffic::create(2).expect("memory");
+        let workers = [0, 1].map(|n| Traffic::adopt(main.fd(), 2, n).expect("a part"));
+        let view = Traffic::view(main.reader().expect("a descriptor"), 2).expect("a view");
+        let (route, backend) = (Row::of_route(7), Row::of_backend(1));
+        assert_eq!((Row::of_backend(0), Row::of_route(4096)), (None, None));
+        for worker in &workers {
+            worker.enter(route);
+            worker.add(route, Tally::TlsBytesIn, 10);
+            worker.add(backend, Tally::TlsBytesIn, 1);
+            worker.add(None, Tally::TlsBytesIn, 100);
+        }
+        assert_eq!(view.sum(route, Tally::TlsBytesIn), 20);
+        assert_eq!(view.sum(backend, Tally::TlsBytesIn), 2);
+        assert_eq!(view.sum(None, Tally::TlsBytesIn), 0);
+        // The second worker dies; its successor finds three connections, two of this route.
+        let found = [route, Row::of_route(8), route];
+        workers[1].recount(found.into_iter());
+        assert_eq!(view.sum(route, Tally::Connections), 3);
+        assert_eq!(view.sum(route, Tally::TlsBytesIn), 20, "bytes stay counted");
+        workers[0].leave(route);
+        workers[0].leave(route);
+        assert_eq!(
+            view.sum(route, Tally::Connections),
+            2,
+            "never below nothing"
+        );
+        main.forget(route);
+        assert_eq!(view.sum(route, Tally::Connections), 0);
+        assert_eq!(view.sum(route, Tally::TlsBytesIn), 0);
+        assert_eq!(view.sum(backend, Tally::TlsBytesIn), 2);
+    }
+
+    #[test]
+    fn rows_that_nobody_uses_take_no_memory() {
+        let main = Traffic::create(4).expect("memory");
+        let last = Traffic::adopt(main.fd(), 4, 3).expect("a part");
+        last.recount([Row::of_route(4095)].into_iter());
+        last.add(Row::of_backend(PLACES as u16), Tally::ClosedByCrash, 1);
+        assert_eq!(main.sum(Row::of_route(4095), Tally::Connections), 1);
+        let file = std::fs::metadata(format!("/proc/self/fd/{}", main.fd().0)).expect("open");
+        use std::os::unix::fs::MetadataExt as _;
+        assert!(file.blocks() * 512 <= 2 * PAGE as u64, "{}", file.blocks());
+    }
+}

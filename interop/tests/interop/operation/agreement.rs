@@ -1,0 +1,416 @@
+//! `check` and `serve` agree about every file, address and user that a configuration names: what one
+//! refuses the other refuses, in the same words, at the same line, with the same exit status.
+
+use std::fs::{self, Permissions};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::process::Process;
+use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::PATIENCE;
+use tempfile::TempDir;
+
+/// A folder with good files and bad ones, and an address to listen on.
+struct Site {
+    folder: TempDir,
+    listen: SocketAddr,
+}
+
+/// Something wrong with what a configuration names.
+struct Wrong {
+    /// Lines above the route.
+    program: &'static str,
+    /// Lines of the route.
+    route: &'static str,
+    /// What is said of it, in any case of letters.
+    says: &'static [&'static str],
+    /// Exit status: 2, or 3 where the text is right and the system refuses.
+    status: i32,
+}
+
+const fn wrong(program: &'static str, route: &'static str, says: &'static [&'static str]) -> Wrong {
+    Wrong {
+        program,
+        route,
+        says,
+        status: 2,
+    }
+}
+
+const ALL: &[Wrong] = &[
+    wrong(
+        "",
+        "certificates = 'missing.pem'",
+        &["missing.pem", "No such file"],
+    ),
+    wrong("", "certificates = 'garbage.pem'", &["garbage.pem", "PEM"]),
+    wrong(
+        "",
+        "certificates = [{ cert = 'site.pem', key = 'other.key' }]",
+        &["other.key", "belong"],
+    ),
+    wrong(
+        "",
+        "certificates = 'empty'",
+        &["there is no certificate in this directory"],
+    ),
+    wrong(
+        "",
+        "certificates = [{ cert = 'site.pem', key = 'site.key', ocsp = 'garbage.pem' }]",
+        &["garbage.pem", "OCSP"],
+    ),
+    wrong(
+        "",
+        "client_certificates = 'required'\nclient_ca = 'missing.pem'",
+        &["missing.pem", "No such file"],
+    ),
+    wrong(
+        "",
+        "client_certificates = 'required'\nclient_ca = 'garbage.pem'",
+        &["garbage.pem"],
+    ),
+    wrong(
+        "",
+        "client_certificates = 'required'\nclient_ca = 'site.key'",
+        &["site.key", "no PEM certificate"],
+    ),
+    wrong(
+        "",
+        "client_certificates = 'required'\nclient_ca = 'ca.pem'\nclient_crl = 'missing.pem'",
+        &["missing.pem", "No such file"],
+    ),
+    wrong(
+        "",
+        "client_certificates = 'required'\nclient_ca = 'ca.pem'\nclient_crl = 'garbage.pem'",
+        &["garbage.pem", "revocation list"],
+    ),
+    wrong(
+        "",
+        "client_certificates = 'required'\nclient_ca = 'ca.pem'\nclient_crl = 'site.pem'",
+        &["site.pem", "revocation list"],
+    ),
+    wrong(
+        "",
+        "backend_tls = true\nbackend_ca = 'missing.pem'",
+        &["missing.pem", "No such file"],
+    ),
+    wrong(
+        "",
+        "backend_tls = true\nbackend_ca = 'garbage.pem'",
+        &["garbage.pem"],
+    ),
+    wrong(
+        "",
+        "backend_tls = true\nbackend_ca = 'ca.pem'\nbackend_certificates = [{ cert = 'site.pem', key = 'other.key' }]",
+        &["other.key", "belong"],
+    ),
+    wrong(
+        "ticket_secret_file = 'missing.secret'\nticket_keys = 'file:own.keys'",
+        "",
+        &["missing.secret", "no such file"],
+    ),
+    wrong(
+        "ticket_secret_file = 'open.secret'\nticket_keys = 'file:own.keys'",
+        "",
+        &["open.secret", "chmod 600"],
+    ),
+    wrong(
+        "ticket_secret_file = 'short.secret'\nticket_keys = 'file:own.keys'",
+        "",
+        &["short.secret", "at least 32 bytes"],
+    ),
+    wrong(
+        "ticket_secret_file = 'good.secret'\nticket_keys = 'file:nowhere/own.keys'",
+        "",
+        &["nowhere/own.keys", "make the directory"],
+    ),
+    wrong("ticket_keys = 'file:garbage.pem'", "", &["garbage.pem"]),
+    wrong(
+        "ticket_secret_file = 'good.secret'\nticket_keys = 'rediss://127.0.0.1:1'\nticket_store_ca = 'garbage.pem'",
+        "",
+        &["garbage.pem"],
+    ),
+    wrong(
+        "admin = 'nowhere/admin.sock'",
+        "",
+        &["nowhere/admin.sock", "make the directory"],
+    ),
+    wrong(
+        "acme_terms_agreed = true\nacme_folder = 'site.pem/acme'\nacme_ca = 'ca.pem'",
+        "acme = 'a.example'",
+        &["certificates can't be kept there"],
+    ),
+    wrong(
+        "acme_terms_agreed = true\nacme_folder = 'acme'\nacme_ca = 'garbage.pem'",
+        "acme = 'a.example'",
+        &["garbage.pem"],
+    ),
+    wrong(
+        "",
+        "to = '127.0.0.1:1'\nsource_addresses = '192.0.2.1'",
+        &["192.0.2.1", "no such address"],
+    )
+    .of_system(),
+    wrong(
+        "user = 'nobody-has-this-name'",
+        "",
+        &["nobody-has-this-name", "there is no user"],
+    )
+    .of_system(),
+    wrong(
+        "user = 'root'\ngroup = 'no-such-group'",
+        "",
+        &["no-such-group"],
+    )
+    .of_system(),
+    wrong(
+        "",
+        "listen = '192.0.2.1:8443'",
+        &["192.0.2.1:8443", "no such address"],
+    )
+    .of_system(),
+];
+
+impl Wrong {
+    const fn of_system(self) -> Wrong {
+        Wrong { status: 3, ..self }
+    }
+}
+
+impl Site {
+    /// `None`: another terminator is tested.
+    fn new() -> Option<Site> {
+        if !applies(Can::BeDormouse) {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |name: &str| folder.path().join(name);
+        authority().give_out("site", Kind::EcdsaP256, 2035, folder.path());
+        authority().give_out("other", Kind::EcdsaP256, 2035, folder.path());
+        fs::copy(authority().trust(), at("ca.pem")).expect("a copy");
+        fs::create_dir(at("empty")).expect("a folder");
+        for (name, text, mode) in [
+            ("garbage.pem", "this is no PEM", 0o600),
+            ("good.secret", "0123456789abcdef0123456789abcdef", 0o600),
+            ("open.secret", "0123456789abcdef0123456789abcdef", 0o644),
+            ("short.secret", "too short", 0o600),
+        ] {
+            fs::write(at(name), text).expect("a file");
+            fs::set_permissions(at(name), Permissions::from_mode(mode)).expect("a mode");
+        }
+        Some(Site {
+            listen: SocketAddr::new(unused_host(), TLS_PORT),
+            folder,
+        })
+    }
+
+    /// A route that is right, but for what these lines say.
+    fn route(&self, lines: &str) -> String {
+        let says = |name: &str| lines.lines().any(|line| line.starts_with(name));
+        let mut route = "[[route]]\n".to_owned();
+        for (name, value) in [
+            ("listen", format!("'{}'", self.listen)),
+            ("to", "'127.0.0.1:1'".to_owned()),
+            (
+                "certificates",
+                "[{ cert = 'site.pem', key = 'site.key' }]".to_owned(),
+            ),
+        ] {
+            if !says(name) && !(name == "certificates" && says("acme")) {
+                route.push_str(&format!("{name} = {value}\n"));
+            }
+        }
+        route + lines + "\n"
+    }
+
+    fn write(&self, program: &str, route: &str) {
+        let text = format!("{program}\n{}", self.route(route));
+        fs::write(self.folder.path().join("dormouse.toml"), text).expect("a file");
+    }
+
+    /// Runs a command with the file. It has to end by itself.
+    fn run(&self, command: &str) -> Output {
+        run(self.folder.path(), command)
+    }
+
+    /// Both refuse the file, alike. Returns what they say.
+    fn refused(&self, status: i32) -> String {
+        let [checked, served] = ["check", "serve"].map(|command| self.run(command));
+        let [by_check, by_serve] =
+            [&checked, &served].map(|ran| String::from_utf8_lossy(&ran.stderr).into_owned());
+        assert_eq!(checked.status.code(), Some(status), "check: {by_check}");
+        assert_eq!(served.status.code(), Some(status), "serve: {by_serve}");
+        let mistakes = |said: &str| {
+            said.rsplit_once("in dormouse.toml;")
+                .map(|(all, _)| all.to_owned())
+        };
+        assert_eq!(
+            mistakes(&by_check),
+            mistakes(&by_serve),
+            "{by_check}\n{by_serve}"
+        );
+        by_check
+    }
+}
+
+fn run(folder: &Path, command: &str) -> Output {
+    let mut child = Command::new(tools::dormouse())
+        .args([command, "-c", "dormouse.toml"])
+        .current_dir(folder)
+        .env_remove("XDG_RUNTIME_DIR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dormouse");
+    let until = Instant::now() + PATIENCE;
+    while child.try_wait().expect("its end").is_none() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            let output = child.wait_with_output().expect("what it said");
+            panic!(
+                "{command} goes on: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().expect("what it said")
+}
+
+#[test]
+fn check_and_serve_refuse_the_same_files() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    for wrong in ALL {
+        site.write(wrong.program, wrong.route);
+        let said = site.refused(wrong.status);
+        for text in wrong.says {
+            assert!(
+                said.to_lowercase().contains(&text.to_lowercase()),
+                "{text:?} is not said of\n{}\n{}\nbut:\n{said}",
+                wrong.program,
+                wrong.route
+            );
+        }
+        assert!(
+            said.contains("--> dormouse.toml:"),
+            "no line is named:\n{said}"
+        );
+        assert!(said.contains("^"), "no place is shown:\n{said}");
+    }
+    // Nothing was made meanwhile.
+    for name in ["acme", "nowhere", "own.keys"] {
+        assert!(!site.folder.path().join(name).exists(), "{name}");
+    }
+}
+
+/// Mistakes of options and of files are told at once, each with its line.
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    let program = "wokers = 2\nticket_secret_file = 'missing.secret'\nticket_keys = 'file:own.keys'\nadmin = 'nowhere/x.sock'";
+    let route = "certificates = 'missing.pem'\nbackend_tls = true\nbackend_ca = 'garbage.pem'\ntruncation = 'maybe'";
+    site.write(program, route);
+    let said = site.refused(2);
+    // The route begins in line 5.
+    for line in [1, 2, 4, 8, 10, 11] {
+        assert!(
+            said.contains(&format!("dormouse.toml:{line}:")),
+            "line {line}:\n{said}"
+        );
+    }
+    assert!(said.contains("6 mistakes in dormouse.toml"), "{said}");
+}
+
+/// An address that somebody else has is an error of both, and named is who has it; the running
+/// instance itself has it rightly.
+#[test]
+fn an_address_in_use_is_known_before_the_start() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    site.write("admin = 'admin.sock'", "");
+    let taken = TcpListener::bind(site.listen).expect("an unused address");
+    let said = site.refused(3);
+    let pid = format!("(pid {})", std::process::id());
+    for text in ["listens there", "in use", &*pid] {
+        assert!(said.contains(text), "{text} is missing in:\n{said}");
+    }
+    drop(taken);
+
+    let program = tools::dormouse().display().to_string();
+    let file = site
+        .folder
+        .path()
+        .join("dormouse.toml")
+        .display()
+        .to_string();
+    let command = [program, "serve".to_owned(), "-c".to_owned(), file];
+    let mut served = Process::start("dormouse", &command, site.folder.path());
+    served.wait_for_line("ready", PATIENCE);
+    let checked = site.run("check");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(0), "{said}");
+    let second = site.run("serve");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(3), "{said}");
+    assert!(said.contains("dormouse"), "{said}");
+}
+
+/// What `check` finds right is not started, and nothing is left of it.
+#[test]
+fn check_starts_nothing() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    site.write("workers = 2\nadmin = 'admin.sock'", "");
+    let checked = site.run("check");
+    let page = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(page.contains(&site.listen.to_string()), "{page}");
+    assert!(!site.folder.path().join("admin.sock").exists());
+    TcpListener::bind(site.listen).expect("the address is free");
+}
+
+/// The page has what a reviewer looks for.
+#[test]
+fn check_shows_what_a_reviewer_looks_for() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    site.write(
+        "",
+        "name = 'shop'\nserver_names = ['shop.example', '*.shop.example']\n\
+         client_certificates = 'required'\nclient_ca = 'ca.pem'\nclient_allow = 'cn=alice'\n\
+         proxy_protocol = 'v2'\naccept_proxy_from = '10.0.0.0/8'\n\
+         backend_tls = true\nbackend_ca = 'ca.pem'\nbackend_name = 'app.internal'\n\
+         check = 'GET /healthz'\nallow = '192.0.2.0/24'",
+    );
+    let checked = site.run("check");
+    let page = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    for (name, value) in [
+        ("Route shop from", ""),
+        ("server names", "shop.example, *.shop.example"),
+        ("client certificates", "required"),
+        ("client certificates", "only cn=alice"),
+        ("PROXY protocol", "sent: v2"),
+        ("PROXY protocol", "required from 10.0.0.0/8"),
+        ("backend TLS", "for app.internal"),
+        ("checks", "GET /healthz"),
+        ("networks", "192.0.2.0/24"),
+    ] {
+        let is_it = |line: &str| line.trim_start().starts_with(name) && line.contains(value);
+        assert!(page.lines().any(is_it), "{name}: {value} is not in\n{page}");
+    }
+}

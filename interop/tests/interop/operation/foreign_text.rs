@@ -1,0 +1,181 @@
+//! Text from strangers in every outlet: whatever it holds, it does nothing to those who read it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::peer::{self, Peer, connect_tcp};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rcgen::{DistinguishedName, DnType};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::certificates::site::{Site, can_run};
+
+/// A name as a stranger would like others to read it: a forged entry, a cleared screen, another title of
+/// the window, an order of characters that is not theirs, markup.
+const HOSTILE: &str = "x\n<0>2026-01-01T00:00:00.000000Z ERROR forged\r\u{1b}[2J\u{1b}]0;mine\u{7}\u{9b}31m\u{202e}gpj<script>";
+
+/// What acts on a terminal, or shows text in another order.
+const ACTIVE: [char; 7] = ['\u{1b}', '\u{9b}', '\u{7}', '\r', '\u{202e}', '\u{8}', '\0'];
+
+fn harmless(outlet: &str, text: &str) {
+    assert!(
+        text.contains("forged"),
+        "{outlet} does not quote it: {text}"
+    );
+    for active in ACTIVE {
+        assert!(
+            !text.contains(active),
+            "{outlet} holds {active:?}: {text:?}"
+        );
+    }
+    for line in text.lines() {
+        let line = line.trim_start();
+        assert!(
+            !line.starts_with("<0>") && !line.starts_with("2026-01-01T"),
+            "{outlet}: {line:?}"
+        );
+    }
+}
+
+/// A certificate whose subject is hostile, and over-long.
+fn hostile(folder: &Path) -> Files {
+    authority().give_out_with("hostile", Kind::EcdsaP256, folder, |params| {
+        params.distinguished_name = DistinguishedName::new();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, HOSTILE);
+        name.push(DnType::OrganizationalUnitName, HOSTILE.repeat(100));
+    })
+}
+
+/// A client's certificate and its protocols, of a handshake that succeeds and of one that does not.
+#[test]
+fn a_log_has_only_lines_of_its_own() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = peer::config_showing(&hostile(folder.path()));
+    let routes = |format: &str, rule: &str| {
+        let server = &authority().certificate(Kind::EcdsaP256).both;
+        let (server, trust) = (server.display(), authority().trust());
+        format!(
+            "workers = 1\nlog_format = '{format}'\n[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n\
+             certificates = '{server}'\nclient_certificates = 'required'\nclient_ca = '{}'\n{rule}",
+            trust.display()
+        )
+    };
+    for format in ["text", "json"] {
+        let site = Site::new(&routes(format, ""), |_| {});
+        let connect = |config: &rustls::ClientConfig| {
+            let tcp = connect_tcp(site.address).expect("a connection");
+            let peer = Peer::over(tcp, peer::client(config.clone()));
+            peer.and_then(|mut peer| peer.echo())
+        };
+        connect(&config).expect("a good certificate");
+        site.reload(&routes(format, "client_allow = 'cn=alice'\n"));
+        connect(&config).expect_err("a client that no rule lets in");
+        config.alpn_protocols = vec![HOSTILE.as_bytes().to_vec()];
+        let _ = connect(&config);
+        config.alpn_protocols.clear();
+        wait::until("lines of both clients", PATIENCE, || {
+            let refused = site.process.lines_with("is let in by no rule").len();
+            (refused >= 2).then_some(())
+        });
+        let log = site.process.log();
+        harmless(format, &log);
+        assert!(log.lines().all(|line| line.len() < 4096), "{log}");
+        for line in log.lines() {
+            match format {
+                "json" => drop(serde_json::from_str::<serde_json::Value>(line).expect("an object")),
+                _ => assert!(line.starts_with("20") && line.contains('Z'), "{line}"),
+            }
+        }
+    }
+}
+
+/// A server with a hostile certificate and a hostile banner. Returns where it listens.
+fn server(files: &Files) -> SocketAddr {
+    let chain = CertificateDer::pem_file_iter(&files.cert).expect("a file");
+    let chain = chain.map(|one| one.expect("a certificate")).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a key");
+    let config = rustls::ServerConfig::builder().with_no_client_auth();
+    let config = Arc::new(
+        config
+            .with_single_cert(chain, key)
+            .expect("a key that fits"),
+    );
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let Ok(tcp) = tcp else { return };
+            let config = Arc::clone(&config);
+            std::thread::spawn(move || answer(tcp, config));
+        }
+    });
+    address
+}
+
+/// Answers one request. A test that has ended does not listen any more, so errors mean nothing.
+fn answer(tcp: std::net::TcpStream, config: Arc<rustls::ServerConfig>) -> Option<()> {
+    let tls = rustls::ServerConnection::new(config).ok()?;
+    let mut stream = rustls::StreamOwned::new(tls, tcp);
+    let mut room = [0; 4096];
+    while stream.read(&mut room).ok()? > 0 {
+        let banner = HOSTILE.replace(['\n', '\r'], " ");
+        let response =
+            format!("HTTP/1.1 200 OK\r\nServer: {banner}\r\nContent-Length: 2\r\n\r\nok");
+        stream.write_all(response.as_bytes()).ok()?;
+        stream.flush().ok()?;
+    }
+    None
+}
+
+fn audit(arguments: &[&str]) -> Output {
+    Command::new(tools::dormouse())
+        .args(["audit", "server", "-q", "--fail-on", "never"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the audit can be started")
+}
+
+#[test]
+fn an_audit_shows_names_and_banners_and_nothing_else() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = server(&hostile(folder.path())).to_string();
+    let (json, page) = (folder.path().join("a.json"), folder.path().join("a.html"));
+    let text = |path: &Path| fs::read_to_string(path).expect("written");
+    let (json_file, page_file) = (json.to_string_lossy(), page.to_string_lossy());
+    let done = audit(&[
+        &address,
+        "--insecure",
+        "--json",
+        &json_file,
+        "--html",
+        &page_file,
+    ]);
+    let both = [done.stdout, done.stderr].concat();
+    harmless("the text", &String::from_utf8_lossy(&both));
+    harmless("the page", &text(&page));
+    assert!(!text(&page).contains("<script"), "markup of a stranger");
+    harmless("JSON", &text(&json));
+    serde_json::from_str::<serde_json::Value>(&text(&json)).expect("a document");
+    // The error path: nobody trusts it, and the reason quotes it.
+    let refused = audit(&[&address]);
+    assert_eq!(refused.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    for active in ACTIVE {
+        assert!(!said.contains(active), "{said:?}");
+    }
+}
