@@ -89,7 +89,7 @@ pub(crate) fn run(args: &CtlArgs) -> ExitCode {
             if admin.json {
                 terminal::print_json(&all);
             } else {
-                terminal::print(&dormouse_printable::lines(&table(all)));
+                terminal::print(&dormouse_printable::lines(&table(all)).to_string());
             }
         }),
         Order::Out { backend, wait } => {
