@@ -233,6 +233,10 @@ impl Io for SimIo {
         self.kernel.borrow().clock_us()
     }
 
+    fn unix_ms(&self) -> u64 {
+        self.unix_time().as_secs() * 1000
+    }
+
     fn unix_time(&self) -> UnixTime {
         let since = Duration::from_secs(NOW_S) + Duration::from_micros(self.monotonic_us());
         UnixTime::since_unix_epoch(since)

@@ -230,6 +230,13 @@ pub(crate) enum Command {
     },
     /// A process of `serve`; started by it, never by hand
     #[command(hide = true, disable_help_flag = true)]
+    LogWriter {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
     Redirect {
         /// What the process needs to know.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -69,6 +69,10 @@ fn main() -> ExitCode {
         Command::TicketStore { args } => {
             of_serve(dormouse_helpers::fleet::process_entry(&args, logs::start))
         }
+        Command::LogWriter { args } => of_serve(dormouse_helpers::connection_log::process_entry(
+            &args,
+            logs::start,
+        )),
         Command::Redirect { args } => of_serve(dormouse_helpers::redirect::process_entry(
             &args,
             logs::start,

@@ -58,6 +58,7 @@ pub use values::choices::{
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};
 pub use values::key_source::{KeySource, StoreAddress};
+pub use values::log_target::LogTarget;
 pub use values::metrics_address::MetricsAddress;
 pub use values::network::Network;
 pub use values::pem_files::{Ca, CertificateFiles};

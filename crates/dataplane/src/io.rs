@@ -155,6 +155,9 @@ pub trait Io {
     /// The time of day: what certificates and tickets count in.
     fn unix_time(&self) -> UnixTime;
 
+    /// The time of day in milliseconds: what log lines say.
+    fn unix_ms(&self) -> u64;
+
     // ---- the process ----
 
     /// Descriptors that this process may have now.
@@ -352,6 +355,11 @@ impl Io for OsIo {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         UnixTime::since_unix_epoch(since)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.unwrap_or_default().as_millis() as u64
     }
 
     fn descriptors_max(&self) -> u64 {

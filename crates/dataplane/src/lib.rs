@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bursts;
+mod connection_log;
 mod context;
 mod door;
 pub mod driven;

@@ -20,6 +20,7 @@
 //! the others is an [`Effect`], which the loop applies. All parts share the
 //! [`Workspace`], and read [`Settings`].
 
+use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
@@ -47,11 +48,11 @@ use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
-use dormouse_handover::slot::Slot;
+use dormouse_handover::slot::{ID_SEED_NOTE, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest};
-use dormouse_reactor::slab::Slab;
+use dormouse_reactor::slab::{Header, Slab};
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
@@ -95,6 +96,8 @@ pub(crate) struct Inheritance {
     pub(crate) clients: Clients,
     /// Load and health of backends, over all workers.
     pub(crate) backends: Backends,
+    /// The line that each connection has when it ends.
+    pub(crate) connection_log: ConnectionLog,
     /// Traffic by route and by backend, over all workers.
     pub(crate) traffic: Traffic,
     /// Routes by number.
@@ -156,6 +159,7 @@ impl<I: Io> Worker<I> {
         self.serve_time();
         self.catch_up();
         self.note_counts();
+        self.cx.work.flush_connection_log();
         self.update_door();
         self.time_turn(begun_us);
         Ok(())
@@ -185,6 +189,7 @@ impl<I: Io> Worker<I> {
             self.cx.connections.next_deadline_ms(now_ms),
             self.cx.work.tickets.next_deadline_ms(),
             self.cx.work.kernel.next_deadline_ms(),
+            self.cx.work.connection_log.next_deadline_ms(),
             self.door.listeners.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
             self.lifecycle.next_deadline_ms(now_ms),
@@ -427,6 +432,7 @@ impl<I: Io> Worker<I> {
             counters,
             clients,
             backends,
+            connection_log,
             traffic,
             routes,
             identities,
@@ -447,9 +453,11 @@ impl<I: Io> Worker<I> {
             count: counters,
             clients,
             backends,
+            connection_log,
             traffic,
         };
         let mut work = Workspace::new(parts, &settings);
+        work.id_seed = id_seed(slots.header(), work.id_seed);
         let door = Door::new(
             listeners
                 .iter()
@@ -583,7 +591,7 @@ impl<I: Io> Worker<I> {
                 self.set_challenge(number, shown.as_ref().map(|shown| shown.as_str()));
             }
             Order::Addresses { name, addresses } => {
-                let (settings, work) = (&mut self.cx.settings, &self.cx.work);
+                let (settings, work) = (&mut self.cx.settings, &mut self.cx.work);
                 lifecycle
                     .reloader
                     .set_addresses(&name, &addresses, settings, work);
@@ -650,6 +658,15 @@ impl<I: Io> Worker<I> {
             Err(error) => tracing::error!(%error, "a challenge can't be shown"),
         }
     }
+}
+
+/// The seed of the ids of connections: a predecessor's, so that a connection keeps its id.
+fn id_seed(header: &Header, random: u64) -> u64 {
+    let Some(note) = header.note(ID_SEED_NOTE) else {
+        return random;
+    };
+    let first = note.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
+    first.map_or_else(|former| former, |_| random)
 }
 
 /// Parts of a worker.

@@ -5,7 +5,9 @@
 //! the slot, in pending chunks and in the list of effects.
 
 use crate::bursts::Bursts;
+use crate::connection_log::ConnectionLog;
 use crate::effects::Effect;
+use crate::established::close_reason::CloseReason;
 use crate::established::connect_times::ConnectTimes;
 use crate::established::tickets::Tickets;
 use crate::io::Io;
@@ -58,6 +60,10 @@ pub(crate) struct Workspace<I> {
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
     pub(crate) kernel: KernelMemory,
+    /// The line that each connection has when it ends.
+    pub(crate) connection_log: ConnectionLog,
+    /// Why the connection that the current step works on closes, if it does.
+    pub(crate) closing: Option<CloseReason>,
     /// What steps asked of other parts of the worker, and is still to be done.
     pub(crate) effects: Vec<Effect>,
     /// A connection or handshake has ended: there may be room for a newcomer.
@@ -105,6 +111,7 @@ pub(crate) struct Parts<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) connection_log: ConnectionLog,
     pub(crate) traffic: Traffic,
 }
 
@@ -117,6 +124,7 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            connection_log,
             traffic,
         } = parts;
         let send_buffers = settings.routes.iter();
@@ -141,6 +149,8 @@ impl<I: Io> Workspace<I> {
             connect_times: ConnectTimes::new(),
             tickets: Tickets::default(),
             kernel,
+            connection_log,
+            closing: None,
             effects: Vec::new(),
             has_room_again: false,
             bytes: StepBytes::default(),
@@ -149,6 +159,7 @@ impl<I: Io> Workspace<I> {
             step,
         };
         work.limit_steps(&settings.limits);
+        work.connection_log.follow(settings);
         work
     }
 
@@ -189,6 +200,22 @@ impl<I: Io> Workspace<I> {
     /// Bytes to receive at once, at most.
     pub(crate) fn receive_max(&self) -> usize {
         self.step.receive_max
+    }
+
+    // ---- the connection log ----
+
+    /// A step is done.
+    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot) {
+        let reason = self.closing.take();
+        if self.connection_log.is_on() {
+            let moved = (self.bytes.plain_out, self.bytes.plain_in);
+            self.connection_log.note_step(index, slot, moved, reason);
+        }
+    }
+
+    /// Sends the lines that wait to their writer.
+    pub(crate) fn flush_connection_log(&mut self) {
+        self.connection_log.flush(&self.io, self.now_ms);
     }
 
     /// How much may be received, if it is then to be sent to `destination`?

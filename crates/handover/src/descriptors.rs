@@ -30,6 +30,12 @@ pub struct Descriptors {
     /// The cache of sessions of routes, if there is one.
     #[serde(default)]
     pub session_cache: Option<i32>,
+    /// Entries of the connection log, and their version.
+    #[serde(default)]
+    pub log_entries: Option<(i32, u32)>,
+    /// The socket that takes lines of the connection log.
+    #[serde(default)]
+    pub log_lines: Option<i32>,
     /// Descriptor of the table of traffic; a former binary had none.
     #[serde(default)]
     pub traffic: Option<i32>,
@@ -57,6 +63,8 @@ impl Descriptors {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend(self.sessions.map(Fd));
         all.extend(self.session_cache.map(Fd));
+        all.extend(self.log_entries.map(|(fd, _)| Fd(fd)));
+        all.extend(self.log_lines.map(Fd));
         all.extend(self.traffic.map(Fd));
         all.extend(
             [

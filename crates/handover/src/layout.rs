@@ -8,10 +8,11 @@
 use crate::parts::HANDOVER_VERSION;
 #[cfg(debug_assertions)]
 use crate::slot::TRIAL_VERSION;
-use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::slot::{ID_SEED_NOTE, Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::slab::{Foreign, Slab};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::sync::atomic::Ordering;
 use zerocopy::FromBytes as _;
 
 /// Versions of what passes from one binary to the next.
@@ -109,6 +110,10 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
     });
     all.inspect_err(|_| fd.close())?;
     slots.header().set_epoll(header.epoll());
+    let notes = (header.note(ID_SEED_NOTE), slots.header().note(ID_SEED_NOTE));
+    if let (Some(former), Some(note)) = notes {
+        note.store(former.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
     Ok(slots)
 }
 

@@ -3,6 +3,7 @@
 //! | | from | to |
 //! |---|---|---|
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
+//! | [`log_entries`]: what the connection log says of it besides | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`control`]: messages on control's channel | main and control | each other |
@@ -19,6 +20,7 @@ pub mod control;
 mod descriptors;
 mod document;
 pub mod layout;
+pub mod log_entries;
 pub mod message;
 pub mod orders;
 pub mod parts;

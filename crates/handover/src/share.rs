@@ -1,6 +1,6 @@
 //! A worker's share of the limits: the configuration speaks of all workers together.
 
-use dormouse_config::{Config, Plan};
+use dormouse_config::{Config, Log, LogFormat, LogTarget, Plan};
 use dormouse_tables::clients::ClientLimits;
 use dormouse_tables::pace::Pace;
 use serde::{Deserialize, Serialize};
@@ -37,12 +37,32 @@ pub struct Limits {
     pub drain_timeout_ms: u64,
     /// A log line for every handshake.
     pub log_handshakes: bool,
+    /// Which connections have a line in the connection log, if there is one.
+    pub connection_log: Option<LogRules>,
     /// Time for pending bytes to be sent after the order to stop.
     pub shutdown_grace_ms: u64,
     /// Time that an upgrade waits for handshakes in flight.
     pub handshake_grace_ms: u64,
     /// The loop turns so often at least, so that its keeper sees that it lives.
     pub heartbeat_ms: Option<u64>,
+}
+
+/// Which connections have a line in the connection log, and what it looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogRules {
+    /// What a line looks like.
+    pub format: LogFormat,
+    /// One connection of so many has a line.
+    pub one_in: u32,
+}
+
+impl LogRules {
+    fn of(log: &Log) -> Option<LogRules> {
+        (log.connection_log != LogTarget::Off).then_some(LogRules {
+            format: log.connection_log_format,
+            one_in: log.connection_log_one_in.max(1),
+        })
+    }
 }
 
 /// What one worker of several may use.
@@ -121,6 +141,7 @@ impl Share {
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
             log_handshakes: config.log.log_handshakes,
+            connection_log: LogRules::of(&config.log),
             handshake_grace_ms: milliseconds(timeouts.handshake_grace),
             heartbeat_ms: timeouts.hang_timeout.map(|bound| milliseconds(bound) / 4),
             shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),

@@ -31,6 +31,9 @@ pub const SLOT_LAYOUT_VERSION: u32 = TRIAL_VERSION;
 #[cfg(any(debug_assertions, feature = "layout-test"))]
 pub(crate) const TRIAL_VERSION: u32 = 1001;
 
+/// The note in the slab's header that has the seed of its connections' ids.
+pub const ID_SEED_NOTE: usize = 0;
+
 /// A connection. All zeroes means free.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]

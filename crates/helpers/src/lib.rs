@@ -7,11 +7,13 @@
 //! | [`scout`] | looks up names of backends, checks backends |
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
+//! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
 //! [`helper`] starts them; `transport` connects to stores and authorities.
 #![forbid(unsafe_code)]
 
+pub mod connection_log;
 pub mod control;
 pub mod errand;
 pub mod fleet;

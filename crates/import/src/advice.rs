@@ -56,3 +56,22 @@ pub(super) const CLIENTS_UNCHECKED: &str = "clients were asked for this too: say
 
 pub(super) const NAME_OF_SERVER: &str = "no name was asked for: the server's certificate has to be \
     for the host of `to` here, or for `server_name`";
+
+pub(super) const REDIRECTS_ELSEWHERE: &str = "does more than a redirect to the same host and path \
+    over https: keep nginx for it, or nobody answers there any more";
+
+pub(super) const ACME_WAS_ANSWERED: &str = "challenges of an ACME server were answered here: \
+    acme = [\"NAME\"] in the route, with acme_challenge = \"http-01\", obtains certificates over \
+    `redirect`";
+
+pub(super) const OTHER_NAMES_TOO: &str = "carried over, but clients that ask for other names are \
+    redirected as well";
+
+pub(super) const NOT_PERMANENT: &str = "carried over, but a redirect is permanent here: 308, or 301 \
+    by `redirect_status`";
+
+pub(super) const LINES_OF_CONNECTIONS: &str = "carried over, but there is a line for each \
+    connection, with the fields of `connection_log`";
+
+pub(super) const STARTS_IN_THE_CLEAR: &str = "TLS begins after a conversation in the clear \
+    (STARTTLS and the like), which is not spoken here: remove this section, and keep stunnel for it";

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity, Source};
 
+use crate::advice::{LINES_OF_CONNECTIONS, NOT_PERMANENT};
 use crate::error::Position;
 use crate::section::{Options, Remarks, Section, harmless, set};
-use crate::toml::quoted;
+use crate::toml::{list, quoted};
 
 /// How often the result is looked at: each time something that does not fit is left out.
 const ROUNDS_MAX: usize = 50;
@@ -21,7 +22,17 @@ pub struct Draft {
     /// Times that hold for the whole program here, in milliseconds, and where they were said.
     times: BTreeMap<&'static str, (u64, Position, String)>,
     pub(super) sections: Vec<Section>,
+    /// Addresses whose clients are sent on to https.
+    redirects: Vec<String>,
     remarks: Remarks,
+}
+
+/// A redirect to the same host and path over https.
+pub(super) struct Redirect {
+    /// The status, as it was written.
+    pub(super) status: String,
+    /// The port of the https address.
+    pub(super) port: u16,
 }
 
 /// The result.
@@ -66,6 +77,59 @@ impl Draft {
 
     pub(super) fn leave_out(&mut self, position: &Position, what: &str, why: &str) {
         self.remarks.leave_out(position, what, why);
+    }
+
+    /// This has to be done before it can run.
+    pub(super) fn add_to_do(&mut self, position: &Position, what: &str) {
+        self.remarks.add_to_do(format!("{what} ({position})"));
+    }
+
+    /// Whether a section has this to be done.
+    pub(super) fn has_to_do(&self, what: &str) -> bool {
+        let mut all = self.sections.iter().flat_map(|one| &one.remarks.to_do);
+        all.any(|there| there.starts_with(what))
+    }
+
+    /// Clients of these addresses are sent on to https.
+    pub(super) fn redirect(
+        &mut self,
+        addresses: &[String],
+        redirect: &Redirect,
+        position: &Position,
+        shown: &str,
+    ) {
+        for address in addresses {
+            if !self.redirects.contains(address) {
+                self.redirects.push(address.clone());
+            }
+        }
+        let all: Vec<String> = self.redirects.iter().map(|one| quoted(one)).collect();
+        self.set("redirect", list(&all));
+        match redirect.status.as_str() {
+            "301" => self.set("redirect_status", "301"),
+            "308" => {}
+            _ => self.leave_out(position, shown, NOT_PERMANENT),
+        }
+        if redirect.port != 443 {
+            self.set("redirect_port", redirect.port.to_string());
+        }
+    }
+
+    /// A log of connections, or of requests, goes to this file.
+    pub(super) fn connection_log(&mut self, path: &str, position: &Position, shown: &str) {
+        let value = quoted(path);
+        let found = self
+            .options
+            .iter()
+            .find(|(name, _)| *name == "connection_log");
+        let why = match found {
+            Some((_, before)) if *before != value => "`connection_log` is one for all here",
+            _ => LINES_OF_CONNECTIONS,
+        };
+        if found.is_none() {
+            self.set("connection_log", value);
+        }
+        self.leave_out(position, shown, why);
     }
 
     /// A number that others have for each service, and we for the whole program.

@@ -143,7 +143,12 @@ fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
         // hitch shows the last one to clients that ask for nobody in particular; here it is the
         // first. A directory counts only where nothing else is.
         of_level.reverse();
-        pems.extend(of_level);
+        // hitch takes a file twice; the second time adds nothing.
+        for pem in of_level {
+            if !pems.iter().any(|one: &Certificate| one.cert == pem.cert) {
+                pems.push(pem);
+            }
+        }
     }
     if !pems.is_empty() {
         route.set("certificates", certificates(&pems));

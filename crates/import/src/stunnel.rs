@@ -4,7 +4,10 @@ mod services;
 
 use std::path::Path;
 
-use crate::advice::{CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED};
+use crate::advice::{
+    CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED, STARTS_IN_THE_CLEAR,
+    WHO_MAY_COME,
+};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::openssl::version;
@@ -313,7 +316,10 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
         "options" if one.value == "NO_TICKET" => {
             "tickets are sealed with keys that change; see `session_cache` to keep sessions here"
         }
-        "protocol" => "it speaks in the clear before TLS begins, which is not done here",
+        "protocol" => {
+            let what = format!("{shown}: {STARTS_IN_THE_CLEAR}");
+            return section.add_to_do(&one.position, &what);
+        }
         "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if asks_clients(service) => {
             return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
         }
@@ -322,7 +328,10 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
         "ciphers" | "ciphersuites" | "curves" if section.originate => {
             "all suites here are AEAD with forward secrecy"
         }
-        "libwrap" if one.value == "yes" => "see `allow` and `deny`",
+        "libwrap" if one.value == "yes" => {
+            let what = format!("hosts.allow and hosts.deny said who may connect: {WHO_MAY_COME}");
+            return section.add_to_do(&one.position, &what);
+        }
         "redirect" | "exec" | "execArgs" | "pty" | "transparent" | "ident" | "engineId"
         | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketMacSecret" | "sessiond"
         | "socket" | "config" => "no counterpart",

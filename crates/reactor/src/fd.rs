@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -57,6 +58,29 @@ impl Fd {
         // SAFETY: the number is not negative and was open a moment ago; who calls this hands over
         // the one number which names it (see the type's documentation).
         Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
+    }
+
+    /// Opens a file to write at its end, and creates it if need be. Neither this nor a write waits for
+    /// a reader, if the file is a pipe.
+    ///
+    /// # Errors
+    /// What the operating system says; `ENXIO` for a pipe that nobody reads.
+    pub fn open_to_append(path: &Path, mode: u32) -> io::Result<Fd> {
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    /// Writes a beginning of `bytes`. Returns its length.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn write(self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(self.borrow()?, bytes)?)
     }
 
     /// Closes the descriptor. Errors are of no use to anybody here: the number is free after it.

@@ -26,12 +26,13 @@
 //!   control       the process that answers requests       control_addresses  where it does
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
 //!   certificate_watch   files that change                 systemd        notifications, inherited sockets
-//!   redirect      the process that answers plain HTTP
+//!   redirect      the process that answers plain HTTP     connection_log the process that writes the log of connections
 //! ```
 #![forbid(unsafe_code)]
 
 mod authorities;
 mod certificate_watch;
+mod connection_log;
 mod contexts;
 mod control;
 mod control_addresses;

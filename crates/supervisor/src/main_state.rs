@@ -32,6 +32,9 @@ pub(crate) struct MainState {
     pub(crate) sessions: Option<SessionFilesState>,
     /// Processes of the old binary that are about to end.
     pub(crate) former: Vec<i32>,
+    /// The old binary's process that writes the last lines of the connection log.
+    #[serde(default)]
+    pub(crate) log_writer: Option<i32>,
 }
 
 impl MainState {

@@ -5,6 +5,7 @@ use dormouse_dataplane::keeper::{self, BoardArgs};
 use dormouse_handover::Handover;
 use dormouse_handover::child;
 use dormouse_handover::control;
+use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
@@ -28,6 +29,9 @@ struct Pair {
     ended: Option<Ended>,
     /// Main's end of the channel to the worker.
     orders: Fd,
+    /// Where lines of the connection log come from; [`Fd::NONE`]: another binary, which knew of none,
+    /// has started the pair.
+    log_source: Fd,
     /// The keeper's orders.
     board: Board,
     ready: bool,
@@ -49,6 +53,8 @@ pub(crate) struct PairState {
     board: i32,
     edition: u64,
     share: Share,
+    #[serde(default)]
+    log_source: Option<i32>,
 }
 
 /// All pairs; a worker is named by its place among them.
@@ -70,6 +76,9 @@ impl Pairs {
             Slab::<Slot>::create("dormouse-slots", share.connections_max, SLOT_LAYOUT_VERSION)?;
         let pending = Pending::create("dormouse-pending", share.pending_bytes_max as usize)?;
         let (ours, theirs) = socket::channel(OnExec::Close)?;
+        // Neither takes memory as long as there is no connection log.
+        let log_entries = LogEntries::create(share.connections_max)?;
+        let (log_source, log_lines) = socket::pair(OnExec::Close)?;
         let board = Board::create("dormouse-board")?;
         let reader = board.reader()?;
         let board_args = BoardArgs {
@@ -79,6 +88,8 @@ impl Pairs {
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
+        handover.descriptors.log_entries = Some((log_entries.fd().0, LOG_ENTRY_VERSION));
+        handover.descriptors.log_lines = Some(log_lines.0);
         let file = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.extend([file, reader]);
@@ -87,13 +98,15 @@ impl Pairs {
         program.environment = Some(child::environment());
         let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
-        for fd in [slots.fd(), pending.fd(), theirs, file, reader] {
+        let memory = [slots.fd(), pending.fd(), log_entries.fd()];
+        for fd in memory.into_iter().chain([theirs, log_lines, file, reader]) {
             fd.close();
         }
         poller.add(ours, token(self.all.len()), Interest::READ)?;
         let pair = Pair {
             born_ms: process::boottime_ms(),
             ready: false,
+            log_source,
             ..Pair::new(keeper, ours, board, edition, share)
         };
         self.all.push(pair);
@@ -107,11 +120,16 @@ impl Pairs {
             let orders = Fd(state.orders);
             orders.set_on_exec(OnExec::Close)?;
             poller.add(orders, token(worker), Interest::READ)?;
+            let log_source = state.log_source.map_or(Fd::NONE, Fd);
+            if log_source != Fd::NONE {
+                log_source.set_on_exec(OnExec::Close)?;
+            }
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
             let (keeper, share) = (Pid(state.keeper), state.share.clone());
             all.push(Pair {
                 born_ms: state.born_ms,
                 ready: true,
+                log_source,
                 ..Pair::new(keeper, orders, board, state.edition, share)
             });
         }
@@ -127,6 +145,7 @@ impl Pairs {
             board: pair.board.fd().0,
             edition: pair.edition,
             share: pair.share.clone(),
+            log_source: Some(pair.log_source.0).filter(|_| pair.log_source != Fd::NONE),
         };
         self.all.iter().map(state).collect()
     }
@@ -134,7 +153,14 @@ impl Pairs {
     /// The descriptors that the next binary in this process needs.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         let fds = |pair: &Pair| [pair.orders, pair.board.fd()];
-        self.all.iter().flat_map(fds).collect()
+        let fds = self.all.iter().flat_map(fds);
+        fds.chain(self.log_sources()).collect()
+    }
+
+    /// The sockets that lines of the connection log come from.
+    pub(crate) fn log_sources(&self) -> Vec<Fd> {
+        let sources = self.all.iter().map(|pair| pair.log_source);
+        sources.filter(|&fd| fd != Fd::NONE).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -274,6 +300,7 @@ impl Pair {
             born_ms: 0,
             ended: None,
             orders,
+            log_source: Fd::NONE,
             board,
             ready: false,
             edition,

@@ -6,7 +6,7 @@ use crate::load::{self, Occasion, Ready};
 use crate::scout::FoundNames;
 use crate::serving::Serving;
 use crate::source::Source;
-use dormouse_config::{Config, Loaded, Plan, Purpose};
+use dormouse_config::{Config, Loaded, LogTarget, Plan, Purpose};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -85,6 +85,8 @@ pub(crate) struct FixedAtStart {
     pub(crate) has_sessions: bool,
     /// There is memory for paces of clients.
     pub(crate) has_paces: bool,
+    /// Workers can pass on lines of the connection log.
+    pub(crate) has_log_sources: bool,
 }
 
 /// A configuration that the running program can follow.
@@ -162,6 +164,10 @@ pub(crate) fn plan(
     if !fixed.has_paces && next.limits.bytes_per_client.take().is_some() {
         waits.push("bytes_per_client".to_owned());
     }
+    if !fixed.has_log_sources && next.log.connection_log != LogTarget::Off {
+        next.log.connection_log = LogTarget::Off;
+        waits.push("connection_log".to_owned());
+    }
     ReloadPlan {
         config: next,
         plan,
@@ -203,6 +209,7 @@ mod tests {
             connections_max: u64::MAX,
             has_sessions: false,
             has_paces: false,
+            has_log_sources: false,
         };
         let (routes, idle) = (
             next.config.routes.clone(),

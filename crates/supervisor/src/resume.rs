@@ -1,5 +1,6 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
+use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
 use crate::edition::Edition;
@@ -12,7 +13,7 @@ use crate::process_setup;
 use crate::serving::Serving;
 use crate::shared_memory::SharedMemory;
 use crate::source::Source;
-use crate::supervisor::{History, Supervisor};
+use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
@@ -77,8 +78,17 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
     };
+    let log_file = LogFile::open(config).unwrap_or_else(|error| {
+        tracing::error!("there is no connection log until the next reload: {error}");
+        None
+    });
+    let log_writer = LogWriter::new(log_file, state.log_writer.map(Pid));
+    let helpers = Helpers {
+        control,
+        log_writer,
+    };
     Ok(Supervisor::new(
-        source, set_logs, serving, control, poller, signals, history,
+        source, set_logs, serving, helpers, poller, signals, history,
     ))
 }
 

@@ -95,6 +95,7 @@ impl Serving {
             connections_max: self.connections_max,
             has_sessions: self.memory.sessions.is_some(),
             has_paces: self.memory.clients.has_paces(),
+            has_log_sources: !self.pairs.log_sources().is_empty(),
         }
     }
 

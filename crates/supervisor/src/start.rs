@@ -1,5 +1,6 @@
 //! The start of the program: everything that can fail does so before a client is served.
 
+use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
 use crate::control_addresses::ControlAddresses;
 use crate::edition::Edition;
@@ -12,7 +13,7 @@ use crate::process_setup;
 use crate::serving::Serving;
 use crate::shared_memory::SharedMemory;
 use crate::source::Source;
-use crate::supervisor::{History, Supervisor};
+use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::{Loaded, Log};
 use dormouse_handover::unix_time;
@@ -50,6 +51,7 @@ fn prepare(
     let ticket_keys = Keyring::open(config, unix_time(), &memory.counters);
     let ticket_keys = ticket_keys.map_err(ServeError::Certificates)?;
     let listening = Listening::open(config)?;
+    let log_writer = LogWriter::new(LogFile::open(config)?, None);
     let poller = process_setup::open_poller(&signals)?;
     let addresses = ControlAddresses::open(config)?;
     let start = |addresses| ControlProcess::start(addresses, config, &memory, &poller);
@@ -73,8 +75,12 @@ fn prepare(
         born_ms: now_ms,
         ..History::default()
     };
+    let helpers = Helpers {
+        control,
+        log_writer,
+    };
     Ok(Supervisor::new(
-        source, set_logs, serving, control, poller, signals, history,
+        source, set_logs, serving, helpers, poller, signals, history,
     ))
 }
 

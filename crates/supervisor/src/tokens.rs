@@ -7,5 +7,6 @@ pub(crate) const MONITOR: u64 = 4;
 pub(crate) const LOOKUP: u64 = 5;
 pub(crate) const ERRAND: u64 = 6;
 pub(crate) const REDIRECT: u64 = 7;
+pub(crate) const LOG_WRITER: u64 = 8;
 /// The first worker; the others follow.
 pub(crate) const WORKERS: u64 = 1000;

@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("routes", "engine reactor tables config handover"),
     (
         "dataplane",
-        "record engine reactor tables config handover routes",
+        "printable record engine reactor tables config handover routes",
     ),
     (
         "helpers",

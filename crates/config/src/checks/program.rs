@@ -10,6 +10,7 @@ use crate::options::Route;
 use crate::values::address::UNIX_PATH_MAX;
 use crate::values::admin::Admin;
 use crate::values::endpoints::Backend;
+use crate::values::log_target::LogTarget;
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,6 +29,19 @@ pub(crate) fn check(
     keepalive(config, locations, mistakes);
     bounds(config, locations, mistakes);
     redirect(config, locations, mistakes);
+    connection_log(config, locations, mistakes);
+}
+
+fn connection_log(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let alone = locations.first_of(&["connection_log_format", "connection_log_one_in"]);
+    if config.log.connection_log == LogTarget::Off
+        && locations.sound(&["connection_log"])
+        && alone != Location::Whole
+    {
+        let problem = Problem::new("this has no effect: there is no connection log");
+        let help = "add connection_log = \"/var/log/dormouse.log\"";
+        mistakes.warning(&alone, problem.help(help));
+    }
 }
 
 fn redirect(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {

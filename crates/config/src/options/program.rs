@@ -6,6 +6,7 @@ use crate::values::amounts::Amount;
 use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox};
 use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
+use crate::values::log_target::LogTarget;
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::pem_files::Ca;
 use crate::values::quantities::{ByteSize, Count};
@@ -321,5 +322,20 @@ option_groups! {
         log_handshakes: bool = default "false",
             costs "a line per handshake",
             like "true";
+
+        /// A line for every connection when it ends: route, client, backend, server name, protocol,
+        /// version, suite, whether a session was resumed, bytes each way, duration, how it ended and
+        /// who ended it. `stderr`, or the path of a file, which is appended to and opened again at
+        /// each reload. Lines that can't be written are dropped and counted; no connection waits.
+        connection_log: LogTarget = default "off",
+            costs "128 bytes per connection, and a line for each",
+            like "\"/var/log/dormouse.log\"";
+
+        /// What a line of the connection log looks like: `text`, fields as `name=value`; or `json`,
+        /// one object.
+        connection_log_format: LogFormat = default "text", like "\"json\"";
+
+        /// Log one connection of so many, chosen evenly.
+        connection_log_one_in: u32 = default "1", "1" ..= "1000000", like "100";
     }
 }

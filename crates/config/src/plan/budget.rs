@@ -9,12 +9,16 @@
 use crate::config::Config;
 use crate::mistakes::problem::Problem;
 use crate::plan::machine::Machine;
+use crate::values::log_target::LogTarget;
 use crate::values::quantities::{ByteSize, Count};
 use crate::values::units::show_number;
 use dormouse_tables::client_sessions;
 
 /// Bytes of the slot of a connection.
 const SLOT_BYTES: u64 = 192;
+
+/// Bytes of the connection log's entry of a connection.
+const LOG_ENTRY_BYTES: u64 = 128;
 
 /// What main, control and the pages that all share take. Measured: 6 MB.
 const MAIN_BYTES: u64 = 12 << 20;
@@ -107,7 +111,7 @@ pub(crate) fn settle(
             ..fixed
         };
         let left = budget.saturating_sub(sum(&costs(config, capacity, &amounts)));
-        let fitting = left / per_connection(capacity, receive);
+        let fitting = left / per_connection(config, capacity, receive);
         match capacity.wanted {
             Some(wanted) if wanted <= fitting => {
                 return Ok(SettledLimits {
@@ -186,8 +190,16 @@ fn waiting(receive: u64) -> u64 {
     SOCKET_BYTES + 2 * receive
 }
 
-fn per_connection(capacity: Capacity, receive: u64) -> u64 {
-    SLOT_BYTES + capacity.sockets * (waiting(receive) + UNCOUNTED_BYTES)
+fn per_connection(config: &Config, capacity: Capacity, receive: u64) -> u64 {
+    SLOT_BYTES + log_entry(config) + capacity.sockets * (waiting(receive) + UNCOUNTED_BYTES)
+}
+
+/// What the connection log keeps of a connection.
+fn log_entry(config: &Config) -> u64 {
+    match config.log.connection_log {
+        LogTarget::Off => 0,
+        LogTarget::Stderr | LogTarget::File(_) => LOG_ENTRY_BYTES,
+    }
 }
 
 /// What a client has sent lies in a buffer which grows by doubling.
@@ -235,6 +247,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
             amounts.connections.saturating_mul(SLOT_BYTES),
             format!("{} x {SLOT_BYTES} bytes", number(amounts.connections)),
         ),
+        log_entries(config, amounts.connections),
         cost(
             "pending bytes",
             amounts.pending,
@@ -271,6 +284,15 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     }
     costs.retain(|cost| cost.bytes.0 > 0);
     costs
+}
+
+/// What the connection log keeps beside the slots.
+fn log_entries(config: &Config, connections: u64) -> Cost {
+    Cost {
+        what: "connection log",
+        how: format!("{} x {LOG_ENTRY_BYTES} bytes", show_number(connections)),
+        bytes: ByteSize(connections.saturating_mul(log_entry(config))),
+    }
 }
 
 /// Mappings of a fixed size, all of which may come to be used.

@@ -238,6 +238,9 @@ const EVERY_OPTION: &str = "
         log_level = 'debug'
         log_format = 'json'
         log_handshakes = true
+        connection_log = 'connections.log'
+        connection_log_format = 'json'
+        connection_log_one_in = 10
         [[route]]
         listen = ['127.0.0.1:1', '[::1]:2']
         to = 'unix:b.sock'

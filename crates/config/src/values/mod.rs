@@ -9,6 +9,7 @@ pub(crate) mod client_match;
 pub(crate) mod endpoints;
 pub(crate) mod host_name;
 pub(crate) mod key_source;
+pub(crate) mod log_target;
 pub(crate) mod metrics_address;
 pub(crate) mod network;
 pub(crate) mod pem_files;

@@ -46,12 +46,12 @@ impl Client {
         }
     }
 
-    /// The connection's id: random for the worker, then the time and the connection's own number.
-    pub(crate) fn id(&self, seed: u64, slot: &Slot) -> Id {
-        Id {
-            seed,
-            opened_s: slot.opened_s,
-            generation: slot.generation,
+    /// The client's address. `None`: a unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match (self.introduced, self.peer) {
+            (Some(endpoints), _) => Some(endpoints.client),
+            (None, Peer::Tcp(address)) => Some(without_scope(address)),
+            (None, Peer::Unix) => None,
         }
     }
 
@@ -62,7 +62,7 @@ impl Client {
         route: &Route,
         slot: &Slot,
         info: &HandshakeInfo,
-        id: Id,
+        id: ConnectionId,
     ) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
@@ -122,17 +122,29 @@ fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 
-/// A connection's id. It is formatted only where it is written.
+/// A connection's id: random for the pair of keeper and worker, then the time and the connection's
+/// own number. It outlives workers and binaries, and is formatted only where it is written.
 #[derive(Clone, Copy)]
-pub(crate) struct Id {
+pub(crate) struct ConnectionId {
     seed: u64,
     opened_s: u32,
     generation: u32,
 }
 
-impl fmt::Display for Id {
+impl ConnectionId {
+    /// The id of the connection in this slot; `seed` is the workspace's.
+    pub(crate) fn of(slot: &Slot, seed: u64) -> ConnectionId {
+        ConnectionId {
+            seed,
+            opened_s: slot.opened_s,
+            generation: slot.generation,
+        }
+    }
+}
+
+impl fmt::Display for ConnectionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Id {
+        let ConnectionId {
             seed,
             opened_s,
             generation,

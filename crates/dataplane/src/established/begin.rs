@@ -1,7 +1,7 @@
 //! The first step of a connection that has just become a slot: it stores what the handshake has left
 //! over, and starts the connect to the other side.
 
-use crate::door::client::Client;
+use crate::door::client::{Client, ConnectionId};
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
@@ -30,7 +30,7 @@ pub(crate) fn terminated<I: Io>(
     took_ms: u64,
 ) -> Flow {
     slot.set_phase(Phase::Connecting);
-    let id = client.id(cx.work.id_seed, slot);
+    let id = ConnectionId::of(slot, cx.work.id_seed);
     let done = Handshaken {
         route: &cx.route.name,
         peer: client,
@@ -102,7 +102,7 @@ pub(crate) fn originated<I: Io>(
     let done = Handshaken {
         route: &cx.route.name,
         peer: &PeerName::new(&cx.work.io, slot.tls_fd()),
-        id: None,
+        id: Some(ConnectionId::of(slot, cx.work.id_seed)),
         took_ms,
     };
     log::log_done(&info, done, cx.limits.log_handshakes);

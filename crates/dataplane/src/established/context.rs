@@ -23,9 +23,10 @@ impl<I> Context<'_, I> {
     }
 
     /// Counts why the connection closes; from now on it only drains.
-    pub(crate) fn note_close(&self, slot: &mut Slot, reason: CloseReason) {
+    pub(crate) fn note_close(&mut self, slot: &mut Slot, reason: CloseReason) {
         traffic::count_close(slot, reason, self.work);
         slot.active_s = self.now_s();
+        self.work.closing = Some(reason);
     }
 
     /// What an end without close_notify means: by a client, or by a backend.

@@ -12,6 +12,7 @@ pub(crate) mod context;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
+pub(crate) mod logged;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
 pub(crate) mod sealing;
@@ -22,6 +23,7 @@ pub(crate) mod unverified;
 pub(crate) mod warm;
 
 use crate::bursts::Subject;
+use crate::door::client::ConnectionId;
 use crate::io::{Io, PeerName};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::{SOON_MS, Starved};
@@ -181,7 +183,9 @@ impl Connections {
             let now_s = work.now_s();
             slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
             interest::adopt(slot, &work.io, token, socket.is_watched).ok()?;
-            begin(slot, work)
+            let first = begin(slot, work)?;
+            logged::begin(index, slot, &first, work);
+            Some(first)
         });
         let is_established = first.is_some();
         let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
@@ -242,6 +246,8 @@ impl Connections {
         let mut is_over = self.run(index, Event::Probe, settings, work);
         let is_good = !is_over && self.is_warm(index, generation);
         if is_good {
+            let address = logged::address_of(client.fd, &work.io);
+            work.connection_log.attach(index, address, work.now_ms);
             is_over = self.run(index, Event::Attach(client), settings, work);
         }
         self.finish(index, is_over, settings, work);
@@ -310,6 +316,7 @@ impl Connections {
                 .push(index, slot.generation, work.now_ms + wait_ms);
             log_paced(slot, limit, work);
         }
+        work.note_step(index, slot);
         is_over
     }
 
@@ -333,6 +340,7 @@ impl Connections {
 
     fn remove<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
+        logged::write_line(&self.slots, index, None, work);
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
@@ -579,6 +587,8 @@ impl Connections {
             self.wheel.arm(&mut self.slots, index, due_ms);
         }
         let to = moved?;
+        let is_last = logged::is_last_of_page(&self.slots, from);
+        work.connection_log.moved(from, to, is_last);
         if let Some(slot) = self.slots.get(to) {
             if slot.is_starved() {
                 self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
@@ -618,8 +628,9 @@ fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
             "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
         ),
     };
+    let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(%peer, more, "{why}");
+        tracing::info!(%id, %peer, more, "{why}");
     });
 }
 

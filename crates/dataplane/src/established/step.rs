@@ -9,7 +9,7 @@
 //! The caller has marked the slot busy; it watches, arms timers and frees when the step is done.
 
 use crate::bursts::Subject;
-use crate::door::client::Client;
+use crate::door::client::{Client, ConnectionId};
 use crate::established::begin;
 use crate::established::close;
 use crate::established::close_reason::CloseReason;
@@ -219,23 +219,24 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
         TimerPurpose::PartialRecord => {
             cx.work.count.add(Count::PartialRecordTimeouts, 1);
             let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+            let id = ConnectionId::of(slot, cx.work.id_seed);
             let now_ms = cx.work.now_ms;
             cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
                 let route = cx.route.name.as_str();
-                tracing::info!(route, %peer, more,
+                tracing::info!(route, %id, %peer, more,
                     "record not completed within partial_record_timeout; connection closed");
             });
-            cx.note_close(slot, CloseReason::Limit);
+            cx.note_close(slot, CloseReason::PartialRecord);
             close::begin_reset(slot);
         }
         TimerPurpose::Idle if is_idle(slot, cx) => {
             cx.work.count.add(Count::IdleTimeouts, 1);
-            cx.note_close(slot, CloseReason::Limit);
+            cx.note_close(slot, CloseReason::Idle);
             close::begin_farewell(slot, cx.work);
         }
         TimerPurpose::Idle if is_too_old(slot, cx) => {
             cx.work.count.add(Count::TotalTimeouts, 1);
-            cx.note_close(slot, CloseReason::Limit);
+            cx.note_close(slot, CloseReason::TooOld);
             close::begin_farewell(slot, cx.work);
         }
         TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
@@ -330,9 +331,10 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     }
     let now_ms = cx.work.now_ms;
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+    let id = ConnectionId::of(slot, cx.work.id_seed);
     cx.work.bursts.note(reason.subject(), now_ms, |more| {
         let route = cx.route.name.as_str();
-        tracing::info!(route, %peer, more, "connection aborted: {fault}");
+        tracing::info!(route, %id, %peer, more, "connection aborted: {fault}");
     });
     cx.note_close(slot, reason);
 }

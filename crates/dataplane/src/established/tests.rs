@@ -4,6 +4,7 @@
 mod dying;
 
 use super::*;
+use crate::connection_log::ConnectionLog;
 use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
@@ -47,6 +48,30 @@ struct Ends {
     client: Resting,
     tls: Fd,
     plain: Fd,
+}
+
+/// What a worker of these tests may use.
+fn limits() -> Limits {
+    Limits {
+        handshake_grace_ms: 1_000,
+        heartbeat_ms: None,
+        connections_max: PLACES,
+        handshakes_max: 10,
+        handshake_bytes_max: 65_536,
+        pending_per_connection: 131_072,
+        per_client: ClientLimits::default(),
+        kernel_bytes_max: 1 << 30,
+        sources: 1,
+        handshake_timeout_ms: 10_000,
+        idle_timeout_ms: Some(3_600_000),
+        total_timeout_ms: None,
+        partial_record_timeout_ms: 60_000,
+        backend_connect_timeout_ms: 5_000,
+        drain_timeout_ms: 10_000,
+        log_handshakes: false,
+        connection_log: None,
+        shutdown_grace_ms: 10_000,
+    }
 }
 
 impl World {
@@ -117,25 +142,8 @@ impl World {
                     identities: Identities::default(),
                     listeners: Vec::new(),
                     late: None,
-                    limits: Limits {
-                        handshake_grace_ms: 1_000,
-                        heartbeat_ms: None,
-                        connections_max: PLACES,
-                        handshakes_max: 10,
-                        handshake_bytes_max: 65_536,
-                        pending_per_connection: 131_072,
-                        per_client: ClientLimits::default(),
-                        kernel_bytes_max: 1 << 30,
-                        sources: 1,
-                        handshake_timeout_ms: 10_000,
-                        idle_timeout_ms: Some(3_600_000),
-                        total_timeout_ms: None,
-                        partial_record_timeout_ms: 60_000,
-                        backend_connect_timeout_ms: 5_000,
-                        drain_timeout_ms: 10_000,
-                        log_handshakes: false,
-                        shutdown_grace_ms: 10_000,
-                    },
+                    limits: limits(),
+                    connection_log: ConnectionLog::new(None, Fd::NONE),
                     orders: self.orders[1],
                     handover: Fd::NONE,
                     remembered: Remembered::default(),

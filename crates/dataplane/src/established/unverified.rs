@@ -5,6 +5,7 @@
 //! recovery, so it is put off until the slot is first used.
 
 use crate::established::close_reason::CloseReason;
+use crate::established::logged;
 use crate::io::Io;
 use crate::memory::backlog;
 use crate::traffic;
@@ -76,7 +77,7 @@ pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
 }
 
 /// Drops a slot which can't be believed, and says so.
-pub(crate) fn drop_unsound<I>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+pub(crate) fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
     if let Some(slot) = slots.get(index) {
         traffic::count_close(slot, CloseReason::Limit, work);
     }
@@ -89,8 +90,10 @@ pub(crate) fn drop_unsound<I>(slots: &mut Slab<Slot>, index: u32, work: &mut Wor
 
 /// Frees a slot with what it has pending: the chunks were adopted before the slot was judged, and
 /// nobody else would ever free them.
-pub(crate) fn give_up<I>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+pub(crate) fn give_up<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+    logged::write_line(slots, index, Some(CloseReason::Crash), work);
     if let Some(slot) = slots.get_mut(index) {
+        slot.tls.wipe();
         work.clients.leave(slot.client());
         backlog::free_opening(slot, &mut work.pending);
         backlog::free_sealed(slot, &mut work.pending);

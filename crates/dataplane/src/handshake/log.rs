@@ -1,7 +1,7 @@
 //! What is told of handshakes: counters always, a line for each if it is asked for.
 
 use crate::bursts::Subject;
-use crate::door::client::{Client, Id};
+use crate::door::client::{Client, ConnectionId};
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_engine::{
@@ -102,7 +102,7 @@ pub(crate) struct Handshaken<'a> {
     pub(crate) route: &'a str,
     pub(crate) peer: &'a dyn fmt::Display,
     /// What a backend knows the connection by.
-    pub(crate) id: Option<Id>,
+    pub(crate) id: Option<ConnectionId>,
     pub(crate) took_ms: u64,
 }
 

@@ -1,13 +1,15 @@
 //! How a worker begins: established connections first, certificates after them.
 
+use crate::connection_log::ConnectionLog;
 use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Exit, Inheritance, Worker};
 use dormouse_config::{Log, Sandbox};
-use dormouse_handover::Handover;
 use dormouse_handover::child::confine;
+use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::sandbox::Role;
@@ -97,6 +99,7 @@ pub(crate) fn begin<I: Io>(
         contexts::warm_up(&routes)?;
     }
     let io = io(slots.header().epoll())?;
+    let connection_log = connection_log(&descriptors, slots.capacity());
     let inheritance = Inheritance {
         slots,
         pending,
@@ -104,6 +107,7 @@ pub(crate) fn begin<I: Io>(
         clients: Clients::adopt(Fd(descriptors.clients), descriptors.clients_for)
             .map_err(io::Error::other)?,
         backends,
+        connection_log,
         traffic: traffic.map_err(io::Error::other)?,
         routes,
         identities,
@@ -119,6 +123,15 @@ pub(crate) fn begin<I: Io>(
     };
     let worker = Worker::adopt(inheritance, io)?;
     Ok((worker, sandbox))
+}
+
+/// The connection log. Entries of another binary that had others are left alone: then there is no log
+/// until the next start.
+fn connection_log(descriptors: &Descriptors, slots: u32) -> ConnectionLog {
+    let entries = descriptors.log_entries;
+    let ours = entries.filter(|(_, version)| *version == LOG_ENTRY_VERSION);
+    let entries = ours.and_then(|(fd, _)| LogEntries::adopt(Fd(fd), slots).ok());
+    ConnectionLog::new(entries, descriptors.log_lines.map_or(Fd::NONE, Fd))
 }
 
 /// Goes on with the pending bytes that the slots name.

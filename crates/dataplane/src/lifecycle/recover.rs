@@ -129,7 +129,6 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
         if was_established {
             traffic::count_close(slot, CloseReason::Crash, work);
         }
-        slot.tls.wipe();
         unverified::give_up(slots, index, work);
         for (fd, cookie) in fds.into_iter().zip(cookies) {
             if fd.0 > 2 && is_same_socket(fd, cookie, &work.io) {
@@ -145,7 +144,7 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
 
 /// A slot is believed if it is sound, its descriptors belong to no other slot and (which is still to
 /// be verified) are the sockets that they were. Returns the descriptors of the slots that are left.
-fn drop_unsound<I>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
+fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
     let mut named = FdSet::default();
     let mut unverified = Unverified::default();
     let live: Vec<u32> = slots.indices().collect();

@@ -145,6 +145,7 @@ impl Reloader {
         let changed = self.place_routes(routes, originations, &handover, settings);
         settings.limits = handover.share.limits(&handover.config);
         work.limit_steps(&settings.limits);
+        work.connection_log.follow(settings);
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
         Ok(changed)
@@ -157,7 +158,7 @@ impl Reloader {
         name: &str,
         addresses: &[SocketAddr],
         settings: &mut Settings,
-        work: &Workspace<I>,
+        work: &mut Workspace<I>,
     ) {
         let known = &work.backends;
         let changes = |route: &mut Route| route.set_addresses(name, addresses, known);
@@ -166,7 +167,9 @@ impl Reloader {
             .routes
             .iter_mut()
             .filter_map(|r| changes(r).then_some(()));
-        if changed.count() > 0
+        let changed = changed.count();
+        work.connection_log.follow(settings);
+        if changed > 0
             && let Err(error) = self.write_addresses(name, addresses)
         {
             tracing::error!(%error, "the addresses of a backend can't be noted for the next worker");

@@ -12,6 +12,7 @@ pub(crate) mod record_sealer;
 pub(crate) mod rest;
 pub(crate) mod scoped_suites;
 pub(crate) mod secrets;
+mod server_extensions;
 
 use std::fmt;
 use std::sync::Arc;

@@ -34,6 +34,7 @@
 //! | `ssl_3` | legacy_version 0x0300 in the first hello | refused | protocol_version | 8446 §D.5 |
 //! | `old_client` | a hello of TLS 1.0 or 1.1 | refused | protocol_version | 8446 §D.2 |
 //! | `no_key_share` | TLS 1.3: a hello without key_share | refused | missing_extension | 8446 §9.2 |
+//! | `psk_modes_of_a_server`, `protected_psk_modes_of_a_server` | psk_key_exchange_modes in a ServerHello or in EncryptedExtensions | refused | illegal_parameter | 8446 §4.2, §4.2.9 |
 //! | `message_that_cannot_be_decoded` | a hello cut short inside | refused | decode_error | 8446 §6.2 |
 //! | `unexpected_message` | a handshake message out of order | refused | unexpected_message | 8446 §4, 5246 §7.4 |
 //! | `more_bytes_than_allowed` | more than `handshake_bytes_max` | refused | illegal_parameter | our limit |
@@ -44,7 +45,7 @@
 
 use dormouse_record::{Alert, AlertDescription, CONTENT_MAX};
 
-use super::first_bytes;
+use super::{first_bytes, server_extensions};
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 
 pub(crate) const HEADER_LEN: usize = 5;
@@ -182,6 +183,7 @@ pub(crate) fn judge_clear(reading: Reading, record: &[u8]) -> Result<(), RecordR
     match record {
         _ if reading == Reading::Tls12 => Ok(()),
         [ALERT, _, _, _, _, _level, CLOSE_NOTIFY] => Err(closed()),
+        [HANDSHAKE, _, _, _, _, content @ ..] => judge_handshake(content),
         [CHANGE_CIPHER_SPEC, _, _, _, _, content @ ..] if content != [1] => Err(unexpected(
             "a ChangeCipherSpec of another value than 1".to_owned(),
         )),
@@ -194,9 +196,19 @@ pub(crate) fn judge_content(typ: u8, content: &[u8]) -> Result<(), RecordRefusal
     match (typ, content) {
         (ALERT | HANDSHAKE, []) => Err(unexpected(format!("an empty record of type {typ}"))),
         (ALERT, [_level, CLOSE_NOTIFY]) => Err(closed()),
+        (HANDSHAKE, _) => judge_handshake(content),
         (CHANGE_CIPHER_SPEC..=APPLICATION_DATA, _) => Ok(()),
         _ => Err(unexpected(format!("a record of the unknown type {typ}"))),
     }
+}
+
+/// Only servers send the messages that are looked at; from a client rustls refuses them.
+fn judge_handshake(content: &[u8]) -> Result<(), RecordRefusal> {
+    if server_extensions::has_psk_modes(content) {
+        let what = "psk_key_exchange_modes, which only clients send".to_owned();
+        return Err(refused(AlertDescription::IllegalParameter, what));
+    }
+    Ok(())
 }
 
 /// Whether the record is a ChangeCipherSpec as TLS 1.3 has it, which says nothing (RFC 8446 §D.4).

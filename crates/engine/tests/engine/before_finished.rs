@@ -29,11 +29,13 @@ fn every_row_has_its_test() {
     let mut rows = 0;
     for line in include_str!("../../src/handshake/record_rules.rs").lines() {
         if let Some(row) = line.strip_prefix("//! | `") {
-            let name = row.split('`').next().unwrap();
-            assert!(
-                tests.contains(&format!("#[test]\nfn {name}() {{")),
-                "{name}"
-            );
+            let cell = row.split(" |").next().unwrap();
+            for name in cell.split('`').step_by(2) {
+                assert!(
+                    tests.contains(&format!("#[test]\nfn {name}() {{")),
+                    "{name}"
+                );
+            }
             rows += 1;
         }
     }
@@ -281,6 +283,18 @@ fn without_extension(hello: &[u8], unwanted: u16) -> Vec<u8> {
     let len = (changed.len() - 4) as u32;
     changed[1..4].copy_from_slice(&len.to_be_bytes()[1..]);
     changed
+}
+
+#[test]
+fn psk_modes_of_a_server() {
+    let mut server_hello = vec![2, 0, 0, 0, 3, 3];
+    server_hello.extend([7; 32]);
+    // No session, TLS_AES_128_GCM_SHA256, no compression; supported_versions, psk_key_exchange_modes.
+    server_hello.extend([0, 0x13, 1, 0, 0, 12]);
+    server_hello.extend([0, 43, 0, 2, 3, 4, 0, 45, 0, 2, 1, 1]);
+    server_hello[3] = (server_hello.len() - 4) as u8;
+    let bytes = record(HANDSHAKE, &server_hello);
+    assert_refused(client(), &bytes, ILLEGAL_PARAMETER);
 }
 
 #[test]

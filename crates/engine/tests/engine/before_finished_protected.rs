@@ -65,6 +65,14 @@ fn message_across_keys() {
 }
 
 #[test]
+fn protected_psk_modes_of_a_server() {
+    const ILLEGAL_PARAMETER: u8 = 47;
+    let modes: Forge = |_| (HANDSHAKE, vec![8, 0, 0, 8, 0, 6, 0, 45, 0, 2, 1, 1]);
+    let [_, mut of_client] = Scene::forged(Protocols::TLS13, modes);
+    of_client.assert_next_refused(ILLEGAL_PARAMETER);
+}
+
+#[test]
 fn protected_close_notify() {
     for protocols in BOTH {
         for mut scene in Scene::forged(protocols, |_| (ALERT, vec![1, CLOSE_NOTIFY])) {

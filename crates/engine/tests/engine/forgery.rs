@@ -262,6 +262,7 @@ impl MessageEncrypter for ForgingEncrypter {
         message: OutboundPlainMessage<'_>,
         sequence: u64,
     ) -> Result<OutboundOpaqueMessage, Error> {
+        const ENCRYPTED_EXTENSIONS: u8 = 8;
         const FINISHED: u8 = 20;
         let content = message.payload.to_vec();
         // A server of TLS 1.3 sends Finished at the end of its flight.
@@ -277,7 +278,8 @@ impl MessageEncrypter for ForgingEncrypter {
         };
         let (typ, made) = (self.1)(&content[start..]);
         // What stands before Finished in a flight stays there.
-        let is_flight = typ == HANDSHAKE && !made.is_empty();
+        let replaces_all = matches!(made[..], [] | [ENCRYPTED_EXTENSIONS, ..]);
+        let is_flight = typ == HANDSHAKE && !replaces_all;
         let head = &content[..if is_flight { start } else { 0 }];
         let forged = [head, &made].concat();
         let message = OutboundPlainMessage {

@@ -330,6 +330,12 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
         "Looks at the store of ticket keys which came to nothing.",
     );
     page.sample(&[], view.common(Common::StoreFailures));
+    page.family(
+        "connection_log_lost_total",
+        "counter",
+        "Lines of the connection log that its file refused.",
+    );
+    page.sample(&[], view.common(Common::LogLinesLost));
 }
 
 fn processes(page: &mut Page, view: &View) {

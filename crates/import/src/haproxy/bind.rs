@@ -97,6 +97,13 @@ pub(super) fn read(
     }
 }
 
+/// The addresses of a bind, without those that are not ours.
+pub(super) fn addresses(line: &Line) -> Vec<String> {
+    let all = line.word(1).split(',');
+    all.filter_map(|one| address(one, line.says("v4v6")))
+        .collect()
+}
+
 /// Several addresses with commas between them.
 fn listen(line: &Line, section: &mut Section) {
     let mut all = Vec::new();

@@ -8,6 +8,7 @@
 mod bind;
 mod cases;
 mod config;
+mod plain;
 mod rules;
 mod server;
 mod syntax;
@@ -48,6 +49,8 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         }
     }
     if !draft.is_empty() {
+        let passes_through = |part: &HaproxySection| !part.is_http() && chooses_by_hello(part);
+        plain::read(&config, passes_through, &mut draft);
         program(&config, &mut draft);
     }
     Ok(draft)
@@ -155,7 +158,12 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
         "unique-id-header",
         "http-send-name-header",
     ];
+    // Who comes by TLS is not sent on.
+    let has_plain = part.all("bind").any(|line| !line.says("ssl"));
     let is_more = |line: &Line| {
+        if has_plain && plain::is_redirect(line) {
+            return false;
+        }
         DOES.contains(&line.word(0)) || (line.word(0) == "option" && line.word(1) == "forwardfor")
     };
     let parts = cases
@@ -232,7 +240,7 @@ fn program(config: &Config, draft: &mut Draft) {
             "chroot" => "workers confine themselves (`sandbox`)",
             "stats" => "see `admin`, `dormouse status` and `/metrics`",
             "log" | "log-send-hostname" | "log-tag" => {
-                "the log goes to standard error: `log_level`, `log_handshakes`"
+                "the log goes to standard error (`log_level`); `connection_log` has a line for each connection"
             }
             "maxsslrate" | "maxconnrate" | "maxsessrate" => {
                 "there is `handshakes_per_client`, and `max_handshakes` at a time"

@@ -7,6 +7,7 @@
 
 mod context;
 mod options;
+mod plain;
 mod syntax;
 mod target;
 
@@ -38,6 +39,13 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
             }
             if !draft.is_empty() {
                 options::of_context(&context, &mut draft);
+            }
+        }
+    }
+    if !draft.is_empty() {
+        for block in &whole.block {
+            if matches!(block.name(), "stream" | "http") {
+                plain::read(&Context::new(block, folder), &mut draft);
             }
         }
     }
@@ -112,6 +120,7 @@ fn routes(
     let stays = context.is_http && cases.iter().all(|case| case.target.is_empty());
     if !stays {
         options::left_out(context, server, passes_through, &mut base, draft);
+        options::log(context, server, draft);
     }
     for (n, case) in cases.into_iter().enumerate() {
         let TargetCase {

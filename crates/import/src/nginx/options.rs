@@ -58,12 +58,25 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
             "split_clients" | "geo" | "js_import" | "js_set" | "js_path" => {
                 "connections are not looked into here"
             }
-            "log_format" | "access_log" | "error_log" => {
-                "the log goes to standard error: `log_level`, `log_handshakes`"
-            }
+            "log_format" => "the fields of `connection_log` are always the same",
+            "error_log" => "the log goes to standard error: `log_level`, `log_handshakes`",
             _ => continue,
         };
         draft.leave_out(&one.position, &one.shown(), why);
+    }
+}
+
+/// `access_log`: a line for each connection, or each request.
+pub(super) fn log(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
+    for one in context.all(server, "access_log") {
+        match one.word(1) {
+            "off" => {}
+            target if target.starts_with("syslog:") || target.contains('$') => {
+                let why = "`connection_log` writes to one file, or to standard error";
+                draft.leave_out(&one.position, &one.shown(), why);
+            }
+            path => draft.connection_log(&context.path(path), &one.position, &one.shown()),
+        }
     }
 }
 
@@ -303,6 +316,9 @@ pub(super) fn left_out(
             section.set_text("source_addresses", one.word(1));
         } else if name == "health_check" && !context.is_http {
             health_check(one, context.is_on(server, "proxy_ssl"), section);
+        } else if name == "error_log" {
+            let why = "the log goes to standard error: `log_level`, `log_handshakes`";
+            section.leave_out(&one.position, &one.shown(), why);
         } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
         } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
             section.leave_out(&one.position, &one.shown(), "see `bytes_per_client`");
@@ -320,7 +336,8 @@ pub(super) fn left_out(
 
 /// What is carried over elsewhere, or changes nothing here.
 fn is_known(name: &str) -> bool {
-    const KNOWN: [&str; 32] = [
+    const KNOWN: [&str; 33] = [
+        "access_log",
         "location",
         "listen",
         "server_name",

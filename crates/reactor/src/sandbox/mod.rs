@@ -4,7 +4,7 @@
 //! | | may | by |
 //! |---|---|---|
 //! | worker | what its loop needs: sockets that exist, new TCP and unix connections, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal |
-//! | redirect | the worker's calls, but no new socket | as a worker |
+//! | redirect, log-writer | the worker's calls, but no new socket | as a worker |
 //! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
 //! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
 //!
@@ -42,6 +42,8 @@ pub enum Role {
     Scout,
     /// Answers clients that others have connected to it, and nobody else.
     Redirect,
+    /// Writes to a file that is open already.
+    LogWriter,
 }
 
 /// Confines this process for good. But for a keeper: all threads are bound by the list
@@ -53,14 +55,14 @@ pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
         Role::Keeper => Ok(()),
-        Role::Worker | Role::Redirect => files::confine(&[]),
+        Role::Worker | Role::Redirect | Role::LogWriter => files::confine(&[]),
         Role::Control => files::confine(&["/proc"]),
         Role::Scout => files::confine(files::FOR_NAMES),
     };
     match role {
         Role::Keeper => calls::refuse_for_ever()?,
         Role::Worker => calls::allow_worker()?,
-        Role::Redirect => calls::allow_answering()?,
+        Role::Redirect | Role::LogWriter => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
     }
     files

@@ -12,12 +12,13 @@ use crate::load::Occasion;
 use crate::material::{Material, can_write_into};
 use crate::session_files;
 use crate::ticket_keys;
-use dormouse_config::{Config, Place, Purpose, Sandbox, Severity};
+use dormouse_config::{Config, LogTarget, Place, Purpose, Sandbox, Severity};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
 use dormouse_reactor::{process, sandbox};
 use dormouse_routes::contexts::warm_up;
 use dormouse_tables::backends::Backends;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
@@ -32,6 +33,7 @@ pub(crate) fn examine(
     confinement(config, findings);
     ticket_keys::examine(config, findings);
     session_file(config, findings);
+    connection_log(config, findings);
     addresses::examine(config, occasion, findings);
     if !findings.has_errors()
         && let Err(why) = build_contexts(config, material)
@@ -104,6 +106,24 @@ fn session_file(config: &Config, findings: &mut Findings) {
             findings.error(place, format!("{}: {why}", path.display()));
         }
         directory_of(path, "sessions", place, findings);
+    }
+}
+
+fn connection_log(config: &Config, findings: &mut Findings) {
+    let LogTarget::File(path) = &config.log.connection_log else {
+        return;
+    };
+    let place = Place::Program("connection_log");
+    if path.is_dir() {
+        let what = format!("{}: this is a directory", path.display());
+        findings.error(place, what);
+    } else if !path.exists() {
+        directory_of(path, "the connection log", place, findings);
+    } else if path.is_file()
+        && let Err(error) = OpenOptions::new().append(true).open(path)
+    {
+        let what = format!("{}: can't be written: {error}", path.display());
+        findings.error(place, what);
     }
 }
 

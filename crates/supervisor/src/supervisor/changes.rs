@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use crate::authorities::NewCertificates;
+use crate::connection_log::LogFile;
 use crate::load::Ready;
 use crate::material::Material;
 use crate::reload::{self, ReloadPlan, Reloaded};
@@ -161,9 +162,11 @@ impl Supervisor {
             waits_for_restart,
         } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
         self.serving.follow(&config, &material)?;
+        let log_file = LogFile::open(&config).map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_under_way();
         self.serving.apply(config, plan, material, is_draining)?;
         (self.set_logs)(&self.serving.edition.config.log);
+        self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();
         self.authorities.try_at_once();
         let mut words = format!(

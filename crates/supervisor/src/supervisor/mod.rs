@@ -16,6 +16,7 @@ mod upgrading;
 
 use crate::authorities::Authorities;
 use crate::certificate_watch::CertificateWatch;
+use crate::connection_log::LogWriter;
 use crate::control::ControlProcess;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
@@ -53,6 +54,12 @@ pub(crate) struct History {
     pub(crate) waits_for_restart: Vec<String>,
 }
 
+/// Helpers that are there from the start.
+pub(crate) struct Helpers {
+    pub(crate) control: Option<ControlProcess>,
+    pub(crate) log_writer: LogWriter,
+}
+
 /// Main.
 pub(crate) struct Supervisor {
     source: Source,
@@ -63,6 +70,7 @@ pub(crate) struct Supervisor {
     certificate_watch: CertificateWatch,
     authorities: Authorities,
     redirect: RedirectProcess,
+    log_writer: LogWriter,
     monitor: BackendMonitor,
     lookup: ReloadLookup,
     reload: ReloadReport,
@@ -80,11 +88,15 @@ impl Supervisor {
         source: Source,
         set_logs: fn(&Log),
         serving: Serving,
-        control: Option<ControlProcess>,
+        helpers: Helpers,
         poller: Poller,
         signals: Signals,
         history: History,
     ) -> Supervisor {
+        let Helpers {
+            control,
+            log_writer,
+        } = helpers;
         Supervisor {
             source,
             set_logs,
@@ -93,6 +105,7 @@ impl Supervisor {
             control,
             authorities: Authorities::default(),
             redirect: RedirectProcess::default(),
+            log_writer,
             monitor: BackendMonitor::default(),
             lookup: ReloadLookup::default(),
             reload: ReloadReport::default(),
@@ -121,6 +134,9 @@ impl Supervisor {
             self.attend_to_control();
             self.attend_to_scouts();
             self.attend_to_redirect();
+            let sources = self.serving.pairs.log_sources();
+            let config = &self.serving.edition.config;
+            self.log_writer.attend(sources, config, &self.poller);
             self.poller
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
@@ -134,6 +150,10 @@ impl Supervisor {
                     tokens::MONITOR => self.on_monitor(),
                     tokens::LOOKUP => self.on_lookup(),
                     tokens::REDIRECT => self.redirect.receive(&self.poller),
+                    tokens::LOG_WRITER => {
+                        let counters = &self.serving.memory.counters;
+                        self.log_writer.receive(counters, &self.poller);
+                    }
                     token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
                 }
             }
@@ -213,6 +233,7 @@ impl Supervisor {
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),
             self.redirect.next_deadline_ms(),
+            self.log_writer.next_deadline_ms(),
             self.monitor
                 .next_deadline_ms()
                 .filter(|_| !self.is_stopping),
@@ -243,6 +264,7 @@ impl Supervisor {
             control.end();
         }
         self.end_scouts();
+        self.log_writer.end(&self.poller);
         if let Some(sessions) = &mut self.serving.memory.sessions {
             sessions.save();
         }

@@ -83,7 +83,9 @@ impl Supervisor {
             }
             return true;
         }
-        if self.redirect.note_end(pid, ended, &self.poller) {
+        if self.redirect.note_end(pid, ended, &self.poller)
+            || self.log_writer.note_end(pid, ended, &self.poller)
+        {
             return true;
         }
         let serving = &mut self.serving;

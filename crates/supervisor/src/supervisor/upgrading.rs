@@ -78,6 +78,7 @@ impl Supervisor {
             .ending
             .extend(self.serving.ticket_keys.end_process());
         self.end_scouts();
+        self.log_writer.end(&self.poller);
         let mut fds = self.serving.fds();
         let control = self.control.iter();
         fds.extend(control.flat_map(|control| control.addresses().fds()));
@@ -100,6 +101,7 @@ impl Supervisor {
             control: control.map(|control| control.addresses().state()),
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
+            log_writer: self.log_writer.former().map(|pid| pid.0),
         }
     }
 

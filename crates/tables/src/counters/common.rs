@@ -17,9 +17,11 @@ pub enum Common {
     StoreSeen = 131,
     /// Looks at the store which came to nothing.
     StoreFailures = 132,
+    /// Lines of the connection log that could not be written.
+    LogLinesLost = 133,
 }
 
-const _: () = assert!((Common::StoreFailures as usize) < COMMON);
+const _: () = assert!((Common::LogLinesLost as usize) < COMMON);
 
 impl Common {
     /// Stores the value. A word that the mapping does not have is left out.

@@ -218,6 +218,10 @@ counts! {
         "Plaintext bytes passed to the plain side.";
     PlainBytesIn = "plain_bytes_in", counter of bytes,
         "Plaintext bytes received from the plain side.";
+    ConnectionLogLines = "connection_log_lines", counter,
+        "Lines of the connection log that were passed on to be written.";
+    ConnectionLogDropped = "connection_log_dropped", counter,
+        "Lines of the connection log that were dropped, because its writer was behind.";
     Restarts = "restarts", counter, "Times the worker was started again after it died.";
     Hangs = "hangs", counter, "Times the worker was ended because it gave no sign of life.";
     Upgrades = "upgrades", counter, "Times the worker was replaced by one of another binary.";

@@ -54,7 +54,7 @@ fn answers(at: SocketAddr) -> Vec<String> {
     NAMES.iter().map(answer).collect()
 }
 
-fn dormouse(arguments: &[&str]) -> Output {
+pub(super) fn dormouse(arguments: &[&str]) -> Output {
     Command::new(tools::dormouse())
         .args(arguments)
         .output()
@@ -62,13 +62,13 @@ fn dormouse(arguments: &[&str]) -> Output {
 }
 
 /// A program with a configuration, at an address.
-struct Old<'a> {
+pub(super) struct Old<'a> {
     /// As `dormouse import` calls it.
-    kind: &'a str,
+    pub(super) kind: &'a str,
     /// How it is started; `@` is its file.
-    command: &'a [&'a str],
-    text: String,
-    at: SocketAddr,
+    pub(super) command: &'a [&'a str],
+    pub(super) text: String,
+    pub(super) at: SocketAddr,
 }
 
 /// Asks it, moves, asks again.
@@ -77,7 +77,7 @@ fn moves(old: &Old<'_>, want: [&str; 3], folder: &Path) {
 }
 
 /// The same with another question, which panics if the answer is not right.
-fn moves_asked(old: &Old<'_>, ask: &dyn Fn(), folder: &Path) {
+pub(super) fn moves_asked(old: &Old<'_>, ask: &dyn Fn(), folder: &Path) {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
     let process = start(old, &file, old.at, folder);
@@ -129,7 +129,7 @@ fn pem(folder: &Path) -> String {
     files.both.display().to_string()
 }
 
-fn ready(program: &str) -> bool {
+pub(super) fn ready(program: &str) -> bool {
     applies(Can::BeDormouse) && tools::present(&[program])
 }
 

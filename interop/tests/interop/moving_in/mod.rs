@@ -2,3 +2,4 @@
 
 mod import;
 mod recipes;
+mod walk;

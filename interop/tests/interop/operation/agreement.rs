@@ -137,6 +137,12 @@ const ALL: &[Wrong] = &[
         &["garbage.pem"],
     ),
     wrong(
+        "connection_log = 'nowhere/connections.log'",
+        "",
+        &["nowhere/connections.log", "make the directory"],
+    ),
+    wrong("connection_log = 'empty'", "", &["this is a directory"]),
+    wrong(
         "admin = 'nowhere/admin.sock'",
         "",
         &["nowhere/admin.sock", "make the directory"],

@@ -120,7 +120,7 @@ fn what_is_no_request_is_answered_and_closed() {
         ),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "400"),
-        (&[b'A'; 20_000], "400"),
+        (&[b'A'; 20_000], "431"),
     ] {
         let said = exchange(http, bytes);
         let line = format!("HTTP/1.1 {status} ");

@@ -1,0 +1,219 @@
+//! A line of the connection log, as text or JSON.
+
+use dormouse_config::LogFormat;
+use serde::Serialize;
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+
+/// What is said of a connection that has ended. Fields that are not known are left out.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    #[serde(serialize_with = "as_text")]
+    pub(super) time: Timestamp,
+    pub(super) id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) route: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) backend: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sni: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) alpn: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) suite: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resumed: Option<bool>,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) duration_ms: u64,
+    pub(super) end: &'a str,
+    pub(super) by: &'a str,
+}
+
+impl Line<'_> {
+    /// Appends the line, with its end.
+    pub(super) fn write(&self, format: LogFormat, to: &mut Vec<u8>) {
+        match format {
+            LogFormat::Json => {
+                // Numbers, names and texts: there is nothing that JSON can't say.
+                let text = serde_json::to_string(self).unwrap_or_default();
+                to.extend_from_slice(dormouse_printable::json(&text).as_bytes());
+            }
+            LogFormat::Text => to.extend_from_slice(self.to_string().as_bytes()),
+        }
+        to.push(b'\n');
+    }
+}
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} id={}", self.time, self.id)?;
+        field(f, "route", self.route)?;
+        field(
+            f,
+            "client",
+            self.client.map(|client| client.to_string()).as_deref(),
+        )?;
+        field(f, "backend", self.backend.as_deref())?;
+        field(f, "sni", self.sni.as_deref())?;
+        field(f, "alpn", self.alpn.as_deref())?;
+        field(f, "version", self.version)?;
+        field(f, "suite", self.suite)?;
+        if let Some(resumed) = self.resumed {
+            write!(f, " resumed={resumed}")?;
+        }
+        let Line {
+            bytes_in,
+            bytes_out,
+            duration_ms,
+            end,
+            by,
+            ..
+        } = self;
+        write!(
+            f,
+            " bytes_in={bytes_in} bytes_out={bytes_out} duration_ms={duration_ms} end={end} by={by}"
+        )
+    }
+}
+
+/// A field. A value that is not one word of plain characters stands in quotes, escaped.
+fn field(f: &mut fmt::Formatter<'_>, name: &str, value: Option<&str>) -> fmt::Result {
+    let Some(value) = value else {
+        return Ok(());
+    };
+    let is_plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return write!(f, " {name}={value}");
+    }
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
+    write!(f, " {name}=\"{}\"", dormouse_printable::whole(&escaped))
+}
+
+fn as_text<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+/// A time of day in UTC, as RFC 3339 writes it.
+#[derive(Clone, Copy)]
+pub(super) struct Timestamp {
+    pub(super) unix_ms: u64,
+}
+
+impl Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, ms) = (self.unix_ms / 1000, self.unix_ms % 1000);
+        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        let (year, month, day) = date(days);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z"
+        )
+    }
+}
+
+/// Year, month and day, so many days after 1 January 1970. Years are counted from March, so that
+/// the day that a leap year has more is its last.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line<'static> {
+        Line {
+            time: Timestamp {
+                unix_ms: 1_795_336_496_007,
+            },
+            id: "7f".to_owned(),
+            route: Some("shop"),
+            client: "192.0.2.7:40000".parse().ok(),
+            backend: Some("10.0.0.1:80".to_owned()),
+            sni: Some("a.example".to_owned()),
+            alpn: Some("h2".to_owned()),
+            version: Some("TLSv1.3"),
+            suite: Some("TLS_AES_128_GCM_SHA256"),
+            resumed: Some(true),
+            bytes_in: 1,
+            bytes_out: 2,
+            duration_ms: 3,
+            end: "closed",
+            by: "client",
+        }
+    }
+
+    fn text(line: &Line<'_>, format: LogFormat) -> String {
+        let mut bytes = Vec::new();
+        line.write(format, &mut bytes);
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (unix_ms, written) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_709_164_800_000, "2024-02-29T00:00:00.000Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(Timestamp { unix_ms }.to_string(), written);
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_line_whatever_it_says() {
+        assert_eq!(
+            text(&line(), LogFormat::Text),
+            "2026-11-22T08:34:56.007Z id=7f route=shop client=192.0.2.7:40000 \
+             backend=10.0.0.1:80 sni=a.example alpn=h2 version=TLSv1.3 \
+             suite=TLS_AES_128_GCM_SHA256 resumed=true bytes_in=1 bytes_out=2 duration_ms=3 \
+             end=closed by=client\n"
+        );
+        let hostile = Line {
+            route: Some("my shop"),
+            sni: Some("a\nid=8 \"x\"\\ \u{1b}[31m\u{202e}".to_owned()),
+            alpn: Some(String::new()),
+            client: None,
+            ..line()
+        };
+        let said = text(&hostile, LogFormat::Text);
+        assert!(
+            said.contains(
+                r#" route="my shop" backend=10.0.0.1:80 sni="a\nid=8 \"x\"\\ \u{1b}[31m\u{202e}" alpn="" "#
+            ),
+            "{said}"
+        );
+        assert_eq!(said.matches('\n').count(), 1, "{said}");
+        let said = text(&hostile, LogFormat::Json);
+        assert_eq!(said.matches('\n').count(), 1, "{said}");
+        let read: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(read["sni"].as_str(), hostile.sni.as_deref());
+        assert_eq!(read["client"], serde_json::Value::Null);
+        assert_eq!(
+            (&read["bytes_in"], &read["end"]),
+            (&1.into(), &"closed".into())
+        );
+        assert_eq!(read["time"], "2026-11-22T08:34:56.007Z");
+    }
+}

@@ -1,0 +1,314 @@
+//! The connection log: a line for each connection when it ends.
+//!
+//! A worker opens no file and waits for nobody. It keeps what a line says in an entry beside the
+//! slot ([`LogEntries`]), writes the line into a buffer when the connection ends, and sends the
+//! buffer once a turn to the process that writes files. If that one is behind, the buffer fills up,
+//! and lines are dropped and counted.
+//!
+//! Nothing here runs per record: a step adds up what it has moved, if there is a log.
+
+mod line;
+
+use crate::door::client::ConnectionId;
+use crate::established::close_reason::CloseReason;
+use crate::established::interest::has_tls_ended;
+use crate::io::Io;
+use crate::settings::Settings;
+use dormouse_handover::log_entries::{LogEntries, LogEntry};
+use dormouse_handover::share::LogRules;
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Attempt;
+use dormouse_record::{Protocol, Role};
+use dormouse_routes::route::{Direction, Route};
+use dormouse_tables::counters::{Count, Counters};
+use line::{Line, Timestamp};
+use std::net::SocketAddr;
+
+/// Lines that wait for their writer, in bytes. More are dropped.
+const WAITING_MAX: usize = 256 << 10;
+/// Pause before lines are sent again that were not taken.
+const RETRY_MS: u64 = 20;
+
+/// The client has ended its direction first, or the backend.
+const FIRST_BY_CLIENT: u8 = 1;
+const FIRST_BY_BACKEND: u8 = 2;
+
+/// The connection log of a worker.
+pub(crate) struct ConnectionLog {
+    entries: Option<LogEntries>,
+    /// The way to the process that writes.
+    lines: Fd,
+    /// `None`: there is no log.
+    rules: Option<LogRules>,
+    /// Names of the routes, by number.
+    routes: Vec<String>,
+    /// Servers of the originations, by number; empty for a route.
+    servers: Vec<String>,
+    /// Names of the backends, by their places in the table of backends.
+    backends: Vec<(u16, String)>,
+    /// Lines that were not sent yet.
+    waiting: Vec<u8>,
+    retry_ms: Option<u64>,
+}
+
+/// What a line says that the entry does not have.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) now_ms: u64,
+    pub(crate) unix_ms: u64,
+    pub(crate) id: ConnectionId,
+    /// Why the connection ended, if its entry does not say.
+    pub(crate) reason: Option<CloseReason>,
+    /// The other end of the backend's socket.
+    pub(crate) backend: Option<SocketAddr>,
+    /// No other slot is in use that has its entry in the same page.
+    pub(crate) is_last_of_page: bool,
+}
+
+/// The suites that there are, under their IANA names: an entry has the place of one.
+const SUITES: [&str; 9] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
+/// A suite's place among [`SUITES`], from 1 on; 0: another one.
+pub(crate) fn code_of_suite(name: &str) -> u8 {
+    let place = SUITES.iter().position(|suite| *suite == name);
+    place.map_or(0, |place| place as u8 + 1)
+}
+
+impl ConnectionLog {
+    /// `lines`: the way to the process that writes; [`Fd::NONE`]: there is none.
+    pub(crate) fn new(entries: Option<LogEntries>, lines: Fd) -> ConnectionLog {
+        ConnectionLog {
+            entries,
+            lines,
+            rules: None,
+            routes: Vec::new(),
+            servers: Vec::new(),
+            backends: Vec::new(),
+            waiting: Vec::new(),
+            retry_ms: None,
+        }
+    }
+
+    /// Goes by other settings.
+    pub(crate) fn follow(&mut self, settings: &Settings) {
+        let rules = settings.limits.connection_log;
+        self.rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
+        (self.routes, self.servers, self.backends) = (Vec::new(), Vec::new(), Vec::new());
+        if self.rules.is_none() {
+            return;
+        }
+        let routes = settings.routes.iter();
+        let name = |route: &Route| route.name.as_str().to_owned();
+        self.routes = routes.clone().map(name).collect();
+        let servers = |route: &Route| match route.direction {
+            Direction::Originate(_) => route.backend_name.clone(),
+            _ => String::new(),
+        };
+        self.servers = routes.clone().map(servers).collect();
+        let targets = routes.filter_map(Route::targets);
+        let all = targets.flat_map(|targets| &targets.all);
+        self.backends = all.map(|one| (one.place, one.name.clone())).collect();
+        self.backends.sort_unstable();
+        self.backends.dedup();
+    }
+
+    /// Whether there is a log.
+    pub(crate) fn is_on(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    // ---- the life of a connection ----
+
+    /// Whether the connection in this slot is to have a line.
+    pub(crate) fn wants(&self, slot: &Slot) -> bool {
+        let is_chosen = |rules: LogRules| slot.generation.is_multiple_of(rules.one_in);
+        self.rules.is_some_and(is_chosen)
+    }
+
+    /// A connection begins.
+    pub(crate) fn begin(&mut self, index: u32, entry: &LogEntry) {
+        if let Some(entries) = &mut self.entries {
+            entries.set(index, entry);
+        }
+    }
+
+    /// A step on a connection has moved these bytes: out of and into its plain side. `reason`: the
+    /// connection ends because of this.
+    pub(crate) fn note_step(
+        &mut self,
+        index: u32,
+        slot: &Slot,
+        (out, back): (u64, u64),
+        reason: Option<CloseReason>,
+    ) {
+        let Some(entry) = self.entry_of(index, slot) else {
+            return;
+        };
+        let is_client = slot.tls.role() == Role::Client;
+        let (received, sent) = if is_client { (back, out) } else { (out, back) };
+        entry.received += received;
+        entry.sent += sent;
+        if entry.first_end == 0 {
+            let (by_tls, by_plain) = match is_client {
+                true => (FIRST_BY_BACKEND, FIRST_BY_CLIENT),
+                false => (FIRST_BY_CLIENT, FIRST_BY_BACKEND),
+            };
+            if has_tls_ended(slot) {
+                entry.first_end = by_tls;
+            } else if slot.has(Flag::PlainEnded) {
+                entry.first_end = by_plain;
+            }
+        }
+        if let (0, Some(reason)) = (entry.end, reason) {
+            entry.end = reason.code();
+        }
+    }
+
+    /// A warm connection was given to a local client.
+    pub(crate) fn attach(&mut self, index: u32, client: Option<SocketAddr>, now_ms: u64) {
+        if let Some(entry) = self.entry(index) {
+            entry.set_client(client, now_ms);
+        }
+    }
+
+    /// A slot was moved.
+    pub(crate) fn moved(&mut self, from: u32, to: u32, is_last_of_page: bool) {
+        let Some(entry) = self.entry(from).cloned() else {
+            return;
+        };
+        if let Some(entries) = &mut self.entries {
+            entries.set(to, &entry);
+            entries.clear(from, is_last_of_page);
+        }
+    }
+
+    /// A connection is over, and its slot about to be freed: writes its line.
+    pub(crate) fn end(&mut self, index: u32, slot: &Slot, ending: Ending, count: &Counters) {
+        let Some(entry) = self.entry_of(index, slot).cloned() else {
+            return;
+        };
+        if let Some(entries) = &mut self.entries {
+            entries.clear(index, ending.is_last_of_page);
+        }
+        let reason = CloseReason::from_code(entry.end).or(ending.reason);
+        // A warm connection that nobody was given, or whose client was given another, has none.
+        let Some(reason) = reason.filter(|_| entry.has_client()) else {
+            return;
+        };
+        if self.waiting.len() >= WAITING_MAX {
+            return count.add(Count::ConnectionLogDropped, 1);
+        }
+        let Some(rules) = self.rules else {
+            return;
+        };
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let line = self.line(&entry, slot, reason, ending);
+        line.write(rules.format, &mut waiting);
+        self.waiting = waiting;
+        count.add(Count::ConnectionLogLines, 1);
+    }
+
+    /// The entry of the connection in this slot. Where there can be none it is not looked for: that
+    /// would take a page of memory.
+    fn entry_of(&mut self, index: u32, slot: &Slot) -> Option<&mut LogEntry> {
+        self.wants(slot).then(|| self.entry(index)).flatten()
+    }
+
+    fn entry(&mut self, index: u32) -> Option<&mut LogEntry> {
+        self.rules?;
+        self.entries.as_mut()?.get_mut(index)
+    }
+
+    fn line<'a>(
+        &'a self,
+        entry: &LogEntry,
+        slot: &Slot,
+        reason: CloseReason,
+        ending: Ending,
+    ) -> Line<'a> {
+        // With pass-through TLS is not ours.
+        let is_ours = !slot.has(Flag::PassThrough);
+        let originates = slot.tls.role() == Role::Client;
+        let backend_was_first = entry.first_end == FIRST_BY_BACKEND;
+        let (end, by) = reason.in_words(originates, backend_was_first);
+        let of_place = |(place, _): &(u16, String)| place.cmp(&slot.backend);
+        let known = self.backends.binary_search_by(of_place).ok();
+        let known = known.and_then(|at| self.backends.get(at));
+        let number = usize::from(slot.route);
+        let servers = self.servers.get(number).filter(|names| !names.is_empty());
+        // After a reset a socket does not say any more where it led.
+        let address = || match ending.backend {
+            Some(address) => Some(address.to_string()),
+            None => servers.cloned(),
+        };
+        let suite = entry.suite.checked_sub(1).map(usize::from);
+        Line {
+            time: Timestamp {
+                unix_ms: ending.unix_ms,
+            },
+            id: ending.id.to_string(),
+            route: self.routes.get(usize::from(slot.route)).map(String::as_str),
+            client: entry.client(),
+            backend: known.map(|(_, name)| name.clone()).or_else(address),
+            sni: entry.sni().map(|(name, is_cut)| match is_cut {
+                true => format!("{name}…"),
+                false => name.to_owned(),
+            }),
+            alpn: entry.alpn().map(|name| name.escape_ascii().to_string()),
+            version: is_ours.then(|| match slot.tls.protocol() {
+                Protocol::Tls13 => "TLSv1.3",
+                Protocol::Tls12 => "TLSv1.2",
+            }),
+            suite: suite.and_then(|at| SUITES.get(at)).copied(),
+            resumed: is_ours.then(|| entry.resumed()),
+            bytes_in: entry.received,
+            bytes_out: entry.sent,
+            duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
+            end,
+            by,
+        }
+    }
+
+    // ---- the way to the writer ----
+
+    /// Sends what waits. Called once a turn.
+    pub(crate) fn flush(&mut self, io: &impl Io, now_ms: u64) {
+        self.retry_ms = None;
+        let mut sent = 0;
+        while sent < self.waiting.len() {
+            match io.send(self.lines, &self.waiting[sent..]) {
+                Ok(Attempt::Done(n)) => sent += n,
+                Ok(Attempt::WouldBlock) => {
+                    self.retry_ms = Some(now_ms + RETRY_MS);
+                    break;
+                }
+                Err(error) => {
+                    // Main holds the other end, so this is no writer that has died.
+                    tracing::error!(%error, "lines of the connection log can't be sent");
+                    sent = self.waiting.len();
+                }
+            }
+        }
+        self.waiting.drain(..sent);
+        if self.waiting.is_empty() {
+            // A burst's room is given back.
+            self.waiting = Vec::new();
+        }
+    }
+
+    /// When lines are to be sent again.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.retry_ms
+    }
+}

@@ -1,0 +1,139 @@
+//! What the connection log is told of connections: that they begin, and that they are over.
+
+use crate::connection_log::{Ending, code_of_suite};
+use crate::door::client::{Client, ConnectionId};
+use crate::established::close_reason::CloseReason;
+use crate::established::step::Event;
+use crate::io::Io;
+use crate::workspace::Workspace;
+use dormouse_engine::{FirstFlight, HandshakeInfo};
+use dormouse_handover::log_entries::{LogEntries, LogEntry, Opened};
+use dormouse_handover::slot::Slot;
+use dormouse_reactor::Fd;
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket::Peer;
+use dormouse_record::Role;
+use std::net::SocketAddr;
+
+/// A connection begins with this event.
+pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, event: &Event, work: &mut Workspace<I>) {
+    if work.connection_log.wants(slot)
+        && let Some(entry) = entry(event, &work.io, work.now_ms)
+    {
+        work.connection_log.begin(index, &entry);
+    }
+}
+
+/// Writes the line of the connection in this slot, which is about to be freed. `reason`: why the
+/// connection ended, if no step has said so.
+pub(crate) fn write_line<I: Io>(
+    slots: &Slab<Slot>,
+    index: u32,
+    reason: Option<CloseReason>,
+    work: &mut Workspace<I>,
+) {
+    if !work.connection_log.is_on() {
+        return;
+    }
+    let Some(slot) = slots.get(index) else {
+        return;
+    };
+    let backend = match slot.tls.role() {
+        Role::Client => slot.tls_fd(),
+        Role::Server => slot.plain_fd(),
+    };
+    let ending = Ending {
+        now_ms: work.now_ms,
+        unix_ms: work.io.unix_ms(),
+        id: ConnectionId::of(slot, work.id_seed),
+        reason,
+        backend: address_of(backend, &work.io),
+        is_last_of_page: is_last_of_page(slots, index),
+    };
+    work.connection_log.end(index, slot, ending, &work.count);
+}
+
+/// Whether no other slot is in use that has its entry in the same page.
+pub(crate) fn is_last_of_page(slots: &Slab<Slot>, index: u32) -> bool {
+    let page = LogEntries::neighbours(index);
+    let live = |from: u32| slots.next_live(from).filter(|next| page.contains(next));
+    let mut next = live(page.start);
+    while let Some(found) = next {
+        if found != index {
+            return false;
+        }
+        next = live(found + 1);
+    }
+    true
+}
+
+/// The entry of a connection that begins with this event. `None`: it has none.
+fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
+    match event {
+        Event::Terminated {
+            rested,
+            client,
+            took_ms,
+        } => {
+            let accepted_ms = now_ms.saturating_sub(*took_ms);
+            let opened = opened(&rested.info, accepted_ms, client.address());
+            Some(LogEntry::new(&opened))
+        }
+        Event::PassedThrough { received, client } => Some(passed_through(received, client, now_ms)),
+        // The far end of a joint: the client's connection has the line.
+        Event::Originated {
+            client: Some(client),
+            ..
+        } if client.is_joined => None,
+        Event::Originated {
+            rested,
+            client: Some(client),
+            took_ms,
+        } => {
+            let accepted_ms = now_ms.saturating_sub(*took_ms);
+            Some(LogEntry::new(&opened(
+                &rested.info,
+                accepted_ms,
+                address_of(client.fd, io),
+            )))
+        }
+        Event::Originated {
+            rested,
+            client: None,
+            ..
+        } => Some(LogEntry::waiting(&opened(&rested.info, now_ms, None))),
+        _ => None,
+    }
+}
+
+fn opened(info: &HandshakeInfo, accepted_ms: u64, client: Option<SocketAddr>) -> Opened<'_> {
+    Opened {
+        accepted_ms,
+        client,
+        sni: info.sni.as_deref(),
+        alpn: info.alpn.as_deref(),
+        resumed: info.resumed,
+        suite: code_of_suite(info.suite),
+    }
+}
+
+fn passed_through(received: &[u8], client: &Client, now_ms: u64) -> LogEntry {
+    let sni = match FirstFlight::of(received) {
+        FirstFlight::ClientHello(hello) => hello.server_name,
+        FirstFlight::Other | FirstFlight::Incomplete => None,
+    };
+    LogEntry::new(&Opened {
+        accepted_ms: now_ms,
+        client: client.address(),
+        sni: sni.as_deref(),
+        ..Opened::default()
+    })
+}
+
+/// The address at the other end. `None`: a unix socket, or nobody any more.
+pub(crate) fn address_of(fd: Fd, io: &impl Io) -> Option<SocketAddr> {
+    match io.peer(fd) {
+        Ok(Peer::Tcp(address)) => Some(address),
+        Ok(Peer::Unix) | Err(_) => None,
+    }
+}

@@ -1,0 +1,41 @@
+//! Extensions that a server may not send, in the messages where rustls does not look for them.
+
+use crate::reader::Reader;
+
+const SERVER_HELLO: u8 = 2;
+const ENCRYPTED_EXTENSIONS: u8 = 8;
+const PSK_KEY_EXCHANGE_MODES: u16 = 45;
+
+/// Whether psk_key_exchange_modes is in a ServerHello or in EncryptedExtensions. "A server MUST NOT send"
+/// it (RFC 8446 §4.2.9), and an extension in a message it is not for is refused (§4.2).
+///
+/// `content`: a record of the server. A message that is cut into several records is not looked at.
+pub(super) fn has_psk_modes(content: &[u8]) -> bool {
+    let mut reader = Reader::new(content);
+    let message = reader.array().map(|[kind]| kind).zip(reader.vector24());
+    let extensions = match message {
+        Some((SERVER_HELLO, body)) => behind_server_hello(body),
+        Some((ENCRYPTED_EXTENSIONS, body)) => Reader::new(body).vector16(),
+        _ => None,
+    };
+    extensions.is_some_and(|extensions| has_extension(extensions, PSK_KEY_EXCHANGE_MODES))
+}
+
+fn behind_server_hello(body: &[u8]) -> Option<&[u8]> {
+    let mut hello = Reader::new(body);
+    // Version and random, then suite and compression.
+    hello.take(2 + 32)?;
+    hello.vector8()?;
+    hello.take(2 + 1)?;
+    hello.vector16()
+}
+
+fn has_extension(extensions: &[u8], wanted: u16) -> bool {
+    let mut rest = Reader::new(extensions);
+    while let Some((kind, _)) = rest.u16().zip(rest.vector16()) {
+        if kind == wanted {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,296 @@
+//! What the connection log says of a connection and its slot does not have: an entry beside each
+//! slot, in shared memory, so that a line is whole although workers have died meanwhile.
+//!
+//! Entries are touched only while there is a connection log. An entry is all zeroes while its slot
+//! is free; pages of which no entry is used are given back.
+
+use dormouse_reactor::memory::{Mapping, PAGE};
+use dormouse_reactor::{AdoptError, Fd};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Version of [`LogEntry`]. Entries of another version are left alone, and new ones are not made
+/// until the next start.
+pub const LOG_ENTRY_VERSION: u32 = 1;
+
+/// Longest server name that is kept. The end of a longer one is left out.
+const SNI_MAX: usize = 64;
+/// Longest protocol name that is kept.
+const ALPN_MAX: usize = 16;
+
+/// What is noted of a connection. All zeroes means nothing.
+#[repr(C)]
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct LogEntry {
+    /// CLOCK_BOOTTIME when the connection was accepted.
+    pub accepted_ms: u64,
+    /// Plaintext bytes from the client, with pass-through the bytes as they came.
+    pub received: u64,
+    /// Bytes to the client, counted alike.
+    pub sent: u64,
+    ip: [u8; 16],
+    port: u16,
+    flags: u8,
+    /// Which side ended its direction first, as the data path codes it; 0: neither.
+    pub first_end: u8,
+    /// How the connection ended, as the data path codes it; 0: not yet.
+    pub end: u8,
+    sni_len: u8,
+    alpn_len: u8,
+    /// The cipher suite, as the data path codes it; 0: not known.
+    pub suite: u8,
+    alpn: [u8; ALPN_MAX],
+    sni: [u8; SNI_MAX],
+}
+
+const ENTRY_BYTES: usize = size_of::<LogEntry>();
+/// Entries of a page.
+const PER_PAGE: u32 = (PAGE / ENTRY_BYTES) as u32;
+/// Unused pages that are kept, so that churn does not cost a system call for each.
+const SPARE_PAGES: usize = 8;
+
+const _: () = assert!(ENTRY_BYTES == 128);
+
+const USED: u8 = 1;
+const HAS_ADDRESS: u8 = 2;
+const RESUMED: u8 = 4;
+/// The connection waits for a local client.
+const WAITS: u8 = 8;
+const SNI_IS_CUT: u8 = 16;
+
+/// What is known of a connection as it begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opened<'a> {
+    /// CLOCK_BOOTTIME when the connection was accepted.
+    pub accepted_ms: u64,
+    /// `None`: a unix socket.
+    pub client: Option<SocketAddr>,
+    /// The server name that TLS was asked for.
+    pub sni: Option<&'a str>,
+    /// The application protocol that was agreed.
+    pub alpn: Option<&'a [u8]>,
+    /// A session was resumed.
+    pub resumed: bool,
+    /// The cipher suite, as the data path codes it; 0: not known.
+    pub suite: u8,
+}
+
+impl LogEntry {
+    /// The entry of a connection that begins.
+    pub fn new(opened: &Opened<'_>) -> LogEntry {
+        let mut entry = LogEntry::read_from_bytes(&[0; ENTRY_BYTES])
+            .unwrap_or_else(|_| unreachable!("the bytes are as many as an entry has"));
+        entry.flags = USED | if opened.resumed { RESUMED } else { 0 };
+        entry.suite = opened.suite;
+        let sni = opened.sni.unwrap_or_default();
+        if sni.len() > SNI_MAX {
+            entry.flags |= SNI_IS_CUT;
+        }
+        entry.sni_len = store(sni.as_bytes(), &mut entry.sni);
+        entry.alpn_len = store(opened.alpn.unwrap_or_default(), &mut entry.alpn);
+        entry.set_client(opened.client, opened.accepted_ms);
+        entry
+    }
+
+    /// The same of a connection that no client has been given yet.
+    pub fn waiting(opened: &Opened<'_>) -> LogEntry {
+        let mut entry = LogEntry::new(opened);
+        entry.flags |= WAITS;
+        entry
+    }
+
+    /// The connection is this client's from now on.
+    pub fn set_client(&mut self, client: Option<SocketAddr>, now_ms: u64) {
+        self.accepted_ms = now_ms;
+        self.flags &= !WAITS;
+        if let Some(address) = client {
+            self.flags |= HAS_ADDRESS;
+            self.port = address.port();
+            self.ip = match address.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                IpAddr::V6(ip) => ip.octets(),
+            };
+        }
+    }
+
+    /// Whether it is the entry of a connection with a client.
+    pub fn has_client(&self) -> bool {
+        self.flags & (USED | WAITS) == USED
+    }
+
+    /// Whether it is the entry of a connection.
+    pub fn is_used(&self) -> bool {
+        self.flags & USED != 0
+    }
+
+    /// The client's address. `None`: a unix socket.
+    pub fn client(&self) -> Option<SocketAddr> {
+        let ip = Ipv6Addr::from(self.ip).to_canonical();
+        (self.flags & HAS_ADDRESS != 0).then(|| SocketAddr::new(ip, self.port))
+    }
+
+    /// A session was resumed.
+    pub fn resumed(&self) -> bool {
+        self.flags & RESUMED != 0
+    }
+
+    /// The server name, and whether its end was left out.
+    pub fn sni(&self) -> Option<(&str, bool)> {
+        let bytes = self.sni.get(..usize::from(self.sni_len))?;
+        let name = std::str::from_utf8(bytes)
+            .ok()
+            .filter(|name| !name.is_empty())?;
+        Some((name, self.flags & SNI_IS_CUT != 0))
+    }
+
+    /// The application protocol.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        let name = self.alpn.get(..usize::from(self.alpn_len))?;
+        (!name.is_empty()).then_some(name)
+    }
+}
+
+/// Stores a beginning of `from`. Returns its length.
+fn store(from: &[u8], to: &mut [u8]) -> u8 {
+    let len = from.len().min(to.len());
+    to[..len].copy_from_slice(&from[..len]);
+    len as u8
+}
+
+/// An entry for each slot of a worker.
+#[derive(Debug)]
+pub struct LogEntries {
+    memory: Mapping,
+    /// Pages without an entry in use that were not given back.
+    spare: Vec<u32>,
+}
+
+impl LogEntries {
+    /// Entries for so many slots. They take no memory before they are used.
+    pub fn create(slots: u32) -> io::Result<LogEntries> {
+        let memory = Mapping::create("dormouse-log-entries", len(slots))?;
+        Ok(LogEntries {
+            memory,
+            spare: Vec::new(),
+        })
+    }
+
+    /// The entries that another process has created.
+    pub fn adopt(fd: Fd, slots: u32) -> Result<LogEntries, AdoptError> {
+        let memory = Mapping::adopt(fd, len(slots))?;
+        Ok(LogEntries {
+            memory,
+            spare: Vec::new(),
+        })
+    }
+
+    /// The descriptor of the memory file.
+    pub fn fd(&self) -> Fd {
+        self.memory.fd()
+    }
+
+    /// The entry of a slot, if it is used.
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut LogEntry> {
+        let bytes = self.memory.bytes_mut().get_mut(range(index))?;
+        let entry = LogEntry::mut_from_bytes(bytes).ok()?;
+        entry.is_used().then_some(entry)
+    }
+
+    /// Writes the entry of a slot.
+    pub fn set(&mut self, index: u32, entry: &LogEntry) {
+        if let Some(room) = self.memory.bytes_mut().get_mut(range(index)) {
+            room.copy_from_slice(entry.as_bytes());
+            self.spare.retain(|&page| page != index / PER_PAGE);
+        }
+    }
+
+    /// Clears the entry of a slot. `is_last`: no slot that has its entry in the same page is in use.
+    pub fn clear(&mut self, index: u32, is_last: bool) {
+        self.memory.wipe(range(index));
+        if is_last {
+            self.spare.push(index / PER_PAGE);
+            if self.spare.len() > SPARE_PAGES {
+                let at = (0..self.spare.len()).max_by_key(|&at| self.spare[at]);
+                let page = self.spare.swap_remove(at.unwrap_or(0)) as usize;
+                // Refusal costs memory and nothing else.
+                let _ = self.memory.punch(page * PAGE..(page + 1) * PAGE);
+            }
+        }
+    }
+
+    /// The slots that have their entries in the same page as this one.
+    pub fn neighbours(index: u32) -> Range<u32> {
+        let first = index / PER_PAGE * PER_PAGE;
+        first..first + PER_PAGE
+    }
+}
+
+fn range(index: u32) -> Range<usize> {
+    let start = index as usize * ENTRY_BYTES;
+    start..start + ENTRY_BYTES
+}
+
+fn len(slots: u32) -> usize {
+    (slots as usize * ENTRY_BYTES).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_keeps_what_it_was_given() {
+        let name = "a".repeat(SNI_MAX + 1);
+        for (client, sni, kept, cut) in [
+            ("192.0.2.7:443", "a.example", "a.example", false),
+            ("[2001:db8::7]:1", name.as_str(), &name[..SNI_MAX], true),
+        ] {
+            let client = client.parse().expect("an address");
+            let mut entry = LogEntry::new(&Opened {
+                accepted_ms: 5,
+                client: Some(client),
+                sni: Some(sni),
+                alpn: Some(b"h2"),
+                resumed: true,
+                suite: 3,
+            });
+            assert_eq!(entry.client(), Some(client));
+            assert_eq!(entry.sni(), Some((kept, cut)));
+            assert_eq!(entry.alpn(), Some(&b"h2"[..]));
+            assert!(entry.resumed() && entry.has_client());
+            entry = LogEntry::waiting(&Opened::default());
+            assert!(entry.is_used() && !entry.has_client());
+            entry.set_client(None, 9);
+            assert!(entry.has_client() && entry.client().is_none());
+            assert_eq!(
+                (entry.sni(), entry.alpn(), entry.accepted_ms),
+                (None, None, 9)
+            );
+        }
+    }
+
+    #[test]
+    fn pages_come_back() {
+        let slots = 4096;
+        let mut entries = LogEntries::create(slots).expect("memory");
+        assert_eq!(entries.memory.resident_bytes().expect("known"), 0);
+        for index in 0..slots {
+            entries.set(index, &LogEntry::new(&Opened::default()));
+        }
+        assert!(entries.get_mut(slots - 1).is_some());
+        assert!(entries.get_mut(slots).is_none(), "there is no such slot");
+        for index in 0..slots {
+            let is_last = index + 1 == LogEntries::neighbours(index).end;
+            entries.clear(index, is_last);
+            // A look at a page that was given back takes it again.
+            assert!(is_last || entries.get_mut(index).is_none());
+        }
+        let left = entries.memory.resident_bytes().expect("known");
+        assert_eq!(left, SPARE_PAGES * PAGE);
+        let again = LogEntries::adopt(entries.fd(), slots).expect("the same");
+        assert_eq!(again.fd(), entries.fd());
+        entries.fd().close();
+    }
+}

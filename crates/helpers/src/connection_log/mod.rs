@@ -1,0 +1,34 @@
+//! The process that writes the connection log.
+//!
+//! Workers may not wait for a disk, and open no file. Each sends its lines over a socket; this
+//! process writes them to the file that main has opened. While the file takes nothing, nothing is
+//! received, the sockets fill up, and workers drop lines and count them. Lines that the file refuses
+//! (a full disk) are dropped here; main is told how many.
+//!
+//! The sockets are main's: what was sent while no writer lived is written by the next one.
+
+mod messages;
+mod writer;
+
+pub use messages::{DroppedLines, LogArguments};
+
+use crate::helper::{self, Privileges};
+use dormouse_config::Log;
+use dormouse_reactor::Fd;
+use dormouse_reactor::sandbox::Role;
+use std::io;
+use std::process::ExitCode;
+use writer::Writer;
+
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    helper::run("log-writer", args, start_logs, run)
+}
+
+fn run(privileges: &Privileges, arguments: &LogArguments) -> io::Result<()> {
+    let sources = arguments.sources.iter().copied().map(Fd).collect();
+    let file = arguments.file.map_or(Fd(2), Fd);
+    let writer = Writer::new(sources, file, Fd(arguments.channel))?;
+    privileges.confine(Role::LogWriter)?;
+    writer.run()
+}

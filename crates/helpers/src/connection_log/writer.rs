@@ -1,0 +1,244 @@
+//! From the workers' sockets to the file: whole lines, in the order of each worker.
+
+use super::messages::{DroppedLines, report};
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::{Fd, OnExec, process};
+use std::io;
+
+/// Received at once.
+const CHUNK: usize = 64 << 10;
+/// Waits to be written at most; nothing is received meanwhile.
+const WAITING_MAX: usize = 256 << 10;
+/// A line is not longer.
+const LINE_MAX: usize = 8 << 10;
+/// Pause before a file that took nothing is tried again.
+const RETRY_MS: u64 = 50;
+/// Main is told of dropped lines so often at most.
+const REPORT_MS: u64 = 1_000;
+
+const TOKEN_MAIN: u64 = 1;
+/// And those after it, one for each source.
+const TOKEN_SOURCES: u64 = 1000;
+
+/// A worker's socket, and the beginning of a line that has come from it.
+struct Source {
+    fd: Fd,
+    partial: Vec<u8>,
+    is_watched: bool,
+}
+
+pub(super) struct Writer {
+    poller: Poller,
+    sources: Vec<Source>,
+    file: Fd,
+    main: Fd,
+    /// Whole lines, and how much of them is written.
+    waiting: Vec<u8>,
+    written: usize,
+    /// The file ends in the middle of a line.
+    is_torn: bool,
+    retry_ms: Option<u64>,
+    dropped: u64,
+    why: String,
+    report_ms: u64,
+    is_ending: bool,
+}
+
+impl Writer {
+    pub(super) fn new(sources: Vec<Fd>, file: Fd, main: Fd) -> io::Result<Writer> {
+        let poller = Poller::create(OnExec::Close)?;
+        poller.add(main, TOKEN_MAIN, Interest::READ)?;
+        for (fd, token) in sources.iter().zip(TOKEN_SOURCES..) {
+            poller.add(*fd, token, Interest::READ)?;
+        }
+        let source = |fd| Source {
+            fd,
+            partial: Vec::new(),
+            is_watched: true,
+        };
+        Ok(Writer {
+            poller,
+            sources: sources.into_iter().map(source).collect(),
+            file,
+            main,
+            waiting: Vec::new(),
+            written: 0,
+            is_torn: false,
+            retry_ms: None,
+            dropped: 0,
+            why: String::new(),
+            report_ms: 0,
+            is_ending: false,
+        })
+    }
+
+    /// Writes until main ends it, and then what there is.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(64);
+        loop {
+            self.poller.wait(&mut events, self.timeout_ms())?;
+            let mut received = 0;
+            for event in events.iter() {
+                match event.token() {
+                    // Main says nothing: its end is closed.
+                    TOKEN_MAIN => self.is_ending = true,
+                    token => {
+                        received += self.receive(token.saturating_sub(TOKEN_SOURCES) as usize);
+                    }
+                }
+            }
+            if self
+                .retry_ms
+                .is_none_or(|at_ms| at_ms <= process::boottime_ms())
+            {
+                self.write();
+            }
+            self.watch()?;
+            self.report();
+            if self.is_ending && received == 0 && self.is_done() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn timeout_ms(&self) -> Option<u64> {
+        let now_ms = process::boottime_ms();
+        let report_ms = (self.dropped > 0).then_some(self.report_ms);
+        let next = [self.retry_ms, report_ms].into_iter().flatten().min();
+        // While it ends it looks whether anything is left.
+        let look_ms = self.is_ending.then_some(0);
+        next.map(|at_ms| at_ms.saturating_sub(now_ms)).or(look_ms)
+    }
+
+    /// Nothing waits that the file would take.
+    fn is_done(&mut self) -> bool {
+        let is_stuck = self.retry_ms.is_some();
+        if self.waiting.is_empty() || is_stuck {
+            // The beginning of a line goes on in the next writer's part of the file.
+            for source in &mut self.sources {
+                self.waiting.append(&mut source.partial);
+            }
+            self.write();
+            return true;
+        }
+        false
+    }
+
+    /// Receives from a source. Returns how much.
+    fn receive(&mut self, index: usize) -> usize {
+        let Some(source) = self.sources.get_mut(index) else {
+            return 0;
+        };
+        if self.waiting.len() >= WAITING_MAX {
+            return 0;
+        }
+        let mut chunk = vec![0; CHUNK];
+        let count = match socket::recv(source.fd, &mut chunk) {
+            Ok(Attempt::Done(count)) if count > 0 => count,
+            Ok(Attempt::WouldBlock) => return 0,
+            // Its worker is gone for good, with the keeper that had started it.
+            Ok(Attempt::Done(_)) | Err(_) => {
+                let _ = self.poller.remove(source.fd);
+                source.is_watched = false;
+                return 0;
+            }
+        };
+        let received = chunk.get(..count).unwrap_or_default();
+        match received.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) => {
+                let (whole, rest) = received.split_at(end + 1);
+                self.waiting.append(&mut source.partial);
+                self.waiting.extend_from_slice(whole);
+                source.partial = rest.to_vec();
+            }
+            None => source.partial.extend_from_slice(received),
+        }
+        if source.partial.len() > LINE_MAX {
+            source.partial = Vec::new();
+            self.dropped += 1;
+            self.why = "a line is longer than 8 KiB".to_owned();
+        }
+        count
+    }
+
+    /// Writes what waits, as much as the file takes.
+    fn write(&mut self) {
+        self.retry_ms = None;
+        while let Some(rest) = self
+            .waiting
+            .get(self.written..)
+            .filter(|rest| !rest.is_empty())
+        {
+            let result = match self.is_torn {
+                true => self.file.write(b"\n").map(|_| 0),
+                false => self.file.write(rest),
+            };
+            match result {
+                Ok(count) => {
+                    self.is_torn = false;
+                    self.written += count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.retry_ms = Some(process::boottime_ms() + RETRY_MS);
+                    break;
+                }
+                Err(error) => {
+                    self.drop_waiting(&error);
+                    break;
+                }
+            }
+        }
+        self.waiting.drain(..self.written.min(self.waiting.len()));
+        self.written = 0;
+        if self.waiting.is_empty() {
+            self.waiting = Vec::new();
+        }
+    }
+
+    /// The file refuses: a line of which a part is written is ended before the next one.
+    fn drop_waiting(&mut self, error: &io::Error) {
+        let rest = self.waiting.get(self.written..).unwrap_or_default();
+        let lines = rest.iter().filter(|&&byte| byte == b'\n').count();
+        let last = self
+            .written
+            .checked_sub(1)
+            .and_then(|at| self.waiting.get(at));
+        self.is_torn |= last.is_some_and(|&byte| byte != b'\n');
+        self.dropped += lines as u64;
+        self.why = error.to_string();
+        self.written = self.waiting.len();
+    }
+
+    /// Sources are watched while there is room.
+    fn watch(&mut self) -> io::Result<()> {
+        let has_room = self.waiting.len() < WAITING_MAX;
+        for (source, token) in self.sources.iter().zip(TOKEN_SOURCES..) {
+            if source.is_watched {
+                let interest = if has_room {
+                    Interest::READ
+                } else {
+                    Interest::NONE
+                };
+                self.poller.modify(source.fd, token, interest)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self) {
+        let now_ms = process::boottime_ms();
+        if self.dropped == 0 || now_ms < self.report_ms {
+            return;
+        }
+        self.report_ms = now_ms + REPORT_MS;
+        let dropped = DroppedLines {
+            lines: self.dropped,
+            error: self.why.clone(),
+        };
+        if self.is_ending || report(self.main, &dropped) {
+            self.dropped = 0;
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Servers without TLS: those that only send clients on to https, and all others, which nobody
+//! serves any more when nginx is stopped.
+
+use super::context::{Context, address};
+use super::syntax::Directive;
+use crate::advice::{ACME_WAS_ANSWERED, NGINX_STAYS, OTHER_NAMES_TOO, REDIRECTS_ELSEWHERE};
+use crate::draft::{Draft, Redirect};
+
+/// A server that sends clients on.
+struct Found<'a> {
+    line: &'a Directive,
+    redirect: Redirect,
+}
+
+/// Reads all servers of the context that have an address without TLS.
+pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
+    let nginx_stays = draft.has_to_do(NGINX_STAYS);
+    let plain: Vec<(&Directive, Vec<String>)> = (context.block.all("server"))
+        .map(|server| (server, addresses(context, server)))
+        .filter(|(_, addresses)| !addresses.is_empty())
+        .collect();
+    for (server, addresses) in &plain {
+        let title = title(context, server, addresses);
+        if nginx_stays {
+            let why = "stays with nginx, which goes on behind";
+            draft.leave_out(&server.position, &title, why);
+            continue;
+        }
+        let found = if context.is_http {
+            redirect(server)
+        } else {
+            None
+        };
+        // An address is nginx's as a whole, or ours.
+        let is_shared = plain.iter().any(|(other, theirs)| {
+            let is_same = theirs.iter().any(|one| addresses.contains(one));
+            is_same && redirect(other).is_none()
+        });
+        match found {
+            Some(found) if !is_shared => {
+                let (position, shown) = (&found.line.position, found.line.shown());
+                draft.redirect(addresses, &found.redirect, position, &shown);
+                remarks(server, &found, draft);
+            }
+            _ => {
+                let what = match server.find("return") {
+                    Some(_) => REDIRECTS_ELSEWHERE,
+                    None => "speaks no TLS: keep nginx for it, or nobody answers there any more",
+                };
+                draft.add_to_do(&server.position, &format!("{title} {what}"));
+            }
+        }
+    }
+}
+
+/// What a redirect did besides.
+fn remarks(server: &Directive, found: &Found<'_>, draft: &mut Draft) {
+    if let Some(one) = server.all("location").find(|one| is_acme(one)) {
+        draft.add_to_do(&one.position, ACME_WAS_ANSWERED);
+    }
+    if server.find("if").is_some() {
+        draft.leave_out(&found.line.position, &found.line.shown(), OTHER_NAMES_TOO);
+    }
+}
+
+fn title(context: &Context<'_>, server: &Directive, addresses: &[String]) -> String {
+    let names = server.find("server_name").map_or("", |one| one.word(1));
+    let (kind, addresses) = (context.block.name(), addresses.join(", "));
+    format!("{kind} server {names} on {addresses}").replace("  ", " ")
+}
+
+/// Addresses on which the server speaks no TLS, and is not looked into for names either.
+fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
+    if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
+        return Vec::new();
+    }
+    let is_plain = |one: &&Directive| !["ssl", "quic", "udp"].iter().any(|word| one.says(word));
+    let all = server.all("listen").filter(is_plain);
+    let mut addresses: Vec<String> = all.filter_map(|one| address(one.word(1))).collect();
+    if context.is_http && server.find("listen").is_none() {
+        addresses.push("0.0.0.0:80".to_owned());
+    }
+    addresses
+}
+
+/// `return 301 https://$host$request_uri`, in a server, its `location /`, or an `if`; or a `rewrite`
+/// that does the same.
+fn redirect(server: &Directive) -> Option<Found<'_>> {
+    let locations: Vec<&Directive> = server.all("location").filter(|one| !is_acme(one)).collect();
+    let inner = match locations.as_slice() {
+        [] => None,
+        [one] if one.word(1) == "/" => Some(*one),
+        _ => return in_block(server, server),
+    };
+    in_block(server, server)
+        .or_else(|| server.all("if").find_map(|one| in_block(one, server)))
+        .or_else(|| in_block(inner?, server))
+}
+
+fn in_block<'a>(block: &'a Directive, server: &Directive) -> Option<Found<'a>> {
+    let found = |line: &'a Directive, status: &str, url: &str| {
+        let port = port_of(url, server)?;
+        let status = status.to_owned();
+        let redirect = Redirect { status, port };
+        Some(Found { line, redirect })
+    };
+    let of_return = block.find("return").and_then(|line| match line.word(2) {
+        "" => found(line, "302", line.word(1)),
+        url => found(line, line.word(1), url),
+    });
+    of_return.or_else(|| {
+        let line = block.find("rewrite")?;
+        let is_whole = ["^", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"].contains(&line.word(1));
+        let status = match line.word(3) {
+            "permanent" => "301",
+            _ => "302",
+        };
+        found(line, status, line.word(2)).filter(|_| is_whole)
+    })
+}
+
+/// The port of a URL for the same host and path. `None`: it is for another, or not of https.
+fn port_of(url: &str, server: &Directive) -> Option<u16> {
+    let rest = url.strip_prefix("https://")?;
+    let own = server
+        .find("server_name")
+        .filter(|one| one.word(2).is_empty());
+    let own = own.map_or("", |one| one.word(1));
+    let hosts = ["$host", "$http_host", "$server_name", own].into_iter();
+    let behind = hosts.filter(|host| !host.is_empty()).find_map(|host| {
+        // With several names this is the first of them, whatever was asked for.
+        (host != "$server_name" || !own.is_empty()).then(|| rest.strip_prefix(host))?
+    })?;
+    let at = behind.find(['/', '$']).unwrap_or(behind.len());
+    let (port, path) = behind.split_at(at);
+    let paths = [
+        "$request_uri",
+        "$request_uri?",
+        "$uri",
+        "$uri$is_args$args",
+        "$1",
+        "/$1",
+    ];
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().ok()?,
+        None if port.is_empty() => 443,
+        None => return None,
+    };
+    paths.contains(&path).then_some(port)
+}
+
+fn is_acme(location: &Directive) -> bool {
+    let is_it = |word: &str| word.contains(".well-known/acme-challenge");
+    location.values().any(is_it)
+}

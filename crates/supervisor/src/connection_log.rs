@@ -1,0 +1,227 @@
+//! The process that writes the connection log, as main sees it: main opens the file, starts the
+//! process, and starts it again when it ends.
+//!
+//! A reload opens the file again, so that logs can be rotated. The next process starts when the
+//! former one has written what there was: each line stands in one file as a whole.
+
+use crate::error::ServeError;
+use crate::tokens;
+use dormouse_config::{Config, LogTarget};
+use dormouse_handover::message;
+use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
+use dormouse_helpers::helper::{self, Privileges, RestartTimer};
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::process::{self, Ended, Pid};
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signal;
+use dormouse_reactor::socket;
+use dormouse_reactor::{Fd, OnExec};
+use dormouse_tables::counters::Common;
+use std::io;
+
+/// Time for a process to write what there is; then main ends it.
+const LAST_LINES_MS: u64 = 2_000;
+/// Dropped lines are logged so often at most.
+const QUIET_MS: u64 = 10_000;
+/// Open to the owner and the group, as logs are.
+const FILE_MODE: u32 = 0o640;
+
+/// Where lines are written.
+pub(crate) struct LogFile(Option<Fd>);
+
+impl LogFile {
+    /// Opens the file of the configuration. `None`: there is no connection log.
+    pub(crate) fn open(config: &Config) -> Result<Option<LogFile>, ServeError> {
+        let path = match &config.log.connection_log {
+            LogTarget::Off => return Ok(None),
+            LogTarget::Stderr => return Ok(Some(LogFile(None))),
+            LogTarget::File(path) => path,
+        };
+        match Fd::open_to_append(path, FILE_MODE) {
+            Ok(fd) => Ok(Some(LogFile(Some(fd)))),
+            Err(error) => Err(ServeError::System {
+                what: format!("open the connection log {}", path.display()),
+                hint: hint(&error),
+                error,
+            }),
+        }
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        if let Some(fd) = self.0 {
+            fd.close();
+        }
+    }
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "make its directory first",
+        io::ErrorKind::PermissionDenied => {
+            "the user who starts the program must be able to write it"
+        }
+        _ => "",
+    }
+}
+
+/// The process, and the file that it writes.
+#[derive(Default)]
+pub(crate) struct LogWriter {
+    process: Option<(Pid, Fd)>,
+    restart: RestartTimer,
+    file: Option<LogFile>,
+    /// A process that writes its last lines, and when it is ended.
+    former: Option<(Pid, u64)>,
+    dropped: u64,
+    logged_ms: Option<u64>,
+}
+
+impl LogWriter {
+    /// `former`: the process of the binary before this one.
+    pub(crate) fn new(file: Option<LogFile>, former: Option<Pid>) -> LogWriter {
+        let until_ms = process::boottime_ms() + LAST_LINES_MS;
+        let mut writer = LogWriter {
+            former: former.map(|pid| (pid, until_ms)),
+            ..LogWriter::default()
+        };
+        writer.follow(file);
+        writer
+    }
+
+    fn follow(&mut self, file: Option<LogFile>) {
+        self.file = file;
+        self.restart.set_due();
+    }
+
+    /// Goes over to this file.
+    pub(crate) fn replace_file(&mut self, file: Option<LogFile>, poller: &Poller) {
+        self.end(poller);
+        self.follow(file);
+    }
+
+    /// When something has to be done for it.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        match self.former {
+            Some((_, until_ms)) => Some(until_ms),
+            None => self.restart.due_ms(),
+        }
+    }
+
+    /// Starts the process when it is time; it receives lines from these sockets. Called once a turn.
+    pub(crate) fn attend(&mut self, sources: Vec<Fd>, config: &Config, poller: &Poller) {
+        if let Some((pid, until_ms)) = &mut self.former {
+            if *until_ms <= process::boottime_ms() {
+                let _ = process::send_signal(*pid, Signal::Kill);
+                // SIGCHLD reports its end.
+                *until_ms = u64::MAX;
+            }
+            return;
+        }
+        if !self.restart.take_due() || self.process.is_some() {
+            return;
+        }
+        let Some(file) = self.file.as_ref().filter(|_| !sources.is_empty()) else {
+            return;
+        };
+        match start(file, sources, config, poller) {
+            Ok(process) => {
+                self.process = Some(process);
+                self.restart.started();
+            }
+            Err(error) => {
+                tracing::error!(%error, "the process that writes the connection log can't be started");
+                self.restart.failed();
+            }
+        }
+    }
+
+    /// Takes a report of lines that could not be written.
+    pub(crate) fn receive(&mut self, counters: &Shared, poller: &Poller) {
+        let Some((_, channel)) = self.process else {
+            return;
+        };
+        match message::receive::<DroppedLines>(channel) {
+            Ok(Some(dropped)) => {
+                Common::LogLinesLost.add(counters, dropped.lines);
+                self.dropped += dropped.lines;
+                let now_ms = process::boottime_ms();
+                if self
+                    .logged_ms
+                    .is_none_or(|at_ms| now_ms >= at_ms + QUIET_MS)
+                {
+                    self.logged_ms = Some(now_ms);
+                    let lines = std::mem::take(&mut self.dropped);
+                    let error = dropped.error;
+                    tracing::warn!(
+                        lines,
+                        error,
+                        "lines of the connection log could not be written"
+                    );
+                }
+            }
+            Ok(None) => {}
+            Err(_) => {
+                // SIGCHLD reports its end.
+                let _ = poller.remove(channel);
+            }
+        }
+    }
+
+    /// Notes that the process has ended. `false`: it was another one.
+    pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
+        if self.former.take_if(|(former, _)| *former == pid).is_some() {
+            return true;
+        }
+        if self.process.is_none_or(|(ours, _)| ours != pid) {
+            return false;
+        }
+        tracing::error!(
+            "the process that writes the connection log is gone ({ended}); it is started again"
+        );
+        self.close(poller);
+        self.restart.ended();
+        true
+    }
+
+    /// Ends the process once it has written what there is.
+    pub(crate) fn end(&mut self, poller: &Poller) {
+        if let Some(pid) = self.close(poller) {
+            self.former = Some((pid, process::boottime_ms() + LAST_LINES_MS));
+        }
+    }
+
+    /// The process that writes its last lines.
+    pub(crate) fn former(&self) -> Option<Pid> {
+        self.former.map(|(pid, _)| pid)
+    }
+
+    fn close(&mut self, poller: &Poller) -> Option<Pid> {
+        let (pid, channel) = self.process.take()?;
+        let _ = poller.remove(channel);
+        channel.close();
+        Some(pid)
+    }
+}
+
+fn start(
+    file: &LogFile,
+    sources: Vec<Fd>,
+    config: &Config,
+    poller: &Poller,
+) -> io::Result<(Pid, Fd)> {
+    let (ours, theirs) = socket::channel(OnExec::Close)?;
+    let arguments = LogArguments {
+        sources: sources.iter().map(|fd| fd.0).collect(),
+        file: file.0.map(|fd| fd.0),
+        channel: theirs.0,
+    };
+    let inherited = sources.into_iter().chain(file.0).chain([theirs]).collect();
+    let privileges = Privileges::nobody(config);
+    let started = helper::start("log-writer", &privileges, &arguments, inherited);
+    theirs.close();
+    let pid = started.inspect_err(|_| ours.close())?;
+    poller.add(ours, tokens::LOG_WRITER, Interest::READ)?;
+    Ok((pid, ours))
+}

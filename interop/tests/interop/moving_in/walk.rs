@@ -1,0 +1,283 @@
+//! The walk of docs/guide/moving-in.md: each program's package serves a site, curl asks it, Dormouse
+//! takes its place by the steps of the page, and curl gets the same answers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::scene::{PLAIN_PORT, unused_host};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::web::Web;
+
+use super::import::{Old, dormouse, moves_asked, ready};
+
+const NAME: &str = "a.example";
+/// What browsers expect; each test has an address of its own.
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+
+/// A web site behind the program that is moved.
+struct Site {
+    host: IpAddr,
+    web: Web,
+    folder: tempfile::TempDir,
+    pem: String,
+}
+
+impl Site {
+    /// `None`: the program is not here, or ports below 1024 are not ours.
+    fn behind(program: &str) -> Option<Site> {
+        if !ready(program) || !tools::present(&["curl"]) || !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = authority().give_out_for(NAME, Kind::EcdsaP256, &[NAME], folder.path());
+        let host = unused_host();
+        Some(Site {
+            host,
+            web: Web::start(SocketAddr::new(host, PLAIN_PORT)),
+            pem: files.both.display().to_string(),
+            folder,
+        })
+    }
+
+    fn https(&self) -> SocketAddr {
+        SocketAddr::new(self.host, HTTPS)
+    }
+
+    fn here(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Status, redirects and address at the end, as curl reports them.
+    fn curl(&self, arguments: &[&str], url: &str) -> String {
+        let mut command = Command::new(tools::path("curl"));
+        command
+            .args(["--silent", "--show-error", "--max-time", "30", "--cacert"])
+            .arg(authority().trust())
+            .args(["--output", "/dev/null", "--write-out"])
+            .arg("%{http_code} %{num_redirects} %{url_effective} %{size_download}");
+        for port in [HTTP, HTTPS] {
+            command.args(["--resolve", &format!("{NAME}:{port}:{}", self.host)]);
+        }
+        let output = command.args(arguments).arg(url).output();
+        let output = output.expect("curl runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &said
+    }
+
+    /// What a visitor sees: the page over https, and the way to it from http.
+    fn assert_serves(&self, redirects: bool) {
+        let page = "https://a.example/bytes/5000?x=1";
+        // The web server knows paths without a query.
+        let page = page.trim_end_matches("?x=1");
+        for version in [["--tls-max", "1.3"], ["--tls-max", "1.2"]] {
+            assert_eq!(self.curl(&version, page), format!("200 0 {page} 5000"));
+        }
+        if redirects {
+            let plain = page.replace("https", "http");
+            let said = self.curl(&["--location"], &plain);
+            assert_eq!(said, format!("200 1 {page} 5000"));
+        }
+    }
+}
+
+#[test]
+fn a_site_of_nginx() {
+    let Some(site) = Site::behind("nginx") else {
+        return;
+    };
+    let (here, host, pem, web) = (
+        site.here().display(),
+        site.host,
+        &site.pem,
+        site.web.address(),
+    );
+    let log = format!("{here}/access.log");
+    let text = format!(
+        "daemon off; user root; pid {here}/nginx.pid; error_log stderr;
+events {{ }}
+http {{
+    access_log {log};
+    server {{
+        listen {host}:80;
+        server_name {NAME};
+        return 301 https://$host$request_uri;
+    }}
+    server {{
+        listen {host}:443 ssl;
+        server_name {NAME};
+        ssl_certificate {pem};
+        ssl_certificate_key {pem};
+        location / {{ proxy_pass http://{web}; }}
+    }}
+}}
+"
+    );
+    let old = Old {
+        kind: "nginx",
+        command: &["nginx", "-e", "stderr", "-c", "@"],
+        text,
+        at: site.https(),
+    };
+    moves_asked(&old, &|| site.assert_serves(true), site.here());
+    // The log of before goes on, with our lines behind those of nginx.
+    let lines = wait::until("lines of connections", PATIENCE, || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let ours = text.lines().filter(|line| line.contains(" id="));
+        let ours: Vec<String> = ours.map(str::to_owned).collect();
+        (ours.len() == 3).then_some(ours)
+    });
+    for line in lines {
+        assert!(
+            line.contains("sni=a.example") && line.contains("end=closed"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_site_of_haproxy() {
+    let Some(site) = Site::behind("haproxy") else {
+        return;
+    };
+    let (host, pem, web) = (site.host, &site.pem, site.web.address());
+    let text = format!(
+        "defaults
+    mode http
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+frontend www
+    bind {host}:80
+    bind {host}:443 ssl crt {pem} alpn http/1.1
+    http-request redirect scheme https code 301 unless {{ ssl_fc }}
+    default_backend app
+backend app
+    server a {web}
+"
+    );
+    let old = Old {
+        kind: "haproxy",
+        command: &["haproxy", "-db", "-f", "@"],
+        text,
+        at: site.https(),
+    };
+    moves_asked(&old, &|| site.assert_serves(true), site.here());
+}
+
+/// The same file twice, for all frontends and for one: hitch takes that.
+#[test]
+fn a_site_of_hitch() {
+    let Some(site) = Site::behind("hitch") else {
+        return;
+    };
+    let (pem, web) = (&site.pem, site.web.address());
+    let text = format!(
+        "frontend = \"[{}]:443+{pem}\"
+backend = \"[{}]:{}\"
+workers = 1
+user = \"root\"
+group = \"root\"
+ocsp-dir = \"\"
+alpn-protos = \"http/1.1\"
+pem-file = \"{pem}\"
+pem-file = \"{pem}\"
+",
+        site.host,
+        web.ip(),
+        web.port()
+    );
+    let old = Old {
+        kind: "hitch",
+        command: &["hitch", "--config=@"],
+        text,
+        at: site.https(),
+    };
+    moves_asked(&old, &|| site.assert_serves(false), site.here());
+}
+
+#[test]
+fn a_site_of_stunnel() {
+    let Some(site) = Site::behind("stunnel") else {
+        return;
+    };
+    let (pem, web) = (&site.pem, site.web.address());
+    let text = format!(
+        "foreground = yes
+pid = {}/stunnel.pid
+cert = {pem}
+[https]
+accept = {}
+connect = {web}
+TIMEOUTclose = 0
+",
+        site.here().display(),
+        site.https()
+    );
+    let old = Old {
+        kind: "stunnel",
+        command: &["stunnel", "@"],
+        text,
+        at: site.https(),
+    };
+    moves_asked(&old, &|| site.assert_serves(false), site.here());
+}
+
+/// A service that begins in the clear would be a listener that serves nobody: it is to be done.
+#[test]
+fn starttls_of_stunnel_stays_with_stunnel() {
+    let Some(site) = Site::behind("stunnel") else {
+        return;
+    };
+    let file = site.here().join("stunnel.conf").display().to_string();
+    let text =
+        "[smtp]\nclient = yes\naccept = 127.0.0.1:25\nconnect = mail.example:25\nprotocol = smtp\n";
+    std::fs::write(&file, text).expect("written");
+    let imported = dormouse(&["import", "stunnel", &file]);
+    let page = String::from_utf8_lossy(&imported.stdout);
+    assert!(
+        page.contains("# TO DO: protocol = smtp: TLS begins after"),
+        "{page}"
+    );
+    assert!(page.contains("keep stunnel for it (line 5)"), "{page}");
+    let said = String::from_utf8_lossy(&imported.stderr);
+    assert!(said.contains("to be done before it can run"), "{said}");
+}
+
+/// What nginx did without TLS is not lost without a word.
+#[test]
+fn a_plain_server_of_nginx_is_to_be_done() {
+    let Some(site) = Site::behind("nginx") else {
+        return;
+    };
+    let file = site.here().join("nginx.conf").display().to_string();
+    let pem = &site.pem;
+    let tls = format!(
+        "listen 443 ssl; server_name {NAME}; ssl_certificate {pem}; ssl_certificate_key {pem};
+         location / {{ proxy_pass http://127.0.0.1:8080; }}"
+    );
+    for (plain, says) in [
+        ("root /var/www/html;", "speaks no TLS: keep nginx for it"),
+        (
+            "return 301 https://www.b.example$request_uri;",
+            "does more than a redirect to the same host",
+        ),
+        (
+            "location /.well-known/acme-challenge/ { root /var/www; } location / { return 301 https://$host$request_uri; }",
+            "challenges of an ACME server were answered here",
+        ),
+    ] {
+        let text = format!("http {{ server {{ listen 80; {plain} }} server {{ {tls} }} }}");
+        std::fs::write(&file, text).expect("written");
+        let imported = dormouse(&["import", "nginx", &file]);
+        let page = String::from_utf8_lossy(&imported.stdout);
+        let to_do = page.lines().find(|line| line.starts_with("# TO DO"));
+        assert!(
+            to_do.is_some_and(|line| line.contains(says)),
+            "{says}: {page}"
+        );
+    }
+}

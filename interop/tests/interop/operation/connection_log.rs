@@ -1,0 +1,422 @@
+//! The connection log: a line for each connection, whole whatever happens meanwhile, and no
+//! connection waits for it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+use std::process::Command;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::peer::{self, Peer, client, connect_tcp};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::{Can, Settings};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::net::sockopt;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::Duration;
+
+const NAME: &str = "connections.log";
+
+fn scene(change: impl FnOnce(&mut Settings)) -> (Scene, Admin) {
+    let scene = Scene::with(|settings| {
+        settings.option("connection_log", NAME);
+        settings.option("connection_log_format", "json");
+        settings.option("log_handshakes", "true");
+        settings.alpn = vec!["echo"];
+        Admin::in_folder(settings);
+        change(settings);
+    });
+    let admin = Admin::of(&scene);
+    (scene, admin)
+}
+
+fn file(scene: &Scene) -> PathBuf {
+    scene.folder.path().join(NAME)
+}
+
+/// Its lines, once there are so many; each is JSON as a whole.
+fn lines(scene: &Scene, count: usize) -> Vec<Value> {
+    let text = wait::until(&format!("{count} lines"), PATIENCE, || {
+        let text = fs::read_to_string(file(scene)).unwrap_or_default();
+        (text.lines().count() >= count && text.ends_with('\n')).then_some(text)
+    });
+    let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let lines: Vec<Value> = text.lines().map(parse).collect();
+    assert_eq!(lines.len(), count, "{text}");
+    lines
+}
+
+/// The ids of all handshakes, in their order.
+fn ids_of_handshakes(scene: &Scene) -> Vec<String> {
+    let id = |line: &String| {
+        let (_, id) = line.split_once(" id=")?;
+        Some(id.split(' ').next()?.trim_matches('"').to_owned())
+    };
+    let lines = scene.terminator.lines_with("handshake done");
+    lines.iter().filter_map(id).collect()
+}
+
+fn close(mut peer: Peer) {
+    peer.end_sending().expect("an end");
+    peer.receive_all().expect("its answer");
+}
+
+#[test]
+fn each_connection_has_a_line_that_says_how_it_went() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(|_| {});
+    let [tls13, tls12] = peer::configs_by_version();
+    let connect = |config: &rustls::ClientConfig, line: &str| {
+        let mut config = config.clone();
+        config.alpn_protocols = vec![b"echo".to_vec()];
+        let tcp = connect_tcp(scene.address).expect("a connection");
+        let own = tcp.local_addr().expect("its address").to_string();
+        let mut peer = Peer::over(tcp, client(config)).expect("a handshake");
+        peer.stream().write_all(line.as_bytes()).expect("sent");
+        (peer, own)
+    };
+    let mut expected = Vec::new();
+    let mut expect = |version: &str, own: String, end: &str, by: &str| {
+        expected.push((version.to_owned(), own, end.to_owned(), by.to_owned()));
+        lines(&scene, expected.len())
+    };
+    // The client ends; the second time with a session of the first.
+    for resumed in [false, true] {
+        let (mut peer, own) = connect(&tls13, "echo\n");
+        peer.echo().expect("an echo");
+        close(peer);
+        let line = expect("TLSv1.3", own, "closed", "client").remove(usize::from(resumed));
+        assert_eq!(line["resumed"], resumed, "{line}");
+        assert_eq!(
+            (&line["bytes_in"], &line["bytes_out"]),
+            (&1505.into(), &1500.into())
+        );
+        assert_eq!(line["sni"], "localhost");
+        assert_eq!(line["alpn"], "echo");
+        assert_eq!(line["route"], "1");
+        assert_eq!(line["backend"], scene.backend.address().to_string());
+        let begins = |name: &str, with| line[name].as_str().is_some_and(|it| it.starts_with(with));
+        assert!(begins("suite", "TLS_") && begins("time", "20"), "{line}");
+    }
+    // The backend ends.
+    scene.backend.close_at_once(true);
+    let (mut peer, own) = connect(&tls12, "echo\n");
+    let _ = peer.receive_all();
+    close(peer);
+    let line = expect("TLSv1.2", own, "closed", "backend").remove(2);
+    assert!(line["duration_ms"].is_u64(), "{line}");
+    scene.backend.close_at_once(false);
+    // A TCP end without close_notify; a reset.
+    let (mut peer, own) = connect(&tls12, "echo\n");
+    peer.echo().expect("an echo");
+    peer.tcp.shutdown(Shutdown::Write).expect("an end");
+    expect("TLSv1.2", own, "truncated", "client");
+    let (mut peer, own) = connect(&tls13, "echo\n");
+    peer.echo().expect("an echo");
+    sockopt::set_socket_linger(&peer.tcp, Some(Duration::ZERO)).expect("set");
+    drop(peer);
+    expect("TLSv1.3", own, "failed", "client");
+    let count = expected.len();
+    let found = lines(&scene, count);
+    for (line, (version, own, end, by)) in found.iter().zip(&expected) {
+        let said = [&line["version"], &line["client"], &line["end"], &line["by"]];
+        assert_eq!(
+            said,
+            [version, own, end, by].map(|text| text.as_str()),
+            "{line}"
+        );
+    }
+    let ids: Vec<&str> = found
+        .iter()
+        .filter_map(|line| line["id"].as_str())
+        .collect();
+    assert_eq!(
+        ids,
+        ids_of_handshakes(&scene),
+        "ids are those of the handshakes"
+    );
+    let counts = &admin.status()["counts"];
+    assert_eq!(counts["connection_log_lines"], count);
+    assert_eq!(counts["connection_log_dropped"], 0);
+}
+
+#[test]
+fn a_connection_that_is_idle_too_long_has_a_line() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, _) = scene(|settings| {
+        settings.option("idle_timeout", "1s");
+    });
+    let mut peer = Peer::connect(scene.address).expect("a connection");
+    let _ = peer.receive_all();
+    let line = lines(&scene, 1).remove(0);
+    let said = (&line["end"], &line["by"]);
+    assert_eq!(said, (&"idle_timeout".into(), &"dormouse".into()), "{line}");
+}
+
+#[test]
+fn a_backend_that_is_down_has_a_line_too() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, _) = scene(|settings| {
+        let address = std::net::SocketAddr::new(settings.listen.ip(), 9);
+        settings.target = dormouse_interop::terminator::Target::Tcp(address);
+    });
+    let mut peer = Peer::connect(scene.address).expect("a connection");
+    peer.receive_all().expect_err("an alert");
+    let line = lines(&scene, 1).remove(0);
+    assert_eq!(
+        (&line["end"], &line["by"]),
+        (&"backend_down".into(), &"backend".into())
+    );
+}
+
+/// What a line says was noted by a worker that has died since, and by another binary.
+#[test]
+fn a_line_is_whole_after_crashes_and_upgrades() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(|_| {});
+    let mut peers: Vec<Peer> = (0..5)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    let owns: Vec<String> = (peers.iter())
+        .map(|peer| peer.tcp.local_addr().expect("an address").to_string())
+        .collect();
+    let echo = |peers: &mut Vec<Peer>| peers.iter_mut().for_each(|p| p.echo().expect("an echo"));
+    echo(&mut peers);
+    let comm = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let named = |name: &str| {
+        let is_it = |pid: &u32| comm(pid).trim() == name;
+        wait::until(name, PATIENCE, || {
+            scene.terminator.tree().into_iter().find(is_it)
+        })
+    };
+    // While it is at rest: the one that is being worked on would be reset.
+    std::thread::sleep(Duration::from_millis(100));
+    for _ in 0..2 {
+        let worker = named("worker-0");
+        signal(worker, Signal::KILL);
+        wait::until("another worker", PATIENCE, || {
+            (named("worker-0") != worker).then_some(())
+        });
+        echo(&mut peers);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    admin.order("/upgrade").expect("an upgrade");
+    echo(&mut peers);
+    // The writer may die, too: nothing is lost.
+    let writer = named("log-writer");
+    signal(writer, Signal::KILL);
+    for peer in peers {
+        close(peer);
+    }
+    let mut found = lines(&scene, 5);
+    found.sort_by_key(|line| owns.iter().position(|own| line["client"] == own.as_str()));
+    for ((line, own), id) in found.iter().zip(&owns).zip(ids_of_handshakes(&scene)) {
+        assert_eq!(line["client"], own.as_str(), "{line}");
+        assert_eq!(line["id"], id, "{line}");
+        assert_eq!(line["bytes_in"], 5 + 4 * 1500, "{line}");
+        assert_eq!(line["bytes_out"], 4 * 1500, "{line}");
+        assert_eq!(line["sni"], "localhost");
+        assert_eq!(
+            (&line["end"], &line["by"]),
+            (&"closed".into(), &"client".into())
+        );
+    }
+}
+
+/// A reload opens the file again, and no line is torn between two files.
+#[test]
+fn it_can_be_rotated_switched_off_and_sampled() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(|_| {});
+    let connect = || close(Peer::saying(scene.address, "echo"));
+    let mut files = 0;
+    for round in 0..3 {
+        (0..20).for_each(|_| connect());
+        let old = scene.folder.path().join(format!("old.{round}"));
+        fs::rename(file(&scene), &old).expect("renamed");
+        admin.order("/reload").expect("a reload");
+        wait::until("another file", PATIENCE, || {
+            file(&scene).exists().then_some(())
+        });
+        connect();
+        lines(&scene, 1);
+        let text = fs::read_to_string(&old).expect("read");
+        let is_whole = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+        assert!(text.lines().all(is_whole) && text.ends_with('\n'), "{text}");
+        files += text.lines().count();
+        fs::remove_file(file(&scene)).expect("removed");
+        admin.order("/reload").expect("a reload");
+        wait::until("another file", PATIENCE, || {
+            file(&scene).exists().then_some(())
+        });
+    }
+    assert_eq!(files, 60);
+    let mode = fs::metadata(file(&scene))
+        .expect("there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o640);
+    let set = |line: &str| {
+        let path = scene.folder.path().join("dormouse.toml");
+        let text = fs::read_to_string(&path).expect("read");
+        let others = text
+            .lines()
+            .filter(|line| !line.starts_with("connection_log"));
+        let others: Vec<&str> = others.collect();
+        fs::write(&path, format!("{line}\n{}\n", others.join("\n"))).expect("written");
+        admin.order("/reload").expect("a reload");
+    };
+    set("connection_log = 'off'");
+    (0..5).for_each(|_| connect());
+    set(
+        "connection_log = 'connections.log'\nconnection_log_format = 'json'\nconnection_log_one_in = 10",
+    );
+    (0..100).for_each(|_| connect());
+    lines(&scene, 10);
+    // A path that can't be opened refuses the reload; the log goes on.
+    let path = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&path).expect("read");
+    fs::write(&path, text.replace("'connections.log'", "'nowhere/x.log'")).expect("written");
+    let words = admin.order("/reload").expect_err("it is refused");
+    assert!(
+        words.contains("make the directory") && words.contains("nowhere/x.log"),
+        "{words}"
+    );
+    (0..10).for_each(|_| connect());
+    lines(&scene, 11);
+}
+
+/// Text for people, to standard error, from `dormouse connect`.
+#[test]
+fn connections_that_are_originated_have_lines() {
+    if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
+        return;
+    }
+    let (inner, _) = scene(|_| {});
+    let folder = tempfile::tempdir().expect("a folder");
+    let listen = std::net::SocketAddr::new(inner.address.ip(), 7000);
+    let ca = dormouse_interop::certificates::authority()
+        .trust()
+        .display()
+        .to_string();
+    let command = format!(
+        "{} connect --listen {listen} --to {} --server-name localhost --ca {ca} --workers 1 \
+         --admin none --connection-log stderr --warm 1",
+        tools::dormouse().display(),
+        inner.address
+    );
+    let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    let mut process = dormouse_interop::process::Process::start("connect", &command, folder.path());
+    process.wait_for_line("ready", PATIENCE);
+    let mut tcp = std::net::TcpStream::connect(listen).expect("a connection");
+    let own = tcp.local_addr().expect("an address");
+    tcp.write_all(b"echo\nhello").expect("sent");
+    let mut back = [0; 5];
+    tcp.read_exact(&mut back).expect("an echo");
+    tcp.shutdown(Shutdown::Write).expect("an end");
+    tcp.read_to_end(&mut Vec::new()).expect("its answer");
+    let line = process.wait_for_line("bytes_in=10 ", PATIENCE);
+    for part in [
+        format!("client={own}"),
+        format!("backend={}", inner.address),
+        "sni=localhost".to_owned(),
+        "version=TLSv1.3".to_owned(),
+        "bytes_out=5".to_owned(),
+        "end=closed by=client".to_owned(),
+    ] {
+        assert!(line.contains(&part), "{part}: {line}");
+    }
+}
+
+/// Nobody reads the pipe, and the disk is full: connections go on, and what is lost is counted.
+#[test]
+fn a_log_that_takes_nothing_holds_nobody_up() {
+    if !applies(Can::BeDormouse) || !tools::present(&["mkfifo"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("it runs");
+    assert!(made.success());
+    let path = pipe.display().to_string();
+    let open = |flags| -> File {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags);
+        options.open(&pipe).expect("the pipe")
+    };
+    // It is open, but nothing is read from it.
+    let mut reader = open(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let scene = Scene::with(|settings| {
+        settings.option("connection_log", &path);
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut steady = Peer::saying(scene.address, "echo");
+    let connect = || close(Peer::saying(scene.address, "echo"));
+    let dropped = || admin.status()["counts"]["connection_log_dropped"].as_u64();
+    let mut made = 0;
+    while dropped() == Some(0) {
+        (0..100).for_each(|_| connect());
+        made += 100;
+        assert!(made < 20_000, "nothing is dropped");
+        steady.echo().expect("an echo, whatever waits");
+    }
+    let counted = dropped().expect("a number");
+    let written = admin.status()["counts"]["connection_log_lines"].as_u64();
+    assert_eq!(written, Some(made - counted), "each is counted once");
+    // Somebody reads again: lines come, each whole, as many as were not dropped.
+    let mut text = Vec::new();
+    wait::until("what was kept", PATIENCE, || {
+        let mut chunk = [0; 65_536];
+        while let Ok(n @ 1..) = reader.read(&mut chunk) {
+            text.extend_from_slice(&chunk[..n]);
+        }
+        let lines = text.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        (lines >= made - counted).then_some(())
+    });
+    let text = String::from_utf8(text).expect("text");
+    for line in text.lines() {
+        assert!(
+            line.contains(" id=") && line.ends_with("by=client"),
+            "{line}"
+        );
+    }
+
+    // A full disk.
+    let config = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&config).expect("read");
+    fs::write(&config, text.replace(&path, "/dev/full")).expect("written");
+    admin.order("/reload").expect("a reload");
+    (0..20).for_each(|_| connect());
+    steady.echo().expect("an echo, whatever is full");
+    let line = wait::until("a word", PATIENCE, || {
+        let lines = scene.terminator.lines_with("could not be written");
+        lines.into_iter().next()
+    });
+    assert!(line.contains("No space left"), "{line}");
+    let lost = || {
+        let (_, metrics) = admin.ask("GET", "/metrics");
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("dormouse_connection_log_lost_total "));
+        line.and_then(|number| number.parse::<u64>().ok())
+    };
+    wait::until("lost lines to be counted", PATIENCE, || {
+        (lost()? == 20).then_some(())
+    });
+}
