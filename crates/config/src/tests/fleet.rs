@@ -37,6 +37,7 @@ fn load_as(
         purpose: Purpose::Serve,
         resolve: &resolve,
         environment,
+        examine: &|_| Vec::new(),
     }
     .load()
 }
