@@ -202,7 +202,9 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     } else if result.done {
         terminal::line(&result.words);
     } else {
-        terminal::error(&result.words);
+        // Mistakes of a configuration begin with that word already.
+        let words = result.words.strip_prefix("error: ");
+        terminal::error(words.unwrap_or(&result.words));
     }
     if result.done {
         ExitCode::SUCCESS

@@ -22,6 +22,7 @@ mod options;
 mod pages;
 mod paint;
 mod serve;
+mod show;
 mod status;
 mod table;
 mod terminal;

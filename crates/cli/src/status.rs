@@ -1,6 +1,8 @@
 //! `dormouse status`: how a running `serve` is doing, for people. The fields of the answer are
 //! described in docs/guide/status.md.
 
+mod parts;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -15,6 +17,7 @@ use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};
 use crate::exit_status::ExitStatus;
+use crate::show::{age, bytes, or_dash};
 use crate::terminal;
 
 pub(crate) fn run(args: &AdminArgs) -> ExitCode {
@@ -58,9 +61,52 @@ fn page(status: &Status) -> String {
     if let Some(progress) = &status.drain {
         drain(&mut page, progress);
     }
+    let cost = Footprint::of(status);
+    let _ = writeln!(
+        page,
+        "memory       192 B for one more connection; {} for those there are; fixed part {}",
+        bytes(cost.connections),
+        bytes(cost.fixed)
+    );
     memory(&mut page, &status.memory);
+    parts::counters(&mut page, status);
+    parts::routes(&mut page, status);
+    parts::backends(&mut page, status);
+    parts::certificates(&mut page, status);
     processes(&mut page, status);
     page
+}
+
+/// Memory of all processes, without the pages of files, and what of it connections cost.
+pub(crate) struct Footprint {
+    /// Slots and pending bytes.
+    pub(crate) connections: u64,
+    /// All the rest, which is there without any connection.
+    pub(crate) fixed: u64,
+}
+
+impl Footprint {
+    pub(crate) fn of(status: &Status) -> Footprint {
+        let main = status.main.iter().map(|main| &main.process);
+        let workers = status.workers.iter();
+        let keepers = workers.clone().filter_map(|worker| worker.keeper.as_ref());
+        let all: u64 = main
+            .chain([&status.control.process])
+            .chain(workers.map(|worker| &worker.process))
+            .chain(keepers.map(|keeper| &keeper.process))
+            .filter_map(|process| process.own_bytes)
+            .sum();
+        let pools = ["slots", "pending"].map(|name| status.memory.get(name));
+        let connections = pools
+            .into_iter()
+            .flatten()
+            .map(|pool| pool.used_bytes)
+            .sum();
+        Footprint {
+            connections,
+            fixed: all.saturating_sub(connections),
+        }
+    }
 }
 
 fn configuration(page: &mut String, running: &ConfigurationStatus) {
@@ -116,7 +162,7 @@ fn memory(page: &mut String, pools: &BTreeMap<String, PoolFigures>) {
         let _ = writeln!(
             page,
             "{:<12} {name:<10}  {:>10} of {:>10}",
-            if at == 0 { "memory" } else { "" },
+            if at == 0 { "pools" } else { "" },
             bytes(pool.used_bytes),
             or_dash(pool.bound_bytes, bytes)
         );
@@ -181,30 +227,6 @@ fn restarts(count: u64) -> String {
     }
 }
 
-/// A value as `show` writes it; `-` if it is not known.
-pub(crate) fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
-    value.map_or("-".to_owned(), show)
-}
-
-/// Seconds as a person says them.
-pub(crate) fn age(seconds: u64) -> String {
-    match seconds {
-        s @ 0..=119 => format!("{s} s"),
-        s @ 120..=7_199 => format!("{} min", s / 60),
-        s @ 7_200..=172_799 => format!("{} h", s / 3_600),
-        s => format!("{} days", s / 86_400),
-    }
-}
-
-/// Bytes as a person says them.
-pub(crate) fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..=9_999 => format!("{bytes} B"),
-        10_000..=10_485_759 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +245,13 @@ mod tests {
             "memory": { "slots": { "used_bytes": 2_304_000, "bound_bytes": null } },
             "main": { "pid": 10, "alive": false, "age_s": 300_000, "resident_bytes": null },
             "control": { "pid": 11, "age_s": 4, "restarts": 2, "resident_bytes": 3_000_000 },
+            "counts": { "handshakes_full": 7, "handshakes_resumed": 3, "handshakes_failed": 2,
+                "closed_clean": 4, "closed_tls_failed": 1 },
+            "routes": [{ "name": "shop", "listen": [":443"], "connections": 5, "opened": 10,
+                "handshakes": { "full": 7, "resumed": 3, "failed": 2 } }],
+            "backends": [{ "address": "10.0.0.7:80", "routes": ["shop"], "up": true,
+                "connections": 4, "connects_failed": 1 }],
+            "certificates": [{ "name": "example.com", "file": "x.pem", "expires_in_s": 86_400 }],
             "workers": [{ "pid": 13, "alive": true, "age_s": 7_300, "restarts": 1,
                 "resident_bytes": 40_000_000, "at_rest": 12_000, "pending": 3, "handshaking": 1,
                 "last_death": { "reason": "killed by SIGKILL (9)", "ago_s": 60 },
@@ -236,7 +265,13 @@ mod tests {
             "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
             "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest quiet first)\n",
-            "memory       slots         2250 KiB of          -\n",
+            "pools        slots         2250 KiB of          -\n",
+            "memory       192 B for one more connection; 2250 KiB for those there are; fixed part ",
+            "handshakes   7 full, 3 resumed, 2 failed\n",
+            "closed       4 clean, 1 tls_failed\n",
+            "  shop       :443                           5          10       2\n",
+            "  10.0.0.7:80  up         4 connections, 1 connect failed  (shop)\n",
+            "  example.com  24 h  x.pem\n",
             "main           10       3 days     -          GONE\n",
             "control        11       4 s        2929 KiB   restarted 2 times\n",
             "keeper 0       12       9 s        -\n",

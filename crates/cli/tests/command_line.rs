@@ -325,7 +325,10 @@ fn status_asks_and_shows_the_answer() {
         (Some(0), "{\n  \"phase\": \"ready\"\n}\n")
     );
     let ran = ask(&["reload", "--admin", "admin.sock"]);
-    assert_eq!((ran.code, ran.err.as_str()), (Some(2), "error: no[31m\n"));
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (Some(2), "error: no\\u{1b}[31m\n")
+    );
     let ran = ask(&["status", "--admin", "admin.sock"]);
     assert_eq!(ran.code, Some(3));
     assert!(ran.err.contains("is not `dormouse serve`"), "{}", ran.err);

@@ -30,7 +30,9 @@ pub use checks::listeners::item_of as listen_item;
 pub use config::Config;
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;
-pub use load::{Examine, Loaded, Purpose, judge, load, load_with, look_up, read_duration};
+pub use load::{
+    Examine, Loaded, Purpose, judge, load, load_with, look_up, plan_for, read_duration,
+};
 pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;

@@ -143,6 +143,12 @@ fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(vec![SocketAddr::new(address.into(), port)])
 }
 
+/// What a configuration that was loaded comes to on this machine, after something in it was changed.
+/// `None`: it does not fit any more.
+pub fn plan_for(config: &Config, machine: &Machine) -> Option<Plan> {
+    sizing::plan(config, machine).ok()
+}
+
 /// Reads a duration as people write it.
 ///
 /// # Errors
@@ -268,9 +274,13 @@ impl Loader<'_> {
             );
             mistakes.add(Severity::Warning, &location, problem.help(help));
         }
-        sizing::plan(config, self.machine)
+        let plan = sizing::plan(config, self.machine)
             .map_err(|(options, problem)| mistakes.error(&locations.first_of(options), problem))
-            .ok()
+            .ok()?;
+        if let Some(problem) = sizing::few_descriptors(config, &plan, self.machine) {
+            mistakes.warning(&Location::Whole, problem);
+        }
+        Some(plan)
     }
 }
 

@@ -21,6 +21,7 @@ mod outbound;
 pub mod proxy_protocol;
 mod scratch;
 mod settings;
+mod step_bytes;
 mod token;
 mod traffic;
 mod worker;

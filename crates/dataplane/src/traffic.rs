@@ -11,26 +11,6 @@ use dormouse_record::Role;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::traffic::{Row, Tally, Traffic};
 
-/// Bytes that a step has moved, by direction.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct StepBytes {
-    pub(crate) tls_in: u64,
-    pub(crate) tls_out: u64,
-    pub(crate) plain_in: u64,
-    pub(crate) plain_out: u64,
-}
-
-impl StepBytes {
-    /// What the step has received, from either side.
-    pub(crate) fn received(&self) -> u64 {
-        self.tls_in + self.plain_in
-    }
-
-    fn is_none(&self) -> bool {
-        (self.tls_in | self.tls_out | self.plain_in | self.plain_out) == 0
-    }
-}
-
 /// Counts the bytes of the step that is done.
 pub(crate) fn count_step<I>(slot: &Slot, work: &Workspace<I>) {
     let bytes = &work.bytes;

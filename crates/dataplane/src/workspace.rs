@@ -15,8 +15,9 @@ use crate::memory::kernel::KernelMemory;
 use crate::memory::starved::{LATE_MS, SOON_MS};
 use crate::scratch::{RECEIVE_MAX, RECORD_MAX, RECORDS_PER_STEP, Scratch};
 use crate::settings::Settings;
+use crate::step_bytes::StepBytes;
 use crate::token;
-use crate::traffic::StepBytes;
+
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;

@@ -2,7 +2,7 @@
 
 use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
-use crate::systemd::{self, InheritedListeners};
+use crate::systemd::{self, InheritedListeners, addresses_of, ports_of_both_families};
 use dormouse_config::{Config, PlainListen};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
@@ -216,28 +216,6 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
 
 /// An address of the configuration, as the log shows it, and the indices of the routes behind it.
 type Wanted = (Addr, String, Vec<usize>);
-
-/// The ports of those of these listeners that take clients of both families on all addresses (`[::]:443`
-/// without IPV6_V6ONLY). Only a system manager hands in such listeners.
-fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
-    let port = |fd: Fd| match Addr::local(fd) {
-        Ok(Addr::Tcp(address)) if address.ip() == Ipv6Addr::UNSPECIFIED => Some(address.port()),
-        _ => None,
-    };
-    let both = |fd: &Fd| socket::takes_both_families(*fd).unwrap_or(false);
-    listeners
-        .into_iter()
-        .filter(both)
-        .filter_map(port)
-        .collect()
-}
-
-/// The addresses that a listener serves: `0.0.0.0` too, if it takes clients of both families.
-pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
-    let ports = ports_of_both_families([fd]);
-    let ipv4 = ports.iter().map(|port| format!("0.0.0.0:{port}"));
-    [address.to_string()].into_iter().chain(ipv4).collect()
-}
 
 /// The same without `0.0.0.0` on the ports `both`, where the listener of `[::]` takes clients of both
 /// families; if the same routes are behind the two.

@@ -1,16 +1,14 @@
 //! A configuration with everything that it names. `serve`, `check` and a reload load it here, so
 //! that what one of them accepts the others do not refuse.
 
-use crate::examine::{self, Occupied};
+use crate::examine;
 use crate::findings::Findings;
 use crate::material::Material;
+use crate::occasion::Occasion;
 use crate::source::Source;
-use crate::systemd::InheritedListeners;
-use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes, Purpose};
+use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes};
 use dormouse_handover::Pem;
 use std::cell::RefCell;
-use std::io;
-use std::net::SocketAddr;
 
 /// A configuration without mistakes, with what it names.
 pub struct Ready {
@@ -23,33 +21,6 @@ impl Ready {
     /// The certificates of each route, in the order of the configuration.
     pub fn certificates(&self) -> &[Vec<Pem>] {
         &self.material.certificates
-    }
-}
-
-/// Looks up the addresses of a host.
-pub type LookUp<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
-
-/// What loading depends on besides the source.
-pub struct Occasion<'a> {
-    /// What the configuration is loaded for.
-    pub purpose: Purpose,
-    /// Looks up names of backends.
-    pub look_up: LookUp<'a>,
-    /// The addresses that are listened on already, and may be.
-    pub occupied: &'a dyn Fn(&Config) -> Occupied,
-}
-
-impl Occasion<'static> {
-    /// The start of the program.
-    pub fn start() -> Occasion<'static> {
-        Occasion {
-            purpose: Purpose::Serve,
-            look_up: &config::look_up,
-            occupied: &|_| Occupied {
-                listeners: InheritedListeners::from_environment().addresses(),
-                admin: false,
-            },
-        }
     }
 }
 

@@ -5,10 +5,18 @@ use crate::tokens;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::{OnExec, descriptors, process};
+use std::fs;
 
 /// Becomes the reaper of orphaned workers, forbids core dumps, and raises the limit on descriptors,
 /// which the plan counts on and workers inherit.
 pub(crate) fn prepare_process() -> Result<(), ServeError> {
+    if let Err(error) = fs::metadata("/proc/self/exe") {
+        return Err(ServeError::System {
+            what: "read /proc/self/exe: the file system /proc is missing".to_owned(),
+            error,
+            hint: "mount it: mount -t proc proc /proc; in a chroot: RootDirectory= with MountAPIVFS=yes",
+        });
+    }
     process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;

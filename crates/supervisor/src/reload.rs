@@ -1,12 +1,12 @@
 //! A reload, before anything changes: the configuration is loaded again, and options that a running
 //! program can't change stay as they are.
 
-use crate::examine::Occupied;
-use crate::load::{self, Occasion, Ready};
+use crate::edition::Edition;
+use crate::load::{self, Ready};
+use crate::occasion::{Occasion, Occupied};
 use crate::scout::FoundNames;
-use crate::serving::Serving;
 use crate::source::Source;
-use dormouse_config::{Config, Loaded, LogTarget, Plan, Purpose};
+use dormouse_config::{self as config, Config, Loaded, LogTarget, Machine, Plan, Purpose};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -33,13 +33,13 @@ pub(crate) enum Reloaded {
 pub(crate) fn load(
     source: &Source,
     names: &FoundNames,
-    current: &Serving,
+    edition: &Edition,
+    listeners: &[String],
 ) -> Result<Reloaded, String> {
     if source.is_standard_input() {
         return Err(FROM_STANDARD_INPUT.to_owned());
     }
     let missing = RefCell::new(BTreeSet::new());
-    let edition = &current.edition;
     let look_up = |host: &str, port: u16| {
         let name = format!("{host}:{port}");
         match names.get(&name) {
@@ -58,7 +58,7 @@ pub(crate) fn load(
         look_up: &look_up,
         // What another admin address would need is tried when the program starts the next time.
         occupied: &|_| Occupied {
-            listeners: current.listening.addresses(),
+            listeners: listeners.to_vec(),
             admin: true,
         },
     };
@@ -160,6 +160,10 @@ pub(crate) fn plan(
         // The memory for their sessions is made at the start.
         hold!(next, now, waits; "originate" => originate;);
     }
+    if waits.iter().any(|option| option == "workers") {
+        // The plan was made for other workers than there are.
+        plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
+    }
     // After an upgrade from a binary that knew nothing of it.
     if !fixed.has_paces && next.limits.bytes_per_client.take().is_some() {
         waits.push("bytes_per_client".to_owned());
@@ -178,7 +182,7 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_config::{self as config, Machine, Section};
+    use dormouse_config::Section;
     use std::io::Write as _;
 
     fn loaded(process: &str, route: &str) -> Loaded {
@@ -217,9 +221,13 @@ mod tests {
         );
         let ReloadPlan {
             config,
+            plan,
             waits_for_restart,
-            ..
         } = plan(&now.config, &now.plan, next, &fixed);
+        assert_eq!(
+            plan.workers, 1,
+            "the plan is one for the workers that there are"
+        );
         assert_eq!(waits_for_restart, ["workers", "bytes_per_client"]);
         assert!(config.process.workers == now.config.process.workers);
         assert!(config.timeouts.idle_timeout == idle && idle != now.config.timeouts.idle_timeout);

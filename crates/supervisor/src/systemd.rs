@@ -5,13 +5,13 @@
 //! about the state of the service, and the number of listening sockets that are open already, from
 //! descriptor 3 on. Without them nothing happens.
 
-use crate::listening;
 use dormouse_config::{environment_number, hands_in_listeners, is_for_this_process};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process;
-use dormouse_reactor::socket::Addr;
+use dormouse_reactor::socket::{self, Addr};
 use std::ffi::OsStr;
 use std::io;
+use std::net::Ipv6Addr;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -129,6 +129,28 @@ pub(crate) fn was_inherited(fd: Fd) -> bool {
     number.zip(count).is_some_and(|(at, count)| at < count)
 }
 
+/// The ports of those of these listeners that take clients of both families on all addresses (`[::]:443`
+/// without IPV6_V6ONLY). Only a system manager hands in such listeners.
+pub(crate) fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
+    let port = |fd: Fd| match Addr::local(fd) {
+        Ok(Addr::Tcp(address)) if address.ip() == Ipv6Addr::UNSPECIFIED => Some(address.port()),
+        _ => None,
+    };
+    let both = |fd: &Fd| socket::takes_both_families(*fd).unwrap_or(false);
+    listeners
+        .into_iter()
+        .filter(both)
+        .filter_map(port)
+        .collect()
+}
+
+/// The addresses that a listener serves: `0.0.0.0` too, if it takes clients of both families.
+pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
+    let ports = ports_of_both_families([fd]);
+    let ipv4 = ports.iter().map(|port| format!("0.0.0.0:{port}"));
+    [address.to_string()].into_iter().chain(ipv4).collect()
+}
+
 /// Listening sockets that systemd has opened.
 #[derive(Default)]
 pub(crate) struct InheritedListeners {
@@ -175,7 +197,7 @@ impl InheritedListeners {
     /// The addresses on which they listen.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let all = self.left.iter();
-        all.flat_map(|(address, fd)| listening::addresses_of(address, *fd))
+        all.flat_map(|(address, fd)| addresses_of(address, *fd))
             .collect()
     }
 

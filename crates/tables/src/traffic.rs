@@ -181,7 +181,8 @@ impl Traffic {
     pub fn recount(&self, found: impl Iterator<Item = Option<Row>>) {
         // Reading a page that was never written would take memory for it.
         let data = self.words.data();
-        let data = data.unwrap_or_else(|_| vec![0..len(self.workers as u32)]);
+        let all = || std::iter::once(0..len(self.workers as u32)).collect();
+        let data = data.unwrap_or_else(|_| all());
         let of_row = |row: u16| 8 * WORDS_EACH * (self.worker * ROWS + usize::from(row));
         for row in 0..ROWS as u16 {
             let at = of_row(row);

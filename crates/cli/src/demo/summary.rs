@@ -183,7 +183,7 @@ fn opened(results: &Results) -> Vec<String> {
 fn at_rest(results: &Results) -> Vec<String> {
     let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
-        None => "too few connections to tell what one costs".to_owned(),
+        None => "what one connection costs can't be told: there were too few, or memory was given back meanwhile".to_owned(),
     };
     let mut lines = vec![each];
     if let Some((base, then)) = results.base.zip(results.memory_at_rest) {

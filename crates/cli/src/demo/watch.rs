@@ -36,6 +36,9 @@ pub(super) enum Measure {
     Resident,
 }
 
+/// Bytes of a connection's slot.
+const SLOT_BYTES: u64 = 192;
+
 /// Memory with the warm-up connections alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Baseline {
@@ -44,10 +47,12 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Bytes per further connection; `None` while there are too few of them.
+    /// Bytes per further connection; `None` while there are too few of them, or memory that was
+    /// given back meanwhile hides what they cost: no connection costs less than its slot.
     pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
         let more = connections.checked_sub(self.connections)?;
-        (more >= 2 * self.connections).then(|| bytes.saturating_sub(self.bytes) / more)
+        let each = bytes.checked_sub(self.bytes)?.checked_div(more)?;
+        (more >= 2 * self.connections && each >= SLOT_BYTES).then_some(each)
     }
 }
 

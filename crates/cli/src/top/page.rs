@@ -8,7 +8,8 @@ use dormouse_handover::status::{
 };
 
 use crate::paint::{Canvas, Style};
-use crate::status::{age, bytes, or_dash};
+use crate::show::{age, bytes, or_dash};
+use crate::status::Footprint;
 
 const LABEL: Style = Style::Faint;
 const GOOD: Style = Style::Colour(71);
@@ -74,6 +75,7 @@ impl Dashboard {
         self.handshakes(&mut page);
         self.memory(&mut page);
         self.certificates(&mut page);
+        self.routes(&mut page);
         self.backends(&mut page);
         self.processes(&mut page);
         page.canvas.finish()
@@ -131,14 +133,13 @@ impl Dashboard {
                 canvas.put(LABEL, &format!(" {state}   "));
             }
         });
-        let own = self.own_bytes();
-        page.value("memory each", |canvas| {
-            let each = or_dash(own.checked_div(there_are), bytes);
-            canvas.put(Style::Plain, &each);
-            canvas.put(
-                LABEL,
-                &format!(" ({} in all, without the program)", bytes(own)),
-            );
+        let Footprint { connections, fixed } = Footprint::of(&self.status);
+        page.value("memory", |canvas| {
+            canvas.put(Style::Plain, "192 B");
+            canvas.put(LABEL, " for one more;  ");
+            canvas.put(Style::Plain, &bytes(connections));
+            canvas.put(LABEL, " for all;  fixed part ");
+            canvas.put(Style::Plain, &bytes(fixed));
         });
         if let Some(rate) = self.bytes_per_s {
             page.value("plaintext", |canvas| {
@@ -202,7 +203,7 @@ impl Dashboard {
     fn memory(&self, page: &mut Page) {
         for (n, (name, pool)) in self.status.memory.iter().enumerate() {
             let (used, bound) = (pool.used_bytes, pool.bound_bytes.unwrap_or(0));
-            page.value(if n == 0 { "memory" } else { "" }, |canvas| {
+            page.value(if n == 0 { "pools" } else { "" }, |canvas| {
                 canvas.put(Style::Plain, name);
                 canvas.go_to_column(VALUES_AT + 12);
                 let filled = (used * BAR_WIDTH as u64).checked_div(bound).unwrap_or(0);
@@ -228,6 +229,21 @@ impl Dashboard {
                 canvas.put(Style::Plain, &one.name);
                 canvas.put(LABEL, " ends in ");
                 canvas.put(style, &words);
+            });
+        }
+    }
+
+    fn routes(&self, page: &mut Page) {
+        for (n, one) in self.status.routes.iter().take(3).enumerate() {
+            page.value(if n == 0 { "routes" } else { "" }, |canvas| {
+                canvas.put(Style::Plain, &one.name);
+                let words = format!(
+                    "  {} connections, {} opened, {} failed",
+                    show_number(one.connections),
+                    show_number(one.opened),
+                    show_number(one.handshakes.failed)
+                );
+                canvas.put(LABEL, &words);
             });
         }
     }
@@ -277,19 +293,6 @@ impl Dashboard {
                 );
             }
         }
-    }
-
-    /// Memory of all processes, files (the program itself) left out.
-    fn own_bytes(&self) -> u64 {
-        let status = &self.status;
-        let main = status.main.iter().map(|main| &main.process);
-        let workers = status.workers.iter();
-        let keepers = workers.clone().filter_map(|worker| worker.keeper.as_ref());
-        main.chain([&status.control.process])
-            .chain(workers.map(|worker| &worker.process))
-            .chain(keepers.map(|keeper| &keeper.process))
-            .filter_map(|process| process.own_bytes)
-            .sum()
     }
 }
 
@@ -377,6 +380,7 @@ mod tests {
             "latency": { "handshake": { "count": 4, "p50_ms_max": 2.5, "p99_ms_max": null } },
             "memory": { "slots": { "used_bytes": 2_304_000, "bound_bytes": 3_840_000 } },
             "certificates": [{ "name": "example.com", "file": "x.pem", "expires_in_s": 86_400 }],
+            "routes": [{ "name": "shop", "connections": 12_000, "opened": 13_000 }],
             "backends": [{ "address": "127.0.0.1:80", "up": false, "connections": 12_000, "failures": 3 }],
             "main": { "pid": 10, "own_bytes": 3_000_000, "alive": true, "age_s": 300_000, "resident_bytes": 3_000_000 },
             "control": { "pid": 11, "own_bytes": 3_000_000, "age_s": 4, "restarts": 2, "resident_bytes": 3_000_000 },
@@ -400,11 +404,12 @@ mod tests {
         for expected in [
             "dormouse 0.1.0  ready for 3 days   q: leave",
             "connections   12,000 of 20,000",
-            "memory each   1000 B (11 MiB in all, without the program)",
+            "memory        192 B for one more;  2250 KiB for all;  fixed part 9468 KiB",
             "75.0 % resumed   7 failed",
             "handshake 2.5 ms / -   backend - / -   wake - / -   (p50 / p99)",
             "slots       ██████████████··········",
             "certificates  example.com ends in 24 h",
+            "routes        shop  12,000 connections, 13,000 opened, 0 failed",
             "backends      127.0.0.1:80  passed over  12,000 connections",
             "control     11       4 s      2929 KiB   started again 2×",
             "worker 0    13       2 h      3906 KiB   11,990",

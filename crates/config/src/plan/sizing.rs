@@ -124,6 +124,26 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     })
 }
 
+/// Fewer connections than this are worth a word, if the limit on descriptors is why.
+const FEW_CONNECTIONS: u32 = 4_000;
+
+/// What the limit on descriptors allows, if that is little and nobody has asked for so few.
+pub(crate) fn few_descriptors(config: &Config, plan: &Plan, machine: &Machine) -> Option<Problem> {
+    let is_auto = config.limits.max_connections == Count::Auto && config.limits.memory.is_none();
+    if !is_auto || plan.connections_max >= FEW_CONNECTIONS {
+        return None;
+    }
+    let room =
+        u64::from(plan.workers) * machine.descriptors_max / descriptors_per_connection(config);
+    (room < u64::from(FEW_CONNECTIONS)).then(|| {
+        Problem::new(format!(
+            "there will be {} connections at most: a process may have only {} descriptors",
+            plan.connections_max, machine.descriptors_max
+        ))
+        .help("raise the hard limit: `ulimit -Hn 100000` as root, LimitNOFILE=100000 for a systemd service, --ulimit nofile=100000 for a container; or set max_connections to what you need")
+    })
+}
+
 /// Each worker has its part of the pending memory, and one connection must fit it.
 fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), Misfit> {
     let limits = &config.limits;

@@ -105,14 +105,8 @@ impl World {
             ("self-signed", "x"),
         ];
         let flags = flags.map(|(name, value)| Given::new(name, value));
-        let config = config::load(
-            None,
-            config::Section::Route,
-            &flags,
-            &Machine::read(),
-            Purpose::Check,
-        )
-        .expect("right");
+        let (section, machine) = (config::Section::Route, Machine::read());
+        let config = config::load(None, section, &flags, &machine, Purpose::Check).expect("right");
         let route = Route {
             direction: Direction::Terminate {
                 context: Some(self.tls.server.clone()),

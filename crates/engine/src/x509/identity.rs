@@ -17,6 +17,7 @@ use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::key_kind::KeyKind;
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::pem;
+use crate::x509::words::in_words;
 
 /// A certificate chain with the key that belongs to it.
 #[derive(Clone)]
@@ -237,7 +238,7 @@ impl Identity {
                 ))
             }
             Err(e) => {
-                let problem = IdentityProblem::BadCertificate(e.to_string());
+                let problem = IdentityProblem::BadCertificate(in_words(&e));
                 Err(about(certificate_name, problem))
             }
         }

@@ -90,7 +90,7 @@ impl fmt::Display for IdentityProblem {
             Self::SeveralKeys(count) => {
                 write!(f, "has {count} private keys in it; exactly one is needed")
             }
-            Self::BadCertificate(why) => write!(f, "the certificate can't be parsed: {why}"),
+            Self::BadCertificate(why) => write!(f, "the certificate can't be used: {why}"),
             Self::UnsupportedKey(oid) => write!(
                 f,
                 "the certificate's key is of an unsupported kind ({oid}); RSA, ECDSA and Ed25519 are supported"

@@ -18,3 +18,4 @@ pub(crate) mod key_kind;
 pub(crate) mod ocsp;
 pub(crate) mod pem;
 pub(crate) mod trust;
+pub(crate) mod words;

@@ -18,6 +18,7 @@ use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
 use crate::x509::pem;
+use crate::x509::words::in_words;
 
 /// Whom a client trusts to vouch for servers.
 #[derive(Debug, Clone)]
@@ -124,7 +125,7 @@ pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
     for (index, certificate) in CertificateDer::pem_slice_iter(bundle).enumerate() {
         let added = certificate
             .map_err(|e| e.to_string())
-            .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
+            .and_then(|certificate| store.add(certificate).map_err(|e| in_words(&e)));
         added.map_err(|e| format!("certificate {}: {e}", index + 1))?;
     }
     if store.is_empty() {

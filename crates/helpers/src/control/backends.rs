@@ -120,7 +120,8 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         ("sent", Tally::PlainBytesOut),
         ("received", Tally::PlainBytesIn),
     ];
-    let by_label: [(&str, &str, &str, &[(&str, Tally)]); 2] = [
+    type ByLabel<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, Tally)]);
+    let by_label: [ByLabel<'_>; 2] = [
         (
             "backend_bytes_total",
             "Plaintext bytes sent to a backend and received from it.",

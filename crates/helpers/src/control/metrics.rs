@@ -7,168 +7,185 @@
 use super::exposition::Page;
 use super::view::View;
 use super::{backends, routes, status};
+use dormouse_reactor::process::{ProcessUse, process_use};
 use dormouse_tables::counters::{Common, Count, Kind};
 use dormouse_tables::latency::Latency;
 
-/// Counters which are one thing, told apart by a label.
+/// Counters which are one thing, told apart by labels. Of each counter: the labels' values.
 struct Family {
     name: &'static str,
     help: &'static str,
-    label: &'static str,
-    of: &'static [(&'static str, Count)],
+    labels: &'static [&'static str],
+    of: &'static [(&'static [&'static str], Count)],
 }
 
 const FAMILIES: &[Family] = &[
     Family {
         name: "connections_closed_total",
-        help: "Established connections that are over, by reason.",
-        label: "reason",
+        help: "Established connections that have ended, by reason.",
+        labels: &["reason"],
         of: &[
-            ("clean", Count::ClosedClean),
-            ("tls_truncated", Count::ClosedTlsTruncated),
-            ("tls_failed", Count::ClosedTlsFailed),
-            ("refused", Count::ClosedRefused),
-            ("plain_failed", Count::ClosedPlainFailed),
-            ("backend_down", Count::ClosedBackendDown),
-            ("limit", Count::ClosedLimit),
-            ("stopping", Count::ClosedStopping),
-            ("drained", Count::ClosedDrained),
-            ("crash", Count::ClosedByCrash),
+            (&["clean"], Count::ClosedClean),
+            (&["tls_truncated"], Count::ClosedTlsTruncated),
+            (&["tls_failed"], Count::ClosedTlsFailed),
+            (&["refused"], Count::ClosedRefused),
+            (&["plain_failed"], Count::ClosedPlainFailed),
+            (&["backend_down"], Count::ClosedBackendDown),
+            (&["limit"], Count::ClosedLimit),
+            (&["stopping"], Count::ClosedStopping),
+            (&["drained"], Count::ClosedDrained),
+            (&["crash"], Count::ClosedByCrash),
         ],
     },
     Family {
         name: "handshakes_total",
-        help: "Handshakes with clients that are over, by result.",
-        label: "result",
+        help: "Handshakes with clients that have ended, by result.",
+        labels: &["result"],
         of: &[
-            ("full", Count::HandshakesFull),
-            ("resumed", Count::HandshakesResumed),
-            ("failed", Count::HandshakesFailed),
+            (&["full"], Count::HandshakesFull),
+            (&["resumed"], Count::HandshakesResumed),
+            (&["failed"], Count::HandshakesFailed),
         ],
     },
     Family {
         name: "handshakes_failed_total",
-        help: "Handshakes with clients that came to nothing, by reason. Those with the reasons \
-               timeout, given_up and silent were ended here; they are not in \
+        help: "Handshakes with clients that failed, by reason. Those with the reasons timeout, \
+               given_up and silent were ended by dormouse; they are not in \
                dormouse_handshakes_total.",
-        label: "reason",
+        labels: &["reason"],
         of: &[
-            ("not_tls", Count::HandshakesNotTls),
-            ("plain_http", Count::PlainHttp),
-            ("incompatible", Count::HandshakesIncompatible),
-            ("peer_alert", Count::HandshakesPeerAlert),
-            ("peer_closed", Count::HandshakesPeerClosed),
-            ("broken", Count::HandshakesBroken),
-            ("client_certificate", Count::ClientCertificatesRefused),
-            ("too_large", Count::HandshakesTooLarge),
-            ("internal", Count::HandshakesInternal),
-            ("timeout", Count::HandshakesTimedOut),
-            ("given_up", Count::HandshakesGivenUp),
-            ("silent", Count::HandshakesSilent),
+            (&["not_tls"], Count::HandshakesNotTls),
+            (&["plain_http"], Count::PlainHttp),
+            (&["incompatible"], Count::HandshakesIncompatible),
+            (&["peer_alert"], Count::HandshakesPeerAlert),
+            (&["peer_closed"], Count::HandshakesPeerClosed),
+            (&["broken"], Count::HandshakesBroken),
+            (&["client_certificate"], Count::ClientCertificatesRefused),
+            (&["too_large"], Count::HandshakesTooLarge),
+            (&["internal"], Count::HandshakesInternal),
+            (&["timeout"], Count::HandshakesTimedOut),
+            (&["given_up"], Count::HandshakesGivenUp),
+            (&["silent"], Count::HandshakesSilent),
         ],
     },
     Family {
         name: "handshakes_by_version_total",
-        help: "Handshakes with clients that succeeded, by version of TLS and kind.",
-        label: "kind",
+        help: "Handshakes with clients that succeeded, by version of TLS, and by whether a session \
+               was resumed.",
+        labels: &["version", "resumption"],
         of: &[
-            ("tls13_full", Count::HandshakesFull13),
-            ("tls13_resumed", Count::HandshakesResumed13),
-            ("tls12_full", Count::HandshakesFull12),
-            ("tls12_resumed", Count::HandshakesResumed12),
+            (&["1.3", "full"], Count::HandshakesFull13),
+            (&["1.3", "resumed"], Count::HandshakesResumed13),
+            (&["1.2", "full"], Count::HandshakesFull12),
+            (&["1.2", "resumed"], Count::HandshakesResumed12),
         ],
     },
     Family {
         name: "handshake_bytes_total",
         help: "Bytes of handshakes that succeeded, by direction.",
-        label: "direction",
+        labels: &["direction"],
         of: &[
-            ("in", Count::HandshakeBytesIn),
-            ("out", Count::HandshakeBytesOut),
+            (&["in"], Count::HandshakeBytesIn),
+            (&["out"], Count::HandshakeBytesOut),
         ],
     },
     Family {
         name: "resumptions_refused_total",
-        help: "Sessions which clients offered and which were not resumed, by reason.",
-        label: "reason",
+        help: "Sessions that clients offered and that were not resumed, by reason.",
+        labels: &["reason"],
         of: &[
-            ("unknown_key", Count::ResumptionUnknownKey),
-            ("damaged", Count::ResumptionDamaged),
-            ("expired", Count::ResumptionExpired),
-            ("not_cached", Count::ResumptionNotCached),
-            ("other_server_name", Count::ResumptionOtherServerName),
-            ("other_alpn", Count::ResumptionOtherAlpn),
-            ("other_client_policy", Count::ResumptionOtherClientPolicy),
-            ("client_certificate", Count::ResumptionClientCertificate),
-            ("other_suite", Count::ResumptionOtherSuite),
+            (&["unknown_key"], Count::ResumptionUnknownKey),
+            (&["damaged"], Count::ResumptionDamaged),
+            (&["expired"], Count::ResumptionExpired),
+            (&["not_cached"], Count::ResumptionNotCached),
+            (&["other_server_name"], Count::ResumptionOtherServerName),
+            (&["other_alpn"], Count::ResumptionOtherAlpn),
+            (&["other_client_policy"], Count::ResumptionOtherClientPolicy),
+            (&["client_certificate"], Count::ResumptionClientCertificate),
+            (&["other_suite"], Count::ResumptionOtherSuite),
         ],
     },
     Family {
         name: "connect_handshakes_total",
         help: "Handshakes with servers, by result.",
-        label: "result",
+        labels: &["result"],
         of: &[
-            ("full", Count::ConnectHandshakesFull),
-            ("resumed", Count::ConnectHandshakesResumed),
-            ("failed", Count::ConnectHandshakesFailed),
+            (&["full"], Count::ConnectHandshakesFull),
+            (&["resumed"], Count::ConnectHandshakesResumed),
+            (&["failed"], Count::ConnectHandshakesFailed),
+        ],
+    },
+    Family {
+        name: "connect_handshakes_by_version_total",
+        help: "Handshakes with servers that succeeded, by version of TLS, and by whether a session \
+               was resumed.",
+        labels: &["version", "resumption"],
+        of: &[
+            (&["1.3", "full"], Count::ConnectHandshakesFull13),
+            (&["1.3", "resumed"], Count::ConnectHandshakesResumed13),
+            (&["1.2", "full"], Count::ConnectHandshakesFull12),
+            (&["1.2", "resumed"], Count::ConnectHandshakesResumed12),
         ],
     },
     Family {
         name: "bytes_total",
         help: "Bytes of established connections: ciphertext received, plaintext sent on, plaintext \
                received, ciphertext sent.",
-        label: "direction",
+        labels: &["direction"],
         of: &[
-            ("tls_in", Count::TlsBytesIn),
-            ("plain_out", Count::PlainBytesOut),
-            ("plain_in", Count::PlainBytesIn),
-            ("tls_out", Count::TlsBytesOut),
+            (&["tls_in"], Count::TlsBytesIn),
+            (&["plain_out"], Count::PlainBytesOut),
+            (&["plain_in"], Count::PlainBytesIn),
+            (&["tls_out"], Count::TlsBytesOut),
         ],
     },
     Family {
         name: "denied_total",
         help: "Connections that were closed without an answer, by rule.",
-        label: "rule",
+        labels: &["rule"],
         of: &[
-            ("network", Count::DeniedNetwork),
-            ("connections_per_client", Count::DeniedConnections),
-            ("handshakes_per_client", Count::DeniedRate),
+            (&["network"], Count::DeniedNetwork),
+            (&["connections_per_client"], Count::DeniedConnections),
+            (&["handshakes_per_client"], Count::DeniedRate),
         ],
     },
     Family {
         name: "accepting_paused_total",
-        help: "Times newcomers had to wait, by what there was not enough of.",
-        label: "reason",
+        help: "Times accepting was paused, by what had run out.",
+        labels: &["reason"],
         of: &[
-            ("connections", Count::PausedFull),
-            ("handshakes", Count::PausedHandshakes),
-            ("descriptors", Count::PausedDescriptors),
-            ("ports", Count::PausedPorts),
+            (&["connections"], Count::PausedFull),
+            (&["handshakes"], Count::PausedHandshakes),
+            (&["descriptors"], Count::PausedDescriptors),
+            (&["ports"], Count::PausedPorts),
         ],
     },
     Family {
         name: "reads_put_off_total",
         help: "Times a connection was not read, by the memory that was used up.",
-        label: "pool",
+        labels: &["pool"],
         of: &[
-            ("pending", Count::PendingExhausted),
-            ("kernel", Count::KernelExhausted),
+            (&["pending"], Count::PendingExhausted),
+            (&["kernel"], Count::KernelExhausted),
         ],
     },
     Family {
         name: "paced_total",
         help: "Times a connection had to wait because of what had passed, by limit.",
-        label: "limit",
+        labels: &["limit"],
         of: &[
-            ("bytes_per_client", Count::PacedClient),
-            ("max_bytes_per_second", Count::PacedAll),
+            (&["bytes_per_client"], Count::PacedClient),
+            (&["max_bytes_per_second"], Count::PacedAll),
         ],
     },
     Family {
         name: "worker_ends_total",
         help: "Times a worker was replaced: it died (hung ones included), or it was upgraded.",
-        label: "reason",
-        of: &[("died", Count::Restarts), ("upgraded", Count::Upgrades)],
+        labels: &["reason"],
+        of: &[
+            (&["died"], Count::Restarts),
+            (&["upgraded"], Count::Upgrades),
+        ],
     },
 ];
 
@@ -189,8 +206,10 @@ pub(super) fn page(view: &View) -> String {
     connections(&mut page, view);
     for family in FAMILIES {
         page.family(family.name, "counter", family.help);
-        for (value, count) in family.of {
-            page.sample(&[(family.label, value)], view.sum(*count));
+        for (values, count) in family.of {
+            let labels = family.labels.iter().copied();
+            let labels: Vec<_> = labels.zip(values.iter().copied()).collect();
+            page.sample(&labels, view.sum(*count));
         }
     }
     for &latency in Latency::ALL {
@@ -210,18 +229,18 @@ pub(super) fn page(view: &View) -> String {
 fn connections(page: &mut Page, view: &View) {
     let all = view.sum(Count::Connections);
     let at_rest = view.sum(Count::AtRest).min(all);
-    page.family("connections", "gauge", "Connections there are, by state.");
+    page.family("connections", "gauge", "Connections, by state.");
     page.sample(&[("state", "at_rest")], at_rest);
     page.sample(&[("state", "pending")], all - at_rest);
     page.sample(&[("state", "handshaking")], view.sum(Count::Handshaking));
     page.family(
         "warm_connections",
         "gauge",
-        "Of those at rest: connections to servers which wait for a local client.",
+        "Connections at rest that are established to servers and wait for a local client.",
     );
     page.sample(&[], view.sum(Count::Warm));
     if let Some(state) = view.state() {
-        page.family("connections_max", "gauge", "Connections there may be.");
+        page.family("connections_max", "gauge", "Limit on connections.");
         page.sample(&[], state.bounds.connections);
     }
     let accepted = "TCP connections accepted.";
@@ -266,7 +285,7 @@ fn memory(page: &mut Page, view: &View) {
     page.family(
         "memory_bound_bytes",
         "gauge",
-        "What a pool may use at most.",
+        "Limit on the memory of a pool.",
     );
     for (pool, figures) in &pools {
         if let Some(bytes) = figures.bound_bytes {
@@ -327,7 +346,7 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     page.family(
         "ticket_store_failures_total",
         "counter",
-        "Looks at the store of ticket keys which came to nothing.",
+        "Failed queries of the store of ticket keys.",
     );
     page.sample(&[], view.common(Common::StoreFailures));
     page.family(
@@ -361,15 +380,16 @@ fn processes(page: &mut Page, view: &View) {
             "Whether new connections are accepted.",
             u64::from(view.is_accepting()),
         ),
-        (
-            "control_restarts",
-            "How often the process which answers was started again.",
-            u64::from(view.restarts),
-        ),
     ] {
         page.family(name, "gauge", help);
         page.sample(&[], value);
     }
+    page.family(
+        "control_restarts_total",
+        "counter",
+        "Times the control process, which answers this, was started again.",
+    );
+    page.sample(&[], view.restarts);
     if let Some(state) = view.state() {
         page.family(
             "configuration_edition",
@@ -385,30 +405,62 @@ fn processes(page: &mut Page, view: &View) {
         );
         page.sample(&[], u8::from(refused));
     }
-    resident(page, view);
+    of_processes(page, view);
 }
 
-fn resident(page: &mut Page, view: &View) {
-    page.family(
-        "resident_memory_bytes",
-        "gauge",
-        "Resident memory of a process, what it shares with others included.",
-    );
-    let mut sample = |process: &str, worker: &str, pid: i32| {
-        if let Some(bytes) = dormouse_reactor::process::resident_bytes(pid) {
-            page.sample(&[("process", process), ("worker", worker)], bytes);
+/// What every program reports of itself, of each process. A process that is started again begins anew.
+fn of_processes(page: &mut Page, view: &View) {
+    type Value = fn(&ProcessUse) -> f64;
+    let families: [(&str, &str, &str, Value); 4] = [
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "CPU time that a process has used.",
+            |used| used.cpu_s,
+        ),
+        (
+            "process_resident_memory_bytes",
+            "gauge",
+            "Resident memory of a process, what it shares with others included.",
+            |used| used.resident_bytes as f64,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "gauge",
+            "Virtual memory of a process.",
+            |used| used.virtual_bytes as f64,
+        ),
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "When a process was started, as Unix time.",
+            |used| used.started_s,
+        ),
+    ];
+    let known: Vec<_> = all_processes(view)
+        .into_iter()
+        .filter_map(|(process, worker, pid)| Some((process, worker, process_use(pid)?)))
+        .collect();
+    for (name, kind, help, value) in families {
+        page.family_of_all(name, kind, help);
+        for (process, worker, used) in &known {
+            let labels = [("process", *process), ("worker", worker.as_str())];
+            page.sample(&labels, value(used));
         }
-    };
+    }
+}
+
+/// The processes of the program: what each is, the number of its worker, and its process id.
+fn all_processes(view: &View) -> Vec<(&'static str, String, i32)> {
+    let mut all = vec![("control", String::new(), dormouse_reactor::process::pid().0)];
     if let Some(state) = view.state() {
-        sample("main", "", state.pid);
-        for (number, keeper) in state.keepers.iter().enumerate() {
-            sample("keeper", &number.to_string(), keeper.pid);
-        }
+        all.push(("main", String::new(), state.pid));
+        let keepers = state.keepers.iter().enumerate();
+        all.extend(keepers.map(|(number, keeper)| ("keeper", number.to_string(), keeper.pid)));
     }
-    sample("control", "", dormouse_reactor::process::pid().0);
-    for number in 0..view.workers() {
-        sample("worker", &number.to_string(), view.worker(number).pid);
-    }
+    let workers = 0..view.workers();
+    all.extend(workers.map(|number| ("worker", number.to_string(), view.worker(number).pid)));
+    all
 }
 
 /// A counter that is in no family.

@@ -18,7 +18,7 @@ pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
 pub use oom::OomScore;
 pub use privileges::{User, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile};
-pub use resident::{own_bytes, resident_bytes};
+pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
 pub use share::share_table;
 pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{

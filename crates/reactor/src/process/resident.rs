@@ -1,7 +1,9 @@
-//! Resident memory of a process, from files that every user may read (proc(5)).
+//! Memory and CPU time of a process, from files that every user may read (proc(5)).
 
 use std::fs;
+use std::time::SystemTime;
 
+use super::boottime_ms;
 use crate::memory::PAGE;
 
 /// Returns a process's resident memory in bytes, pages that it shares with other processes included.
@@ -22,6 +24,43 @@ pub fn own_bytes(pid: i32) -> Option<u64> {
     Some((kilobytes("RssAnon:")? + kilobytes("RssShmem:")?) * 1024)
 }
 
+/// Units of time in /proc/PID/stat: a constant of the kernel's interface (USER_HZ).
+const TICKS_PER_S: f64 = 100.0;
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessUse {
+    /// CPU time in seconds, all threads.
+    pub cpu_s: f64,
+    /// When the process was started, as Unix time in seconds.
+    pub started_s: f64,
+    /// Resident memory in bytes, pages that it shares with other processes included.
+    pub resident_bytes: u64,
+    /// Virtual memory in bytes.
+    pub virtual_bytes: u64,
+}
+
+/// Returns what a process has used. None if the process has ended.
+pub fn process_use(pid: i32) -> Option<ProcessUse> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may have spaces and brackets. The first field behind it is number 3 of proc(5).
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let per_s = TICKS_PER_S;
+    let started_after_boot_s = field(22)? as f64 / per_s;
+    let since_boot_s = boottime_ms() as f64 / 1000.0;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
+    Some(ProcessUse {
+        cpu_s: (field(14)? + field(15)?) as f64 / per_s,
+        // To the second: the two clocks are not read in the same moment.
+        started_s: (now.as_secs_f64() - since_boot_s + started_after_boot_s).round(),
+        resident_bytes: field(24)? * PAGE as u64,
+        virtual_bytes: field(23)?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,5 +72,19 @@ mod tests {
         assert!(part > Some(0) && part < all, "{part:?} of {all:?}");
         assert_eq!(resident_bytes(-1), None);
         assert_eq!(own_bytes(-1), None);
+    }
+
+    #[test]
+    fn a_process_was_started_before_now_and_uses_what_it_uses() {
+        let used = process_use(std::process::id() as i32).expect("this process");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now_s = now.expect("after 1970").as_secs_f64();
+        assert!(
+            used.started_s <= now_s + 1.0 && used.started_s > now_s - 86_400.0,
+            "{used:?}"
+        );
+        assert!(used.resident_bytes > 0 && used.virtual_bytes >= used.resident_bytes);
+        assert!(used.cpu_s >= 0.0 && used.cpu_s < 86_400.0, "{used:?}");
+        assert!(process_use(-1).is_none());
     }
 }

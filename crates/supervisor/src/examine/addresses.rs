@@ -1,11 +1,11 @@
 //! The addresses that a configuration needs: whether this machine has them, and whether they are
 //! free.
 
+use super::directories::directory_of;
 use super::holder::{self, Holder};
-use super::{directory_of, of_privilege};
 use crate::findings::Findings;
 use crate::listening;
-use crate::load::Occasion;
+use crate::occasion::{Occasion, Occupied, of_privilege};
 use crate::systemd::InheritedListeners;
 use dormouse_config::{
     Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
@@ -15,23 +15,6 @@ use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr};
 use std::io;
 use std::net::UdpSocket;
-
-/// Addresses that are listened on already, and may be: by this program, by the running instance that
-/// a reload will tell, or by systemd for it.
-#[derive(Debug, Default)]
-pub struct Occupied {
-    /// The listeners.
-    pub listeners: Vec<String>,
-    /// Somebody answers at the admin socket, and may.
-    pub admin: bool,
-}
-
-impl Occupied {
-    /// Nothing is.
-    pub fn nothing() -> Occupied {
-        Occupied::default()
-    }
-}
 
 /// Tries the addresses.
 pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut Findings) {

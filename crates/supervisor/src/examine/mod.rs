@@ -2,14 +2,13 @@
 //! addresses, users, ticket keys, files of sessions, TLS contexts. Nothing is changed by it.
 
 mod addresses;
+pub(crate) mod directories;
 mod holder;
-
-pub use addresses::Occupied;
 
 use crate::contexts;
 use crate::findings::Findings;
-use crate::load::Occasion;
-use crate::material::{Material, can_write_into};
+use crate::material::Material;
+use crate::occasion::{Occasion, of_privilege};
 use crate::session_files;
 use crate::ticket_keys;
 use dormouse_config::{Config, LogTarget, Place, Purpose, Sandbox, Severity};
@@ -19,8 +18,6 @@ use dormouse_reactor::{process, sandbox};
 use dormouse_routes::contexts::warm_up;
 use dormouse_tables::backends::Backends;
 use std::fs::OpenOptions;
-use std::io;
-use std::path::Path;
 
 /// Tries what the configuration names; `material` is what was read for it.
 pub(crate) fn examine(
@@ -39,14 +36,6 @@ pub(crate) fn examine(
         && let Err(why) = build_contexts(config, material)
     {
         findings.error(Place::Whole, why);
-    }
-}
-
-/// Who may lack a privilege now may still look at a configuration for somebody who has it.
-pub(crate) fn of_privilege(purpose: Purpose) -> Severity {
-    match purpose {
-        Purpose::Serve => Severity::Error,
-        Purpose::Check => Severity::Warning,
     }
 }
 
@@ -105,7 +94,7 @@ fn session_file(config: &Config, findings: &mut Findings) {
         if let Err(why) = session_files::examine(path) {
             findings.error(place, format!("{}: {why}", path.display()));
         }
-        directory_of(path, "sessions", place, findings);
+        directories::directory_of(path, "sessions", place, findings);
     }
 }
 
@@ -118,32 +107,11 @@ fn connection_log(config: &Config, findings: &mut Findings) {
         let what = format!("{}: this is a directory", path.display());
         findings.error(place, what);
     } else if !path.exists() {
-        directory_of(path, "the connection log", place, findings);
+        directories::directory_of(path, "the connection log", place, findings);
     } else if path.is_file()
         && let Err(error) = OpenOptions::new().append(true).open(path)
     {
         let what = format!("{}: can't be written: {error}", path.display());
-        findings.error(place, what);
-    }
-}
-
-/// Reports that a file can't be written because of its directory.
-pub(crate) fn directory_of(path: &Path, what: &str, place: Place, findings: &mut Findings) {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let directory = match directory.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => directory,
-    };
-    let writable = match directory.is_dir() {
-        true => can_write_into(directory),
-        false => Err(io::Error::other("there is no such directory")),
-    };
-    if let Err(error) = writable {
-        let what = format!(
-            "{}: {what} can't be written there: {error}\nmake the directory {} for the user who starts dormouse",
-            path.display(),
-            directory.display()
-        );
         findings.error(place, what);
     }
 }

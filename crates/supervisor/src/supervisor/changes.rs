@@ -145,16 +145,18 @@ impl Supervisor {
     ) -> Result<Option<String>, String> {
         self.not_while_upgrading()?;
         let edition = &self.serving.edition;
-        let Ready { loaded, material } = match reload::load(&self.source, names, &self.serving)? {
-            Reloaded::Complete(ready) => *ready,
-            Reloaded::LookUp(names) => {
-                let started =
-                    self.lookup
-                        .start(names, requests.to_vec(), &edition.config, &self.poller);
-                started.map_err(|error| format!("names can't be looked up: {error}"))?;
-                return Ok(None);
-            }
-        };
+        let listeners = self.serving.listening.addresses();
+        let Ready { loaded, material } =
+            match reload::load(&self.source, names, edition, &listeners)? {
+                Reloaded::Complete(ready) => *ready,
+                Reloaded::LookUp(names) => {
+                    let started =
+                        self.lookup
+                            .start(names, requests.to_vec(), &edition.config, &self.poller);
+                    started.map_err(|error| format!("names can't be looked up: {error}"))?;
+                    return Ok(None);
+                }
+            };
         let fixed = self.serving.fixed();
         let ReloadPlan {
             config,

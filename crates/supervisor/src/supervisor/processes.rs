@@ -158,7 +158,15 @@ impl Supervisor {
         self.authorities.repeat_challenge(worker, pairs);
         if !self.history.is_announced && pairs.are_ready() {
             self.history.is_announced = true;
-            tracing::info!(workers = pairs.len(), pid = std::process::id(), "ready");
+            let config = &self.serving.edition.config;
+            tracing::info!(
+                listen = self.serving.listening.addresses().join(", "),
+                metrics = config.process.metrics.map(|address| address.to_string()),
+                workers = pairs.len(),
+                connections_max = self.serving.connections_max,
+                pid = std::process::id(),
+                "ready"
+            );
             self.notifier.ready(pairs.len());
         }
     }

@@ -74,7 +74,11 @@ impl Supervisor {
                 waits_for_restart: self.history.waits_for_restart.clone(),
             },
             bounds: Bounds {
-                connections: plan.connections_max.into(),
+                // A reload can't make more slots than there are.
+                connections: self
+                    .serving
+                    .connections_max
+                    .min(plan.connections_max.into()),
                 handshakes: plan.handshakes_max.into(),
                 pending_bytes: plan.pending_memory.0,
                 handshake_bytes: edition.config.limits.handshake_bytes_max.0,

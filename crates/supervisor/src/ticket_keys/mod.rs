@@ -10,7 +10,7 @@
 mod file;
 mod foreign;
 
-use crate::examine;
+use crate::examine::directories::directory_of;
 use crate::findings::Findings;
 use crate::material;
 use dormouse_config::{Config, KeySource, Place, StoreAddress, Tickets};
@@ -318,7 +318,7 @@ fn examine_files(
             .map_err(|why| vec![why])?
             .is_some()
     {
-        examine::directory_of(path, "ticket keys", place, findings);
+        directory_of(path, "ticket keys", place, findings);
         return Ok(());
     }
     foreign::read(paths).map(drop)

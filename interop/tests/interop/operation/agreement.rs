@@ -228,7 +228,8 @@ impl Site {
                 "[{ cert = 'site.pem', key = 'site.key' }]".to_owned(),
             ),
         ] {
-            if !says(name) && !(name == "certificates" && says("acme")) {
+            let is_replaced = says(name) || (name == "certificates" && says("acme"));
+            if !is_replaced {
                 route.push_str(&format!("{name} = {value}\n"));
             }
         }
@@ -371,6 +372,62 @@ fn an_address_in_use_is_known_before_the_start() {
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(3), "{said}");
     assert!(said.contains("dormouse"), "{said}");
+}
+
+/// A certificate of version 1, as old commands make them, is named as that.
+#[test]
+fn a_certificate_of_version_1_is_refused_in_words() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    if !tools::present(&["openssl"]) {
+        return;
+    }
+    let made = Command::new("sh")
+        .arg("-c")
+        .arg(
+            "openssl req -newkey rsa:2048 -nodes -keyout v1.key -subj /CN=old -out v1.csr && \
+             openssl x509 -req -in v1.csr -signkey v1.key -out v1.pem",
+        )
+        .current_dir(site.folder.path())
+        .output()
+        .expect("a shell");
+    assert!(made.status.success(), "{made:?}");
+    site.write("", "certificates = [{ cert = 'v1.pem', key = 'v1.key' }]");
+    let said = site.refused(2);
+    assert!(said.contains("X.509 certificate of version 1"), "{said}");
+    assert!(!said.contains("Other("), "{said}");
+}
+
+/// A limit on descriptors that leaves little room is told at the start, with what it allows.
+#[test]
+fn a_low_limit_on_descriptors_is_told() {
+    let Some(site) = Site::new() else {
+        return;
+    };
+    if !tools::present(&["prlimit"]) {
+        return;
+    }
+    site.write("workers = 1\nadmin = 'none'", "");
+    let file = site
+        .folder
+        .path()
+        .join("dormouse.toml")
+        .display()
+        .to_string();
+    let prlimit = [tools::path("prlimit"), "--nofile=1000".to_owned()];
+    let program = tools::dormouse().display().to_string();
+    let serve = [program, "serve".to_owned(), "-c".to_owned(), file];
+    let command = [prlimit.as_slice(), serve.as_slice()].concat();
+    let mut served = Process::start("dormouse", &command, site.folder.path());
+    let ready = served.wait_for_line("ready", PATIENCE);
+    assert!(ready.contains(&site.listen.to_string()), "{ready}");
+    let max = ready.split("connections_max=").nth(1).expect("how many");
+    let max = max.split_whitespace().next().expect("a number");
+    let log = served.log();
+    assert!(log.contains(&format!("{max} connections at most")), "{log}");
+    assert!(log.contains("only 1000 descriptors"), "{log}");
+    assert!(log.contains("LimitNOFILE="), "{log}");
 }
 
 /// What `check` finds right is not started, and nothing is left of it.

@@ -109,7 +109,14 @@ fn prometheus_reads_the_metrics() {
             1.0,
         ),
         ("dormouse_memory_used_bytes{pool=\"slots\"}", 4.0 * 192.0),
-        ("count(dormouse_resident_memory_bytes)", 6.0),
+        ("count(process_resident_memory_bytes)", 6.0),
+        ("count(process_cpu_seconds_total)", 6.0),
+        ("count(process_start_time_seconds < time())", 6.0),
+        ("dormouse_control_restarts_total", 0.0),
+        (
+            "sum(dormouse_handshakes_by_version_total{version=\"1.3\",resumption=\"full\"})",
+            5.0,
+        ),
         ("up{job=\"dormouse\"}", 1.0),
     ] {
         wait::until(query, PATIENCE, || {
@@ -148,6 +155,17 @@ fn promtool(page: &str, folder: &Path) {
         checked.status.success() && said.is_empty(),
         "{said}\n{page}"
     );
+    // What promtool lets pass: labels packed into names, and texts that say nothing.
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a text");
+            assert!(help.ends_with('.') && help.len() > 10, "{line}");
+            for word in ["tls13", "tls12", "Gauge", "Counter"] {
+                assert!(!name.contains(word) && !help.starts_with(word), "{line}");
+            }
+        }
+        assert!(!line.contains("\"tls1"), "{line}");
+    }
 }
 
 /// Counters say what has happened: by reason, by direction, and in histograms that add up.
@@ -208,13 +226,8 @@ fn metrics_say_what_has_happened() {
     assert!(value("dormouse_wake_seconds_sum") > 0.0);
 }
 
-/// What passes is counted for the route, by its name, and for the backend; and the number of
-/// connections is right again after the worker has died.
-#[test]
-fn routes_and_backends_are_counted_by_name() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+/// A scene whose route is named `shop`, and where its metrics are.
+fn shop() -> (Scene, String) {
     let mut admin = None;
     let scene = Scene::with(|settings| {
         let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
@@ -223,6 +236,16 @@ fn routes_and_backends_are_counted_by_name() {
         admin = Some(address);
     });
     let url = format!("http://{}/metrics", admin.expect("an address"));
+    (scene, url)
+}
+
+/// What passes is counted for the route, by its name, and for the backend.
+#[test]
+fn routes_and_backends_are_counted_by_name() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, url) = shop();
     let mut peers = peers(&scene, 3);
     drop(peers.remove(0).end_sending());
     let backend = format!("route=\"shop\",backend=\"{}\"", scene.backend.address());
@@ -273,7 +296,16 @@ fn routes_and_backends_are_counted_by_name() {
         assert_eq!((route, sample(&page, &series)), (all, all), "{direction}");
         assert!(all > 0.0, "{direction}");
     }
+}
 
+/// The counts go on, and the number of connections is right again, after the worker has died.
+#[test]
+fn counts_by_name_outlive_the_worker() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, url) = shop();
+    let mut peers = peers(&scene, 2);
     // A handshake that fails has a route, too, where there is no choice.
     use std::io::{Read as _, Write as _};
     let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
@@ -324,7 +356,8 @@ fn the_dashboard_names_what_there_is() {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut seen = 0;
     for query in queries {
-        for (at, _) in query.match_indices("dormouse_") {
+        let ours = query.match_indices("dormouse_");
+        for (at, _) in ours.chain(query.match_indices("process_")) {
             let rest = &query[at..];
             let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
             let is_there = page.lines().any(|line| {
@@ -344,7 +377,15 @@ fn a_browser_shows_the_status_page() {
     if !applies(Can::BeDormouse) || !tools::present(&["chromium", "curl"]) {
         return;
     }
-    let (scene, admin) = scene();
+    let mut admin = None;
+    let scene = Scene::with(|settings| {
+        let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
+        settings.option("metrics", &address.to_string());
+        settings.option("name", "shop");
+        settings.workers = 2;
+        admin = Some(address);
+    });
+    let admin = admin.expect("an address");
     let _peers = peers(&scene, 7);
     let url = format!("http://{admin}/");
     wait::until("seven connections at rest", PATIENCE, || {
@@ -358,6 +399,9 @@ fn a_browser_shows_the_status_page() {
         "id=\"connections\">7</div>",
         "id=\"at-rest\">7</dd>",
         "id=\"opened\">7</dd>",
+        "id=\"slot\">192 B</div>",
+        "id=\"for-connections\">1,344 B</dd>",
+        ">shop</td>",
         "id=\"pool-slots\">slots</span>",
         ">localhost\n",
         ">main</td>",
@@ -385,6 +429,30 @@ fn a_browser_shows_the_status_page() {
     }
     let picture = std::fs::read(&picture).expect("a picture");
     assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000);
+    in_the_guide(&page, &picture);
+}
+
+/// The picture of the guide is one of this page: beside it stands a digest of the page it was made of.
+/// `DORMOUSE_BLESS=1` puts the new picture there.
+fn in_the_guide(page: &str, picture: &[u8]) {
+    let guide = tools::home().join("../docs/guide");
+    let file = guide.join("status.md");
+    let text = std::fs::read_to_string(&file).expect("the guide");
+    let mark = |digest: &str| format!("<!-- picture of page {digest} -->");
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let digest = format!("{:016x}", page.bytes().fold(0xcbf2_9ce4_8422_2325, hash));
+    if std::env::var_os("DORMOUSE_BLESS").is_some() {
+        let (before, rest) = text.split_once("<!-- picture of page ").expect("the mark");
+        let (_, after) = rest.split_once(" -->").expect("its end");
+        std::fs::write(&file, format!("{before}{}{after}", mark(&digest))).expect("written");
+        std::fs::write(guide.join("status-page.png"), picture).expect("written");
+        return;
+    }
+    assert!(
+        text.contains(&mark(&digest)),
+        "the status page has changed and its picture in the guide has not: \
+         DORMOUSE_BLESS=1 cargo test -p dormouse-interop --test interop status_page"
+    );
 }
 
 /// The document after some seconds of the browser's time, and a picture of it.

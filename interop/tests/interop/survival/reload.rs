@@ -97,6 +97,53 @@ fn reload_often(times: u64) {
     new.echo().expect("an echo of a new connection");
 }
 
+/// `workers` waits for a restart: the number of connections there may be stays what it is, so that an
+/// alert on its nine tenths can fire.
+#[test]
+fn other_workers_do_not_change_how_many_connections_there_may_be() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    let before = admin.status()["connections"]["max"].clone();
+    for workers in [4, 2, 1] {
+        edit(&scene, |text| {
+            let rest = text.split_once('\n').expect("several lines").1.to_owned();
+            format!("workers = {workers}\n{rest}")
+        });
+        admin.order("/reload").expect("a reload");
+        let status = admin.status();
+        assert_eq!(
+            status["connections"]["max"], before,
+            "with workers = {workers}"
+        );
+        let waits = &status["configuration"]["waits_for_restart"];
+        assert_eq!(
+            waits.as_array().map(Vec::len),
+            Some(usize::from(workers != 1))
+        );
+    }
+}
+
+/// What `dormouse reload` says of a mistake, and how it ends.
+#[test]
+fn a_refused_reload_says_so_once_and_ends_with_2() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    edit(&scene, |text| format!("wokers = 2\n{text}"));
+    let ran = Command::new(tools::dormouse())
+        .args(["reload", "--admin"])
+        .arg(admin.path())
+        .output()
+        .expect("dormouse");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: unknown option `wokers`"), "{said}");
+    assert_eq!(said.matches("error").count(), 1, "{said}");
+}
+
 #[test]
 fn a_mistake_refuses_the_whole_and_the_running_one_stays() {
     if !applies(Can::BeDormouse) {

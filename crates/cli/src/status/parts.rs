@@ -1,0 +1,143 @@
+//! Parts of the page: counters, routes with their listeners, backends, certificates.
+
+use std::fmt::Write as _;
+
+use dormouse_config::show_number;
+use dormouse_handover::status::{BackendStatus, CheckStatus, Count, RouteStatus, Status};
+
+use crate::show::{age, bytes};
+
+/// Rows shown of a list; `--json` has more.
+const ROWS_MAX: usize = 50;
+
+/// Why connections have ended, as the counters are named.
+const ENDS: &str = "closed_";
+
+/// Handshakes, bytes and ends, over all routes.
+pub(super) fn counters(page: &mut String, status: &Status) {
+    let sum = |counts: &[Count]| -> u64 { counts.iter().map(|&count| status.count(count)).sum() };
+    let full = sum(&[Count::HandshakesFull, Count::ConnectHandshakesFull]);
+    let resumed = sum(&[Count::HandshakesResumed, Count::ConnectHandshakesResumed]);
+    let failed = sum(&[Count::HandshakesFailed, Count::ConnectHandshakesFailed]);
+    // Writing into a String can't fail.
+    let _ = writeln!(
+        page,
+        "handshakes   {} full, {} resumed, {} failed",
+        show_number(full),
+        show_number(resumed),
+        show_number(failed)
+    );
+    let _ = writeln!(
+        page,
+        "plaintext    {} to backends, {} from them",
+        bytes(status.count(Count::PlainBytesOut)),
+        bytes(status.count(Count::PlainBytesIn))
+    );
+    let ends = status.counts.iter().filter_map(|(name, count)| {
+        let reason = name.strip_prefix(ENDS).filter(|_| *count > 0)?;
+        Some(format!("{} {reason}", show_number(*count)))
+    });
+    let ends: Vec<String> = ends.collect();
+    if !ends.is_empty() {
+        let _ = writeln!(page, "closed       {}", ends.join(", "));
+    }
+}
+
+/// A row for each route and origination: where it listens, and what it has.
+pub(super) fn routes(page: &mut String, status: &Status) {
+    if status.routes.is_empty() {
+        return;
+    }
+    let shown = status.routes.iter().take(ROWS_MAX);
+    let width = |of: fn(&RouteStatus) -> usize, least: usize| {
+        let widths = status.routes.iter().take(ROWS_MAX).map(of);
+        widths.max().unwrap_or(0).max(least)
+    };
+    let name_width = width(|route| route.name.chars().count(), 10);
+    let listen_width = width(|route| listeners(route).chars().count(), 20);
+    let _ = writeln!(
+        page,
+        "\nroute{:<name_width$} {:<listen_width$} connections  handshakes  failed",
+        "",
+        "listens on",
+        name_width = name_width - 2,
+    );
+    for route in shown {
+        let done = route.handshakes.full + route.handshakes.resumed;
+        let _ = writeln!(
+            page,
+            "  {:<name_width$} {:<listen_width$} {:>11} {:>11} {:>7}",
+            route.name,
+            listeners(route),
+            show_number(route.connections),
+            show_number(done),
+            show_number(route.handshakes.failed)
+        );
+    }
+    more(page, status.routes.len());
+}
+
+fn listeners(route: &RouteStatus) -> String {
+    route.listen.join(", ")
+}
+
+/// A row for each backend.
+pub(super) fn backends(page: &mut String, status: &Status) {
+    if status.backends.is_empty() {
+        return;
+    }
+    page.push_str("\nbackends\n");
+    let shown = status.backends.iter().take(ROWS_MAX);
+    let width = shown.clone().map(|one| one.address.chars().count()).max();
+    let width = width.unwrap_or(0);
+    for one in shown {
+        let failed = match one.connects_failed {
+            0 => String::new(),
+            1 => ", 1 connect failed".to_owned(),
+            more => format!(", {} connects failed", show_number(more)),
+        };
+        let _ = writeln!(
+            page,
+            "  {:<width$}  {:<10} {} connections{failed}  ({})",
+            one.address,
+            state(one),
+            show_number(one.connections),
+            one.routes.join(", ")
+        );
+    }
+    more(page, status.backends.len());
+}
+
+fn state(backend: &BackendStatus) -> &'static str {
+    match (backend.check, backend.up) {
+        (CheckStatus::Unhealthy, _) => "not well",
+        (_, true) => "up",
+        (_, false) => "passed over",
+    }
+}
+
+/// A row for each certificate that clients are shown, those that expire first first.
+pub(super) fn certificates(page: &mut String, status: &Status) {
+    let all = status.certificates.as_deref().unwrap_or_default();
+    if all.is_empty() {
+        return;
+    }
+    page.push_str("\ncertificates\n");
+    let shown = all.iter().take(ROWS_MAX);
+    let width = shown.clone().map(|one| one.name.chars().count()).max();
+    let width = width.unwrap_or(0);
+    for one in shown {
+        let left = match u64::try_from(one.expires_in_s) {
+            Ok(left_s @ 1..) => age(left_s),
+            _ => "EXPIRED".to_owned(),
+        };
+        let _ = writeln!(page, "  {:<width$}  {left}  {}", one.name, one.file);
+    }
+    more(page, all.len());
+}
+
+fn more(page: &mut String, count: usize) {
+    if count > ROWS_MAX {
+        let _ = writeln!(page, "  and {} more: see --json", count - ROWS_MAX);
+    }
+}

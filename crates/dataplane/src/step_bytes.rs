@@ -1,0 +1,22 @@
+//! How many bytes a step has moved.
+
+/// Bytes that a step has moved, by direction.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct StepBytes {
+    pub(crate) tls_in: u64,
+    pub(crate) tls_out: u64,
+    pub(crate) plain_in: u64,
+    pub(crate) plain_out: u64,
+}
+
+impl StepBytes {
+    /// What the step has received, from either side.
+    pub(crate) fn received(&self) -> u64 {
+        self.tls_in + self.plain_in
+    }
+
+    /// Whether nothing has moved.
+    pub(crate) fn is_none(&self) -> bool {
+        (self.tls_in | self.tls_out | self.plain_in | self.plain_out) == 0
+    }
+}
