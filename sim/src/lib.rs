@@ -16,5 +16,6 @@ mod world;
 pub use kernel::{Buffers, Faults, Sabotage};
 pub use random::{Random, seeds};
 pub use world::check::Violation;
+pub use world::counted::CountedWorker;
 pub use world::scenario::{Command, DEAF_US, Options, ProxyHeaders, Scenario, Way};
 pub use world::{Report, World};

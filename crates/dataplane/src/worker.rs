@@ -185,7 +185,7 @@ impl<I: Io> Worker<I> {
             heartbeat_ms.map(|beat_ms| now_ms + beat_ms),
             self.handshakes
                 .next_deadline_ms(others, &self.cx.settings, now_ms),
-            self.outbound.next_deadline_ms(),
+            self.outbound.next_deadline_ms(self.may_refill()),
             self.cx.connections.next_deadline_ms(now_ms),
             self.cx.work.tickets.next_deadline_ms(),
             self.cx.work.kernel.next_deadline_ms(),
@@ -294,14 +294,7 @@ impl<I: Io> Worker<I> {
         let (settings, work) = (&self.cx.settings, &mut self.cx.work);
         self.cx.connections.on_time(settings, work);
         self.handshakes.expire(&mut self.cx);
-        let refill = if self.lifecycle.upgrade.is_under_way() {
-            Refill::Later
-        } else if self.door.listeners.are_stopped() {
-            Refill::Never
-        } else {
-            Refill::Now
-        };
-        self.outbound.on_time(refill, &mut self.cx);
+        self.outbound.on_time(self.may_refill(), &mut self.cx);
         let (settings, work) = (&self.cx.settings, &mut self.cx.work);
         if let Some(drain) = &mut self.lifecycle.drain {
             drain.turn(&mut self.cx.connections, settings, work);
@@ -311,6 +304,16 @@ impl<I: Io> Worker<I> {
         }
         self.apply_effects();
         self.give_back_memory();
+    }
+
+    fn may_refill(&self) -> Refill {
+        if self.lifecycle.upgrade.is_under_way() {
+            Refill::Later
+        } else if self.door.listeners.are_stopped() {
+            Refill::Never
+        } else {
+            Refill::Now
+        }
     }
 
     /// Does what steps have asked for.

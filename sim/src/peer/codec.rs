@@ -36,11 +36,16 @@ pub(crate) enum Codec {
 pub(crate) struct Tls {
     pub(crate) connection: Connection,
     pub(crate) state: State,
+    resumed: Option<bool>,
 }
 
 impl Codec {
     pub(crate) fn tls(connection: Connection, state: State) -> Codec {
-        Codec::Tls(Box::new(Tls { connection, state }))
+        Codec::Tls(Box::new(Tls {
+            connection,
+            state,
+            resumed: None,
+        }))
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -52,6 +57,14 @@ impl Codec {
         match self {
             Codec::Plain => true,
             Codec::Tls(tls) => !tls.connection.is_handshaking(),
+        }
+    }
+
+    /// Whether a session was resumed, once TLS is there.
+    pub(crate) fn is_resumed(&self) -> Option<bool> {
+        match self {
+            Codec::Plain => None,
+            Codec::Tls(tls) => tls.resumed,
         }
     }
 
@@ -69,7 +82,8 @@ impl Codec {
             {
                 Event::InputUsed => return Heard::Bytes,
                 Event::Data(bytes) => hear(bytes),
-                Event::Established(_) | Event::Ticket(_) => {}
+                Event::Established(info) => tls.resumed = Some(info.resumed),
+                Event::Ticket(_) => {}
                 Event::Ended(end) => return Heard::End(end.into()),
             }
         }

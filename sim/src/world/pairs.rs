@@ -31,7 +31,7 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    pub(crate) fn new(protocols: Protocols) -> Contexts {
+    pub(crate) fn new(protocols: Protocols, resumes: bool) -> Contexts {
         let identity = Identity::from_pem(
             LEAF_PEM.as_bytes(),
             KEY_PEM.as_bytes(),
@@ -44,6 +44,9 @@ impl Contexts {
         let mut client = ClientSettings::new(Roots::Pem(AUTHORITY_PEM.as_bytes().to_vec()));
         client.protocols = protocols;
         client.groups = vec![Group::X25519];
+        if !resumes {
+            client.resumption = None;
+        }
         Contexts {
             server: ServerContext::new(server).expect("server settings"),
             client: ClientContext::new(client).expect("client settings"),
@@ -81,7 +84,7 @@ pub(crate) fn established(number: usize) -> (State, State) {
     static STATES: OnceLock<Vec<Bytes>> = OnceLock::new();
     let states = STATES.get_or_init(|| {
         let versions = [protocols(false), protocols(false), protocols(true)];
-        let contexts = versions.map(Contexts::new);
+        let contexts = versions.map(|version| Contexts::new(version, true));
         let connect = |n: usize| {
             let Contexts { client, server } = &contexts[n % contexts.len()];
             let limits = HandshakeLimits::default();

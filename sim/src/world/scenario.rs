@@ -181,6 +181,20 @@ impl Scenario {
         scenario
     }
 
+    /// The same without anything that goes wrong, so that only what is broken can be seen.
+    pub fn calm(seed: u64) -> Scenario {
+        Scenario {
+            faults: Faults::default(),
+            command: (Command::None, 0),
+            kills: [u64::MAX; 2],
+            short_timeouts: false,
+            low_limits: false,
+            deaf_us: 0,
+            options: Options::default(),
+            ..Scenario::of(seed)
+        }
+    }
+
     /// Most that a peer says: with short queues everything takes very long.
     pub(crate) fn speech_max(&self) -> u64 {
         match self.buffers.send.min(self.buffers.receive) {

@@ -5,8 +5,8 @@
 //! `SIM_FIRST` on.
 
 use dormouse_sim::{
-    Buffers, Command, DEAF_US, Faults, Options, ProxyHeaders, Sabotage, Scenario, Violation, Way,
-    World,
+    Buffers, Command, CountedWorker, DEAF_US, Faults, Options, ProxyHeaders, Sabotage, Scenario,
+    Violation, Way, World,
 };
 use std::time::Instant;
 
@@ -64,20 +64,6 @@ fn must_hold(scenario: Scenario) {
     }
 }
 
-/// A quiet scenario in which only what is broken can be seen.
-fn calm(seed: u64) -> Scenario {
-    Scenario {
-        faults: Faults::default(),
-        command: (Command::None, 0),
-        kills: [u64::MAX; 2],
-        short_timeouts: false,
-        low_limits: false,
-        deaf_us: 0,
-        options: Options::default(),
-        ..Scenario::of(seed)
-    }
-}
-
 /// Runs that one way gets: the deaths are spread evenly over its steps.
 const DEATHS: u64 = 12;
 
@@ -97,7 +83,7 @@ fn a_worker_may_die_at_any_step() {
                 send: 4_096,
                 receive: 4_096,
             },
-            ..calm(77)
+            ..Scenario::calm(77)
         };
         let whole = World::run(scenario, None, false).expect("nobody dies");
         assert!(whole.steps > 300, "{way:?}: only {} steps", whole.steps);
@@ -122,7 +108,7 @@ fn a_worker_may_die_in_its_recovery() {
             established: 3,
             aborts: 0,
             kills: [step, u64::MAX],
-            ..calm(5)
+            ..Scenario::calm(5)
         };
         let done = World::run(scenario, None, false);
         let report = done.unwrap_or_else(|why| panic!("death at step {step}: {why}"));
@@ -142,7 +128,7 @@ fn a_joint_that_takes_nothing_loses_no_byte() {
                 joint_again: 2,
                 ..Faults::default()
             },
-            ..calm(seed)
+            ..Scenario::calm(seed)
         };
         must_hold(scenario);
     }
@@ -151,7 +137,7 @@ fn a_joint_that_takes_nothing_loses_no_byte() {
 /// The first violation that a broken kernel leads to.
 fn found(sabotage: Sabotage, change: impl Fn(&mut Scenario)) -> Option<Violation> {
     (1..=60).find_map(|seed| {
-        let mut scenario = calm(seed);
+        let mut scenario = Scenario::calm(seed);
         change(&mut scenario);
         World::run(scenario, Some(sabotage), false).err()
     })
@@ -212,7 +198,7 @@ fn little_room_and_early_leavers() {
             at_once: 8,
             aborts: 2,
             low_limits: true,
-            ..calm(seed)
+            ..Scenario::calm(seed)
         };
         must_hold(scenario);
     }
@@ -261,10 +247,27 @@ fn options_of_the_configuration() {
             let scenario = Scenario {
                 options,
                 aborts: 3,
-                ..calm(seed)
+                ..Scenario::calm(seed)
             };
             must_hold(scenario);
         }
+    }
+}
+
+/// Warm connections that end while the worker waits for an upgrade are replaced by the next one: the
+/// worker must not look for them again and again.
+#[test]
+fn warm_connections_that_end_during_an_upgrade() {
+    for seed in 1..=40 {
+        must_hold(Scenario {
+            way: Way::Originate,
+            options: Options {
+                warm: 2,
+                ..Options::default()
+            },
+            command: (Command::Upgrade, 10 + seed),
+            ..Scenario::calm(seed)
+        });
     }
 }
 
@@ -275,9 +278,21 @@ fn peers_that_do_not_read() {
         for seed in 1..=24 {
             let scenario = Scenario {
                 deaf_us,
-                ..calm(seed)
+                ..Scenario::calm(seed)
             };
             must_hold(scenario);
         }
+    }
+}
+
+/// What `ci-bench` counts: one client after the other, each with a session of the one before.
+#[test]
+fn one_client_at_a_time() {
+    let mut worker = CountedWorker::new(true).expect("a worker");
+    for n in 0..3 {
+        assert_eq!(worker.handshake(|turn| turn()), n > 0);
+        worker.wake(|turn| turn());
+        worker.wake(|turn| turn());
+        worker.close();
     }
 }

@@ -77,9 +77,11 @@ impl Outbound {
         self.pools.iter().map(Pool::ready).sum()
     }
 
-    /// When to look again.
-    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+    /// When to look again. Pools that may not be filled yet are not looked at: their time may be long
+    /// past, and the worker would not sleep.
+    pub(crate) fn next_deadline_ms(&self, may_refill: Refill) -> Option<u64> {
         let looks = self.pools.iter().filter_map(Pool::look_ms);
+        let looks = looks.filter(|_| may_refill != Refill::Later);
         looks.chain(self.attempts.next_deadline_ms()).min()
     }
 

@@ -1,0 +1,143 @@
+//! One client at a time of a route that echoes, where nothing goes wrong: what a turn of the worker costs
+//! can be counted.
+
+use super::pairs::{self, Contexts};
+use super::scenario::{Scenario, Way};
+use super::setup::{self, Setup};
+use crate::io::{Fuse, SimIo};
+use crate::kernel::{EndId, Kernel};
+use crate::peer::codec::Codec;
+use dormouse_dataplane::driven::DrivenWorker;
+use dormouse_reactor::socket::Attempt;
+use dormouse_record::State;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+/// Turns after which an answer is there.
+const TURNS_MAX: u32 = 20;
+
+/// What is said.
+const WORDS: [u8; 64] = [7; 64];
+
+/// A worker with one client.
+pub struct CountedWorker {
+    kernel: Rc<RefCell<Kernel>>,
+    worker: DrivenWorker<SimIo>,
+    contexts: Contexts,
+    client: Option<(EndId, Codec)>,
+    received: Vec<u8>,
+    _setup: Setup,
+}
+
+impl CountedWorker {
+    /// A worker that serves nobody yet. `resumes`: whether clients offer the session of the one before.
+    ///
+    /// # Errors
+    /// The memory of a worker can't be made.
+    pub fn new(resumes: bool) -> io::Result<CountedWorker> {
+        let scenario = Scenario {
+            way: Way::Echo,
+            ..Scenario::calm(1)
+        };
+        let mut kernel = Kernel::new(1, scenario.faults, scenario.buffers);
+        kernel.calm = true;
+        let listener = kernel.listen(setup::LISTEN.parse().map_err(io::Error::other)?)?;
+        let orders = kernel.open_orders()?;
+        let setup = Setup::new(&scenario, listener, orders)?;
+        let kernel = Rc::new(RefCell::new(kernel));
+        let io = SimIo::new(Rc::clone(&kernel), Fuse::endless());
+        Ok(CountedWorker {
+            worker: DrivenWorker::begin(setup.handover, |_| Ok(io))?,
+            kernel,
+            contexts: Contexts::new(pairs::protocols(false), resumes),
+            client: None,
+            received: vec![0; 1 << 16],
+            _setup: setup,
+        })
+    }
+
+    /// A client connects and shakes hands. `count` makes each turn of the worker that it takes. Returns
+    /// whether a session was resumed.
+    pub fn handshake(&mut self, count: impl FnMut(&mut dyn FnMut())) -> bool {
+        let end = self.kernel.borrow_mut().connect_client(0);
+        let codec = Codec::tls(self.contexts.client(), State::empty());
+        self.client = Some((end, codec));
+        let mut resumed = None;
+        self.turn_until(count, |worker| {
+            worker.exchange(|_| {});
+            resumed = worker.is_resumed();
+            resumed.is_some() && worker.worker.handshakes() == 0
+        });
+        resumed.expect("a handshake")
+    }
+
+    /// The client says 64 bytes, and hears them again.
+    pub fn wake(&mut self, count: impl FnMut(&mut dyn FnMut())) {
+        let mut wire = Vec::new();
+        let (end, codec) = self.client.as_mut().expect("a client");
+        codec.say(&WORDS, &mut wire);
+        let sent = self.kernel.borrow_mut().send_from(*end, &wire);
+        assert!(matches!(sent, Ok(Attempt::Done(n)) if n == wire.len()));
+        let mut heard = Vec::new();
+        self.turn_until(count, |worker| {
+            worker.exchange(|content| heard.extend_from_slice(content));
+            heard.len() == WORDS.len()
+        });
+        assert_eq!(heard, WORDS);
+    }
+
+    /// The client leaves.
+    pub fn close(&mut self) {
+        let mut wire = Vec::new();
+        let (end, mut codec) = self.client.take().expect("a client");
+        codec.end(false, &mut wire);
+        {
+            let kernel = &mut *self.kernel.borrow_mut();
+            let _ = kernel.send_from(end, &wire);
+            kernel.shutdown_at(end);
+        }
+        self.turn_until(|turn| turn(), |worker| worker.worker.slots().live() == 0);
+        self.kernel.borrow_mut().close_at(end);
+    }
+
+    fn turn_until(
+        &mut self,
+        mut count: impl FnMut(&mut dyn FnMut()),
+        mut is_done: impl FnMut(&mut CountedWorker) -> bool,
+    ) {
+        for _ in 0..TURNS_MAX {
+            self.kernel.borrow_mut().deliver();
+            count(&mut || {
+                let exit = self.worker.turn().expect("a turn");
+                assert_eq!(exit, None);
+            });
+            self.kernel.borrow_mut().deliver();
+            if is_done(self) {
+                return;
+            }
+        }
+        panic!("nothing came of {TURNS_MAX} turns");
+    }
+
+    /// The client takes what has come, and sends what TLS has to say.
+    fn exchange(&mut self, hear: impl FnMut(&[u8])) {
+        let kernel = &mut *self.kernel.borrow_mut();
+        let (end, codec) = self.client.as_mut().expect("a client");
+        let received = match kernel.recv_at(*end, &mut self.received) {
+            Ok(Attempt::Done(n)) => n,
+            _ => 0,
+        };
+        codec.take(&mut self.received[..received], hear);
+        let mut wire = Vec::new();
+        codec.flush(&mut wire);
+        if !wire.is_empty() {
+            let _ = kernel.send_from(*end, &wire);
+        }
+    }
+
+    fn is_resumed(&self) -> Option<bool> {
+        let (_, codec) = self.client.as_ref()?;
+        codec.is_resumed()
+    }
+}
