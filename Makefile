@@ -88,6 +88,18 @@ advisories: deny-tool ## known vulnerabilities of dependencies; says so where th
 	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
 	fi
 
+.PHONY: bindings test-bindings bindings-install
+bindings: ## libdormouse for C, under target/bindings: header, libraries, pkg-config file
+	$(CARGO) build $(LOCKED) --profile embed --package dormouse-capi
+	crates/capi/install "$(CURDIR)/target/bindings"
+
+test-bindings: ## the library from C and Go, with OpenSSL and curl, watched (part of `make test`)
+	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
+
+PREFIX ?= /usr/local
+bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR
+	crates/capi/install "$(PREFIX)"
+
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	$(CARGO) run $(LOCKED) --release --package dormouse -- demo
 

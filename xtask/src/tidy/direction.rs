@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("reactor", ""),
     ("engine", "printable record"),
     ("embed", "record engine"),
+    ("capi", "embed"),
     // Their limits are the configuration's: so they stand below it.
     ("tables", "engine reactor"),
     ("config", "printable engine reactor tables"),

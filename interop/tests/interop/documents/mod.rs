@@ -49,6 +49,7 @@ pages! {
     drain: "drain",
     fleets: "fleets",
     installing: "installing",
+    embedding: "embedding",
     limits: "limits",
     metrics: "metrics",
     moving_from_ghostunnel: "moving-from-ghostunnel",
