@@ -109,9 +109,10 @@ impl KeeperArgs {
     }
 }
 
-/// The command line of the hidden subcommand.
+/// The command line of the hidden subcommand. Until the process has its own title, lists of processes show
+/// this one.
 fn command(args: Vec<String>) -> Vec<String> {
-    let program = ["dormouse", "keeper"].map(str::to_owned);
+    let program = ["dormouse: keeper", "keeper"].map(str::to_owned);
     program.into_iter().chain(args).collect()
 }
 
