@@ -115,6 +115,10 @@ million: release ## 1,000,000 live TLS connections on this machine
 sim: ## connections by simulation, more seeds: SIM_SEEDS=2000
 	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test sim connections:: -- --nocapture
 
+.PHONY: fuzz
+fuzz: ## every parser against libFuzzer, MINUTES=n for each: executions and coverage reached; one by TARGET=dns
+	fuzz/run $$(expr 60 '*' $(or $(MINUTES),1)) $(TARGET)
+
 fuzz-smoke: ## property tests and simulation with many more cases than `make test`
 	PROPTEST_CASES=20000 $(CARGO) test $(LOCKED) --package dormouse-record --package dormouse-engine --package dormouse-sim
 

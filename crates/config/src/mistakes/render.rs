@@ -27,7 +27,9 @@ impl Mistakes {
         if self.list.len() > SHOWN_MAX {
             out += &format!("and {} more\n", self.list.len() - SHOWN_MAX);
         }
-        out
+        // The library shows other control characters of the file by their pictures and leaves these, one of
+        // which begins escapes of a terminal. No colour needs them.
+        out.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
     }
 }
 
