@@ -16,8 +16,12 @@ help: ## this list
 build: ## everything, as the tests use it
 	$(CARGO) build $(LOCKED) --workspace
 
-release: ## the binary as it is shipped: target/release/dormouse
+release: ## the binary with its symbols: target/release/dormouse
 	$(CARGO) build $(LOCKED) --release --package dormouse
+
+.PHONY: dist
+dist: ## what is shipped: one static binary, symbols, checksums, a list of contents; target/dist/
+	packaging/dist/build
 
 .PHONY: tools
 tools: ## what the tests start besides: foreign servers, clients and tools, where they are missing
