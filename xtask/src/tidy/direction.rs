@@ -49,6 +49,11 @@ const MAY_USE: &[(&str, &str)] = &[
         "sim",
         "testkit record engine reactor tables config handover routes dataplane",
     ),
+    // A target for each parser, wherever it is.
+    (
+        "fuzz",
+        "printable record engine config handover dataplane helpers supervisor measure bench audit import",
+    ),
     ("ci-bench", "testkit record engine"),
     ("interop", "testkit"),
     ("lab-sick", "record engine reactor"),
