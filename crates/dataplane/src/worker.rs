@@ -22,6 +22,8 @@
 
 use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
+mod orphaned;
+
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
@@ -46,7 +48,6 @@ use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
-use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{ID_SEED_NOTE, Slot};
@@ -618,42 +619,6 @@ impl<I: Io> Worker<I> {
     fn begin_nothing(&mut self) {
         self.door.listeners.stop();
         self.outbound.stop(&mut self.cx.work);
-    }
-
-    /// Main is gone: its place is made free for another one, which opens the same addresses, and the
-    /// connections end evenly.
-    fn end_without_main(&mut self, error: &std::io::Error) {
-        let over_ms = self.cx.settings.limits.shutdown_drain_ms;
-        tracing::error!(
-            %error,
-            over_s = over_ms / 1000,
-            "the main process is gone: nothing more is accepted, connections are closed over this time"
-        );
-        if self.lifecycle.stop.is_some() {
-            return;
-        }
-        self.obey(Order::Drain {
-            over_ms,
-            order: DrainOrder::Longest,
-        });
-        for listener in self.door.replace(Vec::new(), &self.cx.work) {
-            self.cx.work.io.close(listener.fd);
-        }
-        self.lifecycle.orphaned_until_ms = Some(self.cx.work.now_ms + over_ms);
-    }
-
-    /// The end of a drain without main.
-    fn stop_if_orphaned(&mut self) {
-        let is_over =
-            |until_ms: u64| until_ms <= self.cx.work.now_ms || self.cx.connections.live() == 0;
-        if self
-            .lifecycle
-            .orphaned_until_ms
-            .take_if(|at_ms| is_over(*at_ms))
-            .is_some()
-        {
-            self.obey(Order::Stop);
-        }
     }
 
     fn reload(&mut self, told: Fd, edition: u64) {

@@ -351,21 +351,11 @@ fn a_unix_backend_of_a_reload_is_reached() {
     assert_eq!(status(worker, "Seccomp:"), "2");
 }
 
-/// Calls that a worker never makes, and those whose arguments decide.
-#[test]
-fn a_worker_may_do_nothing_but_its_work() {
-    if !can_run() {
-        return;
-    }
-    let (scene, mut probe, mut intruder) = hijack(|_| {});
-    let pid = i64::from(intruder.pid());
-    let main = i64::from(scene.terminator.pid());
-    let channel = intruder.channel();
-    let path = intruder.put(b"/etc/passwd\0");
-    let family = |family: i32, kind: i32| [i64::from(family), i64::from(kind), 0];
-    let fcntl = |command: i32, value: i64| [channel, i64::from(command), value];
-    let (stream, dgram, raw) = (libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW);
-    let attempts: Vec<(&str, c_long, Vec<i64>)> = vec![
+/// What is tried, and the call with its arguments.
+type Attempt = (&'static str, c_long, Vec<i64>);
+
+fn on_files_and_processes(main: i64, path: i64) -> Vec<Attempt> {
+    vec![
         ("open", libc::SYS_open, vec![path, 0]),
         ("openat", libc::SYS_openat, vec![-100, path, 0]),
         ("stat", libc::SYS_newfstatat, vec![-100, path, path, 0]),
@@ -389,6 +379,11 @@ fn a_worker_may_do_nothing_but_its_work() {
             vec![main, 10, path],
         ),
         ("pidfd_open", libc::SYS_pidfd_open, vec![main, 0]),
+    ]
+}
+
+fn on_the_machine(main: i64, path: i64) -> Vec<Attempt> {
+    vec![
         ("ptrace", libc::SYS_ptrace, vec![0x4206, main, 0, 0]),
         (
             "process_vm_readv",
@@ -417,6 +412,13 @@ fn a_worker_may_do_nothing_but_its_work() {
         ("keyctl", libc::SYS_keyctl, vec![0, -1, 0]),
         ("timer_create", libc::SYS_timer_create, vec![1, path, path]),
         ("setitimer", libc::SYS_setitimer, vec![0, path, 0]),
+    ]
+}
+
+fn on_sockets(channel: i64, path: i64) -> Vec<Attempt> {
+    let family = |family: i32, kind: i32| [i64::from(family), i64::from(kind), 0];
+    let (stream, dgram, raw) = (libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW);
+    vec![
         ("listen", libc::SYS_listen, vec![channel, 1]),
         (
             "unix datagrams",
@@ -450,6 +452,12 @@ fn a_worker_may_do_nothing_but_its_work() {
             family(libc::AF_VSOCK, stream).to_vec(),
         ),
         ("alg", libc::SYS_socket, family(38, 5).to_vec()),
+    ]
+}
+
+fn by_arguments(channel: i64, main: i64, path: i64) -> Vec<Attempt> {
+    let fcntl = |command: i32, value: i64| [channel, i64::from(command), value];
+    vec![
         (
             "F_SETOWN",
             libc::SYS_fcntl,
@@ -490,8 +498,27 @@ fn a_worker_may_do_nothing_but_its_work() {
             libc::SYS_mprotect,
             vec![path & !4095, 4096, 5],
         ),
+    ]
+}
+
+/// Calls that a worker never makes, and those whose arguments decide.
+#[test]
+fn a_worker_may_do_nothing_but_its_work() {
+    if !can_run() {
+        return;
+    }
+    let (scene, mut probe, mut intruder) = hijack(|_| {});
+    let pid = i64::from(intruder.pid());
+    let main = i64::from(scene.terminator.pid());
+    let channel = intruder.channel();
+    let path = intruder.put(b"/etc/passwd\0");
+    let attempts = [
+        on_files_and_processes(main, path),
+        on_the_machine(main, path),
+        on_sockets(channel, path),
+        by_arguments(channel, main, path),
     ];
-    for (what, number, arguments) in attempts {
+    for (what, number, arguments) in attempts.into_iter().flatten() {
         let result = intruder.call(number, &arguments);
         assert!(is_refused(&result), "{what} of {pid}: {result:?}");
     }
