@@ -257,7 +257,8 @@ mod tests {
             Words::adopt(fd, PAGE).is_err(),
             "mapped for writing by a descriptor for reading"
         );
-        for (device, inode) in [(identity.device, 1), (1, identity.inode)] {
+        let FileIdentity { device, inode } = identity;
+        for (device, inode) in [(device, inode + 1), (device + 1, inode)] {
             let other = FileIdentity { device, inode };
             assert!(BoardReader::open(fd, other).is_err(), "another file");
         }
