@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "sim",
         "testkit record engine reactor tables config handover routes dataplane",
     ),
-    ("ci-bench", "testkit record engine"),
+    ("ci-bench", "testkit record engine sim"),
     ("interop", "testkit"),
     ("lab-sick", "record engine reactor"),
     ("xtask", ""),
