@@ -5,7 +5,7 @@ use super::pairs::{self, Contexts};
 use super::scenario::{Scenario, Way};
 use super::setup::{self, Setup};
 use crate::io::{Fuse, SimIo};
-use crate::kernel::{EndId, Kernel};
+use crate::kernel::{Buffers, EndId, Kernel};
 use crate::peer::codec::Codec;
 use dormouse_dataplane::driven::DrivenWorker;
 use dormouse_reactor::socket::Attempt;
@@ -38,6 +38,10 @@ impl CountedWorker {
     pub fn new(resumes: bool) -> io::Result<CountedWorker> {
         let scenario = Scenario {
             way: Way::Echo,
+            buffers: Buffers {
+                send: 1 << 16,
+                receive: 1 << 16,
+            },
             ..Scenario::calm(1)
         };
         let mut kernel = Kernel::new(1, scenario.faults, scenario.buffers);
