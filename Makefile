@@ -16,8 +16,12 @@ help: ## this list
 build: ## everything, as the tests use it
 	$(CARGO) build $(LOCKED) --workspace
 
-release: ## the binary as it is shipped: target/release/dormouse
+release: ## the binary with its symbols: target/release/dormouse
 	$(CARGO) build $(LOCKED) --release --package dormouse
+
+.PHONY: dist
+dist: ## what is shipped: one static binary, symbols, checksums, a list of contents; target/dist/
+	packaging/dist/build
 
 .PHONY: tools
 tools: ## what the tests start besides: foreign servers, clients and tools, where they are missing
@@ -84,6 +88,18 @@ advisories: deny-tool ## known vulnerabilities of dependencies; says so where th
 	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
 	fi
 
+.PHONY: bindings test-bindings bindings-install
+bindings: ## libdormouse for C, under target/bindings: header, libraries, pkg-config file
+	$(CARGO) build $(LOCKED) --profile embed --package dormouse-capi
+	crates/capi/install "$(CURDIR)/target/bindings"
+
+test-bindings: ## the library from C and Go, with OpenSSL and curl, watched (part of `make test`)
+	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
+
+PREFIX ?= /usr/local
+bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR
+	crates/capi/install "$(PREFIX)"
+
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	$(CARGO) run $(LOCKED) --release --package dormouse -- demo
 
@@ -102,6 +118,10 @@ million: release ## 1,000,000 live TLS connections on this machine
 .PHONY: sim
 sim: ## connections by simulation, more seeds: SIM_SEEDS=2000
 	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test sim connections:: -- --nocapture
+
+.PHONY: fuzz
+fuzz: ## every parser against libFuzzer, MINUTES=n for each: executions and coverage reached; one by TARGET=dns
+	fuzz/run $$(expr 60 '*' $(or $(MINUTES),1)) $(TARGET)
 
 fuzz-smoke: ## property tests and simulation with many more cases than `make test`
 	PROPTEST_CASES=20000 $(CARGO) test $(LOCKED) --package dormouse-record --package dormouse-engine --package dormouse-sim

@@ -1,5 +1,5 @@
-//! A machine of its own for the commands of a document: its own network, processes, `/etc`, `/run`
-//! and `/opt`, so that commands run as they are written and disturb nothing.
+//! A machine of its own for the commands of a document: its own network, processes, `/etc`, `/run`,
+//! `/opt` and `/var/lib/dormouse`, so that commands run as they are written and disturb nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +29,10 @@ set -e
 ip link set lo up
 cp -a /etc "$1/etc"
 mount --bind "$1/etc" /etc
-for own in /run /opt; do mount -t tmpfs tmpfs $own; done
+mkdir -p /var/lib/dormouse
+for own in /run /opt /var/lib/dormouse; do mount -t tmpfs tmpfs $own; done
+# The addresses of the documents are this machine's.
+for ip in ipv4 ipv6; do echo 1 > /proc/sys/net/$ip/ip_nonlocal_bind; done
 mkdir -p /etc/dormouse /run/dormouse
 echo the machine is up
 exec sleep infinity

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
@@ -114,7 +114,10 @@ pub fn connect_from(ip: IpAddr, to: SocketAddr) -> TcpStream {
     } else {
         AddressFamily::INET6
     };
-    let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
+    // A program that a test starts must not hold it open.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+    let socket = socket.expect("a socket");
     rustix::net::bind(&socket, &SocketAddr::new(ip, 0)).expect("an address of this machine");
     rustix::net::connect(&socket, &to).expect("a listener");
     let tcp = TcpStream::from(socket);

@@ -61,8 +61,8 @@ def context():
     return insecure
 
 
-def connect(port=PORT):
-    plain = socket.create_connection(("127.0.0.1", port), timeout=20)
+def connect(port=PORT, host="127.0.0.1"):
+    plain = socket.create_connection((host, port), timeout=20)
     return context().wrap_socket(plain, server_hostname="localhost")
 
 
@@ -307,16 +307,16 @@ def watchdog():
 
 
 def socket_activation():
-    step("Socket activation")
-    folder = pathlib.Path("/etc/systemd/system/dormouse.socket.d")
-    folder.mkdir(exist_ok=True)
-    (folder / "try.conf").write_text(f"[Socket]\nListenStream=\nListenStream=127.0.0.1:{PORT}\n")
+    step("Socket activation, by the unit as it is, for IPv4 and IPv6")
+    CONFIG.write_text(CONFIG.read_text().replace(f'"127.0.0.1:{PORT}"', f'":{PORT}"'))
     # Nothing but the socket lets it have the port.
     drop_in("[Service]\nAmbientCapabilities=\nAmbientCapabilities=CAP_DAC_READ_SEARCH\n")
     run("systemctl", "start", "dormouse.socket")
     expect(show("ActiveState")[0] == "inactive", "the port is open, the service not started")
     with connect() as tls:
         expect(echoes(tls), "the first connection starts it, and echoes")
+    with connect(host="::1") as tls:
+        expect(echoes(tls), "another echoes by IPv6")
     run("systemctl", "restart", "--no-block", UNIT)
     by, served = time.monotonic() + 3, 0
     while time.monotonic() < by:
@@ -332,6 +332,7 @@ def socket_activation():
     expect(served > 1, f"while it is restarted nobody is refused ({served} connections served)")
     run("systemctl", "stop", "dormouse.socket", UNIT)
     no_drop_in()
+    configure()
 
 
 def credentials():
@@ -377,8 +378,7 @@ def remove():
     expect(not group_pids(), "removal stops it")
     expect(CONFIG.exists() and not pathlib.Path("/usr/bin/dormouse").exists(), "the configuration stays, the binary goes")
     CONFIG.unlink()
-    for left in ("/etc/systemd/system/dormouse.socket.d", f"/etc/systemd/system/{UNIT}.d"):
-        subprocess.run(["rm", "-rf", left])
+    subprocess.run(["rm", "-rf", f"/etc/systemd/system/{UNIT}.d"])
     run("dpkg", "-P", "dormouse")
     found = run("find", "/", "-xdev", "-name", "*dormouse*", "-not", "-path", "/proc/*", "-not", "-path", "/share/*").stdout.split()
     expect(not found, f"nothing is left {found or ''}")

@@ -13,6 +13,8 @@ pub mod census;
 pub mod client;
 mod connection;
 pub mod findings;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod model;
 pub mod process_lookup;
 pub mod report;

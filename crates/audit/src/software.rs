@@ -177,6 +177,18 @@ fn look(pid: i32, signs: &mut Signs) {
     }
 }
 
+/// Reads a text as what is known of a process, and as a server's banner.
+pub(crate) fn read_texts(text: &str) {
+    let signs = Signs {
+        programs: text.lines().take(3).map(str::to_owned).collect(),
+        words: text.to_owned(),
+        files: text.lines().map(str::to_owned).collect(),
+        ..Signs::default()
+    };
+    let _ = conclude(&signs, Some(text)).title();
+    let _ = holds(text.as_bytes(), b"rustls::");
+}
+
 /// Looks for the marks that Go and rustls leave in a program.
 fn search(pid: i32, signs: &mut Signs) {
     let Ok(file) = proc_files::open_program(pid) else {

@@ -9,6 +9,8 @@
 //! here knows of findings or advice.
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod load;
 pub mod model;
 mod modes;

@@ -1,6 +1,6 @@
 //! The command line. What its options mean stands in the table of the configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::import::ImportArgs;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
 use crate::bench::BenchArgs;
+use crate::ctl::CtlArgs;
 use crate::demo::{DemoArgs, HelperProcessArgs};
 use crate::drain::DrainArgs;
 use crate::options::OptionFlags;
@@ -39,7 +40,7 @@ Examples:
   Put TLS before a server:
     dormouse serve --listen :443 --to 127.0.0.1:8080 --cert site.pem --key site.key
   The same from a file, checked first:
-    dormouse check dormouse.toml && dormouse serve -c dormouse.toml
+    dormouse check dormouse.toml && dormouse serve dormouse.toml
   From the configuration of hitch, stunnel, nginx or HAProxy:
     dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
 
@@ -50,9 +51,9 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost
   dormouse serve --listen :443 --to unix:/run/app.sock --cert site.pem --key site.key
-  dormouse serve -c dormouse.toml --log-level debug
+  dormouse serve dormouse.toml --log-level debug
 
-Several routes need a file: see docs/guide/configuration.md. When all listeners are
+Several routes need a file: see configuration.md in the guide. When all listeners are
 open, a line with `ready` is written to standard error. SIGTERM or SIGINT ends it.";
 
 const CONNECT_EXAMPLES: &str = "\
@@ -110,6 +111,17 @@ Examples:
   dormouse drain --over 1h --order shortest --no-wait
   dormouse drain --stop";
 
+const CTL_EXAMPLES: &str = "\
+Examples:
+  dormouse ctl backends
+  dormouse ctl out 10.0.0.7:8080 --wait && ssh 10.0.0.7 reboot
+  dormouse ctl in 10.0.0.7:8080
+  dormouse ctl weight app.internal:8080 3 --route 2
+  dormouse ctl log-level debug
+
+What is changed so lasts until the next reload or restart, which go by the file again. The
+death of a worker and an upgrade change nothing about it.";
+
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   apt install ./dormouse_2.0_amd64.deb && dormouse upgrade
@@ -162,6 +174,9 @@ pub(crate) enum Command {
     /// Close the connections of a running `serve` evenly over a time, for good or until stopped
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
+    /// Change a running `serve` until its next reload: backends, log level, ticket keys
+    #[command(after_help = CTL_EXAMPLES)]
+    Ctl(CtlArgs),
     /// Put another binary in place of a running `serve`; no connection is touched
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
@@ -183,6 +198,8 @@ pub(crate) enum Command {
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,
+    /// Print a JSON schema of the configuration, by which editors complete and check it
+    Schema,
     /// A process of `serve`; started by it, never by hand
     #[command(hide = true, disable_help_flag = true)]
     Keeper {
@@ -234,12 +251,30 @@ pub(crate) enum Command {
     },
 }
 
+/// The configuration's file, as `serve FILE`, `check FILE`, or with `-c`.
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// Read the configuration from this file, `-` for standard input; flags for the whole program win over it
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// The same
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+}
+
+impl FileArgs {
+    /// The file, if one was given.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.config.as_deref())
+    }
+}
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Read the configuration from a file; flags for the whole program win over it
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
 
     #[command(flatten)]
     pub(crate) options: OptionFlags<false>,
@@ -263,9 +298,8 @@ pub(crate) struct PlaceArgs {
 /// Arguments of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// Read the configuration from a file; flags for the whole program win over it
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
 
     #[command(flatten)]
     pub(crate) options: OptionFlags<true>,

@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod certificates;
 mod check;
+mod ctl;
 mod demo;
 mod drain;
 mod exit_status;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Reload(args) => admin::run_order(&args, "/reload"),
         Command::Upgrade(args) => upgrade::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Audit(args) => audit::run(args),
@@ -53,6 +55,10 @@ fn main() -> ExitCode {
         Command::Completions(args) => pages::completions(&args),
         Command::Reference => {
             terminal::print(&dormouse_config::reference());
+            ExitCode::SUCCESS
+        }
+        Command::Schema => {
+            terminal::print(&dormouse_config::schema());
             ExitCode::SUCCESS
         }
         Command::Errand { args } => {

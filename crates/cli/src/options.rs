@@ -137,11 +137,14 @@ fn certificate_args(connect: bool) -> [Arg; 2] {
         arg(
             "cert",
             if connect {
-                "Own certificate chain as PEM, leaf first, for servers which ask for one"
+                "Own certificate chain as PEM, leaf first, for servers which ask for one; with its key, or give --key"
             } else {
-                "Certificate chain as PEM, leaf first; may be given several times, each with its --key"
+                "Certificate chain as PEM, leaf first, with its key in the same file or in that of --key; or a directory of such files. May be given several times"
             },
         ),
-        arg("key", "Private key of the certificate as PEM"),
+        arg(
+            "key",
+            "Private key of the certificate as PEM, where the file of --cert has none",
+        ),
     ]
 }

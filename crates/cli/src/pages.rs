@@ -10,7 +10,7 @@ use crate::arguments::{Arguments, CompletionsArgs, ManArgs};
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 
-/// Writes a page for the program and one for each of its commands.
+/// Writes a page for the program and one for each of its commands, those of commands too.
 pub(crate) fn man(args: &ManArgs) -> ExitCode {
     match pages(&args.directory) {
         Ok(count) => {
@@ -29,20 +29,31 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
 
 fn pages(directory: &Path) -> io::Result<usize> {
     std::fs::create_dir_all(directory)?;
-    let program = command();
-    page(&program, directory)?;
-    let mut count = 1;
-    for verb in program.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        let name = format!("{}-{}", program.get_name(), verb.get_name());
-        // clap keeps names for ever; there are as many as there are commands.
-        let name: &'static str = Box::leak(name.into_boxed_str());
-        // The page has a hyphen in its name; what is typed has none.
-        let typed = format!("{} {}", program.get_name(), verb.get_name());
-        let verb = verb.clone().name(name).display_name(name).bin_name(typed);
-        page(&verb, directory)?;
+    let mut count = 0;
+    let mut left = vec![command()];
+    while let Some(command) = left.pop() {
+        page(&command, directory)?;
         count += 1;
+        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        left.extend(verbs.map(|verb| named_below(&command, verb)));
     }
     Ok(count)
+}
+
+/// `dormouse-audit-server` for `dormouse audit server`: the page has hyphens in its name, and what is typed
+/// has none.
+fn named_below(parent: &Command, verb: &Command) -> Command {
+    // clap keeps names for ever; there are as many as there are commands.
+    let name: &'static str =
+        Box::leak(format!("{}-{}", parent.get_name(), verb.get_name()).into_boxed_str());
+    let above = parent.get_bin_name().unwrap_or(parent.get_name());
+    let typed = format!("{above} {}", verb.get_name());
+    // `help` would be a command that has no page.
+    verb.clone()
+        .name(name)
+        .display_name(name)
+        .bin_name(typed)
+        .disable_help_subcommand(true)
 }
 
 fn page(command: &Command, directory: &Path) -> io::Result<()> {
@@ -90,8 +101,27 @@ mod tests {
         for option in ["listen", "connections\\-per\\-client", "proxy\\-protocol"] {
             assert!(serve.contains(option), "{option}");
         }
+        for page in std::fs::read_dir(folder.path()).expect("pages") {
+            let page = page.expect("a page").path();
+            let text = std::fs::read_to_string(&page).expect("a page");
+            for named in pages_named_in(&text) {
+                let there = folder.path().join(format!("{named}.1")).exists();
+                assert!(there, "{} points to {named}(1)", page.display());
+            }
+        }
         let hidden = folder.path().join("dormouse-keeper.1");
         assert!(!hidden.exists(), "what people do not start has no page");
+    }
+
+    /// The pages that a page points to, as `name(1)`.
+    fn pages_named_in(page: &str) -> Vec<String> {
+        let plain = page.replace("\\-", "-").replace("\\fR", "");
+        let before = plain.split("(1)").collect::<Vec<_>>();
+        let named = before[..before.len() - 1].iter().filter_map(|text| {
+            text.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+                .next()
+        });
+        named.map(str::to_owned).collect()
     }
 
     #[test]

@@ -12,17 +12,12 @@ use crate::{logs, mistakes, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
     let given = &args.options.given;
-    start(args.config.as_deref(), Section::Route, given, &args.place)
+    start(args.file.path(), Section::Route, given, &args.place)
 }
 
 pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
     let given = &args.options.given;
-    start(
-        args.config.as_deref(),
-        Section::Originate,
-        given,
-        &args.place,
-    )
+    start(args.file.path(), Section::Originate, given, &args.place)
 }
 
 fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArgs) -> ExitCode {
@@ -36,15 +31,7 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
         return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
     if let Some(state) = place.try_resume {
-        // The next start, and the next reload, must be able to read the file.
-        let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
-        if let Err(found) = loaded {
-            return mistakes::refuse(file, &found, "nothing was started");
-        }
-        return match dormouse_supervisor::try_resume(state) {
-            Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
-            Err(error) => ended(Err(error)),
-        };
+        return try_resume(state, &source);
     }
     let ready = match dormouse_supervisor::load(&source, &Occasion::start()) {
         Ok(ready) => ready,
@@ -52,6 +39,30 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
     };
     mistakes::show(&ready.loaded.warnings);
     ended(dormouse_supervisor::serve(ready, source, logs::start))
+}
+
+/// Says whether this binary can go on in the place of the running one.
+fn try_resume(state: i32, source: &Source) -> ExitCode {
+    let mut machine = Machine::read();
+    // It opens no listener: those of the running program go on, whoever opened them.
+    machine.privileged_below = 0;
+    // The next start, and the next reload, must be able to read the file. Standard input has been read.
+    let file = source.file.as_deref();
+    if !source.is_standard_input()
+        && let Err(found) = config::load(
+            file,
+            source.section,
+            &source.flags,
+            &machine,
+            Purpose::Serve,
+        )
+    {
+        return mistakes::refuse(file, &found, "nothing was started");
+    }
+    match dormouse_supervisor::try_resume(state) {
+        Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
+        Err(error) => ended(Err(error)),
+    }
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {

@@ -37,6 +37,7 @@ pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;
 pub use option::reference::reference;
+pub use option::schema::schema;
 pub use option::spec::{OptionDefault, OptionSpec};
 pub use options::{
     Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
@@ -68,4 +69,4 @@ pub use values::quantities::{ByteSize, Count};
 pub use values::route_name::RouteName;
 pub use values::server_name::ServerName;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
-pub use values::upstream::Upstream;
+pub use values::upstream::{Upstream, WEIGHT_MAX};

@@ -5,6 +5,8 @@ use crate::config::Config;
 use crate::finding::{self, Finding};
 use crate::former;
 use crate::input::context::{ReadContext, Resolve};
+use crate::input::environment::Environment;
+use crate::input::files::Files;
 use crate::input::flags::Flag;
 use crate::input::location::Location;
 use crate::input::locations::Locations;
@@ -62,7 +64,7 @@ pub enum Purpose {
     Check,
 }
 
-/// Loads the configuration from a file, flags, or both. Flags win over the file;
+/// Loads the configuration from a file (`-`: standard input), flags, or both. Flags win over the file;
 /// routes come from either of them.
 pub fn load(
     file: Option<&Path>,
@@ -106,6 +108,7 @@ pub fn load_with(
         machine,
         purpose,
         resolve,
+        environment: &|name| std::env::var_os(name),
         examine,
     }
     .load()
@@ -122,6 +125,7 @@ pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
         machine,
         purpose: Purpose::Check,
         resolve: &stand_in,
+        environment: &|_| None,
         examine: &|_| Vec::new(),
     }
     .load();
@@ -163,18 +167,25 @@ pub(crate) struct Loader<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) purpose: Purpose,
     pub(crate) resolve: Resolve<'a>,
+    pub(crate) environment: Environment<'a>,
     pub(crate) examine: Examine<'a>,
 }
 
 impl Loader<'_> {
     pub(crate) fn load(&self) -> Result<Loaded, Mistakes> {
-        let mut mistakes = MistakeCollector::new(self.text);
+        let mut files = Files::of(self.file, self.text, self.environment);
+        files.include(self.flags, self.environment);
+        let mut mistakes = MistakeCollector::new(&files.texts);
+        for (location, problem) in files.problems {
+            mistakes.error(&location, problem);
+        }
         let context = ReadContext {
-            base: self.file.and_then(Path::parent),
+            texts: Some(&files.texts),
+            place: None,
             resolve: self.resolve,
             ipv6: self.machine.ipv6,
         };
-        let written = self.written(&mut mistakes);
+        let written = self.written(files.entries, files.complete, &mut mistakes);
         let (mut config, locations) = reader::read(&written, &context, &mut mistakes);
         former::take_over(&mut config, &locations, &mut mistakes);
         if written.complete {
@@ -194,12 +205,13 @@ impl Loader<'_> {
     }
 
     /// File and flags as one; a flag replaces the line of the file.
-    fn written(&self, mistakes: &mut MistakeCollector<'_>) -> RawConfig {
+    fn written(
+        &self,
+        mut entries: Vec<(Key, RawValue)>,
+        complete: bool,
+        mistakes: &mut MistakeCollector<'_>,
+    ) -> RawConfig {
         let flags = flags::parse(self.section, self.flags, mistakes);
-        let (mut entries, complete) = match self.file {
-            Some(_) => toml_file::parse(self.text, mistakes),
-            None => (Vec::new(), true),
-        };
         entries.retain(|(key, _)| !flags.process.iter().any(|(flag, _)| flag.name == key.name));
         entries.extend(flags.process);
         match (self.file, flags.section.first()) {

@@ -34,6 +34,8 @@ mod alert_name;
 mod client_hello;
 mod context;
 mod failure;
+#[doc(hidden)]
+pub mod fuzzed;
 mod handshake;
 mod hooks;
 mod reader;

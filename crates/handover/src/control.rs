@@ -3,6 +3,7 @@
 //! Main sends its [`State`] whenever it changes, so that control can answer even when main is gone.
 //! Control passes on what an administrator orders ([`AdminOrder`]), and main sends back the result.
 
+use dormouse_config::LogLevel;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -65,11 +66,35 @@ pub enum AdminOrder {
     },
     /// Stop draining, and accept again.
     StopDrain,
+    /// Change how many new connections a backend gets.
+    Backend {
+        /// Its address or name, as the configuration or `status` has it.
+        address: String,
+        /// The name of the route. `None`: all routes that have it.
+        route: Option<String>,
+        /// What changes.
+        change: BackendChange,
+    },
+    /// Change what is logged.
+    LogLevel(LogLevel),
+    /// Make new ticket keys now.
+    RotateTicketKeys,
     /// Replace the running program.
     Upgrade {
         /// The new binary; `None`: whatever lies now where the running one was started from.
         binary: Option<PathBuf>,
     },
+}
+
+/// A change of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BackendChange {
+    /// It gets new connections again.
+    In,
+    /// It gets no new connections. Those it has go on.
+    Out,
+    /// Its share of new connections.
+    Weight(u32),
 }
 
 /// Which connections a drain closes first.
@@ -151,6 +176,12 @@ pub struct Backend {
     pub place: u16,
     /// Whether it is asked now and then.
     pub checked: bool,
+    /// Its share of new connections.
+    #[serde(default)]
+    pub weight: u32,
+    /// An administrator has taken it out.
+    #[serde(default)]
+    pub out: bool,
 }
 
 /// Certificates in a report, at most.

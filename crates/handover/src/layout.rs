@@ -118,7 +118,7 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
 }
 
 /// A slot of another build. `None`: of a layout that is not known here.
-fn convert_slot(version: u32, bytes: &[u8]) -> Option<Slot> {
+pub(crate) fn convert_slot(version: u32, bytes: &[u8]) -> Option<Slot> {
     #[cfg(debug_assertions)]
     if version != SLOT_LAYOUT_VERSION && reads(version) {
         return swap_times(bytes);

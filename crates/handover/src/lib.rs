@@ -19,6 +19,8 @@ mod clock;
 pub mod control;
 mod descriptors;
 mod document;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod layout;
 pub mod log_entries;
 pub mod message;

@@ -101,7 +101,7 @@ const KEPT: u8 = b'k';
 const WORDS_MAX: usize = 4096;
 
 impl Order {
-    fn encode(&self) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Order::Stop => message(STOP, &[]),
             Order::TicketKeys(keys) => message(TICKET_KEYS, keys),
@@ -140,7 +140,7 @@ impl Order {
         }
     }
 
-    fn decode(kind: u8, body: &[u8], descriptors: &[Fd]) -> io::Result<Order> {
+    pub(crate) fn decode(kind: u8, body: &[u8], descriptors: &[Fd]) -> io::Result<Order> {
         match (kind, body, descriptors) {
             (STOP, [], []) => Ok(Order::Stop),
             (QUIESCE, [], []) => Ok(Order::Quiesce),
@@ -194,7 +194,7 @@ fn number(bytes: &[u8]) -> io::Result<u64> {
 }
 
 impl WorkerReport {
-    fn encode(&self) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             WorkerReport::Ready => message(READY, &[]),
             WorkerReport::Quiet => message(QUIET, &[]),
@@ -214,7 +214,7 @@ impl WorkerReport {
         }
     }
 
-    fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
+    pub(crate) fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
             (QUIET, []) => Ok(WorkerReport::Quiet),

@@ -302,8 +302,14 @@ pub struct BackendStatus {
     pub address: String,
     /// Host name that stands for the address.
     pub name: Option<String>,
-    /// Whether new connections may go there.
+    /// Whether new connections may go there, as far as checks and failures are known.
     pub up: bool,
+    /// Whether an administrator has taken it out: no new connections go there.
+    #[serde(default)]
+    pub out: bool,
+    /// Its share of new connections.
+    #[serde(default)]
+    pub weight: u32,
     /// Result of the health check.
     pub check: CheckStatus,
     /// Connections with it.

@@ -3,7 +3,7 @@
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
-use dormouse_handover::message;
+use dormouse_handover::{message, parts};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, Inherit, Pid, Program, User};
 use dormouse_reactor::sandbox::Role;
@@ -111,19 +111,27 @@ impl RestartTimer {
     }
 }
 
-/// Starts the process `name`, which gets these descriptors at the same numbers. Its arguments stand
-/// on its command line, where everybody can read them: nothing secret.
+/// Starts the process `name`, which gets these descriptors at the same numbers. Its arguments are in a memory
+/// file: everybody can read a command line, and lists of processes show it.
 pub fn start(
     name: &str,
     privileges: &Privileges,
     arguments: &impl Serialize,
     inherited: Vec<Fd>,
 ) -> io::Result<Pid> {
-    let arguments = serde_json::to_string(&(privileges, arguments))?;
-    let command = ["dormouse", name, &arguments].map(str::to_owned);
+    let file = parts::write_text(&serde_json::to_string(&(privileges, arguments))?)?;
+    let command = [title(name), name.to_owned(), file.to_string()];
+    let inherited = inherited.into_iter().chain([file]).collect();
     let mut program = Program::this(command).with(Inherit::Only(inherited));
     program.environment = Some(child::environment());
-    program.start()
+    let started = program.start();
+    file.close();
+    started
+}
+
+/// What lists of processes show of the process `name`.
+fn title(name: &str) -> String {
+    format!("dormouse: {name}")
 }
 
 /// Runs the process `name`; `args` is what follows the subcommand. `None`: main has not started it,
@@ -134,12 +142,16 @@ pub(crate) fn run<T: DeserializeOwned>(
     start_logs: fn(&Log),
     work: impl FnOnce(&Privileges, &T) -> io::Result<()>,
 ) -> Option<ExitCode> {
-    let [arguments] = args else {
+    let [file] = args else {
         return None;
     };
-    let (privileges, arguments): (Privileges, T) = serde_json::from_str(arguments).ok()?;
+    let file = Fd(file.parse().ok()?);
+    let arguments = parts::read_text(file).ok()?;
+    let (privileges, arguments): (Privileges, T) = serde_json::from_str(&arguments).ok()?;
+    file.close();
     start_logs(&privileges.log);
     let _ = process::set_name(name);
+    process::set_title(&title(name));
     let worked = privileges
         .assume()
         .and_then(|()| work(&privileges, &arguments));
@@ -166,7 +178,12 @@ mod tests {
 
     #[test]
     fn a_process_that_main_has_not_started_does_nothing() {
-        let arguments = [vec![], vec!["{}".to_owned()], vec![String::new(); 2]];
+        let arguments = [
+            vec![],
+            vec!["{}".to_owned()],
+            vec!["1000".to_owned()],
+            vec![String::new(); 2],
+        ];
         for args in arguments {
             let work = |_: &Privileges, (): &()| -> io::Result<()> { unreachable!("it runs") };
             assert!(run("scout", &args, |_| {}, work).is_none(), "{args:?}");

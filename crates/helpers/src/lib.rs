@@ -17,6 +17,8 @@ pub mod connection_log;
 pub mod control;
 pub mod errand;
 pub mod fleet;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod helper;
 pub mod redirect;
 pub mod scout;

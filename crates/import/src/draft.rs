@@ -13,6 +13,8 @@ use crate::toml::{list, quoted};
 
 /// How often the result is looked at: each time something that does not fit is left out.
 const ROUNDS_MAX: usize = 50;
+/// Most characters of a comment.
+const COMMENT_MAX: usize = 1000;
 
 /// A configuration of ours in the making.
 #[derive(Clone, Debug, Default)]
@@ -263,17 +265,13 @@ impl Draft {
             to_do: 0,
             lines: Vec::new(),
         };
-        page.line(
-            None,
-            None,
-            &format!("# From {}, by `dormouse import`.", harmless(from)),
-        );
+        page.comment(None, &format!("From {from}, by `dormouse import`."));
         page.remarks(None, &self.remarks);
         page.options(None, &self.options);
         for (at, section) in self.sections.iter().enumerate() {
             let at = Some(at);
             page.line(at, None, "");
-            page.line(at, None, &format!("# {}", harmless(&section.title)));
+            page.comment(at, &section.title);
             let kind = if section.originate {
                 "originate"
             } else {
@@ -294,6 +292,12 @@ impl ImportedConfig {
         self.lines.push((section, option));
     }
 
+    /// A comment may quote the file that was read: nothing in it ends the line or breaks TOML.
+    fn comment(&mut self, section: Option<usize>, text: &str) {
+        let text = dormouse_printable::line_up_to(text, COMMENT_MAX);
+        self.line(section, None, &format!("# {text}"));
+    }
+
     fn options(&mut self, section: Option<usize>, options: &Options) {
         for (name, value) in options {
             self.line(section, Some(name), &format!("{name} = {value}"));
@@ -302,10 +306,10 @@ impl ImportedConfig {
 
     fn remarks(&mut self, section: Option<usize>, remarks: &Remarks) {
         for what in &remarks.to_do {
-            self.line(section, None, &format!("# TO DO: {what}"));
+            self.comment(section, &format!("TO DO: {what}"));
         }
         for what in &remarks.left_out {
-            self.line(section, None, &format!("# {what}"));
+            self.comment(section, what);
         }
         self.to_do += remarks.to_do.len();
         self.left_out += remarks.left_out.len();

@@ -9,6 +9,8 @@
 mod advice;
 mod draft;
 mod error;
+#[doc(hidden)]
+pub mod fuzzed;
 mod haproxy;
 mod hitch;
 mod nginx;

@@ -53,6 +53,21 @@ fn the_examples_become_this() {
     }
 }
 
+/// Words of the file in comments: no control character breaks the TOML, no line feed begins a line of its own.
+#[test]
+fn what_a_comment_quotes_stays_in_it() {
+    for hostile in ["\u{1}", "\u{7f}", "\u{1b}[2J", "\u{9b}", "\u{202e}"] {
+        let text = format!(
+            "listen l\n  bind 127.0.0.1:{hostile}4 ssl crt a.pem\n  server s 127.0.0.1:1\n  what{hostile} ever\n"
+        );
+        let page = import(Program::Haproxy, &text).expect("it is understood");
+        assert!(page.text.contains("127.0.0.1:\\"), "{}", page.text);
+        assert!(!page.text.contains(hostile), "{:?}", page.text);
+        let said = config::judge(&page.text, Path::new("dormouse.toml"), &Machine::read());
+        assert!(!said.render(false).contains("TOML"), "{}", page.text);
+    }
+}
+
 /// Each bad file, and the line that is to blame.
 #[test]
 fn what_is_wrong_with_a_file_is_explicit_with_its_line() {
@@ -184,7 +199,7 @@ fn what_is_quoted_stays_quoted() {
     let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
     let page = import(Program::Hitch, text).expect("understood").text;
     assert!(
-        page.contains(r#"certificates = "/a\\b\u0001.pem""#),
+        page.contains(r#"certificates = "/a\\b\U00000001.pem""#),
         "{page}"
     );
     assert_eq!(errors(&page), 0, "{page}");

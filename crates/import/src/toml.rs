@@ -10,7 +10,10 @@ pub(super) fn quoted(text: &str) -> String {
             '"' | '\\' => out.extend(['\\', c]),
             c if !dormouse_printable::is_printable(c) => {
                 // Writing into a String can't fail.
-                let _ = write!(out, "\\U{:08X}", u32::from(c));
+                let _ = match u32::from(c) {
+                    short @ ..=0xffff => write!(out, "\\u{short:04X}"),
+                    long => write!(out, "\\U{long:08X}"),
+                };
             }
             c => out.push(c),
         }

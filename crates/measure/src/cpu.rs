@@ -36,6 +36,12 @@ impl CpuTime {
         }))
     }
 
+    /// User and system time in the text of a `stat` file, in clock ticks.
+    pub(crate) fn ticks(stat: &str) -> Option<u64> {
+        let ticks = Ticks::parse(stat)?;
+        ticks.user.checked_add(ticks.system)
+    }
+
     /// The time of this very process.
     pub fn of_self() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);

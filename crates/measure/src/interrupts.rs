@@ -48,7 +48,7 @@ fn is_ignored(signal: Signal) -> bool {
 }
 
 /// The mask of ignored signals in the text of `/proc/PID/status`.
-fn ignored_in(status: &str) -> Option<u64> {
+pub(crate) fn ignored_in(status: &str) -> Option<u64> {
     let mask = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))?;

@@ -54,7 +54,7 @@ impl KernelMemory {
 }
 
 /// `TCP: inuse 5 orphan 0 …`: the number behind `name` in the line of `section`.
-fn counter(text: &str, section: &str, name: &str) -> u64 {
+pub(crate) fn counter(text: &str, section: &str, name: &str) -> u64 {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(section)?.strip_prefix(':'));
@@ -66,7 +66,7 @@ fn counter(text: &str, section: &str, name: &str) -> u64 {
 }
 
 /// `name active_objs num_objs objsize …`: active objects times their size.
-fn slab_bytes(text: &str) -> u64 {
+pub(crate) fn slab_bytes(text: &str) -> u64 {
     let cache = |line: &str| {
         let mut words = line.split_whitespace();
         SLAB_CACHES.contains(&words.next()?).then_some(())?;

@@ -13,6 +13,8 @@
 
 mod cpu;
 mod error;
+#[doc(hidden)]
+pub mod fuzzed;
 mod interrupts;
 mod kernel;
 mod machine;

@@ -51,7 +51,7 @@ pub fn page_bytes() -> u64 {
     u64::try_from(rustix::param::page_size()).unwrap_or(4096)
 }
 
-fn processor(cpuinfo: &str) -> Option<String> {
+pub(crate) fn processor(cpuinfo: &str) -> Option<String> {
     let line = cpuinfo
         .lines()
         .find(|line| line.starts_with("model name"))?;

@@ -34,7 +34,7 @@ impl Memory {
     }
 
     /// A process that is just ending has an empty rollup.
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let field = |name| proc_files::kb_field(text, name);
         Some(Self {
             rss: field("Rss")?,

@@ -127,7 +127,11 @@ fn why_forbidden(owner: Option<u32>, own: u32) -> String {
 
 /// The most descriptors that process `pid` may have, where its limits can be read.
 pub(crate) fn descriptors_max(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    limit(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+}
+
+/// The soft limit on descriptors in the text of a `limits` file.
+pub(crate) fn limit(text: &str) -> Option<u64> {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"))?;
@@ -150,7 +154,7 @@ pub fn acts_as(pid: i32) -> Option<User> {
 }
 
 /// One of the four ids in a line of a status file: real, effective, saved, of the file system.
-fn id_field(status: &str, name: &str, place: usize) -> Option<u32> {
+pub(crate) fn id_field(status: &str, name: &str, place: usize) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(place)?.parse().ok()
 }

@@ -36,7 +36,7 @@ pub struct ProcessInfo {
 
 /// Position of one process in the tree of processes, from its `stat` file.
 #[derive(Clone, Copy, Debug)]
-struct ProcessStat {
+pub(crate) struct ProcessStat {
     pid: i32,
     parent: i32,
     group: i32,
@@ -181,25 +181,25 @@ fn entries() -> Result<Vec<ProcessStat>, Error> {
 }
 
 fn entry(pid: i32) -> Result<Option<ProcessStat>, Error> {
-    let Some(stat) = proc_files::read(pid, "stat")? else {
-        return Ok(None);
-    };
-    let fields = proc_files::stat_fields(&stat);
+    let stat = proc_files::read(pid, "stat")?;
+    Ok(stat.and_then(|text| self::stat(pid, &text)))
+}
+
+/// A process by the text of its `stat` file.
+pub(crate) fn stat(pid: i32, text: &str) -> Option<ProcessStat> {
+    let fields = proc_files::stat_fields(text);
     let number = |index: usize| {
         fields
             .get(index)
             .and_then(|field| field.parse::<i32>().ok())
     };
-    let (Some(parent), Some(group), Some(session)) = (number(1), number(2), number(3)) else {
-        return Ok(None);
-    };
-    Ok(Some(ProcessStat {
+    Some(ProcessStat {
         pid,
-        parent,
-        group,
-        session,
+        parent: number(1)?,
+        group: number(2)?,
+        session: number(3)?,
         zombie: fields.first().is_some_and(|state| *state == "Z"),
-    }))
+    })
 }
 
 #[cfg(test)]

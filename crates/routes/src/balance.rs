@@ -105,9 +105,10 @@ impl Choice {
 }
 
 impl Target {
-    /// Each address of these backends is one.
+    /// Each address of these backends is one, but for those that were taken out.
     pub(crate) fn all_of(listed: &[Upstream], known: &Backends) -> Vec<Target> {
-        let targets = listed.iter().flat_map(|upstream| {
+        let listed = listed.iter().filter(|upstream| !upstream.out);
+        let targets = listed.flat_map(|upstream| {
             let addresses = upstream.backend.addresses().map(Addr::Tcp);
             let unix = match &upstream.backend {
                 Backend::Unix(path) => Some(Addr::Unix(path.clone())),

@@ -288,9 +288,9 @@ fn names(upstreams: &[Upstream]) -> String {
 }
 
 fn targets(route: &dormouse_config::Route, backends: &Backends) -> Option<Targets> {
-    let all = Target::all_of(&route.to, backends);
-    (!all.is_empty()).then(|| Targets {
-        all,
+    // Not by whether there are any: a route whose backends are all out must not become an echo.
+    (!route.is_echo()).then(|| Targets {
+        all: Target::all_of(&route.to, backends),
         listed: route.to.clone(),
         balance: route.balance,
         failures_max: route.backend_failures,

@@ -95,10 +95,13 @@ impl Edition {
                             address,
                             name: upstream.backend.name().map(str::to_owned),
                             checked,
+                            weight: upstream.weight,
+                            out: upstream.out,
                         });
                         continue;
                     };
                     known.checked |= checked;
+                    known.out &= upstream.out;
                     if !known.routes.contains(&route_name) {
                         known.routes.push(route_name.clone());
                     }

@@ -41,6 +41,8 @@ mod edition;
 mod error;
 mod examine;
 mod findings;
+#[doc(hidden)]
+pub mod fuzzed;
 mod listening;
 mod load;
 mod main_state;

@@ -2,7 +2,7 @@
 
 use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
-use crate::systemd::{self, InheritedListeners};
+use crate::systemd::{self, InheritedListeners, addresses_of, ports_of_both_families};
 use dormouse_config::{Config, PlainListen};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
@@ -10,7 +10,7 @@ use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::socket_options::SocketOptions;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A listening socket, and the routes behind it.
 #[derive(Clone, Debug)]
@@ -44,7 +44,11 @@ impl Listening {
     /// The listeners that another binary in this process has opened.
     pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
         let open = &handover.descriptors.listeners;
-        let all = wanted(&handover.config).into_iter().zip(open);
+        let sockets = open.iter().map(|&(fd, _)| fd);
+        let sockets = sockets.chain(handover.descriptors.redirects.iter().copied());
+        let both = ports_of_both_families(sockets.map(Fd));
+        let all = of_both_families(wanted(&handover.config), &both);
+        let all = all.into_iter().zip(open);
         let adopt = |address: Addr, fd: i32, routes: Vec<u16>| Listener {
             address,
             fd: Fd(fd),
@@ -54,7 +58,7 @@ impl Listening {
         let listeners = all.map(|((address, _, indices), &(fd, _))| {
             adopt(address, fd, routes_behind(&indices, &handover.numbers))
         });
-        let plain = wanted_redirects(&handover.config);
+        let plain = of_both_families(wanted_redirects(&handover.config), &both);
         let plain = plain.into_iter().zip(&handover.descriptors.redirects);
         Listening {
             listeners: listeners.collect(),
@@ -81,9 +85,12 @@ impl Listening {
     ) -> Result<Listening, ServeError> {
         let numbers = numbers.of(config);
         let mut listeners: Vec<Listener> = Vec::new();
-        let of_routes = wanted(config);
+        let sockets = open.iter().map(|listener| listener.fd);
+        let both = ports_of_both_families(sockets.chain(inherited.left()));
+        let of_routes = of_both_families(wanted(config), &both);
         let count = of_routes.len();
-        for (address, shown, indices) in of_routes.into_iter().chain(wanted_redirects(config)) {
+        let redirects = of_both_families(wanted_redirects(config), &both);
+        for (address, shown, indices) in of_routes.into_iter().chain(redirects) {
             let is_open = |listener: &&Listener| listener.address == address;
             let opened = match open.iter().find(is_open) {
                 Some(listener) => Ok((listener.fd, listener.inherited)),
@@ -166,7 +173,8 @@ impl Listening {
     /// The addresses that are listened on.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let all = self.listeners.iter().chain(&self.redirects);
-        all.map(|one| one.address.to_string()).collect()
+        all.flat_map(|one| addresses_of(&one.address, one.fd))
+            .collect()
     }
 
     /// The sockets that workers poll.
@@ -208,6 +216,24 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
 
 /// An address of the configuration, as the log shows it, and the indices of the routes behind it.
 type Wanted = (Addr, String, Vec<usize>);
+
+/// The same without `0.0.0.0` on the ports `both`, where the listener of `[::]` takes clients of both
+/// families; if the same routes are behind the two.
+fn of_both_families(mut all: Vec<Wanted>, both: &[u16]) -> Vec<Wanted> {
+    for &port in both {
+        let all_of = |ip: IpAddr| Addr::Tcp(SocketAddr::new(ip, port));
+        let routes_of = |address: &Addr| {
+            let found = all.iter().find(|(one, _, _)| one == address);
+            found.map(|(_, _, routes)| routes)
+        };
+        let ipv4 = all_of(Ipv4Addr::UNSPECIFIED.into());
+        let ipv6 = all_of(Ipv6Addr::UNSPECIFIED.into());
+        if routes_of(&ipv4).is_some() && routes_of(&ipv4) == routes_of(&ipv6) {
+            all.retain(|(address, _, _)| *address != ipv4);
+        }
+    }
+    all
+}
 
 /// The addresses of plain HTTP.
 fn wanted_redirects(config: &Config) -> Vec<Wanted> {
@@ -301,12 +327,25 @@ fn listen_on(
         Some(fd) => fd.set_nonblocking().map(|()| (fd, true)),
         None => socket::listen(address, options).map(|fd| (fd, false)),
     };
-    ready.map_err(|error| ServeError::System {
-        what: format!("listen on {shown}"),
-        hint: hint(&error),
-        error,
+    ready.map_err(|error| match inherited.handed_in() {
+        Some(others) => ServeError::System {
+            what: format!(
+                "listen on {shown}, for which systemd handed in no socket (it handed in {others})"
+            ),
+            hint: NOT_HANDED_IN,
+            error,
+        },
+        None => ServeError::System {
+            what: format!("listen on {shown}"),
+            hint: hint(&error),
+            error,
+        },
     })
 }
+
+pub(crate) const NOT_HANDED_IN: &str = "add a ListenStream= for this address to the socket unit. \
+    ListenStream=443 serves IPv4 and IPv6 where `:443` stands in the configuration; \
+    for different routes on the two, hand in one socket each (BindIPv6Only=ipv6-only)";
 
 pub(crate) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {

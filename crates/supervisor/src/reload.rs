@@ -16,6 +16,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// is loaded again with the right address.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
+/// Why a reload is refused of a program that was started with `-c -`.
+const FROM_STANDARD_INPUT: &str = "the configuration came from standard input, which can't be read again: \
+    restart the program, or give it a file";
+
 /// A configuration that was loaded again.
 pub(crate) enum Reloaded {
     /// It is complete.
@@ -32,6 +36,9 @@ pub(crate) fn load(
     edition: &Edition,
     listeners: &[String],
 ) -> Result<Reloaded, String> {
+    if source.is_standard_input() {
+        return Err(FROM_STANDARD_INPUT.to_owned());
+    }
     let missing = RefCell::new(BTreeSet::new());
     let look_up = |host: &str, port: u16| {
         let name = format!("{host}:{port}");

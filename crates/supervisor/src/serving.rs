@@ -214,6 +214,14 @@ impl Serving {
         }
     }
 
+    /// Gives out new ticket keys now, or says why not.
+    pub(crate) fn rotate_ticket_keys_now(&mut self) -> Result<(), String> {
+        self.ticket_keys
+            .rotate_now(unix_time(), &self.memory.counters)?;
+        self.pairs.order_all(&self.ticket_keys_order());
+        Ok(())
+    }
+
     /// Waits for the store of the ticket keys, if there is one.
     pub(crate) fn wait_for_ticket_keys(&mut self, poller: &Poller) -> io::Result<()> {
         match self.ticket_keys.new_bell() {

@@ -1,7 +1,7 @@
 //! Where a configuration comes from.
 
 use dormouse_config::{Flag, Section};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where a configuration comes from: a reload reads it from there again.
 #[derive(Clone, Debug)]
@@ -12,4 +12,11 @@ pub struct Source {
     pub section: Section,
     /// The flags of the command line.
     pub flags: Vec<Flag>,
+}
+
+impl Source {
+    /// Whether the file is standard input, which can be read once.
+    pub fn is_standard_input(&self) -> bool {
+        self.file.as_deref() == Some(Path::new("-"))
+    }
 }

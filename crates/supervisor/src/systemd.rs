@@ -8,9 +8,10 @@
 use dormouse_config::{environment_number, hands_in_listeners, is_for_this_process};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process;
-use dormouse_reactor::socket::Addr;
+use dormouse_reactor::socket::{self, Addr};
 use std::ffi::OsStr;
 use std::io;
+use std::net::Ipv6Addr;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -128,10 +129,34 @@ pub(crate) fn was_inherited(fd: Fd) -> bool {
     number.zip(count).is_some_and(|(at, count)| at < count)
 }
 
+/// The ports of those of these listeners that take clients of both families on all addresses (`[::]:443`
+/// without IPV6_V6ONLY). Only a system manager hands in such listeners.
+pub(crate) fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
+    let port = |fd: Fd| match Addr::local(fd) {
+        Ok(Addr::Tcp(address)) if address.ip() == Ipv6Addr::UNSPECIFIED => Some(address.port()),
+        _ => None,
+    };
+    let both = |fd: &Fd| socket::takes_both_families(*fd).unwrap_or(false);
+    listeners
+        .into_iter()
+        .filter(both)
+        .filter_map(port)
+        .collect()
+}
+
+/// The addresses that a listener serves: `0.0.0.0` too, if it takes clients of both families.
+pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
+    let ports = ports_of_both_families([fd]);
+    let ipv4 = ports.iter().map(|port| format!("0.0.0.0:{port}"));
+    [address.to_string()].into_iter().chain(ipv4).collect()
+}
+
 /// Listening sockets that systemd has opened.
 #[derive(Default)]
 pub(crate) struct InheritedListeners {
     left: Vec<(Addr, Fd)>,
+    /// All that were handed in, as an error shows them.
+    handed_in: Vec<String>,
 }
 
 impl InheritedListeners {
@@ -151,15 +176,29 @@ impl InheritedListeners {
                 None
             }
         });
+        let left: Vec<(Addr, Fd)> = left.collect();
+        let handed_in = left.iter().map(|(address, _)| address.to_string());
         InheritedListeners {
-            left: left.collect(),
+            handed_in: handed_in.collect(),
+            left,
         }
+    }
+
+    /// The sockets that no listener has taken.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Fd> {
+        self.left.iter().map(|&(_, fd)| fd)
+    }
+
+    /// The addresses of all sockets that were handed in. `None`: there were none.
+    pub(crate) fn handed_in(&self) -> Option<String> {
+        (!self.handed_in.is_empty()).then(|| self.handed_in.join(", "))
     }
 
     /// The addresses on which they listen.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let all = self.left.iter();
-        all.map(|(address, _)| address.to_string()).collect()
+        all.flat_map(|(address, fd)| addresses_of(address, *fd))
+            .collect()
     }
 
     /// The socket that listens there, if there is one.

@@ -3,6 +3,5 @@
 
 mod connections;
 mod engine;
-mod fuzz_bodies;
 mod record;
 mod stream;

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("reactor", ""),
     ("engine", "printable record"),
     ("embed", "record engine"),
+    ("capi", "embed"),
     // Their limits are the configuration's: so they stand below it.
     ("tables", "engine reactor"),
     ("config", "printable engine reactor tables"),
@@ -47,6 +48,11 @@ const MAY_USE: &[(&str, &str)] = &[
     (
         "sim",
         "testkit record engine reactor tables config handover routes dataplane",
+    ),
+    // A target for each parser, wherever it is.
+    (
+        "fuzz",
+        "printable record engine config handover dataplane helpers supervisor measure bench audit import",
     ),
     ("ci-bench", "testkit record engine sim"),
     ("interop", "testkit"),

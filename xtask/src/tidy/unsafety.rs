@@ -1,24 +1,22 @@
-//! `unsafe` lives in `reactor` alone; every other crate root forbids it.
+//! `unsafe` lives in `reactor`, which is the operating system, and in `capi`, which is the border to C; every
+//! other crate root forbids it.
 
 use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-const HOME_OF_UNSAFE: &str = "crates/reactor/";
+const HOMES_OF_UNSAFE: [&str; 2] = ["crates/reactor/", "crates/capi/"];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 
 pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, file) in tree
-        .rust()
-        .filter(|(path, _)| !path.starts_with(HOME_OF_UNSAFE))
-    {
+    for (path, file) in tree.rust().filter(|(path, _)| !is_home_of_unsafe(path)) {
         for at in lex::words(&file.code, "unsafe") {
             findings.push(Finding::new(
                 path,
                 lex::line_of(&file.code, at),
-                "`unsafe` outside of reactor",
+                "`unsafe` outside of reactor and capi",
             ));
         }
     }
@@ -39,7 +37,7 @@ pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding
         .collect();
     paths.sort_unstable();
     paths.dedup();
-    paths.retain(|path| !path.starts_with(HOME_OF_UNSAFE));
+    paths.retain(|path| !is_home_of_unsafe(path));
     let lacks = |path: &&str| {
         tree.get(path)
             .is_some_and(|file| !file.code.contains(ATTRIBUTE))
@@ -49,6 +47,10 @@ pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding
         .filter(lacks)
         .map(|path| Finding::new(path, 1, format!("must say `{ATTRIBUTE}`")))
         .collect()
+}
+
+fn is_home_of_unsafe(path: &str) -> bool {
+    HOMES_OF_UNSAFE.iter().any(|home| path.starts_with(home))
 }
 
 /// Packages outside of the workspace are not in Cargo's answer.
@@ -65,6 +67,7 @@ mod tests {
     fn unsafe_is_found_in_code_and_only_there() {
         let tree = Tree::of(&[
             ("crates/reactor/src/lib.rs", "unsafe { x() }"),
+            ("crates/capi/src/boundary.rs", "unsafe { x() }"),
             (
                 "crates/record/src/lib.rs",
                 "// unsafe\n#![forbid(unsafe_code)]\nlet a = \"unsafe\";",

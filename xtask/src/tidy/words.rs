@@ -10,11 +10,12 @@ const UNFINISHED: [&str; 3] = ["todo!", "dbg!", "unimplemented!"];
 
 /// A library returns what it has to say; `cli` prints it.
 const PRINTING: [&str; 4] = ["println!", "eprintln!", "print!", "eprint!"];
-const LIBRARIES: [&str; 15] = [
+const LIBRARIES: [&str; 16] = [
     "crates/printable/src/",
     "crates/record/src/",
     "crates/engine/src/",
     "crates/embed/src/",
+    "crates/capi/src/",
     "crates/reactor/src/",
     "crates/tables/src/",
     "crates/config/src/",

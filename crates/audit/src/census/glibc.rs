@@ -68,6 +68,19 @@ fn walk_once(pid: i32) -> Result<Snapshot, String> {
     Ok(snapshot)
 }
 
+/// Walks bytes that are all resident: blocks in use.
+pub(super) fn walk_bytes(bytes: &[u8]) -> u64 {
+    const PAGE: u64 = 4096;
+    let heap = Heap {
+        bytes: bytes.to_vec(),
+        resident: vec![true; bytes.len().div_ceil(PAGE as usize)],
+        page: PAGE,
+    };
+    let mut found = Snapshot::default();
+    heap.walk(0, &mut found);
+    found.sizes.values().map(|count| count.blocks).sum()
+}
+
 /// A stretch of memory in which chunks lie.
 struct Heap {
     bytes: Vec<u8>,

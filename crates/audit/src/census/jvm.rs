@@ -34,7 +34,7 @@ pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<ObjectCounts, S
     })
 }
 
-fn parse(text: &str) -> ObjectCounts {
+pub(super) fn parse(text: &str) -> ObjectCounts {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         words.next()?.strip_suffix(':')?.parse::<u64>().ok()?;

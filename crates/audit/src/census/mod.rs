@@ -19,6 +19,26 @@ pub use pages::PageSample;
 pub use report::{CensusReport, ClassCount, SizeClass, grown};
 pub use snapshot::{SizeCount, Snapshot};
 
+/// Reads a text as each of those that a census reads.
+pub(crate) fn read_texts(text: &str) {
+    let _ = text.lines().filter_map(process::region).count();
+    let own = ["4711".to_owned()].into();
+    let _ = text
+        .lines()
+        .filter_map(|line| v8::listener(line, &own))
+        .count();
+    let _ = (
+        jvm::parse(text),
+        v8::count(text),
+        v8::receive(&mut text.as_bytes()),
+    );
+}
+
+/// Walks bytes as a heap, all of whose pages are resident, and as pools of CPython: blocks in use.
+pub(crate) fn walk_bytes(bytes: &[u8]) -> u64 {
+    glibc::walk_bytes(bytes) + python::blocks_of(bytes)
+}
+
 /// Takes a census of all processes of a tree.
 ///
 /// # Errors

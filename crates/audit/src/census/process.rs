@@ -70,7 +70,7 @@ pub(super) fn unread(pid: i32, bytes: u64) -> String {
     )
 }
 
-fn region(line: &str) -> Option<Region> {
+pub(super) fn region(line: &str) -> Option<Region> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let rights = words.next()?;

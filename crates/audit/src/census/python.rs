@@ -72,6 +72,15 @@ fn is_python(pid: i32) -> bool {
     maps.lines().any(program)
 }
 
+/// Blocks in use of the pools that begin in these bytes.
+pub(super) fn blocks_of(bytes: &[u8]) -> u64 {
+    let headers = bytes
+        .windows(HEADER)
+        .filter_map(|bytes| bytes.first_chunk());
+    let pools = headers.filter_map(|header| Pool::parse(0, header));
+    pools.map(|pool| pool.in_use).sum()
+}
+
 struct Pool {
     bytes: u64,
     block: u64,

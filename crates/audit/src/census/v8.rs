@@ -87,7 +87,7 @@ fn listening(pid: i32) -> Vec<u16> {
 }
 
 /// The port of a line of `/proc/net/tcp`, if it is a listener of `own`.
-fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
+pub(super) fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (address, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
     let (_, port) = address.split_once(':')?;
@@ -211,7 +211,7 @@ fn frame(text: &[u8]) -> Vec<u8> {
 }
 
 /// One message, which may come in several frames.
-fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
     loop {
         let mut head = [0; 2];
@@ -247,7 +247,7 @@ fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Counts the nodes of a snapshot by class.
-fn count(text: &str) -> Result<ObjectCounts, String> {
+pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     #[derive(Deserialize)]
     struct HeapSnapshot {
         snapshot: SnapshotHead,

@@ -38,6 +38,20 @@ const SAMPLE_FIRST: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 2000;
 
+/// Reads what a client sends in pieces: its ClientHello, its requests. Returns the number of these.
+pub(crate) fn understood(pieces: &[&[u8]]) -> usize {
+    let mut requests = requests::Requests::default();
+    let heard = pieces.iter().flat_map(|piece| {
+        if let client_hello::HelloBytes::Whole(hello) = client_hello::read(piece) {
+            let _ = (hello.versions(), client_hello::group_names(&hello.groups));
+        }
+        requests.hear(piece)
+    });
+    heard
+        .filter(|heard| matches!(heard, requests::ClientMessage::Request(_)))
+        .count()
+}
+
 /// Audits a client. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     let command = shell::command_line(&spec.command);

@@ -38,6 +38,11 @@ const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd
 /// Connections which offer a session to a server that is not ours to load.
 const TRIES_POLITE: usize = 4;
 
+/// Whether bytes hold a server's answer to a handmade ClientHello, or its messages.
+pub(crate) fn understands(bytes: &[u8]) -> bool {
+    probe_hello::read_answer(bytes).is_some() | probe_hello::read_messages(bytes).is_some()
+}
+
 /// Audits a server. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) -> Audit {
     let mut audit = Audit::begin("server", &spec.label, &spec.target);

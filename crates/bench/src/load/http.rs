@@ -7,7 +7,7 @@ const CHUNK_LINE_MAX: usize = 1024;
 
 /// Reads one response from bytes cut anywhere.
 #[derive(Debug)]
-pub(super) struct Response {
+pub(crate) struct Response {
     part: ParserState,
     line: Vec<u8>,
     status: u16,
@@ -31,14 +31,14 @@ enum ParserState {
 
 /// Status of a complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ResponseEnd {
-    pub(super) status: u16,
+pub(crate) struct ResponseEnd {
+    pub(crate) status: u16,
     /// Whether another request may follow on the connection.
-    pub(super) keep_alive: bool,
+    pub(crate) keep_alive: bool,
 }
 
 impl Response {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             part: ParserState::Head,
             line: Vec::new(),
@@ -49,7 +49,7 @@ impl Response {
 
     /// Takes bytes; `Some` when the response is complete. Bytes behind it are an error: nothing
     /// else was asked for.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<ResponseEnd>, String> {
+    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<ResponseEnd>, String> {
         while !bytes.is_empty() {
             if self.part == ParserState::Done {
                 return Err("HTTP: bytes behind the response".into());
@@ -61,7 +61,7 @@ impl Response {
     }
 
     /// The connection has ended.
-    pub(super) fn end(&mut self) -> Result<ResponseEnd, String> {
+    pub(crate) fn end(&mut self) -> Result<ResponseEnd, String> {
         if self.part == ParserState::UntilClose {
             self.part = ParserState::Done;
         }

@@ -8,7 +8,7 @@ mod contexts;
 mod exchange;
 mod fleet;
 pub mod generator;
-mod http;
+pub(crate) mod http;
 mod job;
 mod limits;
 mod orders;

@@ -123,16 +123,15 @@ pub(crate) fn no_overlap(
             .find(|other| overlap(other.address, listener.address) && !is_shared(other));
         // One of the two addresses of `:PORT` is enough to say it.
         if let Some(earlier) = earlier.filter(|_| !listener.second) {
-            let line = mistakes.line_of(&earlier.location);
-            let problem = overlap_wrong(earlier.address, listener.address, line);
+            let line = mistakes.line_in_words(&earlier.location);
+            let problem = overlap_wrong(earlier.address, listener.address, &line);
             mistakes.error(&listener.location, problem);
         }
         seen.push(listener);
     }
 }
 
-fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: Option<usize>) -> Problem {
-    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: &str) -> Problem {
     let problem = if earlier == address {
         Problem::new(format!("{address} is listened on twice"))
             .label(format!("it is listed already{line}"))

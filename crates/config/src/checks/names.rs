@@ -26,8 +26,7 @@ pub(crate) fn check(
         let Some(earlier) = seen.insert(name.clone(), location.clone()) else {
             continue;
         };
-        let line = mistakes.line_of(&earlier);
-        let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+        let line = mistakes.line_in_words(&earlier);
         mistakes.error(
             &location,
             Problem::new(format!("another route is named `{name}`{line}"))

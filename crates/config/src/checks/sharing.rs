@@ -52,8 +52,7 @@ fn pair(
         return;
     };
     let address = listen.address;
-    let line = mistakes.line_of(&locations.in_route(earlier, "listen", None));
-    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+    let line = mistakes.line_in_words(&locations.in_route(earlier, "listen", None));
     let names = in_common(&first.server_names, &second.server_names);
     let protocols = in_common(&first.alpn, &second.alpn);
     if let (Some(name), Some(protocol)) = (names, protocols) {

@@ -1,9 +1,11 @@
 //! From flags of the command line to raw values with places.
 
+use crate::config::Config;
 use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
+use crate::option::spec::OptionSpec;
 use crate::section::Section;
 
 /// One flag with its value, as often as it was given.
@@ -52,14 +54,19 @@ pub(crate) fn parse(
         if name == "cert" || name == "key" {
             continue;
         }
-        let spec = section
-            .options()
-            .options
+        let named = |spec: &&OptionSpec| spec.name == name;
+        let of_program = Config::PROCESS_OPTIONS
             .iter()
-            .find(|spec| spec.name == name);
-        let (entries, list) = match spec {
+            .flat_map(|group| group.options);
+        let (entries, list) = match section.options().options.iter().find(named) {
             Some(spec) => (&mut sorted.section, spec.kind.list),
-            None => (&mut sorted.process, false),
+            None => {
+                let list = of_program
+                    .into_iter()
+                    .find(named)
+                    .is_some_and(|spec| spec.kind.list);
+                (&mut sorted.process, list)
+            }
         };
         let value = RawValue::flag(&format!("--{}", flag.name), &flag.value);
         match entries.iter_mut().find(|(key, _)| key.name == name) {
@@ -98,7 +105,8 @@ pub(crate) fn parse(
     sorted
 }
 
-/// Pairs the certificates with the keys, in the order in which they were given.
+/// Pairs the certificates with the keys, in the order in which they were given. Without any `--key`, each
+/// file has its key in it, as in a configuration that names one file.
 fn certificates(flags: &[Flag], mistakes: &mut MistakeCollector<'_>) -> Option<(Key, RawValue)> {
     let of = |name: &str| {
         flags
@@ -106,13 +114,18 @@ fn certificates(flags: &[Flag], mistakes: &mut MistakeCollector<'_>) -> Option<(
             .filter(|flag| flag.name == name)
             .collect::<Vec<_>>()
     };
-    let (certs, keys) = (of("cert"), of("key"));
+    let certs = of("cert");
+    let keys = match of("key") {
+        none if none.is_empty() => certs.clone(),
+        keys => keys,
+    };
     let first = certs.first().or(keys.first())?;
     if certs.len() != keys.len() {
-        let (lacking, given) = if certs.len() > keys.len() {
-            ("key", "cert")
+        let (given, help) = if certs.len() > keys.len() {
+            let help = "each --cert needs a --key beside it; without any --key, each file has its key in it";
+            ("cert", help)
         } else {
-            ("cert", "key")
+            ("key", "each --key needs a --cert beside it")
         };
         mistakes.error(
             &Location::Flag(format!("--{given}")),
@@ -121,7 +134,7 @@ fn certificates(flags: &[Flag], mistakes: &mut MistakeCollector<'_>) -> Option<(
                 number(certs.len()),
                 number(keys.len())
             ))
-            .help(format!("each --{given} needs a --{lacking} beside it")),
+            .help(help),
         );
     }
     let key = |name: &str, flag: &Flag| Key {

@@ -71,7 +71,7 @@ pub(crate) fn read<'a>(
             }
             continue;
         }
-        match config.read_option(&key.name, raw, context) {
+        match config.read_option(&key.name, raw, &context.of(&raw.location)) {
             Some(Ok(())) => {}
             Some(Err(problems)) => {
                 report(problems, raw, mistakes);
@@ -179,7 +179,7 @@ impl SectionReader<'_> {
             if !self.complete && mistakes.complained_about(&key.location) {
                 continue;
             }
-            match table.read(&key.name, value, context) {
+            match table.read(&key.name, value, &context.of(&value.location)) {
                 Some(Ok(())) => {}
                 Some(Err(problems)) => {
                     report(problems, value, mistakes);

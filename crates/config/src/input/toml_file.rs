@@ -2,12 +2,12 @@
 
 use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
-use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::mistake::Mistakes;
 use crate::mistakes::problem::Problem;
 use crate::mistakes::words::shortened;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -15,12 +15,24 @@ use toml::de::{DeTable, DeValue};
 /// Far more than anybody writes, and little enough to be read at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the text of a file, or says why that is none.
+/// The name of standard input, in the place of a file.
+pub(crate) const STANDARD_INPUT: &str = "-";
+
+/// Reads the text of the configuration's own file or of standard input, or says why that is none.
 pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
-    let refuse = |what: &str, help: &str| Err(Mistakes::of_file(path, what, help));
+    read_text(path).map_err(|(what, help)| Mistakes::of_file(path, what, help))
+}
+
+/// Reads the text of a file. The error: what is wrong with it, and what would be right.
+pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
+    let refuse = |what: &str, help: &str| Err((what.to_owned(), help.to_owned()));
     let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    let most = FILE_BYTES_MAX + 1;
+    let read = if path == Path::new(STANDARD_INPUT) {
+        io::stdin().take(most).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+    };
     if let Err(error) = read {
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => {
@@ -39,18 +51,15 @@ pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Mistakes::of_file(
-            path,
-            format!(
-                "is not UTF-8 text: byte {good}, in line {line}, does not belong to any character"
-            ),
-            "save it as UTF-8; is this the right file?",
-        )
+        let what = format!(
+            "is not UTF-8 text: byte {good}, in line {line}, does not belong to any character"
+        );
+        (what, "save it as UTF-8; is this the right file?".to_owned())
     })
 }
 
 /// "Permission denied (os error 13)" without what a person does not need.
-fn os_words(error: &std::io::Error) -> String {
+pub(crate) fn os_words(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),
@@ -58,23 +67,34 @@ fn os_words(error: &std::io::Error) -> String {
     }
 }
 
-/// The values of a text. What could be made out is returned even if there are
-/// errors of syntax, so that other mistakes can be reported with them; the second
-/// value says whether it is complete.
-pub(crate) fn parse(
-    text: &str,
-    mistakes: &mut MistakeCollector<'_>,
-) -> (Vec<(Key, RawValue)>, bool) {
+/// What stands in a text.
+pub(crate) struct Parsed {
+    pub(crate) entries: Vec<(Key, RawValue)>,
+    /// What is wrong, and where.
+    pub(crate) problems: Vec<(Location, Problem)>,
+}
+
+/// The values of a text whose first byte has the number `start`, and the errors of syntax. What could be
+/// made out is returned even if there are errors, so that other mistakes can be reported with them.
+pub(crate) fn parse(text: &str, start: usize) -> Parsed {
     let (table, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let written = error
-            .span()
-            .and_then(|span| text.get(span))
-            .unwrap_or_default();
-        let location = error.span().map_or(Location::Whole, Location::File);
-        mistakes.error(&location, syntax_problem(error.message(), written));
+    let problem = |error: &toml::de::Error| {
+        let span = error.span();
+        let written = span.clone().and_then(|span| text.get(span));
+        let location = span.map_or(Location::Whole, |span| located(start, span));
+        (
+            location,
+            syntax_problem(error.message(), written.unwrap_or_default()),
+        )
+    };
+    Parsed {
+        problems: errors.iter().map(problem).collect(),
+        entries: entries(table.get_ref(), start),
     }
-    (entries(table.get_ref()), errors.is_empty())
+}
+
+fn located(start: usize, span: Range<usize>) -> Location {
+    Location::File(start + span.start..start + span.end)
 }
 
 /// Says what the parser says in our own form.
@@ -100,20 +120,20 @@ fn syntax_problem(message: &str, written: &str) -> Problem {
         .help("a line is `name = value`; texts stand in quotes: log_level = \"info\"")
 }
 
-fn entries(table: &DeTable<'_>) -> Vec<(Key, RawValue)> {
+fn entries(table: &DeTable<'_>, start: usize) -> Vec<(Key, RawValue)> {
     table
         .iter()
         .map(|(key, value)| {
             let key = Key {
                 name: key.get_ref().to_string(),
-                location: Location::File(key.span()),
+                location: located(start, key.span()),
             };
-            (key, raw(value))
+            (key, raw(value, start))
         })
         .collect()
 }
 
-fn raw(value: &Spanned<DeValue<'_>>) -> RawValue {
+fn raw(value: &Spanned<DeValue<'_>>, start: usize) -> RawValue {
     let data = match value.get_ref() {
         DeValue::String(text) => RawData::String(text.to_string()),
         DeValue::Integer(number) => {
@@ -123,11 +143,13 @@ fn raw(value: &Spanned<DeValue<'_>>) -> RawValue {
         DeValue::Float(number) => RawData::Float(number.as_str().to_owned()),
         DeValue::Boolean(value) => RawData::Boolean(*value),
         DeValue::Datetime(value) => RawData::Datetime(value.to_string()),
-        DeValue::Array(values) => RawData::List(values.iter().map(raw).collect()),
-        DeValue::Table(table) => RawData::Table(entries(table)),
+        DeValue::Array(values) => {
+            RawData::List(values.iter().map(|value| raw(value, start)).collect())
+        }
+        DeValue::Table(table) => RawData::Table(entries(table, start)),
     };
     RawValue {
-        location: Location::File(value.span()),
+        location: located(start, value.span()),
         data,
     }
 }

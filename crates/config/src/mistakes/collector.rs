@@ -1,6 +1,7 @@
 //! Mistakes as they are found, and their order.
 
 use crate::input::location::Location;
+use crate::input::texts::Texts;
 use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
 use crate::mistakes::problem::Problem;
 use std::path::Path;
@@ -10,16 +11,16 @@ const COLLECTED_MAX: usize = 500;
 
 /// Collects mistakes while a configuration is read.
 pub(crate) struct MistakeCollector<'a> {
-    text: &'a str,
+    texts: &'a Texts,
     /// With the place in the file, for the order.
     found: Vec<(usize, Mistake)>,
 }
 
 impl<'a> MistakeCollector<'a> {
-    /// For a file of this text, or for flags alone if it is empty.
-    pub(crate) fn new(text: &'a str) -> Self {
+    /// For files of these texts.
+    pub(crate) fn new(texts: &'a Texts) -> Self {
         Self {
-            text,
+            texts,
             found: Vec::new(),
         }
     }
@@ -65,19 +66,23 @@ impl<'a> MistakeCollector<'a> {
 
     /// Whether there is a mistake in one of the lines of this place already.
     pub(crate) fn complained_about(&self, location: &Location) -> bool {
-        let Source::Line { line, .. } = self.source(location) else {
+        let Source::Line { file, line, .. } = self.source(location) else {
             return false;
         };
-        self.found.iter().any(
-            |(_, found)| matches!(found.source, Source::Line { line: other, .. } if other == line),
-        )
+        let is_there = |source: &Source| matches!(source, Source::Line { file: other_file, line: other, .. } if *other_file == file && *other == line);
+        self.found.iter().any(|(_, found)| is_there(&found.source))
     }
 
-    /// The line in which a place begins.
-    pub(crate) fn line_of(&self, location: &Location) -> Option<usize> {
+    /// The line in which a place begins, in brackets behind other words; nothing for flags.
+    pub(crate) fn line_in_words(&self, location: &Location) -> String {
         match self.source(location) {
-            Source::Line { line, .. } => Some(line),
-            _ => None,
+            Source::Line {
+                file: Some(file),
+                line,
+                ..
+            } => format!(" ({}, line {line})", file.display()),
+            Source::Line { line, .. } => format!(" (line {line})"),
+            _ => String::new(),
         }
     }
 
@@ -103,18 +108,23 @@ impl<'a> MistakeCollector<'a> {
             Location::Flag(flag) => return Source::Flag(flag.clone()),
             Location::Whole => return Source::Whole,
         };
-        let start = floor(self.text, span.start);
-        let before = self.text.get(..start).unwrap_or_default();
+        let Some(file) = self.texts.at(span.start) else {
+            return Source::Whole;
+        };
+        let text = file.text.as_str();
+        let start = floor(text, span.start - file.start);
+        let before = text.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let rest = self.text.get(line_start..).unwrap_or_default();
+        let rest = text.get(line_start..).unwrap_or_default();
         let line = rest
             .split('\n')
             .next()
             .unwrap_or_default()
             .trim_end_matches('\r');
-        let end = floor(self.text, span.end) - line_start;
+        let end = floor(text, span.end - file.start) - line_start;
         let start = (start - line_start).min(line.len());
         Source::Line {
+            file: file.included.clone(),
             line: 1 + before.matches('\n').count(),
             span: start..end.clamp(start, line.len()),
             text: line.to_owned(),

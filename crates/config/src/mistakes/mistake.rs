@@ -42,8 +42,10 @@ pub enum Severity {
 /// Where a mistake was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In a line of the file.
+    /// In a line of the file, or of one that it includes.
     Line {
+        /// The included file. `None`: the configuration's own.
+        file: Option<PathBuf>,
         /// Its number, from 1.
         line: usize,
         /// Bytes of the line; never past its end.

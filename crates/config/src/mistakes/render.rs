@@ -1,9 +1,11 @@
 //! How mistakes are shown.
 
+use crate::input::toml_file::STANDARD_INPUT;
 use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
 use crate::mistakes::words::shortened;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use std::fmt;
+use std::path::Path;
 
 /// How many mistakes are shown; who has more mends these first.
 const SHOWN_MAX: usize = 40;
@@ -15,10 +17,7 @@ impl Mistakes {
             true => Renderer::styled(),
             false => Renderer::plain(),
         };
-        let file = self
-            .file
-            .as_deref()
-            .map(|file| shortened(&file.display().to_string()));
+        let file = self.file.as_deref().map(shown);
         let mut out = String::new();
         for mistake in self.list.iter().take(SHOWN_MAX) {
             out += &mistake.render(file.as_deref(), &renderer);
@@ -27,8 +26,18 @@ impl Mistakes {
         if self.list.len() > SHOWN_MAX {
             out += &format!("and {} more\n", self.list.len() - SHOWN_MAX);
         }
-        out
+        // The library shows other control characters of the file by their pictures and leaves these, one of
+        // which begins escapes of a terminal. No colour needs them.
+        out.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
     }
+}
+
+/// A file as mistakes name it.
+fn shown(file: &Path) -> String {
+    if file == Path::new(STANDARD_INPUT) {
+        return "standard input".to_owned();
+    }
+    shortened(&file.display().to_string())
 }
 
 impl Mistake {
@@ -45,7 +54,13 @@ impl Mistake {
         };
         let title = level.primary_title(&what);
         let help = self.help.as_deref();
-        let Source::Line { line, span, text } = &self.source else {
+        let Source::Line {
+            file: included,
+            line,
+            span,
+            text,
+        } = &self.source
+        else {
             let title = renderer.render(&[Group::with_title(title)]);
             let help =
                 help.map(|help| format!("\n   = help: {}", help.replace('\n', "\n           ")));
@@ -56,9 +71,10 @@ impl Mistake {
             "" => caret,
             label => caret.label(label),
         };
+        let included = included.as_deref().map(shown);
         let snippet = Snippet::source(text)
             .line_start(*line)
-            .path(file)
+            .path(included.as_deref().or(file))
             .annotation(caret);
         let help = help.map(|help| Level::HELP.message(help));
         renderer.render(&[title.element(snippet).elements(help)])

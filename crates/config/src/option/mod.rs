@@ -3,4 +3,5 @@
 pub(crate) mod group;
 pub(crate) mod option_type;
 pub(crate) mod reference;
+pub(crate) mod schema;
 pub(crate) mod spec;

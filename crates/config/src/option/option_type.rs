@@ -21,6 +21,8 @@ pub struct Kind {
     pub bare: bool,
     /// Whether there may be several.
     pub list: bool,
+    /// The keys of the table that it may be, with their kinds.
+    pub keys: &'static [(&'static str, &'static Kind)],
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             choices: &[],
             bare: false,
             list: false,
+            keys: &[],
         }
     }
 

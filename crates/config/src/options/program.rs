@@ -16,6 +16,12 @@ use std::time::Duration;
 option_groups! {
     /// The program as a whole.
     Process, "Process" {
+        /// More files that belong to the configuration: a file, or a directory, of which all files
+        /// whose names end with `.toml` are read in the order of their names. They hold routes,
+        /// originations and options of the program; each of the latter may be given once in all
+        /// files. Paths in a file are relative to that file.
+        include: Vec<PathBuf> = default "", like "\"conf.d/\"";
+
         /// Threads of work, each in a process of its own beside a small keeper which
         /// starts it again should it die. `auto`: one per core, more if the limit on
         /// descriptors per process asks for it.

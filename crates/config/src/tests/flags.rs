@@ -39,6 +39,19 @@ fn they_give_what_a_file_gives() {
 }
 
 #[test]
+fn a_certificate_file_may_have_its_key_in_it() {
+    let route = [("listen", ":8443"), ("to", "echo:")];
+    let flags = [&route[..], &[("cert", "/a.pem"), ("cert", "/b.pem")]].concat();
+    let file = load_text(
+        "[[route]]\nlisten = ':8443'\nto = 'echo:'\ncertificates = ['/a.pem', '/b.pem']\n",
+    );
+    assert_eq!(
+        load_flags(&flags).expect("flags").config,
+        file.expect("file").config
+    );
+}
+
+#[test]
 fn their_mistakes_name_them() {
     assert_eq!(
         told(&with(&[("workers", "0"), ("max-connections", "many")])),
@@ -86,7 +99,8 @@ fn what_is_missing_is_said() {
             ("cert", "b"),
             ("key", "a")
         ]),
-        "error: --cert: 2 --cert and one --key are given\n   = help: each --cert needs a --key beside it"
+        "error: --cert: 2 --cert and one --key are given\n   = help: each --cert needs a --key beside it; \
+         without any --key, each file has its key in it"
     );
     assert_eq!(
         told(&[("listen", ":8443"), ("to", "echo:"), ("key", "a")]),

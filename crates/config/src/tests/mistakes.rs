@@ -250,3 +250,13 @@ fn colours_are_used_only_when_asked_for() {
             .starts_with("\x1b[1m\x1b[91merror\x1b[0m")
     );
 }
+
+/// What stands in the file does nothing to the terminal that shows it: U+009B begins an escape as ESC does.
+#[test]
+fn nothing_of_a_file_acts_on_a_terminal() {
+    for hostile in ["\u{1b}[2J", "\u{9b}2J", "\u{85}", "\u{202e}", "\u{7f}"] {
+        let text = format!("workers = '{hostile}'\n{hostile} = 3\n\"{hostile}\" = 1\n{ROUTE}");
+        let shown = told(&text);
+        assert!(!shown.contains(hostile), "{shown:?}");
+    }
+}

@@ -3,6 +3,7 @@
 mod every;
 mod fit;
 mod flags;
+mod fleet;
 mod mistakes;
 mod originate;
 mod properties;
@@ -65,6 +66,7 @@ fn load_with(
         machine,
         purpose,
         resolve: &resolve,
+        environment: &|_| None,
         examine: &|_| Vec::new(),
     }
     .load()
@@ -83,6 +85,7 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
         machine: &machine(),
         purpose: Purpose::Serve,
         resolve: &resolve,
+        environment: &|_| None,
         examine: &|_| Vec::new(),
     }
     .load()

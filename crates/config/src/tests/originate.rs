@@ -75,6 +75,7 @@ fn flags_of_connect_make_an_origination() {
         machine: &machine(),
         purpose: Purpose::Serve,
         resolve: &resolve,
+        environment: &|_| None,
         examine: &|_| Vec::new(),
     }
     .load()

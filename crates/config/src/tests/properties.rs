@@ -63,7 +63,10 @@ fn check(text: &str) {
     };
     let lines: Vec<&str> = text.split('\n').collect();
     for mistake in &answer.list {
-        if let Source::Line { line, span, text } = &mistake.source {
+        if let Source::Line {
+            line, span, text, ..
+        } = &mistake.source
+        {
             assert!(
                 lines[line - 1].starts_with(text.as_str()),
                 "line {line} is another"

@@ -177,6 +177,7 @@ fn routes_are_known_by_their_names_or_numbers() {
 
 /// Each option at another value than its default, so that none is read into another.
 const EVERY_OPTION: &str = "
+        include = '/dev/null'
         workers = 3
         user = 'dormouse'
         group = 'tls'
@@ -380,7 +381,10 @@ fn the_examples_of_the_reference_are_right() {
             panic!("{mistakes}");
         }
     };
+    let sites = tempfile::tempdir().expect("a directory to include");
+    let sites = sites.path().display().to_string();
     for example in examples(of_program) {
+        let example = example.replace("conf.d/", &sites);
         check(&format!(
             "{example}\n[[route]]\nlisten = ':1'\nto = 'echo:'\nself_signed = 'x'\n"
         ));

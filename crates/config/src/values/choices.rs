@@ -26,6 +26,9 @@ macro_rules! choice {
             pub fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $word, )* }
             }
+
+            /// Every word that there is, with what it stands for.
+            pub const WORDS: &'static [(&'static str, $name)] = &[$( ($word, $name::$variant) ),*];
         }
 
         impl fmt::Display for $name {

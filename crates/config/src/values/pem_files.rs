@@ -32,15 +32,25 @@ impl CertificateFiles {
     }
 }
 
+/// The keys of the table.
+const KEYS: &[(&str, &Kind)] = &[
+    ("cert", &PathBuf::KIND),
+    ("key", &PathBuf::KIND),
+    ("ocsp", &PathBuf::KIND),
+];
+
 impl OptionType for CertificateFiles {
-    const KIND: Kind = Kind::new(
-        "a certificate with its key",
-        "{ cert = \"site.pem\", key = \"site.key\" }",
-        "FILE",
-    );
+    const KIND: Kind = Kind {
+        keys: KEYS,
+        ..Kind::new(
+            "a certificate with its key",
+            "{ cert = \"site.pem\", key = \"site.key\" }",
+            "FILE",
+        )
+    };
 
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
-        if let RawData::String(_) = raw.data {
+        if raw.as_text().is_some() {
             return PathBuf::read(raw, context).map(Self::whole);
         }
         let RawData::Table(entries) = &raw.data else {
@@ -90,11 +100,14 @@ impl OptionType for CertificateFiles {
 }
 
 impl Listed for CertificateFiles {
-    const KIND_OF_LIST: Kind = Kind::new(
-        "a list of certificates",
-        "[{ cert = \"site.pem\", key = \"site.key\" }]",
-        "FILE",
-    );
+    const KIND_OF_LIST: Kind = Kind {
+        keys: KEYS,
+        ..Kind::new(
+            "a list of certificates",
+            "[{ cert = \"site.pem\", key = \"site.key\" }]",
+            "FILE",
+        )
+    };
 }
 
 /// Whom a client trusts.

@@ -23,6 +23,10 @@ pub struct Upstream {
     pub backup: bool,
     /// Connections that it may have, from all workers together.
     pub max_connections: Option<u32>,
+    /// An administrator has taken it out: it gets no new connections. Nothing that a file says, so a reload
+    /// puts it in again.
+    #[serde(default)]
+    pub out: bool,
 }
 
 impl Upstream {
@@ -33,6 +37,7 @@ impl Upstream {
             weight: 1,
             backup: false,
             max_connections: None,
+            out: false,
         }
     }
 }
@@ -43,15 +48,25 @@ impl fmt::Display for Upstream {
     }
 }
 
-const KEYS: [&str; 4] = ["address", "weight", "backup", "max_connections"];
-const WEIGHT_MAX: u32 = 1000;
+/// The keys of the table.
+const KEYS: &[(&str, &Kind)] = &[
+    ("address", &Backend::KIND),
+    ("weight", &u32::KIND),
+    ("backup", &bool::KIND),
+    ("max_connections", &u32::KIND),
+];
+/// The greatest weight.
+pub const WEIGHT_MAX: u32 = 1000;
 
 impl OptionType for Upstream {
-    const KIND: Kind = Kind::new(
-        "a backend",
-        "{ address = \"127.0.0.1:8080\", weight = 2 }",
-        "ADDR",
-    );
+    const KIND: Kind = Kind {
+        keys: KEYS,
+        ..Kind::new(
+            "a backend",
+            "{ address = \"127.0.0.1:8080\", weight = 2 }",
+            "ADDR",
+        )
+    };
 
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         let RawData::Table(entries) = &raw.data else {
@@ -73,7 +88,8 @@ impl OptionType for Upstream {
                 }),
                 "backup" => bool::read(value, context).map(|backup| upstream.backup = backup),
                 other => {
-                    problems.push(unknown_word("key", other, &KEYS).at(&name.location));
+                    let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
+                    problems.push(unknown_word("key", other, &known).at(&name.location));
                     continue;
                 }
             };
@@ -103,9 +119,12 @@ fn within(number: u32, most: u32, name: &str) -> Result<u32, Problem> {
 }
 
 impl Listed for Upstream {
-    const KIND_OF_LIST: Kind = Kind::new(
-        "a list of backends",
-        "[\"127.0.0.1:8080\", { address = \"unix:/run/app.sock\", backup = true }]",
-        "ADDR",
-    );
+    const KIND_OF_LIST: Kind = Kind {
+        keys: KEYS,
+        ..Kind::new(
+            "a list of backends",
+            "[\"127.0.0.1:8080\", { address = \"unix:/run/app.sock\", backup = true }]",
+            "ADDR",
+        )
+    };
 }

@@ -58,9 +58,10 @@ impl KeeperArgs {
     }
 }
 
-/// The command line of the hidden subcommand.
+/// The command line of the hidden subcommand. Until the process has its own title, lists of processes show
+/// this one.
 fn command(args: &[String]) -> Vec<String> {
-    let mut command = vec!["dormouse".to_owned(), "keeper".to_owned()];
+    let mut command = vec!["dormouse: keeper".to_owned(), "keeper".to_owned()];
     command.extend_from_slice(args);
     command
 }

@@ -175,8 +175,9 @@ fn again(args: KeeperArgs) -> ExitCode {
     }
 }
 
-/// The name in lists of processes.
+/// The name and the title in lists of processes.
 fn name_process(role: &str, worker: u32) {
+    process::set_title(&format!("dormouse: {role} {worker}"));
     if let Err(error) = process::set_name(&format!("{role}-{worker}")) {
         tracing::debug!(%error, "a process goes without its name");
     }

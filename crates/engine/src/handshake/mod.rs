@@ -5,7 +5,7 @@ pub(crate) mod driver;
 mod failing;
 mod first_bytes;
 pub(crate) mod info;
-mod record_assembly;
+pub(crate) mod record_assembly;
 pub(crate) mod record_protection;
 pub(crate) mod record_rules;
 pub(crate) mod record_sealer;

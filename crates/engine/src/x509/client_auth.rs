@@ -221,7 +221,7 @@ impl ClientAuth {
 }
 
 /// Whose certificate it is, by its own account: in words for the log, and the common name.
-fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
+pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     const LENGTH_MAX: usize = 200;
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return (None, None);

@@ -5,7 +5,8 @@ use super::http::{Request, Response};
 use super::view::View;
 use super::{metrics, status};
 use dormouse_config as config;
-use dormouse_handover::control::{AdminOrder, AdminResult, DrainOrder};
+use dormouse_config::LogLevel;
+use dormouse_handover::control::{AdminOrder, AdminResult, BackendChange, DrainOrder};
 use dormouse_handover::status::OrderResult;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,6 +26,10 @@ GET  /readyz            200 when new connections are accepted
 POST /reload            read the configuration again
 POST /drain?over=10m&order=longest|shortest
 POST /drain/stop        accept again
+POST /backends/out?address=ADDRESS&route=NAME        no new connections; also /backends/in
+POST /backends/weight?address=ADDRESS&weight=N
+POST /log-level?level=debug
+POST /ticket-keys/rotate
 POST /upgrade?binary=PATH";
 
 /// How a request is handled.
@@ -42,7 +47,15 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
     }
     let wanted = match request.path.as_str() {
         "/" | "/status" | "/metrics" | "/healthz" | "/readyz" => "GET",
-        "/reload" | "/drain" | "/drain/stop" | "/upgrade" => "POST",
+        "/reload"
+        | "/drain"
+        | "/drain/stop"
+        | "/upgrade"
+        | "/backends/in"
+        | "/backends/out"
+        | "/backends/weight"
+        | "/log-level"
+        | "/ticket-keys/rotate" => "POST",
         _ => return Handling::Respond(Response::words(404, &format!("there is:\n{PATHS}"))),
     };
     if request.method != wanted {
@@ -137,6 +150,19 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
     let order = match request.path.as_str() {
         "/reload" => AdminOrder::Reload,
         "/drain/stop" => AdminOrder::StopDrain,
+        "/ticket-keys/rotate" => AdminOrder::RotateTicketKeys,
+        "/log-level" => AdminOrder::LogLevel(log_level(take("level"))?),
+        "/backends/in" | "/backends/out" | "/backends/weight" => AdminOrder::Backend {
+            change: match request.path.as_str() {
+                "/backends/in" => BackendChange::In,
+                "/backends/out" => BackendChange::Out,
+                _ => BackendChange::Weight(weight(take("weight"))?),
+            },
+            address: take("address")
+                .ok_or("which backend? give address=")?
+                .to_owned(),
+            route: take("route").map(str::to_owned),
+        },
         "/upgrade" => AdminOrder::Upgrade {
             binary: take("binary").map(PathBuf::from),
         },
@@ -164,6 +190,21 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         None => Ok(order),
         Some((name, _)) => Err(format!("{} knows no parameter `{name}`", request.path)),
     }
+}
+
+fn log_level(given: Option<&str>) -> Result<LogLevel, String> {
+    let found = LogLevel::WORDS
+        .iter()
+        .find(|(word, _)| Some(*word) == given);
+    found.map(|(_, level)| *level).ok_or_else(|| {
+        let known: Vec<&str> = LogLevel::WORDS.iter().map(|(word, _)| *word).collect();
+        format!("give level=, one of {}", known.join(", "))
+    })
+}
+
+fn weight(given: Option<&str>) -> Result<u32, String> {
+    let number = given.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| "give weight=, a whole number".to_owned())
 }
 
 /// What became of an order.

@@ -49,6 +49,8 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
         address: known.backend.address.clone(),
         name: known.backend.name.clone(),
         up: known.is_up,
+        out: known.backend.out,
+        weight: known.backend.weight,
         check: match (known.backend.checked, known.checked) {
             (false, _) => CheckStatus::Off,
             (true, CheckedHealth::Unknown) => CheckStatus::Unknown,

@@ -47,6 +47,8 @@ impl Page {
 
 /// As the value of a label is written.
 fn escaped(value: &str) -> String {
+    // File names and names of certificates may hold anything.
+    let value = dormouse_printable::lines(value).to_string();
     let escape = |character| match character {
         '\\' => "\\\\".to_owned(),
         '"' => "\\\"".to_owned(),

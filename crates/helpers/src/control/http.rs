@@ -4,25 +4,25 @@ use serde::Serialize;
 use std::fmt::Write as _;
 
 /// A request, body included, is not longer than this.
-pub(super) const REQUEST_BYTES_MAX: usize = 8 << 10;
+pub(crate) const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// A request of which nothing is missing.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// The parameters of the query, decoded.
-    pub(super) query: Vec<(String, String)>,
+    pub(crate) query: Vec<(String, String)>,
     /// Whom the request is for, as it says.
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
     /// The page which a browser sends it for. Programs say nothing of the kind.
-    pub(super) origin: Option<String>,
+    pub(crate) origin: Option<String>,
 }
 
 /// What the bytes so far come to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Parsed {
+pub(crate) enum Parsed {
     /// More has to come.
     Incomplete,
     Request(Request),
@@ -31,7 +31,7 @@ pub(super) enum Parsed {
 }
 
 /// Reads a request.
-pub(super) fn parse(bytes: &[u8]) -> Parsed {
+pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let head_len = match request.parse(bytes) {
@@ -124,39 +124,39 @@ const POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe
 
 /// What is answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Response {
-    pub(super) status: u16,
-    pub(super) content_type: &'static str,
-    pub(super) body: String,
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: String,
     /// With 405: the method that would be right.
-    pub(super) allow: Option<&'static str>,
+    pub(crate) allow: Option<&'static str>,
 }
 
 impl Response {
     /// Plain text, a line.
-    pub(super) fn words(status: u16, words: &str) -> Response {
+    pub(crate) fn words(status: u16, words: &str) -> Response {
         Response {
             status,
             content_type: "text/plain; charset=utf-8",
-            body: format!("{words}\n"),
+            body: format!("{}\n", dormouse_printable::lines(words)),
             allow: None,
         }
     }
 
     /// JSON, for people to read too: fields stand in the order of their names.
-    pub(super) fn json(status: u16, document: &impl Serialize) -> Response {
+    pub(crate) fn json(status: u16, document: &impl Serialize) -> Response {
         // Our documents have text keys only, so this can't fail.
         let value = serde_json::to_value(document).unwrap_or_default();
         Response {
             status,
             content_type: "application/json",
-            body: format!("{value:#}\n"),
+            body: dormouse_printable::json(&format!("{value:#}\n")),
             allow: None,
         }
     }
 
     /// The bytes to send.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
              Cache-Control: no-store\r\nConnection: close\r\n\

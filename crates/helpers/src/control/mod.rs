@@ -17,7 +17,7 @@ mod backends;
 mod client;
 mod door;
 mod exposition;
-mod http;
+pub(crate) mod http;
 mod metrics;
 mod routes;
 mod status;

@@ -17,11 +17,11 @@ pub(super) struct Request<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Response {
-    pub(super) status: u16,
+pub(crate) struct Response {
+    pub(crate) status: u16,
     /// Names as they came.
-    pub(super) headers: Vec<(String, Vec<u8>)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Where a URL leads to.
@@ -123,7 +123,7 @@ fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
 }
 
 /// The response, if all of it is there. `ended`: nothing more comes.
-fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Option<Response>> {
+pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Option<Response>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);
     let parsed = head.parse(received);

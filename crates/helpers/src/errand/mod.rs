@@ -11,7 +11,7 @@
 //! ```
 
 mod acme;
-mod http;
+pub(crate) mod http;
 mod messages;
 mod ocsp;
 

@@ -21,7 +21,7 @@
 mod link;
 mod member;
 mod messages;
-mod resp;
+pub(crate) mod resp;
 mod secret;
 
 pub use link::StoreLink;

@@ -137,6 +137,15 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
+/// Reads one reply of a store: the error that it holds or that it is, in words.
+pub(crate) fn understand(from: &mut impl Read) -> Result<(), String> {
+    match reply(from) {
+        Ok(Reply::Error(words)) | Err(Failure::Refused(words)) => Err(words),
+        Err(Failure::Wire(error)) => Err(error.to_string()),
+        Ok(_) => Ok(()),
+    }
+}
+
 fn reply(from: &mut impl Read) -> Result<Reply, Failure> {
     let line = line(from)?;
     let (kind, rest) = line.split_at_checked(1).ok_or_else(nonsense)?;

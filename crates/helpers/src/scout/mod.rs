@@ -16,7 +16,7 @@
 
 mod attempt;
 mod checks;
-mod dns;
+pub(crate) mod dns;
 mod lookups;
 mod messages;
 mod task;

@@ -12,6 +12,7 @@ mod resident;
 mod share;
 mod status;
 mod this;
+mod title;
 
 pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
 pub use oom::OomScore;
@@ -23,8 +24,9 @@ pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal,
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, may_write,
     monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from,
-    set_name, set_subreaper, thread_count, user_id,
+    set_subreaper, thread_count, user_id,
 };
+pub use title::{set_name, set_title};
 
 use std::fmt;
 

@@ -1,6 +1,5 @@
 //! What a process asks of itself.
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::sync::atomic::AtomicU32;
@@ -122,14 +121,6 @@ pub fn forbid_core_dumps() -> io::Result<()> {
 /// What the operating system says.
 pub fn protect_from_oom(score_adjustment: i16) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score_adjustment.to_string())
-}
-
-/// Names the calling thread (and process, from its first thread) in lists of processes.
-///
-/// # Errors
-/// What the operating system says.
-pub fn set_name(name: &str) -> io::Result<()> {
-    Ok(rustix::thread::set_name(&CString::new(name)?)?)
 }
 
 /// Marks every descriptor from `first` on to be closed by an exec.

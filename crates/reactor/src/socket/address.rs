@@ -131,7 +131,7 @@ impl Addr {
             let path = unix.path_bytes().unwrap_or_default();
             return Ok(Addr::Unix(String::from_utf8_lossy(path).as_ref().into()));
         }
-        Ok(Addr::Tcp(SocketAddr::try_from(any)?))
+        Ok(Addr::Tcp(canonical(SocketAddr::try_from(any)?)))
     }
 }
 

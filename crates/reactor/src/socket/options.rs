@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::Fd;
 use crate::os_result::os_result;
@@ -49,6 +49,15 @@ pub fn take_error(fd: Fd) -> io::Result<()> {
 /// What the operating system says: it is no unix socket.
 pub fn peer_user_id(fd: Fd) -> io::Result<u32> {
     Ok(sockopt::socket_peercred(fd.borrow()?)?.uid.as_raw())
+}
+
+/// Whether a listener takes clients of IPv4 as well as of IPv6 (no IPV6_V6ONLY).
+///
+/// # Errors
+/// What the operating system says: it is no socket.
+pub fn takes_both_families(fd: Fd) -> io::Result<bool> {
+    let socket = fd.borrow()?;
+    Ok(sockopt::socket_domain(socket)? == AddressFamily::INET6 && !sockopt::ipv6_v6only(socket)?)
 }
 
 /// A number which this boot of the machine gives to no other socket.

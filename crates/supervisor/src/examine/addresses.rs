@@ -6,6 +6,7 @@ use super::holder::{self, Holder};
 use crate::findings::Findings;
 use crate::listening;
 use crate::occasion::{Occasion, Occupied, of_privilege};
+use crate::systemd::InheritedListeners;
 use dormouse_config::{
     Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
     listen_item,
@@ -106,6 +107,10 @@ fn listener(
     let mut hint = listening::hint(&error).to_owned();
     if error.kind() == io::ErrorKind::PermissionDenied {
         severity = of_privilege(purpose);
+        if let Some(others) = InheritedListeners::from_environment().handed_in() {
+            what = format!("{what}; systemd handed in no socket for it, but {others}");
+            listening::NOT_HANDED_IN.clone_into(&mut hint);
+        }
     }
     if error.kind() == io::ErrorKind::AddrInUse {
         match holder::of(address) {

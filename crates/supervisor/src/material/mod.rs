@@ -10,7 +10,7 @@
 pub(crate) mod acme;
 mod certificates;
 mod files;
-mod pair;
+pub(crate) mod pair;
 mod trust;
 
 pub(crate) use certificates::{Renewed, renew};

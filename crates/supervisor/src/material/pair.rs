@@ -75,16 +75,23 @@ pub(super) fn keep_response(pem: &mut Pem, former: &[Vec<Pem>]) {
 /// secret in it. A text without certificates stays as it is, so that the mistake is reported.
 pub(crate) fn certificates_in(text: &str) -> String {
     let mut certificates = String::with_capacity(text.len());
-    let mut is_within = false;
+    // Where the certificate begins whose end has not come yet. One that never ends may have a key behind it.
+    let mut begun = None;
     for line in text.lines() {
         let line = line.trim_end();
-        is_within |= line == "-----BEGIN CERTIFICATE-----";
-        if is_within {
+        if line.starts_with("-----BEGIN ") {
+            certificates.truncate(begun.take().unwrap_or(certificates.len()));
+            begun = (line == "-----BEGIN CERTIFICATE-----").then_some(certificates.len());
+        }
+        if begun.is_some() {
             certificates.push_str(line);
             certificates.push('\n');
         }
-        is_within &= line != "-----END CERTIFICATE-----";
+        if line == "-----END CERTIFICATE-----" {
+            begun = None;
+        }
     }
+    certificates.truncate(begun.unwrap_or(certificates.len()));
     if certificates.is_empty() {
         text.clone_into(&mut certificates);
     }
@@ -127,5 +134,11 @@ mod tests {
         let key = block("PRIVATE KEY");
         assert_eq!(certificates_in(&key), key, "the mistake is told elsewhere");
         assert_eq!(certificates_in(""), "");
+        // A certificate that does not end, or ends in a way of its own.
+        let broken = block("CERTIFICATE").replace("END", "--END");
+        let kept = certificates_in(&[&one, &broken, &key, &broken, &one].map(|s| &**s).concat());
+        assert_eq!(kept, format!("{one}{one}"));
+        let kept = certificates_in(&[&one, &broken].map(|s| &**s).concat());
+        assert_eq!(kept, one);
     }
 }

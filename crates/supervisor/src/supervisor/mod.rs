@@ -11,6 +11,7 @@
 mod changes;
 mod processes;
 mod requests;
+mod running;
 mod upgrading;
 
 use crate::authorities::Authorities;

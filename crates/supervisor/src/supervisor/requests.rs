@@ -1,7 +1,9 @@
 //! Control: orders that it passes on, and the state that it shows.
 
 use super::Supervisor;
+use super::running::{change_backend, set_log_level};
 use crate::serving::Serving;
+use dormouse_config::Config;
 use dormouse_handover::control::{AdminOrder, Bounds, Configuration, ForwardedOrder, Phase, State};
 use dormouse_reactor::process;
 
@@ -23,6 +25,24 @@ impl Supervisor {
                     None => self.drain.begin(over_ms, order, &self.serving),
                 };
                 self.answer(id, result);
+            }
+            AdminOrder::Backend {
+                address,
+                route,
+                change,
+            } => {
+                let change = |config: &mut Config| {
+                    change_backend(config, &address, route.as_deref(), change)
+                };
+                self.change(id, change);
+            }
+            AdminOrder::LogLevel(level) => {
+                self.change(id, |config| Ok(set_log_level(config, level)))
+            }
+            AdminOrder::RotateTicketKeys => {
+                let result = self.serving.rotate_ticket_keys_now();
+                let words = "new ticket keys are in use; tickets of the former ones are taken until the next rotation";
+                self.answer(id, result.map(|()| words.to_owned()));
             }
             AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);

@@ -219,6 +219,30 @@ impl Keyring {
         Ok(())
     }
 
+    /// Rotates now, because an administrator has ordered it. An error: who makes the keys.
+    pub(crate) fn rotate_now(&mut self, now: UnixTime, shared: &Shared) -> Result<(), String> {
+        match &self.origin {
+            Origin::Memory | Origin::Ours { .. } => {}
+            Origin::Theirs(_) => {
+                return Err("ticket keys come from a file that another program writes: \
+                            let it write new ones, then `dormouse reload`"
+                    .to_owned());
+            }
+            Origin::Store(_) => {
+                return Err(
+                    "ticket keys come from the store of the fleet, which rotates them \
+                            for all machines (ticket_rotation)"
+                        .to_owned(),
+                );
+            }
+        }
+        let rotated = self.keys.rotate_now(now);
+        rotated.map_err(|error| format!("ticket keys could not be rotated: {error}"))?;
+        self.keep_rotated();
+        self.publish(shared);
+        Ok(())
+    }
+
     fn rotate(&mut self, now: UnixTime) -> bool {
         match self.keys.rotate_if_due(now) {
             Ok(false) => return false,
@@ -228,6 +252,12 @@ impl Keyring {
                 return false;
             }
         }
+        self.keep_rotated();
+        true
+    }
+
+    /// New keys are kept where keys of ours lie.
+    fn keep_rotated(&self) {
         match &self.origin {
             Origin::Ours { path, secret } => {
                 if let Err(why) = file::write(path, &self.keys, secret) {
@@ -240,7 +270,6 @@ impl Keyring {
             ),
             Origin::Memory | Origin::Theirs(_) => {}
         }
-        true
     }
 
     fn publish(&self, shared: &Shared) {

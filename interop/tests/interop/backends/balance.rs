@@ -16,16 +16,16 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
 
 /// A terminator before several backends.
-struct Scene {
-    terminator: Process,
-    address: SocketAddr,
-    backends: BTreeMap<u16, Backend>,
-    folder: tempfile::TempDir,
+pub(super) struct Scene {
+    pub(super) terminator: Process,
+    pub(super) address: SocketAddr,
+    pub(super) backends: BTreeMap<u16, Backend>,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Scene {
     /// `to` says what is said of each backend beside its address; those with `down` do not listen.
-    fn new(to: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
+    pub(super) fn new(to: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
         let host = unused_host();
         let ports = 8080..8080 + to.len() as u16;
         let address = |port| SocketAddr::new(host, port);
@@ -58,7 +58,7 @@ impl Scene {
         }
     }
 
-    fn connect(&self, last: u8) -> Peer {
+    pub(super) fn connect(&self, last: u8) -> Peer {
         let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 8, last));
         let tcp = connect_from(ip, self.address);
         let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
@@ -68,7 +68,7 @@ impl Scene {
     }
 
     /// Connections accepted by each backend until now.
-    fn accepted(&self) -> Vec<u64> {
+    pub(super) fn accepted(&self) -> Vec<u64> {
         self.backends.values().map(Backend::accepted).collect()
     }
 }

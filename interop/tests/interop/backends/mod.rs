@@ -5,5 +5,6 @@ mod dns;
 mod failures;
 mod health;
 mod health_tls;
+mod orders;
 mod proxy_protocol;
 mod tls;

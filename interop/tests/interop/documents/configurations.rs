@@ -68,6 +68,8 @@ fn files_of(machine: &Machine, block: &str) {
         } else if name.ends_with("/certs/") {
             let files = authority().certificate(Kind::EcdsaP256);
             machine.write(&format!("{name}localhost.pem"), &read(files.both.clone()));
+        } else if name == "sites/" {
+            machine.write("sites/none.toml", "");
         } else if name.ends_with("/crls/") {
             let list = authority().revocation_list(&[]);
             machine.write(&format!("{name}list.pem"), &list);

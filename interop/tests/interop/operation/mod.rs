@@ -3,6 +3,7 @@
 mod agreement;
 mod connection_log;
 mod control;
+mod fleets;
 mod foreign_text;
 mod logs;
 mod monitoring;

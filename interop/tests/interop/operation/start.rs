@@ -167,6 +167,47 @@ fn serves_from_flags() {
     }
 }
 
+/// One file with certificate and key needs one flag.
+#[test]
+fn serves_a_certificate_that_has_its_key_in_the_same_file() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let read = |file: &Path| std::fs::read_to_string(file).expect("a PEM file");
+    let both = attempt.write(
+        "both.pem",
+        read(&attempt.files.cert) + &read(&attempt.files.key),
+    );
+    let listen = attempt.listen.to_string();
+    let flags = ["serve", "--listen", &listen, "--to", "echo:", "--cert"];
+    let mut process = attempt.start(&[&flags[..], &[&both.display().to_string()]].concat());
+    process.wait_for_line("ready", PATIENCE);
+    let mut peer = Peer::connect(attempt.listen).expect("a connection");
+    peer.echo().expect("an echo");
+    // And where it has no key, the message says so.
+    let cert = attempt.files.cert.display().to_string();
+    let other = SocketAddr::new(unused_host(), TLS_PORT).to_string();
+    let flags = [
+        "serve", "--listen", &other, "--to", "echo:", "--cert", &cert,
+    ];
+    attempt.refused(&flags, MISCONFIGURED, &[&cert, "should be the key"]);
+}
+
+/// `serve FILE` as `check FILE` and `serve -c FILE`; not both.
+#[test]
+fn serves_a_file_named_like_any_other() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let listen = attempt.listen.to_string();
+    let text = format!("[[route]]\nlisten = \"{listen}\"\nto = \"echo:\"\nself_signed = \"x\"\n");
+    let file = attempt.write("dormouse.toml", text).display().to_string();
+    let mut process = attempt.start(&["serve", &file, "--admin", "none"]);
+    process.wait_for_line("ready", PATIENCE);
+    let said = ["cannot be used with"];
+    attempt.refused(&["serve", &file, "-c", &file], MISCONFIGURED, &said);
+}
+
 /// For trying out: a certificate for a name, made at the start.
 #[test]
 fn serves_self_signed() {

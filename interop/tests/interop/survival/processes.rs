@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies};
@@ -50,6 +51,57 @@ fn working(scene: &Scene, workers: u32, dead: &[u32]) -> Vec<u32> {
         let all = leaves.len() == workers as usize && leaves.iter().all(is_worker);
         all.then_some(leaves)
     })
+}
+
+/// What lists of processes show of each process: short, true and without its arguments, also after a crash
+/// and an upgrade.
+#[test]
+fn titles_say_what_each_process_is() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::with(|settings| {
+        settings.workers = 2;
+        Admin::in_folder(settings);
+    });
+    let expected = [
+        "dormouse: control",
+        "dormouse: keeper 0",
+        "dormouse: keeper 1",
+        "dormouse: worker 0",
+        "dormouse: worker 1",
+    ];
+    for what in ["start", "crash", "upgrade"] {
+        match what {
+            "crash" => {
+                let is_worker = |pid: &u32| title(pid).starts_with("dormouse: worker");
+                let tree = scene.terminator.tree();
+                for worker in tree.into_iter().filter(is_worker) {
+                    signal(worker, Signal::KILL);
+                }
+            }
+            "upgrade" => {
+                signal(scene.terminator.pid(), Signal::USR2);
+                let line = "the new binary goes on";
+                scene.terminator.wait_for_line(line, PATIENCE);
+            }
+            _ => {}
+        }
+        wait::until(&format!("{expected:?} after {what}"), PATIENCE, || {
+            let mut titles: Vec<String> = scene.terminator.tree()[1..].iter().map(title).collect();
+            titles.sort();
+            (titles == expected).then_some(())
+        });
+    }
+    let main = title(&scene.terminator.pid());
+    assert!(main.contains("dormouse serve -c "), "{main}");
+}
+
+/// The command line of a process, as lists of processes show it.
+fn title(pid: &u32) -> String {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).replace('\0', " ");
+    words.trim_end().to_owned()
 }
 
 /// Connections in the listener's queue while no worker lives are served by the next one.

@@ -6,8 +6,9 @@ use std::os::unix::net::UnixDatagram;
 use rustix::process::Signal;
 
 use dormouse_interop::backend::Backend;
+use dormouse_interop::machine::Machine;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -197,4 +198,100 @@ fn listeners_are_handed_in() {
     signal(terminator.pid(), Signal::TERM);
     assert!(terminator.wait_for_end(PATIENCE).success());
     TcpStream::connect(settings.listen).expect("who connects now waits for the next program");
+}
+
+/// Opens the sockets that a socket unit (standard input) describes, as systemd does, and becomes the command,
+/// which may not open a port below 1024 itself.
+const BY_THE_UNIT: &str = "
+import os, socket, sys
+unit = [line.split('=', 1) for line in open(sys.argv[1]).read().splitlines() if '=' in line and line[0] != '#']
+only = {'both': 0, 'ipv6-only': 1}[dict(unit)['BindIPv6Only']]
+streams = [value for name, value in unit if name == 'ListenStream']
+for n, at in enumerate(streams):
+    host, port = ('::', at) if at.isdigit() else at.rsplit(':', 1)
+    host = host.strip('[]')
+    s = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if ':' in host:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
+    s.bind((host, int(port)))
+    s.listen(16)
+    os.dup2(s.fileno(), 30 + n)
+for n in range(len(streams)):
+    os.dup2(30 + n, 3 + n)
+    os.close(30 + n)
+os.environ.update(LISTEN_FDS=str(len(streams)), LISTEN_PID=str(os.getpid()))
+os.execvp('setpriv', ['setpriv', '--bounding-set=-net_bind_service'] + sys.argv[2:])
+";
+
+/// The service without CAP_NET_BIND_SERVICE, on a machine of its own whose system manager has read this unit.
+fn served_by(machine: &Machine, unit: &str, listen: &str) -> Process {
+    machine.write("by_the_unit.py", BY_THE_UNIT);
+    machine.write("dormouse.socket", unit);
+    machine.write(
+        "dormouse.toml",
+        &format!("[[route]]\nlisten = {listen}\nto = \"echo:\"\nself_signed = \"localhost\"\n"),
+    );
+    machine.start_in(
+        &machine.home(),
+        "exec python3 by_the_unit.py dormouse.socket dormouse serve dormouse.toml",
+    )
+}
+
+fn our_socket_unit() -> String {
+    let unit = tools::home().join("../packaging/systemd/dormouse.socket");
+    std::fs::read_to_string(unit).expect("the unit")
+}
+
+/// The unit as it is shipped, then one socket for each family: clients of both reach `listen = ":443"`, and
+/// still do after a reload and an upgrade. Limits and logs see an IPv4 client by its IPv4 address.
+#[test]
+fn a_socket_unit_serves_both_families() {
+    if !applies(Can::BeDormouse) || !tools::present(&["python3", "setpriv", "openssl"]) {
+        return;
+    }
+    let one_each = "BindIPv6Only=ipv6-only\nListenStream=0.0.0.0:443\nListenStream=[::]:443\n";
+    for unit in [our_socket_unit().as_str(), one_each] {
+        let Some(machine) = Machine::start() else {
+            return;
+        };
+        let mut service = served_by(&machine, unit, "\":443\"\ndeny = \"127.0.0.9\"");
+        service.wait_for_line("ready", PATIENCE);
+        for order in ["status", "reload", "upgrade"] {
+            machine.run(&format!("dormouse {order}"));
+            for host in ["127.0.0.1", "[::1]"] {
+                let said = machine.run(&format!(
+                    "(echo hello; sleep 1) | openssl s_client -connect {host}:443 -quiet -no_ign_eof 2>/dev/null || true"
+                ));
+                assert_eq!(
+                    said.trim(),
+                    "hello",
+                    "{host} after {order}\n{}",
+                    service.log()
+                );
+            }
+            let denied = "openssl s_client -bind 127.0.0.9 -connect 127.0.0.1:443 </dev/null";
+            let (refused, log) = machine.run_in(&machine.home(), denied, PATIENCE);
+            assert!(!refused.success(), "after {order}: {log}");
+        }
+        assert!(service.lines_with(" WARN ").is_empty(), "{}", service.log());
+        machine.stop(service);
+    }
+}
+
+/// Where the unit does not hand in what the configuration needs, the error says what it did hand in.
+#[test]
+fn a_socket_unit_that_lacks_an_address_is_named() {
+    if !applies(Can::BeDormouse) || !tools::present(&["python3", "setpriv"]) {
+        return;
+    }
+    let Some(machine) = Machine::start() else {
+        return;
+    };
+    let unit = "BindIPv6Only=ipv6-only\nListenStream=443\n";
+    let mut service = served_by(&machine, unit, "\":443\"");
+    let status = service.wait_for_end(PATIENCE);
+    assert_eq!(status.code(), Some(2), "{}", service.log());
+    let words = "can't listen on 0.0.0.0:443: Permission denied (os error 13); systemd handed in no socket for it, but [::]:443";
+    assert_eq!(service.lines_with(words).len(), 1, "{}", service.log());
 }

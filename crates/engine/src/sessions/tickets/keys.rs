@@ -201,6 +201,14 @@ impl TicketKeys {
         Ok(true)
     }
 
+    /// As [`TicketKeys::rotate_if_due`], whether it is time or not. `false`: these keys do not rotate.
+    pub fn rotate_now(&mut self, now: UnixTime) -> Result<bool, SettingsError> {
+        if let Schedule::Rotating { rotates_at_s, .. } = &mut self.schedule {
+            *rotates_at_s = now.as_secs();
+        }
+        self.rotate_if_due(now)
+    }
+
     fn shift(&mut self) -> Result<(), SettingsError> {
         let fresh = TicketKey::random()?;
         let [previous, current, next] = self.keys.as_mut_slice() else {

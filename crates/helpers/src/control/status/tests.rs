@@ -21,6 +21,8 @@ fn backend(place: u16, address: &str) -> Backend {
         name: (place != 0).then(|| "app.internal".to_owned()),
         place,
         checked: place != 0,
+        weight: 1,
+        out: false,
     }
 }
 

@@ -23,6 +23,12 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+/// Whether bytes are an answer to a question about `example.com` with the id 0.
+pub(crate) fn understands(bytes: &[u8]) -> bool {
+    let question = Question::new(0, "example.com", Rtype::A);
+    question.is_some_and(|question| question.understand(bytes).is_ok())
+}
+
 /// How long a server has for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 

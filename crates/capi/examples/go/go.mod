@@ -1,0 +1,3 @@
+module dormouse.example/echo
+
+go 1.21

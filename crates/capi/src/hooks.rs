@@ -1,0 +1,167 @@
+//! Callbacks of C: what the caller decides or learns during a handshake.
+
+use std::ffi::{c_char, c_void};
+
+use dormouse_embed::{
+    ChooseIdentity, ClientHello, Finding, Identity, JudgeCertificate, SecretLog, ShownCertificates,
+    secret_log_line,
+};
+
+use crate::callback::Callback;
+use crate::identity::{IDENTITIES, dormouse_identity};
+
+/// Bytes that are valid during one callback.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct dormouse_bytes {
+    /// Null if there are none.
+    pub at: *const u8,
+    /// How many.
+    pub len: usize,
+}
+
+impl From<&[u8]> for dormouse_bytes {
+    fn from(bytes: &[u8]) -> Self {
+        dormouse_bytes {
+            at: bytes.as_ptr(),
+            len: bytes.len(),
+        }
+    }
+}
+
+/// Chooses the certificate for a client that asks for `server_name` (in lower case; empty if it names
+/// none). Returns an identity, which stays the caller's, or one whose id is 0: then the choice is made
+/// among the context's own.
+pub type dormouse_choose_callback = Option<
+    unsafe extern "C" fn(context: *mut c_void, server_name: dormouse_bytes) -> dormouse_identity,
+>;
+
+/// What the trusted roots say of a certificate.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum dormouse_finding {
+    /// It is good.
+    DORMOUSE_TRUSTED = 0,
+    /// It is for another name, and all else is good.
+    DORMOUSE_WRONG_NAME = 1,
+    /// It is not good, for the reason that is given.
+    DORMOUSE_REFUSED = 2,
+    /// There are no roots to judge by.
+    DORMOUSE_NO_ROOTS = 3,
+}
+
+/// The certificates that a peer showed, valid during the callback.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct dormouse_shown {
+    /// The chain, DER, the peer's own certificate first.
+    pub chain: *const dormouse_bytes,
+    /// Certificates in the chain, at least 1.
+    pub chain_len: usize,
+    /// Client side: the server that was asked for. Not ended by a zero.
+    pub server_name: dormouse_bytes,
+    /// Client side: the OCSP response that came with the chain.
+    pub ocsp_response: dormouse_bytes,
+    /// What the roots say.
+    pub finding: dormouse_finding,
+    /// DORMOUSE_REFUSED, DORMOUSE_WRONG_NAME: why, in words. Not ended by a zero.
+    pub reason: dormouse_bytes,
+}
+
+/// Judges a peer's certificate. Returns 1 to accept it and anything else to refuse it, whatever the roots
+/// said. That the peer has the certificate's key is checked in any case.
+pub type dormouse_judge_callback =
+    Option<unsafe extern "C" fn(context: *mut c_void, shown: *const dormouse_shown) -> i32>;
+
+/// Takes a line of a key log (NSS format), ended by a zero. Whoever has it can decrypt the connection:
+/// only for debugging, and only when somebody asks for it.
+pub type dormouse_secret_log_callback =
+    Option<unsafe extern "C" fn(context: *mut c_void, line: *const c_char)>;
+
+/// The caller's choice of a certificate.
+#[derive(Debug)]
+pub(crate) struct CallerChoice(
+    Callback<unsafe extern "C" fn(*mut c_void, dormouse_bytes) -> dormouse_identity>,
+);
+
+impl CallerChoice {
+    pub(crate) fn new(
+        function: unsafe extern "C" fn(*mut c_void, dormouse_bytes) -> dormouse_identity,
+        context: *mut c_void,
+    ) -> CallerChoice {
+        CallerChoice(Callback { function, context })
+    }
+}
+
+impl ChooseIdentity for CallerChoice {
+    fn choose_identity(&self, hello: &ClientHello) -> Option<Identity> {
+        let name = hello.server_name.as_deref().unwrap_or_default();
+        // SAFETY: the callback's contract; the name lives until it returns.
+        let chosen = unsafe { (self.0.function)(self.0.context, name.as_bytes().into()) };
+        IDENTITIES.get(chosen.id).ok()
+    }
+}
+
+/// The caller's judgement.
+#[derive(Debug)]
+pub(crate) struct CallerJudge(
+    Callback<unsafe extern "C" fn(*mut c_void, *const dormouse_shown) -> i32>,
+);
+
+impl CallerJudge {
+    pub(crate) fn new(
+        function: unsafe extern "C" fn(*mut c_void, *const dormouse_shown) -> i32,
+        context: *mut c_void,
+    ) -> CallerJudge {
+        CallerJudge(Callback { function, context })
+    }
+}
+
+impl JudgeCertificate for CallerJudge {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+        use dormouse_embed::CertificateProblem::WrongName;
+        let chain: Vec<dormouse_bytes> = shown.chain.iter().map(|one| (*one).into()).collect();
+        let (finding, reason) = match shown.finding {
+            Finding::Trusted => (dormouse_finding::DORMOUSE_TRUSTED, String::new()),
+            Finding::NoRoots => (dormouse_finding::DORMOUSE_NO_ROOTS, String::new()),
+            Finding::Refused(problem @ WrongName { .. }) => {
+                (dormouse_finding::DORMOUSE_WRONG_NAME, problem.to_string())
+            }
+            Finding::Refused(problem) => (dormouse_finding::DORMOUSE_REFUSED, problem.to_string()),
+        };
+        let for_c = dormouse_shown {
+            chain: chain.as_ptr(),
+            chain_len: chain.len(),
+            server_name: shown.server_name.unwrap_or_default().as_bytes().into(),
+            ocsp_response: shown.ocsp_response.into(),
+            finding,
+            reason: reason.as_bytes().into(),
+        };
+        // SAFETY: the callback's contract; all that it is shown lives until it returns.
+        match unsafe { (self.0.function)(self.0.context, &raw const for_c) } {
+            1 => Ok(()),
+            _ => Err("the program does not accept it".to_owned()),
+        }
+    }
+}
+
+/// The caller's key log.
+#[derive(Debug)]
+pub(crate) struct CallerLog(Callback<unsafe extern "C" fn(*mut c_void, *const c_char)>);
+
+impl CallerLog {
+    pub(crate) fn new(
+        function: unsafe extern "C" fn(*mut c_void, *const c_char),
+        context: *mut c_void,
+    ) -> CallerLog {
+        CallerLog(Callback { function, context })
+    }
+}
+
+impl SecretLog for CallerLog {
+    fn log_secret(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let line = secret_log_line(label, client_random, secret) + "\0";
+        // SAFETY: the callback's contract; the line lives until it returns, and ends with a zero.
+        unsafe { (self.0.function)(self.0.context, line.as_ptr().cast()) };
+    }
+}

@@ -1,0 +1,160 @@
+//! Certificates with their keys.
+
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_embed::{Identity, pem_chain};
+
+use crate::boundary::{bytes, guard};
+use crate::registry::Registry;
+use crate::sign::{CallerKey, dormouse_sign_callback};
+use crate::status::*;
+
+pub(crate) static IDENTITIES: Registry<Identity> = Registry::new();
+
+/// A certificate chain with its key. Any thread may use it. dormouse_identity_free() when it is no longer
+/// needed; contexts that were made with it keep what they need.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct dormouse_identity {
+    /// A number that only this library understands; 0: none.
+    pub id: u64,
+}
+
+/// A new identity, or why there is none.
+#[repr(C)]
+pub struct dormouse_made_identity {
+    /// DORMOUSE_OK, or what is wrong with the certificate or the key.
+    pub result: dormouse_result,
+    /// The caller's, to be freed.
+    pub identity: dormouse_identity,
+}
+
+fn made(identity: Result<Identity, Refusal>) -> dormouse_made_identity {
+    let (result, id) = match identity {
+        Ok(identity) => (dormouse_result::OK, IDENTITIES.insert(identity)),
+        Err(refusal) => (refusal.into(), 0),
+    };
+    dormouse_made_identity {
+        result,
+        identity: dormouse_identity { id },
+    }
+}
+
+/// Reads a certificate chain and its key, both PEM, the server's own certificate first. The two may be
+/// one buffer that holds both. Nothing of the buffers is kept; wipe the key's.
+///
+/// # Safety
+/// Each pointer points to as many bytes as its length says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_identity_from_pem(
+    certificate: *const u8,
+    certificate_len: usize,
+    key: *const u8,
+    key_len: usize,
+) -> dormouse_made_identity {
+    made(
+        guard(|| {
+            // SAFETY: as the caller promises.
+            let (certificate, key) =
+                unsafe { (bytes(certificate, certificate_len)?, bytes(key, key_len)?) };
+            Identity::from_pem(certificate, key, "certificate", "key").map_err(Refusal::settings)
+        })
+        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
+    )
+}
+
+/// Reads a certificate chain and its key from two PEM files, or from one that holds both. The paths end with a
+/// zero.
+///
+/// # Safety
+/// `certificate` and `key` are texts that end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_identity_from_files(
+    certificate: *const c_char,
+    key: *const c_char,
+) -> dormouse_made_identity {
+    made(
+        guard(|| {
+            // SAFETY: as the caller promises.
+            let (certificate, key) = unsafe { (path(certificate)?, path(key)?) };
+            Identity::from_files(certificate, key).map_err(Refusal::settings)
+        })
+        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
+    )
+}
+
+/// # Safety
+/// `text` is null or ends with a zero.
+unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, dormouse_status> {
+    if text.is_null() {
+        return Err(DORMOUSE_BAD_ARGUMENT);
+    }
+    // SAFETY: not null; as the caller promises.
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    Ok(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// Takes a certificate chain (PEM) whose key never leaves its store: `sign` makes the signatures, during
+/// handshakes and on the thread of the handshake. `context` is given to it, and must live as long as any
+/// connection's handshake may use this identity.
+///
+/// # Safety
+/// `certificate` points to as many bytes as its length says. `sign` keeps to its contract, on any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_identity_from_signer(
+    certificate: *const u8,
+    certificate_len: usize,
+    sign: dormouse_sign_callback,
+    context: *mut c_void,
+) -> dormouse_made_identity {
+    made(
+        guard(|| {
+            // SAFETY: as the caller promises.
+            let certificate = unsafe { bytes(certificate, certificate_len) }?;
+            let sign = sign.ok_or(DORMOUSE_BAD_ARGUMENT)?;
+            let chain = pem_chain(certificate)
+                .ok_or_else(|| Refusal::settings("certificate: there is none that can be read"))?;
+            let key = Arc::new(CallerKey::new(sign, context));
+            Identity::from_signer(chain, key, "certificate").map_err(Refusal::settings)
+        })
+        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
+    )
+}
+
+/// Makes a certificate for `name` that nobody trusts, to try things out.
+///
+/// # Safety
+/// `name` points to `name_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_identity_self_signed(
+    name: *const u8,
+    name_len: usize,
+) -> dormouse_made_identity {
+    made(
+        guard(|| {
+            // SAFETY: as the caller promises.
+            let name = std::str::from_utf8(unsafe { bytes(name, name_len) }?)
+                .map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
+            Identity::self_signed(name).map_err(Refusal::settings)
+        })
+        .unwrap_or_else(|panic| Err(Refusal::from(panic))),
+    )
+}
+
+/// Frees an identity. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_identity_free(identity: dormouse_identity) -> dormouse_status {
+    free(&IDENTITIES, identity.id)
+}
+
+/// Frees any object.
+pub(crate) fn free<T>(registry: &Registry<T>, id: u64) -> dormouse_status {
+    let freed = guard(|| registry.remove(id).map(drop));
+    match freed.and_then(|removed| removed) {
+        Ok(()) => DORMOUSE_OK,
+        Err(status) => status,
+    }
+}

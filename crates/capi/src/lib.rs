@@ -1,0 +1,31 @@
+//! libdormouse: TLS for C. The header is the documentation; `include/dormouse.h` is made from this
+//! source, and a test compares them.
+//!
+//! A thin layer over `dormouse_embed`: arguments of C become slices and handles become objects
+//! (`boundary`, `registry`), then one call does the work.
+#![allow(non_camel_case_types)] // names as C has them
+#![allow(non_snake_case)] // the same: constants of an enum
+
+mod boundary;
+mod callback;
+mod client;
+mod connection;
+mod handshake;
+mod hooks;
+mod identity;
+mod registry;
+mod server;
+mod sign;
+mod status;
+mod tickets;
+
+pub use boundary::dormouse_connection;
+pub use client::*;
+pub use connection::*;
+pub use handshake::*;
+pub use hooks::*;
+pub use identity::*;
+pub use server::*;
+pub use sign::*;
+pub use status::*;
+pub use tickets::*;

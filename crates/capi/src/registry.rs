@@ -1,0 +1,129 @@
+//! Objects behind handles.
+//!
+//! C gets numbers, never pointers: a handle that was freed, or is of another kind, is not found, and
+//! nothing worse happens. Numbers are never used again. An object that works is out of the registry
+//! for so long, so that another thread, or a callback of its own, finds it busy.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::status::*;
+
+/// All objects of one kind.
+pub(crate) struct Registry<T> {
+    objects: LazyLock<Mutex<Objects<T>>>,
+}
+
+struct Objects<T> {
+    /// `None`: at work.
+    all: HashMap<u64, Option<T>>,
+    last: u64,
+}
+
+impl<T> Registry<T> {
+    pub(crate) const fn new() -> Registry<T> {
+        Registry {
+            objects: LazyLock::new(|| {
+                Mutex::new(Objects {
+                    all: HashMap::new(),
+                    last: 0,
+                })
+            }),
+        }
+    }
+
+    /// Returns the object's handle, which is not zero.
+    pub(crate) fn insert(&self, object: T) -> u64 {
+        let mut objects = self.lock();
+        objects.last += 1;
+        let handle = objects.last;
+        objects.all.insert(handle, Some(object));
+        handle
+    }
+
+    /// Removes the object and returns it, to be dropped outside of the lock.
+    pub(crate) fn remove(&self, handle: u64) -> Result<T, dormouse_status> {
+        let mut objects = self.lock();
+        match objects.all.get(&handle) {
+            None => Err(DORMOUSE_NO_SUCH_HANDLE),
+            Some(None) => Err(DORMOUSE_BUSY),
+            Some(Some(_)) => {
+                let removed = objects.all.remove(&handle).flatten();
+                if objects.all.is_empty() {
+                    // A burst of handshakes leaves nothing behind.
+                    objects.all = HashMap::new();
+                }
+                removed.ok_or(DORMOUSE_NO_SUCH_HANDLE)
+            }
+        }
+    }
+
+    /// Lets one call work on the object.
+    pub(crate) fn with<R>(
+        &self,
+        handle: u64,
+        work: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, dormouse_status> {
+        /// Puts the object back, also when `work` unwinds.
+        struct Returns<'a, T>(&'a Registry<T>, u64, Option<T>);
+        impl<T> Drop for Returns<'_, T> {
+            fn drop(&mut self) {
+                let object = self.2.take();
+                self.0.lock().all.insert(self.1, object);
+            }
+        }
+        let taken = match self.lock().all.get_mut(&handle) {
+            None => return Err(DORMOUSE_NO_SUCH_HANDLE),
+            Some(object) => object.take().ok_or(DORMOUSE_BUSY)?,
+        };
+        let mut returns = Returns(self, handle, Some(taken));
+        returns.2.as_mut().map(work).ok_or(DORMOUSE_BUSY)
+    }
+
+    /// Returns a copy, for objects that are cheap to copy and never at work.
+    pub(crate) fn get(&self, handle: u64) -> Result<T, dormouse_status>
+    where
+        T: Clone,
+    {
+        let objects = self.lock();
+        let object = objects.all.get(&handle).ok_or(DORMOUSE_NO_SUCH_HANDLE)?;
+        object.clone().ok_or(DORMOUSE_BUSY)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Objects<T>> {
+        // Nothing that can panic runs under the lock.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_good_until_it_is_freed_and_never_again() {
+        let registry = Registry::new();
+        let one = registry.insert("one");
+        assert_eq!(registry.get(0), Err(DORMOUSE_NO_SUCH_HANDLE));
+        assert_eq!(registry.get(one), Ok("one"));
+        assert_eq!(registry.remove(one), Ok("one"));
+        assert_eq!(registry.remove(one), Err(DORMOUSE_NO_SUCH_HANDLE));
+        assert_ne!(registry.insert("two"), one);
+        assert_eq!(registry.get(one), Err(DORMOUSE_NO_SUCH_HANDLE));
+    }
+
+    #[test]
+    fn what_works_is_busy_and_comes_back_even_from_a_panic() {
+        let registry = Registry::new();
+        let one = registry.insert(1);
+        let nested = registry.with(one, |number| {
+            *number += 1;
+            (registry.with(one, |_| ()), registry.remove(one))
+        });
+        assert_eq!(nested, Ok((Err(DORMOUSE_BUSY), Err(DORMOUSE_BUSY))));
+        let panics = || registry.with(one, |_| panic!("as a test"));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
+        assert!(outcome.is_err());
+        assert_eq!(registry.get(one), Ok(2));
+    }
+}

@@ -1,0 +1,284 @@
+//! Servers: settings, then a context.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use dormouse_embed::{
+    ClientCertificates, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings,
+    Version,
+};
+
+use crate::boundary::{bytes, guard};
+use crate::hooks::*;
+use crate::identity::{IDENTITIES, dormouse_identity, free};
+use crate::registry::Registry;
+use crate::status::*;
+
+static SETTINGS: Registry<ServerSettings> = Registry::new();
+pub(crate) static SERVERS: Registry<ServerContext> = Registry::new();
+
+/// How a server does TLS, while it is being said. One thread at a time uses it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct dormouse_server_settings {
+    /// A number that only this library understands; 0: none.
+    pub id: u64,
+}
+
+/// What all connections of a server share. Any thread may use it, several at once.
+/// dormouse_server_free() when no more clients are accepted; handshakes that have begun go on.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct dormouse_server {
+    /// A number that only this library understands; 0: none.
+    pub id: u64,
+}
+
+/// A new server, or why there is none.
+#[repr(C)]
+pub struct dormouse_made_server {
+    /// DORMOUSE_OK, or what is wrong with the settings.
+    pub result: dormouse_result,
+    /// The caller's, to be freed.
+    pub server: dormouse_server,
+}
+
+/// Begins the settings of a server: TLS 1.2 and 1.3, tickets with keys of its own, no ALPN, and clients
+/// are not asked for certificates. dormouse_server_new() or dormouse_server_settings_free() ends them.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_settings_new() -> dormouse_server_settings {
+    let id = guard(|| SETTINGS.insert(ServerSettings::new(Vec::new())));
+    dormouse_server_settings {
+        id: id.unwrap_or_default(),
+    }
+}
+
+/// Frees settings that are not used. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_settings_free(
+    settings: dormouse_server_settings,
+) -> dormouse_status {
+    free(&SETTINGS, settings.id)
+}
+
+fn set(
+    settings: dormouse_server_settings,
+    change: impl FnOnce(&mut ServerSettings) -> Result<(), Refusal>,
+) -> dormouse_result {
+    let changed = guard(|| SETTINGS.with(settings.id, change));
+    match changed {
+        Ok(Ok(Ok(()))) => dormouse_result::OK,
+        Ok(Ok(Err(refusal))) => refusal.into(),
+        Ok(Err(status)) | Err(status) => status.into(),
+    }
+}
+
+/// Adds a certificate. Which one a client gets is chosen by the name that it asks for and the
+/// signatures that it accepts; the first is for all others.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_add_identity(
+    settings: dormouse_server_settings,
+    identity: dormouse_identity,
+) -> dormouse_result {
+    set(settings, |settings| {
+        settings.identities.push(IDENTITIES.get(identity.id)?);
+        Ok(())
+    })
+}
+
+/// Lets the caller choose certificates, before those that were added.
+///
+/// # Safety
+/// `choose` keeps to its contract, on any thread, as long as the server or a handshake of it lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_server_set_choose(
+    settings: dormouse_server_settings,
+    choose: dormouse_choose_callback,
+    context: *mut c_void,
+) -> dormouse_result {
+    set(settings, |settings| {
+        let choice = choose.map(|choose| Arc::new(CallerChoice::new(choose, context)) as _);
+        settings.chooser = choice;
+        Ok(())
+    })
+}
+
+/// Adds an application protocol (ALPN), 1 to 255 bytes; the preferred one first.
+///
+/// # Safety
+/// `protocol` points to `protocol_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_server_add_alpn(
+    settings: dormouse_server_settings,
+    protocol: *const u8,
+    protocol_len: usize,
+) -> dormouse_result {
+    set(settings, |settings| {
+        // SAFETY: as the caller promises.
+        let protocol = unsafe { bytes(protocol, protocol_len) }?;
+        settings.alpn.push(protocol.to_vec());
+        Ok(())
+    })
+}
+
+/// Sets the oldest and the newest version: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_set_versions(
+    settings: dormouse_server_settings,
+    min: u16,
+    max: u16,
+) -> dormouse_result {
+    set(settings, |settings| {
+        settings.protocols = protocols(min, max)?;
+        Ok(())
+    })
+}
+
+pub(crate) fn protocols(min: u16, max: u16) -> Result<Protocols, dormouse_status> {
+    let version = |number| match number {
+        0x0303 => Ok(Version::Tls12),
+        0x0304 => Ok(Version::Tls13),
+        _ => Err(DORMOUSE_BAD_ARGUMENT),
+    };
+    Ok(Protocols {
+        min: version(min)?,
+        max: version(max)?,
+    })
+}
+
+/// Asks clients for certificates, signed by one of `roots` (a PEM bundle). `required` is 1 to refuse
+/// clients without one, or 0. `roots` may be empty if there is a judge: then it judges alone.
+///
+/// # Safety
+/// `roots` points to `roots_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_server_ask_certificates(
+    settings: dormouse_server_settings,
+    required: i32,
+    roots: *const u8,
+    roots_len: usize,
+) -> dormouse_result {
+    set(settings, |settings| {
+        // SAFETY: as the caller promises.
+        let roots = unsafe { bytes(roots, roots_len) }?.to_vec();
+        settings.client_certificates = Some(ClientCertificates {
+            required: required != 0,
+            roots,
+            ..ClientCertificates::default()
+        });
+        Ok(())
+    })
+}
+
+/// Lets the caller judge clients' certificates, after the roots have, and again whenever a session is
+/// resumed.
+///
+/// # Safety
+/// `judge` keeps to its contract, on any thread, as long as the server or a handshake of it lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_server_set_judge(
+    settings: dormouse_server_settings,
+    judge: dormouse_judge_callback,
+    context: *mut c_void,
+) -> dormouse_result {
+    set(settings, |settings| {
+        settings.judge = judge.map(|judge| Arc::new(CallerJudge::new(judge, context)) as _);
+        Ok(())
+    })
+}
+
+/// Sets how many tickets follow a TLS 1.3 handshake, 0 to 16 (2 by default); 0 turns resumption off, in
+/// TLS 1.2 too.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_set_tickets(
+    settings: dormouse_server_settings,
+    count: usize,
+) -> dormouse_result {
+    set(settings, |settings| {
+        match count {
+            0 => settings.tickets = None,
+            count => {
+                let tickets = settings.tickets.get_or_insert_with(TicketSettings::default);
+                tickets.per_handshake = count;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Seals tickets with the keys of a file (its contents), so that this program and others resume each
+/// other's sessions. The file is one that `dormouse serve` takes as `ticket_keys = "file:PATH"`: a key of 48 or
+/// 80 bytes, as nginx has it; lines of such keys in base64, as HAProxy has them; or Dormouse's own, for
+/// which `secret` is what is in `ticket_secret_file`. Wipe both afterwards.
+///
+/// # Safety
+/// Each pointer points to as many bytes as its length says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_server_set_ticket_keys(
+    settings: dormouse_server_settings,
+    keys: *const u8,
+    keys_len: usize,
+    secret: *const u8,
+    secret_len: usize,
+) -> dormouse_result {
+    set(settings, |settings| {
+        // SAFETY: as the caller promises.
+        let (keys, secret) = unsafe { (bytes(keys, keys_len)?, bytes(secret, secret_len)?) };
+        let keys = TicketKeys::from_file(keys, secret).map_err(Refusal::settings)?;
+        let tickets = settings.tickets.get_or_insert_with(TicketSettings::default);
+        tickets.keys = Some(keys);
+        Ok(())
+    })
+}
+
+/// Lets connections export keying material: dormouse_handshake_export(). TLS 1.2 clients then need an
+/// extended master secret (RFC 7627).
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_enable_exporter(
+    settings: dormouse_server_settings,
+) -> dormouse_result {
+    set(settings, |settings| {
+        settings.exporter = true;
+        Ok(())
+    })
+}
+
+/// Gives the secrets of every connection to a log. Only for debugging: whoever has them can read along.
+///
+/// # Safety
+/// `log` keeps to its contract, on any thread, as long as the server or a handshake of it lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_server_set_secret_log(
+    settings: dormouse_server_settings,
+    log: dormouse_secret_log_callback,
+    context: *mut c_void,
+) -> dormouse_result {
+    set(settings, |settings| {
+        settings.secret_log = log.map(|log| Arc::new(CallerLog::new(log, context)) as _);
+        Ok(())
+    })
+}
+
+/// Makes a server. The settings are used up, also if it fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_new(settings: dormouse_server_settings) -> dormouse_made_server {
+    let made = guard(|| {
+        let settings = SETTINGS.remove(settings.id)?;
+        let server = ServerContext::new(settings).map_err(Refusal::settings)?;
+        Ok(SERVERS.insert(server))
+    });
+    let (result, id) = match made.unwrap_or_else(|panic| Err(Refusal::from(panic))) {
+        Ok(id) => (dormouse_result::OK, id),
+        Err(refusal) => (refusal.into(), 0),
+    };
+    dormouse_made_server {
+        result,
+        server: dormouse_server { id },
+    }
+}
+
+/// Frees a server. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_server_free(server: dormouse_server) -> dormouse_status {
+    free(&SERVERS, server.id)
+}

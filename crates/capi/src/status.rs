@@ -1,0 +1,225 @@
+//! What a call says of itself.
+
+use std::ffi::c_char;
+
+use dormouse_embed::{Corrupt, SealError, SessionError};
+
+/// What became of a call. Everything but DORMOUSE_OK means that nothing was done, unless the function
+/// says otherwise.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum dormouse_status {
+    /// Done.
+    DORMOUSE_OK = 0,
+    /// A null or misaligned pointer, a length that no buffer has, or a value that does not exist.
+    DORMOUSE_BAD_ARGUMENT = 1,
+    /// Two buffers of one call overlap.
+    DORMOUSE_OVERLAP = 2,
+    /// The output has too little room; the result says how much is needed.
+    DORMOUSE_TOO_SMALL = 3,
+    /// No such object: the handle is zero, was freed, or is of another kind.
+    DORMOUSE_NO_SUCH_HANDLE = 4,
+    /// The object is in use by another thread, or by the call whose callback this is.
+    DORMOUSE_BUSY = 5,
+    /// The 128 bytes hold no connection: empty, wiped, or of another version.
+    DORMOUSE_NO_CONNECTION = 6,
+    /// The 128 bytes are damaged.
+    DORMOUSE_BAD_CONNECTION = 7,
+    /// The handshake is not done yet.
+    DORMOUSE_HANDSHAKING = 8,
+    /// The handshake has failed.
+    DORMOUSE_HANDSHAKE_FAILED = 9,
+    /// The handshake is done, and its connection was taken.
+    DORMOUSE_FINISHED = 10,
+    /// Output of the handshake is waiting: send it first.
+    DORMOUSE_OUTPUT_WAITING = 11,
+    /// close_notify or a fatal alert was sent, or a fatal one received: nothing more can be sent.
+    DORMOUSE_CLOSED = 12,
+    /// The connection has failed: only a fatal alert may still be sent.
+    DORMOUSE_FAILED = 13,
+    /// The key has reached its limit (RFC 8446 section 5.5). TLS 1.2 has to close here.
+    DORMOUSE_KEY_EXHAUSTED = 14,
+    /// TLS 1.2 has no KeyUpdate.
+    DORMOUSE_NOT_TLS13 = 15,
+    /// Settings, a certificate or a key that can't be used; the message says why.
+    DORMOUSE_BAD_SETTINGS = 16,
+    /// There is none: no such certificate, or no exporter was asked for.
+    DORMOUSE_NONE = 17,
+    /// An internal error has ended this connection or handshake, and no other.
+    DORMOUSE_PANIC = 18,
+    /// The cryptographic library refused to work.
+    DORMOUSE_LIBRARY = 19,
+}
+
+pub(crate) use dormouse_status::*;
+
+/// The room of a message, its end included.
+pub const DORMOUSE_MESSAGE_MAX: usize = 252;
+
+/// What became of a call that reads settings, and why in words.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dormouse_result {
+    /// What became of it.
+    pub status: dormouse_status,
+    /// UTF-8 with a zero at its end; cut off if it is too long, empty if all is well.
+    pub message: [c_char; DORMOUSE_MESSAGE_MAX],
+}
+
+impl dormouse_result {
+    pub(crate) const OK: dormouse_result = dormouse_result {
+        status: DORMOUSE_OK,
+        message: [0; DORMOUSE_MESSAGE_MAX],
+    };
+
+    pub(crate) fn new(status: dormouse_status, words: &str) -> dormouse_result {
+        let mut message = [0; DORMOUSE_MESSAGE_MAX];
+        write_text(words, &mut message);
+        dormouse_result { status, message }
+    }
+}
+
+impl From<dormouse_status> for dormouse_result {
+    fn from(status: dormouse_status) -> Self {
+        match status {
+            DORMOUSE_OK => dormouse_result::OK,
+            status => dormouse_result::new(status, text(status)),
+        }
+    }
+}
+
+/// Why a call that reads settings does nothing.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: dormouse_status,
+    words: String,
+}
+
+impl Refusal {
+    /// The settings are at fault.
+    pub(crate) fn settings(why: impl std::fmt::Display) -> Refusal {
+        Refusal {
+            status: DORMOUSE_BAD_SETTINGS,
+            words: why.to_string(),
+        }
+    }
+}
+
+impl From<dormouse_status> for Refusal {
+    fn from(status: dormouse_status) -> Self {
+        Refusal {
+            status,
+            words: text(status).to_owned(),
+        }
+    }
+}
+
+impl From<Refusal> for dormouse_result {
+    fn from(refusal: Refusal) -> Self {
+        dormouse_result::new(refusal.status, &refusal.words)
+    }
+}
+
+/// Writes text for C: whole characters, none of them zero, and a zero behind them.
+pub(crate) fn write_text(words: &str, room: &mut [c_char]) {
+    let mut end = words.len().min(room.len().saturating_sub(1));
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    let kept = words.as_bytes().get(..end).unwrap_or_default();
+    for (to, from) in room.iter_mut().zip(kept) {
+        *to = if *from == 0 { b'?' } else { *from } as c_char;
+    }
+    if let Some(end) = room.get_mut(end) {
+        *end = 0;
+    }
+}
+
+fn text(status: dormouse_status) -> &'static str {
+    all_texts()[status as usize].trim_end_matches('\0')
+}
+
+/// In the order of their numbers, each with a zero at its end.
+fn all_texts() -> &'static [&'static str; 20] {
+    &[
+        "done\0",
+        "bad argument: a null or misaligned pointer, a length that no buffer has, or an unknown value\0",
+        "two buffers overlap\0",
+        "the output has too little room\0",
+        "no such object: the handle is zero, freed, or of another kind\0",
+        "the object is in use by another thread, or by the call whose callback this is\0",
+        "the memory holds no connection: empty, wiped, or of another version\0",
+        "the memory of the connection is damaged\0",
+        "the handshake is not done yet\0",
+        "the handshake has failed\0",
+        "the handshake is done, and its connection was taken\0",
+        "output of the handshake is waiting to be sent\0",
+        "the connection is closed for sending\0",
+        "the connection has failed\0",
+        "the key has reached its limit; close the connection\0",
+        "TLS 1.2 has no KeyUpdate\0",
+        "settings that can't be used\0",
+        "there is none\0",
+        "an internal error has ended this connection\0",
+        "the cryptographic library refused to work\0",
+    ]
+}
+
+/// Returns a status in words: a constant, valid for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_status_text(status: u32) -> *const c_char {
+    let words = all_texts().get(status as usize);
+    words
+        .map_or("no such status\0", |words| *words)
+        .as_ptr()
+        .cast()
+}
+
+impl From<SealError> for dormouse_status {
+    fn from(error: SealError) -> Self {
+        match SessionError::from(error) {
+            SessionError::Closed => DORMOUSE_CLOSED,
+            SessionError::Failed => DORMOUSE_FAILED,
+            SessionError::KeyExhausted => DORMOUSE_KEY_EXHAUSTED,
+            SessionError::NotTls13 => DORMOUSE_NOT_TLS13,
+            SessionError::BufferTooSmall { .. } => DORMOUSE_TOO_SMALL,
+            SessionError::TooLong(_) => DORMOUSE_BAD_ARGUMENT,
+            SessionError::Handshaking => DORMOUSE_NO_CONNECTION,
+            _ => DORMOUSE_LIBRARY,
+        }
+    }
+}
+
+impl From<Corrupt> for dormouse_status {
+    fn from(corrupt: Corrupt) -> Self {
+        match corrupt {
+            Corrupt::Empty | Corrupt::Layout(_) => DORMOUSE_NO_CONNECTION,
+            _ => DORMOUSE_BAD_CONNECTION,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_its_text() {
+        assert_eq!(text(DORMOUSE_OK), "done");
+        assert_eq!(
+            text(DORMOUSE_LIBRARY),
+            "the cryptographic library refused to work"
+        );
+        assert!(all_texts().iter().all(|text| text.ends_with('\0')));
+        assert_eq!(DORMOUSE_LIBRARY as usize + 1, all_texts().len());
+    }
+
+    #[test]
+    fn text_is_cut_between_characters_and_ends_with_zero() {
+        let mut room = [1; 6];
+        write_text("aé\0éé", &mut room);
+        assert_eq!(room.map(|c| c as u8), [b'a', 0xc3, 0xa9, b'?', 0, 1]);
+        write_text("", &mut room);
+        assert_eq!(room[0], 0);
+    }
+}

@@ -1,0 +1,39 @@
+//! A client's session tickets, which come after the handshake.
+
+use crate::boundary::dormouse_connection;
+use crate::connection::{dormouse_received, receive};
+use crate::handshake::{HANDSHAKES, dormouse_handshake, with};
+
+/// Does what dormouse_receive() does, for a client that wants the server's session tickets: `handshake` takes them. It is the one
+/// that this connection comes from, finished and not freed yet. Use it until
+/// dormouse_handshake_awaits_tickets() is 0, or until you have waited long enough (a second is plenty);
+/// then free it.
+///
+/// # Safety
+/// As dormouse_receive().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dormouse_receive_tickets(
+    connection: *mut dormouse_connection,
+    handshake: dormouse_handshake,
+    buffer: *mut u8,
+    buffer_len: usize,
+    output: *mut u8,
+    output_room: usize,
+) -> dormouse_received {
+    let received = HANDSHAKES.with(handshake.id, |handshake| {
+        let tickets = handshake.tickets.as_mut();
+        // SAFETY: as the caller promises.
+        let received =
+            unsafe { receive(connection, buffer, buffer_len, output, output_room, tickets) };
+        handshake.drop_satisfied_tickets();
+        received
+    });
+    received.unwrap_or_else(dormouse_received::none)
+}
+
+/// Returns 1 if a client's handshake waits for session tickets: see dormouse_receive_tickets().
+#[unsafe(no_mangle)]
+pub extern "C" fn dormouse_handshake_awaits_tickets(handshake: dormouse_handshake) -> i32 {
+    let awaits = with(handshake, |handshake| Ok(handshake.tickets.is_some()));
+    i32::from(awaits.unwrap_or(false))
+}

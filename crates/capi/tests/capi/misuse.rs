@@ -1,0 +1,42 @@
+//! Programs that do everything wrong: each call has its status, and the process lives.
+
+use std::process::Command;
+
+use crate::build::{Watch, c};
+use crate::process::{run, succeed, text};
+
+#[test]
+fn every_misuse_has_its_status() {
+    let folder = tempfile::tempdir().unwrap();
+    for watch in [Watch::Nothing, Watch::Sanitizers] {
+        let program = c(folder.path(), "tests/c/misuse.c", watch);
+        assert_eq!(succeed(&mut Command::new(program), ""), "done\n");
+    }
+}
+
+#[test]
+fn random_calls_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = c(folder.path(), "tests/c/random.c", Watch::Sanitizers);
+    for seed in 1..=4 {
+        let arguments = [seed.to_string(), "1500".to_owned()];
+        let done = succeed(Command::new(&program).args(arguments), "");
+        assert_eq!(done, "done\n", "seed {seed}");
+    }
+}
+
+/// The sanitizers see C and every allocation; valgrind also sees what the library's own code reads.
+#[test]
+fn valgrind_finds_nothing_in_random_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = c(folder.path(), "tests/c/random.c", Watch::Nothing);
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args([
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+    ]);
+    let output = run(valgrind.arg(program).args(["5", "150"]), "");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "done\n");
+}

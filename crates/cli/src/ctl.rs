@@ -1,0 +1,201 @@
+//! `dormouse ctl`: orders that change a running `serve`, and none of its files.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use dormouse_handover::status::{BackendStatus, Status};
+
+use crate::admin::{self, AdminAddress, AdminArgs};
+use crate::exit_status::ExitStatus;
+use crate::terminal;
+
+/// How often is looked whether a backend has connections left.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Arguments of `ctl`.
+#[derive(Debug, Args)]
+pub(crate) struct CtlArgs {
+    #[command(subcommand)]
+    order: Order,
+}
+
+/// What to change.
+#[derive(Debug, Subcommand)]
+enum Order {
+    /// Show the backends: routes, weights, connections, and whether they are in, out or down
+    Backends(AdminArgs),
+    /// Give a backend no new connections; those it has go on
+    Out {
+        #[command(flatten)]
+        backend: BackendArgs,
+
+        /// Come back when it has no connection left
+        #[arg(long, conflicts_with = "route")]
+        wait: bool,
+    },
+    /// Give a backend new connections again
+    In {
+        #[command(flatten)]
+        backend: BackendArgs,
+    },
+    /// Change a backend's share of new connections
+    Weight {
+        #[command(flatten)]
+        backend: BackendArgs,
+
+        /// Its weight, beside those of the others
+        weight: u32,
+    },
+    /// Change what is logged
+    LogLevel {
+        /// off, error, warn, info, debug or trace
+        level: String,
+
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Make new ticket keys now: tickets of the former ones are taken until the next rotation
+    RotateTicketKeys(AdminArgs),
+}
+
+/// Which backend.
+#[derive(Debug, Args)]
+struct BackendArgs {
+    /// Its address or name, as the configuration has it
+    backend: String,
+
+    /// In the route of this name only; without names they are counted from 1 [default: in all routes
+    /// that have it]
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+impl BackendArgs {
+    fn request(&self, what: &str) -> String {
+        let route = self.route.as_deref().map(encoded);
+        let route = route.map_or(String::new(), |route| format!("&route={route}"));
+        format!("/backends/{what}?address={}{route}", encoded(&self.backend))
+    }
+}
+
+pub(crate) fn run(args: &CtlArgs) -> ExitCode {
+    match &args.order {
+        Order::Backends(admin) => with_backends(admin, |all| {
+            if admin.json {
+                terminal::print_json(&all);
+            } else {
+                terminal::print(&dormouse_printable::lines(&table(all)).to_string());
+            }
+        }),
+        Order::Out { backend, wait } => {
+            let code = admin::run_order(&backend.admin, &backend.request("out"));
+            if *wait && code == ExitCode::SUCCESS {
+                return wait_until_empty(backend);
+            }
+            code
+        }
+        Order::In { backend } => admin::run_order(&backend.admin, &backend.request("in")),
+        Order::Weight { backend, weight } => {
+            let request = format!("{}&weight={weight}", backend.request("weight"));
+            admin::run_order(&backend.admin, &request)
+        }
+        Order::LogLevel { level, admin } => {
+            admin::run_order(admin, &format!("/log-level?level={}", encoded(level)))
+        }
+        Order::RotateTicketKeys(admin) => admin::run_order(admin, "/ticket-keys/rotate"),
+    }
+}
+
+fn with_backends(args: &AdminArgs, show: impl FnOnce(&[BackendStatus])) -> ExitCode {
+    let address = match AdminAddress::find(args) {
+        Ok(address) => address,
+        Err(code) => return code,
+    };
+    match address.question::<Status>("/status") {
+        Ok(status) => {
+            show(&status.backends);
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            terminal::error(what);
+            ExitStatus::Failed.into()
+        }
+    }
+}
+
+/// Waits until a backend that is out has no connection left, or is in again.
+fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
+    let is_it = |one: &&BackendStatus| {
+        let is_called =
+            one.address == backend.backend || one.name.as_deref() == Some(&*backend.backend);
+        is_called && one.out
+    };
+    loop {
+        let mut left = None;
+        let code = with_backends(&backend.admin, |all| {
+            let connections = all.iter().filter(is_it).map(|one| one.connections);
+            left = connections.reduce(|a, b| a.max(b));
+        });
+        match left {
+            _ if code != ExitCode::SUCCESS => return code,
+            Some(0) => return ExitCode::SUCCESS,
+            Some(_) => thread::sleep(LOOK),
+            None => {
+                terminal::error(format_args!("{} is no longer out", backend.backend));
+                return ExitStatus::Lost.into();
+            }
+        }
+    }
+}
+
+fn table(all: &[BackendStatus]) -> String {
+    let mut page = format!(
+        "{:<15} {:<32} {:<7} {:>11}  {}\n",
+        "route", "backend", "weight", "connections", "state"
+    );
+    for one in all {
+        let state = match (one.out, one.up) {
+            (true, _) => "out",
+            (false, true) => "in",
+            (false, false) => "down",
+        };
+        let name = match &one.name {
+            Some(name) => format!("{name} ({})", one.address),
+            None => one.address.clone(),
+        };
+        page += &format!(
+            "{:<15} {name:<32} {:<7} {:>11}  {state}\n",
+            one.routes.join(", "),
+            one.weight,
+            one.connections
+        );
+    }
+    page
+}
+
+/// Percent-encoded (RFC 3986 §2.1), but for what stands for itself everywhere.
+fn encoded(text: &str) -> String {
+    let each = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_passes_as_a_parameter() {
+        assert_eq!(encoded("127.0.0.1:8080"), "127.0.0.1:8080");
+        assert_eq!(encoded("[::1]:80&route=2"), "%5B::1%5D:80%26route%3D2");
+    }
+}

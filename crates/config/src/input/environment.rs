@@ -1,0 +1,133 @@
+//! Environment variables in the texts of a file: `${NAME}` and `${NAME:-default}`, as shells write them.
+
+use crate::input::location::Location;
+use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::problem::Problem;
+use crate::mistakes::words::shortened;
+use std::ffi::OsString;
+
+/// Looks up a variable.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// What is found out while variables are filled in.
+pub(crate) struct Expansion<'a> {
+    pub(crate) environment: Environment<'a>,
+    /// The text in which everything was written, and the number of its first byte.
+    pub(crate) written: &'a str,
+    pub(crate) start: usize,
+    /// What is wrong, and where.
+    pub(crate) problems: Vec<(Location, Problem)>,
+}
+
+impl Expansion<'_> {
+    /// Fills in the variables of all texts. An entry with one that can't be filled in is left out.
+    pub(crate) fn fill_in(&mut self, entries: &mut Vec<(Key, RawValue)>) {
+        entries.retain_mut(|(_, value)| self.fill_in_value(value));
+    }
+
+    /// `false`: a variable of it can't be filled in.
+    fn fill_in_value(&mut self, value: &mut RawValue) -> bool {
+        match &mut value.data {
+            RawData::String(text) if text.contains("${") => match self.expanded(text) {
+                Ok(filled) => {
+                    // As the value of a flag: it may stand for a number.
+                    value.data = RawData::Word(filled);
+                    true
+                }
+                Err((needle, problem)) => {
+                    let location = self.find(&needle, &value.location);
+                    self.problems.push((location, problem));
+                    false
+                }
+            },
+            RawData::List(items) => {
+                // Each of them: what is wrong is said of all.
+                let filled: Vec<bool> = items
+                    .iter_mut()
+                    .map(|item| self.fill_in_value(item))
+                    .collect();
+                !filled.contains(&false)
+            }
+            RawData::Table(entries) => {
+                let before = entries.len();
+                self.fill_in(entries);
+                entries.len() == before
+            }
+            _ => true,
+        }
+    }
+
+    /// The text with its variables filled in; or the variable that can't be, as it was written, and why.
+    fn expanded(&self, text: &str) -> Result<String, (String, Problem)> {
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once("${") {
+            if let Some(before) = before.strip_suffix('$') {
+                filled.push_str(before);
+                filled.push_str("${");
+                rest = behind;
+                continue;
+            }
+            filled.push_str(before);
+            let Some((inner, after)) = behind.split_once('}') else {
+                let problem = Problem::new("this variable has no end")
+                    .label("`}` is missing")
+                    .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself");
+                return Err(("${".to_owned(), problem));
+            };
+            let value = self.value(inner);
+            filled.push_str(&value.map_err(|problem| (format!("${{{inner}}}"), problem))?);
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+
+    /// What stands for `NAME` or `NAME:-default`.
+    fn value(&self, inner: &str) -> Result<String, Problem> {
+        let (name, default) = match inner.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        let is_name = |name: &str| {
+            let mut bytes = name.bytes();
+            bytes
+                .next()
+                .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+                && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        if !is_name(name) {
+            return Err(
+                Problem::new(format!("`{}` is no name of a variable", shortened(name)))
+                    .label("letters, digits and `_`")
+                    .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself"),
+            );
+        }
+        let found = (self.environment)(name).map(OsString::into_string);
+        match (found, default) {
+            (Some(Err(_)), _) => {
+                let what = format!("the environment variable `{name}` is not UTF-8 text");
+                Err(Problem::new(what))
+            }
+            (Some(Ok(value)), Some(default)) if value.is_empty() => Ok(default.to_owned()),
+            (Some(Ok(value)), _) => Ok(value),
+            (None, Some(default)) => Ok(default.to_owned()),
+            (None, None) => {
+                let problem = Problem::new(format!("the environment variable `{name}` is not set"));
+                Err(problem.help(format!("set it, or give a default: ${{{name}:-…}}")))
+            }
+        }
+    }
+
+    /// Where this stands within a value; the value, if it is not written there in the same way.
+    fn find(&self, needle: &str, value: &Location) -> Location {
+        let Location::File(span) = value else {
+            return value.clone();
+        };
+        let within = span.start - self.start..span.end - self.start;
+        let at = self.written.get(within).and_then(|text| text.find(needle));
+        at.map_or(value.clone(), |at| {
+            Location::File(span.start + at..span.start + at + needle.len())
+        })
+    }
+}

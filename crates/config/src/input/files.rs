@@ -1,0 +1,192 @@
+//! The configuration's file and those that it includes, as one.
+
+use crate::input::environment::{Environment, Expansion};
+use crate::input::flags::Flag;
+use crate::input::location::Location;
+use crate::input::texts::Texts;
+use crate::input::toml_file::{self, Parsed};
+use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::problem::Problem;
+use crate::mistakes::words::shortened;
+use crate::option::option_type::ITEMS_MAX;
+use crate::section::Section;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The option that names files to include.
+const INCLUDE: &str = "include";
+/// All included files together: far more than anybody writes.
+const INCLUDED_BYTES_MAX: usize = 16 << 20;
+
+/// What stands in the files.
+pub(crate) struct Files {
+    pub(crate) texts: Texts,
+    /// The entries of all files, those of the configuration's own first.
+    pub(crate) entries: Vec<(Key, RawValue)>,
+    /// False if parts of it could not be read: then nothing is missing for sure.
+    pub(crate) complete: bool,
+    /// What is wrong with the files as such.
+    pub(crate) problems: Vec<(Location, Problem)>,
+}
+
+impl Files {
+    /// What stands in the configuration's own file.
+    pub(crate) fn of(file: Option<&Path>, text: &str, environment: Environment<'_>) -> Self {
+        let mut files = Self {
+            texts: Texts::of(file, text),
+            entries: Vec::new(),
+            complete: true,
+            problems: Vec::new(),
+        };
+        if file.is_some() {
+            files.entries = files.parse_last(environment);
+        }
+        files
+    }
+
+    /// Adds the files that the option `include` names, in flags or else in the configuration's own file.
+    pub(crate) fn include(&mut self, flags: &[Flag], environment: Environment<'_>) {
+        let flags = flags.iter().filter(|flag| flag.name == INCLUDE);
+        let mut items: Vec<RawValue> = flags
+            .map(|flag| RawValue::flag("--include", &flag.value))
+            .collect();
+        let written = self.entries.iter().find(|(key, _)| key.name == INCLUDE);
+        if let (true, Some((_, value))) = (items.is_empty(), written) {
+            items = match &value.data {
+                RawData::List(items) => items.clone(),
+                _ => vec![value.clone()],
+            };
+        }
+        for item in &items {
+            let Some(text) = item.as_text().filter(|text| !text.is_empty()) else {
+                // What is wrong with it is said where all options are read.
+                continue;
+            };
+            let place = match &item.location {
+                Location::File(span) => Some(span.start),
+                Location::Flag(_) | Location::Whole => None,
+            };
+            let base = self.texts.base(place);
+            let path = base.map_or_else(|| PathBuf::from(text), |base| base.join(text));
+            match files_of(&path) {
+                Ok(paths) => {
+                    for path in paths {
+                        self.add(&path, &item.location, environment);
+                    }
+                }
+                Err(problem) => self.refuse(&item.location, problem),
+            }
+        }
+    }
+
+    fn add(&mut self, path: &Path, location: &Location, environment: Environment<'_>) {
+        let text = match toml_file::read_text(path) {
+            Ok(text) => text,
+            Err((what, help)) => {
+                let shown = shortened(&path.display().to_string());
+                let problem = Problem::new(format!("{shown} {what}")).help(help);
+                return self.refuse(location, problem);
+            }
+        };
+        if self.texts.bytes() + text.len() > INCLUDED_BYTES_MAX {
+            let problem = Problem::new("the included files are larger than 16 MiB together");
+            return self.refuse(location, problem);
+        }
+        self.texts.add(path, text);
+        for (key, value) in self.parse_last(environment) {
+            let is_section = Section::ALL
+                .iter()
+                .any(|section| section.name() == key.name);
+            let earlier = self
+                .entries
+                .iter()
+                .find(|(other, _)| other.name == key.name);
+            if key.name == INCLUDE {
+                let problem = Problem::new("an included file can't include others")
+                    .help("name all of them in the configuration's own file, or their directory");
+                self.refuse(&key.location, problem);
+            } else if let (Some((earlier, _)), false) = (earlier, is_section) {
+                let problem = Problem::new(format!("`{}` is given twice", key.name))
+                    .label(format!(
+                        "it is given already in {}",
+                        self.place(&earlier.location)
+                    ))
+                    .help("remove one of the two: options of the program are set once");
+                self.refuse(&key.location, problem);
+            } else {
+                self.entries.push((key, value));
+            }
+        }
+    }
+
+    /// The entries of the text that was added last.
+    fn parse_last(&mut self, environment: Environment<'_>) -> Vec<(Key, RawValue)> {
+        let Some(text) = self.texts.last() else {
+            return Vec::new();
+        };
+        let Parsed {
+            mut entries,
+            mut problems,
+        } = toml_file::parse(&text.text, text.start);
+        let mut expansion = Expansion {
+            environment,
+            written: &text.text,
+            start: text.start,
+            problems: Vec::new(),
+        };
+        expansion.fill_in(&mut entries);
+        problems.append(&mut expansion.problems);
+        self.complete &= problems.is_empty();
+        self.problems.append(&mut problems);
+        entries
+    }
+
+    fn refuse(&mut self, location: &Location, problem: Problem) {
+        self.complete = false;
+        self.problems.push((location.clone(), problem));
+    }
+
+    /// A place in words.
+    fn place(&self, location: &Location) -> String {
+        let Location::File(span) = location else {
+            return "a flag".to_owned();
+        };
+        let text = self.texts.at(span.start);
+        let line = text.map_or(0, |text| text.line(span.start));
+        match text.and_then(|text| text.included.as_deref()) {
+            Some(path) => format!("{}, line {line}", path.display()),
+            None => format!("the configuration's own file, line {line}"),
+        }
+    }
+}
+
+/// The file; or the files of a directory whose names end with `.toml`, in the order of their names.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let shown = shortened(&path.display().to_string());
+    let unreadable = |error: io::Error| {
+        let words = toml_file::os_words(&error);
+        Problem::new(format!("{shown} can't be read: {words}")).help(
+            "name a file, or a directory with files that end with .toml; relative to this file",
+        )
+    };
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        // Kubernetes and editors keep files of their own whose names begin with a dot.
+        if name.ends_with(".toml") && !name.starts_with('.') {
+            files.push(file);
+        }
+        if files.len() > ITEMS_MAX {
+            return Err(Problem::new(format!(
+                "{shown} has more than {ITEMS_MAX} files"
+            )));
+        }
+    }
+    files.sort();
+    Ok(files)
+}

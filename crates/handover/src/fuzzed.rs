@@ -1,0 +1,61 @@
+//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+
+use crate::layout;
+use crate::orders::{Order, WorkerReport};
+use crate::parts;
+use dormouse_reactor::memory::{Mapping, PAGE};
+use std::io;
+
+/// Reads an order of main to a worker, and returns it encoded anew.
+///
+/// # Errors
+/// It is none.
+pub fn order(kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
+    Order::decode(kind, body, &[]).map(|order| order.encode().to_vec())
+}
+
+/// Reads a worker's report, and returns it encoded anew.
+///
+/// # Errors
+/// It is none.
+pub fn worker_report(kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
+    WorkerReport::decode(kind, body).map(|report| report.encode().to_vec())
+}
+
+/// Reads a slot of some layout: whether it is one, and makes sense.
+pub fn is_sound_slot(version: u32, bytes: &[u8]) -> bool {
+    layout::convert_slot(version, bytes).is_some_and(|slot| {
+        // What a worker asks of each slot that it finds.
+        let _ = (
+            slot.phase(),
+            slot.timer_purpose(),
+            slot.at_rest(),
+            slot.client(),
+            slot.tried(),
+        );
+        let _ = (
+            slot.active_until_ms(),
+            slot.sealing_over(),
+            slot.opened_by_ms(),
+        );
+        slot.is_sound()
+    })
+}
+
+/// Reads the three parts of a memory file with this content.
+///
+/// # Errors
+/// It has none.
+pub fn three_parts(content: &[u8]) -> io::Result<[Vec<u8>; 3]> {
+    let mut file = Mapping::create("dormouse-fuzz", content.len().max(1).next_multiple_of(PAGE))?;
+    let fd = file.fd();
+    if let Some(room) = file.bytes_mut().get_mut(..content.len()) {
+        room.copy_from_slice(content);
+    }
+    let read = parts::locate(fd).and_then(|[a, b, c]| {
+        let part = |part| parts::read(fd, part).map(|bytes| bytes.to_vec());
+        Ok([part(a)?, part(b)?, part(c)?])
+    });
+    fd.close();
+    read
+}

@@ -1,0 +1,25 @@
+//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+
+use crate::cpu::CpuTime;
+use crate::memory::Memory;
+use crate::{interrupts, kernel, machine, proc_files, tree};
+
+/// Reads a text as each of the files under `/proc` that a measurement looks at.
+pub fn proc_text(text: &str) {
+    let _ = Memory::parse(text);
+    let _ = CpuTime::ticks(text);
+    let _ = tree::stat(1, text);
+    let _ = (
+        proc_files::limit(text),
+        proc_files::id_field(text, "Uid:", 1),
+    );
+    let _ = (
+        proc_files::kb_field(text, "MemTotal"),
+        proc_files::stat_fields(text),
+    );
+    let _ = (
+        kernel::counter(text, "TCP", "mem"),
+        kernel::slab_bytes(text),
+    );
+    let _ = (machine::processor(text), interrupts::ignored_in(text));
+}

@@ -1,0 +1,87 @@
+//! Hostile bytes for every parser.
+//!
+//! A [`Target`] is a parser with what must hold for any input: no panic (which ends the test), no work without
+//! bound, and where it is said, that what was read is what was written. Each has seeds in `fuzz/seeds/NAME`.
+//! Three things drive the targets:
+//!
+//! - `tests/smoke.rs`, in `make test`: the seeds and some mutations of each;
+//! - `make fuzz MINUTES=n`: libFuzzer, with the coverage of our crates as its guide;
+//! - the program without libFuzzer: [`mutate::run`], the same mutations for as long as is asked for.
+#![forbid(unsafe_code)]
+
+pub mod mutate;
+mod targets;
+
+use std::path::PathBuf;
+
+/// A parser under attack.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of the folder with its seeds.
+    pub name: &'static str,
+    /// Takes one input. Panics when something does not hold.
+    pub run: fn(&[u8]),
+}
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    target("open", targets::records::run),
+    target("client_hello", targets::tls::client_hello),
+    target("handshake_framing", targets::tls::framing),
+    target("stream_server", targets::tls::server),
+    target("stream_client", targets::tls::client),
+    target("server_session", targets::sessions::of_server),
+    target("client_session", targets::sessions::of_client),
+    target("ticket_keys", targets::sessions::ticket_keys),
+    target("proxy_protocol", targets::proxy_protocol::run),
+    target("http_request", targets::messages::http_request),
+    target("http_response", targets::messages::http_response),
+    target("dns", targets::messages::dns),
+    target("resp", targets::messages::resp),
+    target("ocsp", targets::x509::ocsp),
+    target("certificate", targets::x509::certificate),
+    target("pem", targets::x509::pem),
+    target("config", targets::configuration::ours),
+    target("nginx", targets::configuration::nginx),
+    target("haproxy", targets::configuration::haproxy),
+    target("hitch", targets::configuration::hitch),
+    target("stunnel", targets::configuration::stunnel),
+    target("handover", targets::handover::document),
+    target("slots", targets::handover::slots),
+    target("orders", targets::handover::orders),
+    target("proc_files", targets::instrument::proc_files),
+    target("heap", targets::instrument::heap),
+    target("server_replies", targets::instrument::server_replies),
+    target("audited_client", targets::instrument::audited_client),
+    target("printable", targets::messages::printable),
+];
+
+impl Target {
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Target> {
+        TARGETS.iter().copied().find(|target| target.name == name)
+    }
+
+    /// The folder with its seeds.
+    pub fn seeds_folder(&self) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("seeds")
+            .join(self.name)
+    }
+
+    /// Its seeds, in the order of their names.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn seeds(&self) -> std::io::Result<Vec<Vec<u8>>> {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(self.seeds_folder())?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()?;
+        files.sort();
+        files.iter().map(std::fs::read).collect()
+    }
+}

@@ -1,0 +1,50 @@
+//! What passes between processes and binaries, possibly of another version.
+
+use dormouse_handover::{Handover, KeeperPart, WorkerChanges, fuzzed};
+use dormouse_handover::{layout::Formats, status::Status};
+
+use super::choice;
+
+/// The handover's document and its three parts.
+pub(crate) fn document(data: &[u8]) {
+    let (how, rest) = choice(data);
+    if how & 1 == 1
+        && let Ok(parts) = fuzzed::three_parts(rest)
+    {
+        assert!(parts.concat().len() <= rest.len().next_multiple_of(4096));
+    }
+    drop(serde_json::from_slice::<KeeperPart>(rest));
+    drop(serde_json::from_slice::<WorkerChanges>(rest));
+    drop(serde_json::from_slice::<Status>(rest));
+    if let Ok(formats) = serde_json::from_slice::<Formats>(rest) {
+        drop(formats.check());
+    }
+    let (document, secrets) = super::cut(rest);
+    if let Ok(mut handover) = serde_json::from_slice::<Handover>(document) {
+        drop(handover.set_secrets(secrets));
+    }
+}
+
+/// Slots of this layout and of others.
+pub(crate) fn slots(data: &[u8]) {
+    let (version, rest) = choice(data);
+    for bytes in rest.chunks(192) {
+        fuzzed::is_sound_slot(version.into(), bytes);
+    }
+}
+
+/// What main and workers say to each other; what is understood means the same when it is said again.
+pub(crate) fn orders(data: &[u8]) {
+    let (kind, body) = choice(data);
+    if let Ok(said) = fuzzed::order(kind, body) {
+        let (kind, body) = choice(&said);
+        assert_eq!(fuzzed::order(kind, body).expect("what was encoded"), said);
+    }
+    if let Ok(said) = fuzzed::worker_report(kind, body) {
+        let (kind, body) = choice(&said);
+        assert_eq!(
+            fuzzed::worker_report(kind, body).expect("what was encoded"),
+            said
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! What `audit` and `bench` read of processes, servers and clients that may be hostile.
+
+use dormouse_audit::fuzzed;
+
+use super::cut;
+
+/// Files under `/proc`, and the output of tools.
+pub(crate) fn proc_files(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    dormouse_measure::fuzzed::proc_text(&text);
+    fuzzed::proc_text(&text);
+}
+
+/// The memory of a process, as a heap.
+pub(crate) fn heap(data: &[u8]) {
+    assert!(fuzzed::heap(data) <= data.len() as u64 * 512);
+}
+
+/// A server's answer to a handmade ClientHello.
+pub(crate) fn server_replies(data: &[u8]) {
+    fuzzed::server_answer(data);
+}
+
+/// A client's hello and requests, however they are cut.
+pub(crate) fn audited_client(data: &[u8]) {
+    let (first, second) = cut(data);
+    assert!(fuzzed::client(&[first, second]) <= data.len());
+}

@@ -1,0 +1,77 @@
+//! Messages of other protocols: HTTP, DNS, stores; and text for people.
+
+use dormouse_helpers::fuzzed;
+
+use super::choice;
+
+/// A request to the admin address: what is refused is refused with a response, what is complete stays so.
+pub(crate) fn http_request(data: &[u8]) {
+    match fuzzed::http_request(data) {
+        None => {}
+        Some(Err(response)) => assert!(response.starts_with(b"HTTP/1.1 4"), "{response:?}"),
+        Some(Ok(request)) => {
+            let more = [data, b"x"].concat();
+            assert_eq!(fuzzed::http_request(&more), Some(Ok(request)));
+        }
+    }
+}
+
+/// The response of an authority: once it is complete by its own account, an end changes nothing.
+pub(crate) fn http_response(data: &[u8]) {
+    let (how, bytes) = choice(data);
+    let is_head = how & 1 == 1;
+    match fuzzed::http_response(bytes, is_head, false) {
+        Ok(Some((status, body))) => {
+            assert!(body.len() <= bytes.len());
+            let ended = fuzzed::http_response(bytes, is_head, true).expect("complete before");
+            assert_eq!(ended, Some((status, body)));
+        }
+        Ok(None) => drop(fuzzed::http_response(bytes, is_head, true)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    let pieces: Vec<&[u8]> = bytes.chunks(usize::from(how).max(1)).collect();
+    let whole = dormouse_bench::fuzzed::http_response(&[bytes]);
+    let cut = dormouse_bench::fuzzed::http_response(&pieces);
+    // Bytes behind a response are an error only where they come with its end.
+    if let (Ok(whole), Ok(cut)) = (whole, cut) {
+        assert_eq!(whole, cut);
+    }
+}
+
+/// An answer of a name server.
+pub(crate) fn dns(data: &[u8]) {
+    fuzzed::dns_answer(data);
+    // With the head of an answer to the question that is asked.
+    let (answers, rest) = choice(data);
+    let head = [0, 0, 0x81, 0x80, 0, 1, 0, answers, 0, 1, 0, 0];
+    let question = b"\x07example\x03com\0\0\x01\0\x01";
+    fuzzed::dns_answer(&[&head[..], question, rest].concat());
+}
+
+/// The reply of Redis or Valkey: an error of its own is fit for a line.
+pub(crate) fn resp(data: &[u8]) {
+    if let Err(words) = fuzzed::store_reply(data) {
+        assert!(words.len() <= 64 << 10);
+    }
+}
+
+/// Whatever the text, what is shown does nothing, and JSON means the same.
+pub(crate) fn printable(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let acts = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = dormouse_printable::line(&text).to_string();
+    assert!(!shown.contains(acts) && shown.chars().count() <= 12 * dormouse_printable::LENGTH_MAX);
+    let shown = dormouse_printable::lines(&text).to_string();
+    assert!(!shown.contains(|c| c != '\n' && acts(c)));
+    assert_eq!(shown.matches('\n').count(), text.matches('\n').count());
+    let document = serde_json::to_string(&text).expect("a string");
+    let clean = dormouse_printable::json(&document);
+    assert!(!clean.contains(acts));
+    assert_eq!(
+        serde_json::from_str::<String>(&clean).expect("a string"),
+        text
+    );
+}

@@ -1,0 +1,25 @@
+//! What each target does with its bytes.
+
+pub(crate) mod configuration;
+pub(crate) mod handover;
+pub(crate) mod instrument;
+pub(crate) mod messages;
+pub(crate) mod proxy_protocol;
+pub(crate) mod records;
+pub(crate) mod sessions;
+pub(crate) mod tls;
+pub(crate) mod x509;
+
+/// A number out of the first byte, and the rest.
+fn choice(data: &[u8]) -> (u8, &[u8]) {
+    match data {
+        [first, rest @ ..] => (*first, rest),
+        [] => (0, &[]),
+    }
+}
+
+/// Two pieces of a text, at a place that the first byte chooses.
+fn cut(data: &[u8]) -> (&[u8], &[u8]) {
+    let (place, rest) = choice(data);
+    rest.split_at(usize::from(place) * rest.len() / 255)
+}

@@ -1,0 +1,40 @@
+//! Headers of the PROXY protocol, as anybody may send them who stands where a proxy should.
+
+use dormouse_dataplane::proxy_protocol::{HEADER_MAX, Progress, read, v1, v2};
+
+/// One input: the first byte chooses how it begins.
+pub(crate) fn run(data: &[u8]) {
+    let Some((&choice, data)) = data.split_first() else {
+        return;
+    };
+    let start: &[u8] = match choice % 4 {
+        0 => b"",
+        1 => b"PROXY ",
+        2 => b"PROXY TCP4 ",
+        _ => b"\r\n\r\n\0\r\nQUIT\n",
+    };
+    let all = [start, data].concat();
+    let mut last = Ok(Progress::Partial);
+    for end in 0..=all.len() {
+        let now = read(&all[..end]);
+        match last {
+            Ok(Progress::Partial) => {}
+            // Complete or refused: more bytes change nothing.
+            _ => assert_eq!(now, last),
+        }
+        last = now;
+    }
+    match last {
+        Ok(Progress::Partial) => assert!(all.len() < HEADER_MAX),
+        Ok(Progress::Complete { len, endpoints }) => {
+            assert!(len <= all.len() && len <= HEADER_MAX);
+            if endpoints.is_some() {
+                for again in [v1(endpoints), v2(endpoints, None)] {
+                    let len = again.len();
+                    assert_eq!(read(&again), Ok(Progress::Complete { len, endpoints }));
+                }
+            }
+        }
+        Err(refused) => assert!(!refused.to_string().is_empty()),
+    }
+}

@@ -1,0 +1,152 @@
+//! What the fuzzer does with its bytes. The first chooses protocol, suite, role and whether the rest are
+//!
+//! * bytes as they come from the network, or
+//! * what a peer who has the keys, and keeps to no rule, puts into its records.
+
+use dormouse_record::{
+    KeyIv, OpenKey, Opened, Protocol, Role, SealKey, State, Suite, open, record_room, seal_record,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// One input.
+pub(crate) fn run(data: &[u8]) {
+    let Some((&choice, data)) = data.split_first() else {
+        return;
+    };
+    let protocol = if choice & 1 == 0 {
+        Protocol::Tls12
+    } else {
+        Protocol::Tls13
+    };
+    let suite = Suite::ALL[usize::from(choice >> 1 & 3) % 3];
+    let role = if choice & 8 == 0 {
+        Role::Server
+    } else {
+        Role::Client
+    };
+    let (mut state, peer) = ends(protocol, suite, role);
+    let stream = if choice & 16 == 0 {
+        data.to_vec()
+    } else {
+        records(peer, data)
+    };
+    let cut = usize::from(choice >> 5) * stream.len() / 8;
+    receive(&mut state, &stream, cut);
+}
+
+fn ends(protocol: Protocol, suite: Suite, role: Role) -> (State, State) {
+    let peer_role = match role {
+        Role::Server => Role::Client,
+        Role::Client => Role::Server,
+    };
+    let (one, two) = ([0x11; 48], [0x22; 48]);
+    let (mut state, mut peer) = (State::empty(), State::empty());
+    let established = match protocol {
+        Protocol::Tls13 => {
+            let [one, two] = [&one, &two].map(|secret| &secret[..suite.secret_len()]);
+            state
+                .establish_tls13(role, suite, one, 0, two, 0)
+                .and(peer.establish_tls13(peer_role, suite, two, 0, one, 0))
+        }
+        Protocol::Tls12 => {
+            let [one, two] = [&one, &two].map(|bytes| KeyIv {
+                key: &bytes[..suite.key_len()],
+                iv: &bytes[..12],
+            });
+            state
+                .establish_tls12(role, suite, one, 0, two, 0)
+                .and(peer.establish_tls12(peer_role, suite, two, 0, one, 0))
+        }
+    };
+    established.expect("secrets of the right length");
+    (state, peer)
+}
+
+/// Protected records, each described by type, padding and length in front of its content.
+fn records(mut peer: State, mut data: &[u8]) -> Vec<u8> {
+    let mut key = SealKey::new(&peer);
+    let mut stream = Vec::new();
+    while let [content_type, padding, len, rest @ ..] = data {
+        let len = usize::from(*len).min(rest.len());
+        let padding = match peer.protocol() {
+            Protocol::Tls12 => 0,
+            Protocol::Tls13 => usize::from(*padding),
+        };
+        // Mostly types that exist.
+        let content_type = if content_type & 0x80 == 0 {
+            20 + content_type % 4
+        } else {
+            *content_type
+        };
+        let room = record_room(&peer);
+        let mut record = vec![0; room.header + len + padding + room.trailer];
+        record[room.header..room.header + len].copy_from_slice(&rest[..len]);
+        seal_record(&mut peer, &mut key, &mut record, content_type, len, padding)
+            .expect("a record with room");
+        stream.extend(record);
+        data = &rest[len..];
+    }
+    stream
+}
+
+/// Feeds the stream in two pieces; the second finds the state as another process would.
+fn receive(state: &mut State, stream: &[u8], cut: usize) {
+    let mut pending = stream[..cut].to_vec();
+    if !open_all(state, &mut pending) {
+        return;
+    }
+    let mut state = State::read_from_bytes(state.as_bytes()).expect("the size of a state");
+    pending.extend_from_slice(&stream[cut..]);
+    open_all(&mut state, &mut pending);
+}
+
+/// Opens what can be opened and checks what must hold whatever came. False: the connection is over.
+fn open_all(state: &mut State, pending: &mut Vec<u8>) -> bool {
+    let mut key = OpenKey::new(state);
+    while !pending.is_empty() {
+        let before = pending.clone();
+        let opened = match open(state, &mut key, pending) {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                assert!(state.failed());
+                assert!(!refusal.to_string().is_empty());
+                assert!(open(state, &mut key, pending).is_err());
+                return false;
+            }
+        };
+        assert_eq!(state.validate(), Ok(()));
+        let (consumed, range) = match opened {
+            Opened::Partial { need } => {
+                assert!(need > pending.len() && *pending == before);
+                return true;
+            }
+            Opened::Data {
+                consumed,
+                plaintext,
+            } => (consumed, plaintext),
+            Opened::Ticket { consumed, fragment } => {
+                assert!(state.role() == Role::Client && !fragment.is_empty());
+                (consumed, fragment)
+            }
+            Opened::NoRenegotiation { consumed } => {
+                assert_eq!(state.protocol(), Protocol::Tls12);
+                (consumed, 0..0)
+            }
+            Opened::PeerClosed { consumed } => {
+                assert!(state.peer_closed());
+                (consumed, 0..0)
+            }
+            Opened::PeerAlert { consumed, .. } => {
+                assert!(state.failed() && state.closed());
+                (consumed, 0..0)
+            }
+            Opened::Handled { consumed } => (consumed, 0..0),
+        };
+        assert!(consumed > 0 && consumed <= pending.len());
+        assert!(range.start <= range.end && range.end <= consumed);
+        // Nothing behind the record was touched.
+        assert_eq!(pending[consumed..], before[consumed..]);
+        pending.drain(..consumed);
+    }
+    true
+}

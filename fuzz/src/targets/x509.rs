@@ -1,0 +1,64 @@
+//! Certificates, their keys, and what authorities say of them.
+
+use dormouse_engine::{
+    ClientRule, Identity, TrustStore, UnixTime, check_ocsp, fuzzed, ocsp_question, pem_chain,
+};
+
+use super::choice;
+
+/// The certificate that the seeds are about, and its issuer.
+const LEAF: &[u8] = include_bytes!("../../seeds/certificate/leaf.der");
+const ISSUER: &[u8] = include_bytes!("../../seeds/certificate/issuer.der");
+
+/// An OCSP response about a certificate.
+pub(crate) fn ocsp(data: &[u8]) {
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_795_279_037));
+    for chain in [&[LEAF, ISSUER][..], &[LEAF], &[]] {
+        if let Err(problem) = check_ocsp(data, chain, now) {
+            assert!(!problem.to_string().is_empty());
+        }
+    }
+}
+
+/// A certificate of a peer, as a chain with itself and with another.
+pub(crate) fn certificate(data: &[u8]) {
+    let (shown, name) = fuzzed::names(data);
+    assert!(shown.is_none_or(|shown| !shown.contains(char::is_control)));
+    assert!(name.is_none_or(|name| name.len() <= 200));
+    let rules = [
+        ClientRule::CommonName("a".into()),
+        ClientRule::OrganisationalUnit("b".into()),
+        ClientRule::Dns("*.example".into()),
+        ClientRule::Uri("spiffe://a/*".into()),
+        ClientRule::Fingerprint([7; 32]),
+    ];
+    if let Err(claims) = fuzzed::allow(&rules, data) {
+        assert!(!claims.contains(char::is_control) && claims.len() < 64 << 10);
+    }
+    for chain in [&[data, data][..], &[data, ISSUER], &[LEAF, data]] {
+        if let Some((url, question)) = ocsp_question(chain) {
+            assert!(!url.is_empty() && !question.is_empty());
+        }
+    }
+}
+
+/// Files of certificates and keys, apart or together.
+pub(crate) fn pem(data: &[u8]) {
+    let (how, rest) = choice(data);
+    let (certificate, key) = match how {
+        0 => (rest, rest),
+        _ => super::cut(data),
+    };
+    let _ = (pem_chain(certificate), TrustStore::from_pem(certificate));
+    if let Err(error) = Identity::from_pem(certificate, key, "a.pem", "a.key") {
+        assert!(!error.to_string().is_empty());
+    }
+    let text = String::from_utf8_lossy(data);
+    let public = dormouse_supervisor::fuzzed::certificates_in(&text);
+    if public.contains("-----BEGIN CERTIFICATE-----\n") && public != *text {
+        assert!(
+            !public.contains("\n-----BEGIN PRIVATE KEY-----"),
+            "{public}"
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! Orders that change what runs: backends out and in, weights, the log level, ticket keys.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::applies;
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::PATIENCE;
+use rustix::process::Signal;
+use rustls::HandshakeKind;
+
+use super::balance::Scene;
+
+/// `dormouse ctl` with these words.
+fn ctl(scene: &Scene, words: &str) -> Output {
+    Command::new(tools::dormouse())
+        .arg("ctl")
+        .args(words.split(' '))
+        .arg("--admin")
+        .arg(scene.folder.path().join("admin.sock"))
+        .output()
+        .expect("dormouse ctl")
+}
+
+fn done(scene: &Scene, words: &str) -> String {
+    let output = ctl(scene, words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "dormouse ctl {words}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn refused(scene: &Scene, words: &str) -> String {
+    let output = ctl(scene, words);
+    assert_eq!(output.status.code(), Some(2), "dormouse ctl {words}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// How many of some new connections each backend got.
+fn shares(scene: &Scene, count: u8) -> Vec<u64> {
+    let before = scene.accepted();
+    for last in 0..count {
+        drop(scene.connect(last));
+    }
+    let gained = scene.accepted().into_iter().zip(before);
+    gained.map(|(after, before)| after - before).collect()
+}
+
+/// A backend that is out gets nothing new, keeps what it has, and stays out when a worker dies and when the
+/// binary is replaced. A reload goes by the file again.
+#[test]
+fn a_backend_is_taken_out_and_put_in() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::new(&["", ""], |settings| {
+        settings.workers = 1;
+        Admin::in_folder(settings);
+    });
+    let host = scene.address.ip();
+    let (first, second) = (format!("{host}:8080"), format!("{host}:8081"));
+    let mut held: Vec<Peer> = (0..4).map(|last| scene.connect(last)).collect();
+    assert_eq!(scene.accepted(), [2, 2]);
+
+    let words = done(&scene, &format!("out {first}"));
+    assert!(
+        words.contains("is out: it gets no new connections"),
+        "{words}"
+    );
+    assert_eq!(shares(&scene, 6), [0, 6]);
+    let table = done(&scene, "backends");
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains(&first) && line.ends_with(" out")),
+        "{table}"
+    );
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains(&second) && line.ends_with(" in")),
+        "{table}"
+    );
+    let why = refused(&scene, &format!("out {second}"));
+    assert!(why.contains("route 1 would have no backend left"), "{why}");
+
+    for worker in scene.terminator.leaves() {
+        let name = std::fs::read_to_string(format!("/proc/{worker}/comm"));
+        if name.is_ok_and(|name| name.starts_with("worker")) {
+            signal(worker, Signal::KILL);
+        }
+    }
+    assert_eq!(shares(&scene, 6), [0, 6], "after the death of the workers");
+    signal(scene.terminator.pid(), Signal::USR2);
+    scene
+        .terminator
+        .wait_for_line("the new binary goes on", PATIENCE);
+    assert_eq!(shares(&scene, 6), [0, 6], "after an upgrade");
+    for peer in &mut held {
+        peer.echo().expect("connections that were there go on");
+    }
+
+    done(&scene, &format!("in {first}"));
+    assert_eq!(shares(&scene, 6), [3, 3]);
+    done(&scene, &format!("weight {first} 3"));
+    assert_eq!(shares(&scene, 8), [6, 2]);
+    done(&scene, &format!("out {second}"));
+    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    admin.order("/reload").expect("a reload");
+    assert_eq!(shares(&scene, 6), [3, 3], "a reload goes by the file again");
+
+    let why = refused(&scene, "out 192.0.2.1:80");
+    assert!(
+        why.contains("there is no backend 192.0.2.1:80; there are: "),
+        "{why}"
+    );
+    let why = refused(&scene, &format!("weight {first} 0"));
+    assert!(
+        why.contains("`0` is no weight: it may be from 1 to 1000"),
+        "{why}"
+    );
+}
+
+/// `--wait` comes back when the last connection has ended.
+#[test]
+fn a_backend_is_drained() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", ""], Admin::in_folder);
+    let first = format!("{}:8080", scene.address.ip());
+    let held: Vec<Peer> = (0..2).map(|last| scene.connect(last)).collect();
+    let mut waiting = Command::new(tools::dormouse())
+        .args(["ctl", "out", &first, "--wait", "--admin"])
+        .arg(scene.folder.path().join("admin.sock"))
+        .spawn()
+        .expect("dormouse ctl");
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert!(
+        waiting.try_wait().expect("it runs").is_none(),
+        "a connection is left"
+    );
+    drop(held);
+    assert!(waiting.wait().expect("its end").success());
+}
+
+#[test]
+fn the_log_level_changes() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::new(&[""], Admin::in_folder);
+    assert!(scene.terminator.lines_with(" DEBUG ").is_empty());
+    done(&scene, "log-level debug");
+    drop(scene.connect(1));
+    scene.terminator.wait_for_line(" DEBUG ", PATIENCE);
+    let why = refused(&scene, "log-level loud");
+    assert!(
+        why.contains("one of off, error, warn, info, debug, trace"),
+        "{why}"
+    );
+}
+
+/// A ticket of the former key is taken after one rotation, and no more after two.
+#[test]
+fn ticket_keys_are_rotated() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&[""], Admin::in_folder);
+    for (rotations, expected) in [(1, HandshakeKind::Resumed), (3, HandshakeKind::Full)] {
+        // With no sessions of others.
+        let [config, _] = peer::configs_by_version();
+        let connect = || {
+            let tcp = peer::connect_tcp(scene.address).expect("a connection");
+            let mut peer = Peer::over(tcp, peer::client(config.clone())).expect("a handshake");
+            peer.stream().write_all(b"echo\n").expect("a line");
+            peer.echo().expect("an echo, and tickets before it");
+            peer.tls.handshake_kind()
+        };
+        assert_eq!(connect(), Some(HandshakeKind::Full));
+        for _ in 0..rotations {
+            done(&scene, "rotate-ticket-keys");
+        }
+        assert_eq!(connect(), Some(expected), "after {rotations} rotations");
+    }
+}
