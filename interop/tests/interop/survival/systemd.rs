@@ -291,7 +291,7 @@ fn a_socket_unit_that_lacks_an_address_is_named() {
     let unit = "BindIPv6Only=ipv6-only\nListenStream=443\n";
     let mut service = served_by(&machine, unit, "\":443\"");
     let status = service.wait_for_end(PATIENCE);
-    assert_eq!(status.code(), Some(2), "{}", service.log());
+    assert_eq!(status.code(), Some(3), "{}", service.log());
     let words = "can't listen on 0.0.0.0:443: Permission denied (os error 13); systemd handed in no socket for it, but [::]:443";
     assert_eq!(service.lines_with(words).len(), 1, "{}", service.log());
 }
