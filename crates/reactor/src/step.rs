@@ -34,9 +34,9 @@ mod simulated {
 }
 
 #[cfg(debug_assertions)]
-pub(crate) use simulated::step;
-#[cfg(debug_assertions)]
 pub use simulated::at_each;
+#[cfg(debug_assertions)]
+pub(crate) use simulated::step;
 
 #[cfg(not(debug_assertions))]
 #[inline(always)]
