@@ -13,7 +13,7 @@ use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::process::FirstThread;
+use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
@@ -29,7 +29,9 @@ use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThread) -> i32 {
-    let begun = begin(handover, &[board], set_logs, OsIo::adopt).and_then(|(worker, bounds)| {
+    let born_ms = process::boottime_ms();
+    let begun = begin(handover, born_ms, &[board], set_logs, OsIo::adopt);
+    let begun = begun.and_then(|(worker, bounds)| {
         // The list of calls binds both threads, and would not let the first one confine itself.
         first.confined()?;
         // From here on it deals with strangers.
@@ -53,10 +55,11 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThre
     }
 }
 
-/// Starts a worker by its handover, or the successor of one that died. `own` are descriptors of the
-/// process that are to stay open; `io` makes the operating system of it, by the former poller.
+/// Starts a worker by its handover, or the successor of one that died. The process was born at
+/// `born_ms` of CLOCK_BOOTTIME. `own` are descriptors of the process that are to stay open; `io` makes the operating system of it, by the former poller.
 pub(crate) fn begin<I: Io>(
     fd: Fd,
+    born_ms: u64,
     own: &[Fd],
     set_logs: fn(&Log),
     io: impl FnOnce(Fd) -> io::Result<I>,
@@ -79,7 +82,7 @@ pub(crate) fn begin<I: Io>(
         handover.share.workers,
         handover.worker,
     )?;
-    counters.note_birth();
+    counters.note_birth(born_ms);
     let mut keep = descriptors.all();
     keep.push(fd);
     keep.extend_from_slice(own);
