@@ -24,6 +24,7 @@ pub mod client;
 pub mod content;
 pub mod counts;
 pub mod crowd;
+pub mod intruder;
 pub mod machine;
 pub mod namespace;
 pub mod originator;

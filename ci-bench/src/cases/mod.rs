@@ -2,6 +2,7 @@
 
 mod handshakes;
 mod records;
+mod worker;
 
 use crate::watch::{Once, Watch};
 use handshakes::{Resumes, Side};
@@ -97,6 +98,13 @@ pub const ALL: &[Case] = &[
     }),
     case("client.tls13.resumed", HANDSHAKES, || {
         handshakes::of(Side::Client, Protocols::TLS13, Group::X25519, Resumes::Yes)
+    }),
+    case("worker.wake", SMALL, worker::wake),
+    case("worker.handshake.full", HANDSHAKES, || {
+        worker::handshake(false)
+    }),
+    case("worker.handshake.resumed", HANDSHAKES, || {
+        worker::handshake(true)
     }),
 ];
 

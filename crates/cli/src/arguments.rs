@@ -54,7 +54,13 @@ Examples:
   dormouse serve dormouse.toml --log-level debug
 
 Several routes need a file: see configuration.md in the guide. When all listeners are
-open, a line with `ready` is written to standard error. SIGTERM or SIGINT ends it.";
+open, a line with `ready` is written to standard error.
+
+Signals:
+  HUP         read the configuration again
+  TERM, INT   close connections at rest, let pending bytes finish, end
+  QUIT, USR1  close all connections evenly over `shutdown_drain`, then end
+  USR2        let the binary that now lies in this one's place take over";
 
 const CONNECT_EXAMPLES: &str = "\
 Examples:
@@ -63,8 +69,8 @@ Examples:
   dormouse connect --listen unix:/run/db.sock --to 192.0.2.7:5433 --ca db-ca.pem --warm 4
   dormouse connect --listen 127.0.0.1:8080 --to a.example:443 --to b.example:443
 
-When all listeners are open, a line with `ready` is written to standard error. SIGTERM or
-SIGINT ends it.";
+When all listeners are open, a line with `ready` is written to standard error. Signals are
+those of `dormouse serve`.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:

@@ -60,10 +60,12 @@ fn connections_rest_wake_and_outlive_their_workers() {
     assert_eq!(ran.code, Some(0), "{out}\n{err}");
     assert_eq!(err, "");
     assert!(out.contains("500 TLS connections in"), "{out}");
-    assert!(
-        out.contains("bytes per connection in `dormouse serve`"),
-        "{out}"
-    );
+    // 500 slots are less than what else may come and go in the memory of a few processes.
+    let told = [
+        "bytes per connection in `dormouse serve`",
+        "what one connection costs can't be told",
+    ];
+    assert!(told.iter().any(|words| out.contains(words)), "{out}");
     assert!(out.contains("compared byte for byte: all right"), "{out}");
     assert!(out.contains("of 500 connections went on"), "{out}");
     assert!(

@@ -22,7 +22,7 @@ impl<I: Io> DrivenWorker<I> {
     /// # Errors
     /// The handover or the shared memory it names can't be used.
     pub fn begin(handover: Fd, io: impl FnOnce(Fd) -> io::Result<I>) -> io::Result<Self> {
-        let (worker, _) = begin::begin(handover, &[], |_| {}, io)?;
+        let (worker, _) = begin::begin(handover, 0, &[], |_| {}, io)?;
         Ok(DrivenWorker { worker })
     }
 

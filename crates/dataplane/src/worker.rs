@@ -22,6 +22,8 @@
 
 use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
+mod orphaned;
+
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
@@ -157,6 +159,7 @@ impl<I: Io> Worker<I> {
         self.serve_connections();
         self.serve_newcomers();
         self.serve_time();
+        self.stop_if_orphaned();
         self.catch_up();
         self.note_counts();
         self.cx.work.flush_connection_log();
@@ -489,6 +492,7 @@ impl<I: Io> Worker<I> {
             reloader: Reloader::new(handover, remembered, identities, set_logs),
             drain: None,
             stop: None,
+            orphaned_until_ms: None,
             upgrade: Upgrade::No,
         };
         Ok(Worker {
@@ -556,9 +560,8 @@ impl<I: Io> Worker<I> {
             Ok(Some(order)) => self.obey(order),
             Ok(None) => {}
             Err(error) => {
-                // The connections do not end with main: they are served on.
-                tracing::error!(%error, "the main process is gone; connections are served on");
                 let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
+                self.end_without_main(&error);
             }
         }
     }

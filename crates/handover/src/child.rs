@@ -2,8 +2,10 @@
 //! soon they are started again.
 
 use crate::trial;
-use dormouse_config::{SYSTEMD_VARIABLES, Sandbox};
-use dormouse_reactor::sandbox::{self, Role};
+use dormouse_config::{Backend, Config, SYSTEMD_VARIABLES, Sandbox};
+use dormouse_reactor::process::Kept;
+use dormouse_reactor::sandbox::{self, Role, UnixSockets};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -26,13 +28,65 @@ pub fn environment() -> Vec<(OsString, OsString)> {
     environment
 }
 
+/// What a keeper and its worker are bound by, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Whether they confine themselves.
+    pub sandbox: Sandbox,
+    /// The unix sockets that the worker may connect to.
+    #[serde(with = "UnixSocketsForm")]
+    pub unix: UnixSockets,
+}
+
+/// How [`UnixSockets`] are written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "UnixSockets")]
+enum UnixSocketsForm {
+    No,
+    Files,
+    Abstract,
+}
+
+impl Bounds {
+    /// What this configuration asks for.
+    pub fn of(config: &Config) -> Bounds {
+        let routes = config.routes.iter().flat_map(|route| &route.to);
+        let of_backend = |backend: &Backend| match backend {
+            Backend::Unix(path) if path.as_os_str().as_encoded_bytes().starts_with(b"@") => {
+                UnixSockets::Abstract
+            }
+            Backend::Unix(_) => UnixSockets::Files,
+            Backend::Tcp { .. } | Backend::Echo => UnixSockets::No,
+        };
+        let unix = routes.map(|to| of_backend(&to.backend)).max();
+        Bounds {
+            sandbox: config.process.sandbox,
+            unix: unix.unwrap_or(UnixSockets::No),
+        }
+    }
+
+    /// Whether a worker that is bound by `others` could not do what these allow.
+    pub fn exceeds(self, others: Bounds) -> bool {
+        others.sandbox != Sandbox::Off && self.unix > others.unix
+    }
+
+    /// The privileges that are left to these processes: root that stays root needs one for sockets
+    /// of others.
+    pub fn kept(self) -> Kept {
+        match self.unix {
+            UnixSockets::No => Kept::Nothing,
+            UnixSockets::Files | UnixSockets::Abstract => Kept::FilesOfOthers,
+        }
+    }
+}
+
 /// Confines this process, if that is wanted. What the kernel can't do, main has said.
-pub fn confine(role: Role, wanted: Option<Sandbox>) -> io::Result<()> {
-    let result = match wanted.unwrap_or(Sandbox::On) {
+pub fn confine(role: Role, wanted: Sandbox) -> io::Result<()> {
+    let result = match wanted {
         Sandbox::Off => Ok(()),
         Sandbox::Required => sandbox::enter(role),
         Sandbox::On => sandbox::enter(role).or_else(|error| {
-            tracing::debug!(?role, %error, "this process is confined in part, or not at all");
+            tracing::debug!(%role, %error, "this process is confined in part, or not at all");
             Ok(())
         }),
     };

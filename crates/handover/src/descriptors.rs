@@ -27,6 +27,8 @@ pub struct Descriptors {
     pub sessions: Option<i32>,
     /// The worker's end of its channel to main.
     pub orders: i32,
+    /// What the worker notes for the next one.
+    pub notes: i32,
     /// The cache of sessions of routes, if there is one.
     #[serde(default)]
     pub session_cache: Option<i32>,
@@ -74,6 +76,7 @@ impl Descriptors {
                 self.clients,
                 self.backends,
                 self.orders,
+                self.notes,
             ]
             .map(Fd),
         );

@@ -2,24 +2,23 @@
 //! ([`parts`]). Every worker reads it again after a crash, and a new binary after an
 //! upgrade.
 //!
-//! What a worker itself changes, numbers of descriptors and addresses of backends, stands in the
-//! keeper's part and goes before what the second part says: the second part, which is as long as
-//! there are certificates, is then copied and not read and written.
+//! The file can't be changed once it is written. Main says on the board which files are its own, so
+//! that no worker can put one of its making in their place ([`dormouse_reactor::process::Board`]). What a
+//! worker itself has to say to the next one stands in its [`Notes`](crate::notes::Notes).
 //!
 //! The handover is data, not objects: a new binary can read what an old one wrote.
 
+use crate::child::Bounds;
 use crate::descriptors::Descriptors;
 use crate::parts;
 use crate::pem::{ClientTrust, OriginPem, Pem};
 use crate::share::Share;
-use dormouse_config::{Config, Log, Sandbox};
+use dormouse_config::{Config, Log, Timeouts};
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, User};
 use dormouse_tables::counters::Count;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::time::Duration;
 use zeroize::{Zeroize as _, Zeroizing};
 
 /// Everything a worker is told before it starts.
@@ -27,8 +26,12 @@ use zeroize::{Zeroize as _, Zeroizing};
 pub struct Handover {
     /// Which of the workers this is, from 0.
     pub worker: u32,
+    /// The edition of the configuration, from 1 on.
+    pub edition: u64,
     /// The configuration as main has read and checked it.
     pub config: Config,
+    /// Who keepers and workers are to be; `None`: whom main is.
+    pub user: Option<(u32, u32)>,
     /// This worker's share of the limits.
     pub share: Share,
     /// Numbers of the routes, then of the originations: what slots call them by.
@@ -61,11 +64,12 @@ pub struct KeeperPart {
     pub log: Log,
     /// Who keeper and worker are to be; `None`: who they are.
     pub user: Option<(u32, u32)>,
-    /// Whether both confine themselves.
-    #[serde(default)]
-    pub sandbox: Option<Sandbox>,
+    /// What both are bound by.
+    pub bounds: Bounds,
     /// A worker that gives no sign of life for so long is ended.
     pub hang_timeout_ms: Option<u64>,
+    /// For so long both may go on when main has died.
+    pub orphaned_ms_max: u64,
     /// Descriptor of the slots.
     pub slots: i32,
     /// Descriptor of the counters.
@@ -75,67 +79,32 @@ pub struct KeeperPart {
     /// Names of the counters in the order in which the writer of this has them: another binary
     /// may have others.
     pub counts: Vec<String>,
-    /// What a worker has changed.
-    #[serde(default)]
-    pub changed: WorkerChanges,
 }
 
-/// What a worker has changed since main wrote its handover.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub struct WorkerChanges {
-    /// The numbers which descriptors have in its table.
-    pub descriptors: Option<Descriptors>,
-    /// What names of backends stand for now.
-    pub addresses: BTreeMap<String, Vec<SocketAddr>>,
-}
-
-impl WorkerChanges {
-    fn apply(self, handover: &mut Handover) {
-        if let Some(descriptors) = self.descriptors {
-            handover.descriptors = descriptors;
-        }
-        if self.addresses.is_empty() {
-            return;
-        }
-        let upstreams = handover
-            .config
-            .routes
-            .iter_mut()
-            .flat_map(|route| &mut route.to);
-        for backend in upstreams.map(|upstream| &mut upstream.backend) {
-            let found = backend.name().and_then(|name| self.addresses.get(name));
-            if let Some(found) = found {
-                backend.set_addresses(found);
-            }
-        }
-    }
+/// How long a worker may outlive main: it drains, then what is pending may finish. The rest is for a
+/// machine that is slow.
+fn orphaned_max(timeouts: &Timeouts) -> Duration {
+    const MARGIN: Duration = Duration::from_secs(5);
+    timeouts.shutdown_drain + timeouts.shutdown_grace + MARGIN
 }
 
 impl KeeperPart {
-    fn of(handover: &Handover) -> io::Result<KeeperPart> {
+    fn of(handover: &Handover) -> KeeperPart {
         let config = &handover.config;
-        let user = match &config.process.user {
-            Some(user) => {
-                let found = process::look_up_user(user, config.process.group.as_deref());
-                let User { uid, gid } = found.map_err(io::Error::other)?;
-                Some((uid, gid))
-            }
-            None => None,
-        };
         let hang_timeout = config.timeouts.hang_timeout;
-        Ok(KeeperPart {
+        KeeperPart {
             worker: handover.worker,
             workers: handover.share.workers,
             log: config.log.clone(),
-            user,
-            sandbox: Some(config.process.sandbox),
+            user: handover.user,
+            bounds: Bounds::of(config),
             hang_timeout_ms: hang_timeout.map(|timeout| timeout.as_millis() as u64),
+            orphaned_ms_max: orphaned_max(&config.timeouts).as_millis() as u64,
             slots: handover.descriptors.slots,
             counters: handover.descriptors.counters,
             orders: handover.descriptors.orders,
             counts: Count::ALL.iter().map(|c| c.name().to_owned()).collect(),
-            changed: WorkerChanges::default(),
-        })
+        }
     }
 
     /// Reads the part for the keeper, and nothing else.
@@ -143,31 +112,19 @@ impl KeeperPart {
         let [keeper, ..] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, keeper)?)?)
     }
-
-    /// Writes it before what else stands in `fd`, which is copied. A worker does so: it can't look
-    /// up who it is.
-    pub fn write_before(&self, fd: Fd) -> io::Result<Fd> {
-        let [_, public, secrets] = parts::locate(fd)?;
-        let keeper = serde_json::to_vec(self)?;
-        parts::write(
-            &keeper,
-            &parts::read(fd, public)?,
-            &parts::read(fd, secrets)?,
-        )
-    }
 }
 
 impl Handover {
     /// Writes it into a memory file which the worker's keeper inherits. Returns the descriptor.
     pub fn write(&self) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(&KeeperPart::of(self)?)?;
+        let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
         parts::write(&keeper, &public, &self.secrets())
     }
 
     /// Writes it anew with what `fd` has for secrets, which are not read but copied.
     pub fn write_with_secrets_of(&self, fd: Fd) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(&KeeperPart::of(self)?)?;
+        let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
         let [.., secrets] = parts::locate(fd)?;
         parts::write(&keeper, &public, &parts::read(fd, secrets)?)
@@ -198,9 +155,7 @@ impl Handover {
     /// Reads all but the secrets: keys are empty.
     pub fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
         let [_, public, _] = parts::locate(fd)?;
-        let mut handover = serde_json::from_slice(&parts::read(fd, public)?)?;
-        KeeperPart::read(fd)?.changed.apply(&mut handover);
-        Ok(handover)
+        Ok(serde_json::from_slice(&parts::read(fd, public)?)?)
     }
 
     /// Each with its length before it: keys in the order of the certificates, those of

@@ -43,8 +43,8 @@ impl Formats {
             pending: 1,
             shared: 2,
             tokens: 1,
-            words: 1,
-            main: 1,
+            words: 2,
+            main: 2,
         }
     }
 

@@ -5,6 +5,7 @@
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
 //! | [`log_entries`]: what the connection log says of it besides | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
+//! | [`notes`]: what main can't know of that | a worker | the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`control`]: messages on control's channel | main and control | each other |
 //! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
@@ -24,6 +25,7 @@ pub mod fuzzed;
 pub mod layout;
 pub mod log_entries;
 pub mod message;
+pub mod notes;
 pub mod orders;
 pub mod parts;
 mod pem;
@@ -35,5 +37,5 @@ pub mod upgrade;
 
 pub use clock::unix_time;
 pub use descriptors::Descriptors;
-pub use document::{Handover, KeeperPart, WorkerChanges};
+pub use document::{Handover, KeeperPart};
 pub use pem::{ClientTrust, OriginPem, Pem};

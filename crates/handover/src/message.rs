@@ -1,7 +1,7 @@
 //! Messages as JSON, one to a message of a channel.
 
+use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
-use dormouse_reactor::{Fd, OnExec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -19,12 +19,10 @@ pub fn send(channel: Fd, message: &impl Serialize) -> io::Result<Attempt<()>> {
 /// The next message, if there is one. An error: the other end is gone, or makes no sense.
 pub fn receive<T: DeserializeOwned>(channel: Fd) -> io::Result<Option<T>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, OnExec::Close)?
-    else {
+    let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {
         return Ok(None);
     };
-    message.descriptors.iter().for_each(|fd| fd.close());
-    match buffer.get(..message.len) {
+    match buffer.get(..words.len) {
         None | Some([]) => Err(io::ErrorKind::UnexpectedEof.into()),
         Some(bytes) => Ok(Some(serde_json::from_slice(bytes)?)),
     }

@@ -6,6 +6,7 @@
 //! `encode` and `decode`.
 
 use crate::control::DrainOrder;
+use dormouse_reactor::process::Pid;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
@@ -54,19 +55,21 @@ pub enum Order {
     },
 }
 
-/// What a worker reports to main.
+/// What a worker or its keeper says to main. None names its sender: main asks the kernel for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WorkerReport {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
     /// It accepts nothing, and no handshake is in flight (or their time is up).
     Quiet,
-    /// The new binary has taken over this worker's connections, and waits: its process id.
-    Prepared(u32),
-    /// It has not, and why.
+    /// A keeper's: its child of this pid executes the new binary.
+    Preparing(Pid),
+    /// A new keeper's: it has taken over this worker's connections, and waits.
+    Prepared,
+    /// A keeper's, old or new: the new binary can't take over, and why.
     Refused(String),
-    /// After a commit: the new keeper died, and the old one, of this pid, goes on.
-    Kept(u32),
+    /// An old keeper's after a commit: the new one died, and it goes on itself.
+    Kept,
     /// It goes by this edition of the configuration.
     Reloaded(u64),
     /// It does not, and why.
@@ -93,6 +96,7 @@ const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
 const CHALLENGE_SHOWN: u8 = b't';
 const QUIET: u8 = b'q';
+const PREPARING: u8 = b'P';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
 const KEPT: u8 = b'k';
@@ -198,8 +202,9 @@ impl WorkerReport {
         match self {
             WorkerReport::Ready => message(READY, &[]),
             WorkerReport::Quiet => message(QUIET, &[]),
-            WorkerReport::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
-            WorkerReport::Kept(pid) => message(KEPT, &pid.to_le_bytes()),
+            WorkerReport::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
+            WorkerReport::Prepared => message(PREPARED, &[]),
+            WorkerReport::Kept => message(KEPT, &[]),
             WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -218,10 +223,11 @@ impl WorkerReport {
         match (kind, body) {
             (READY, []) => Ok(WorkerReport::Ready),
             (QUIET, []) => Ok(WorkerReport::Quiet),
-            (PREPARED, &[a, b, c, d]) => {
-                Ok(WorkerReport::Prepared(u32::from_le_bytes([a, b, c, d])))
-            }
-            (KEPT, &[a, b, c, d]) => Ok(WorkerReport::Kept(u32::from_le_bytes([a, b, c, d]))),
+            (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
+                a, b, c, d,
+            ])))),
+            (PREPARED, []) => Ok(WorkerReport::Prepared),
+            (KEPT, []) => Ok(WorkerReport::Kept),
             (REFUSED, why) => Ok(WorkerReport::Refused(
                 String::from_utf8_lossy(why).into_owned(),
             )),
@@ -264,44 +270,48 @@ fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
 
 /// Worker: the next order, if one has come. An error: main is gone, or says what makes no sense.
 pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
-    // Descriptors must outlive this worker, as everything in the shared table.
-    next(channel, OnExec::Keep, Order::decode)
-}
-
-/// Main: the next report, if one has come. An error: there is neither worker nor keeper.
-pub fn receive_report(channel: Fd) -> io::Result<Option<WorkerReport>> {
-    next(channel, OnExec::Close, |kind, body, _| {
-        WorkerReport::decode(kind, body)
-    })
-}
-
-fn next<T>(
-    channel: Fd,
-    on_exec: OnExec,
-    decode: impl FnOnce(u8, &[u8], &[Fd]) -> io::Result<T>,
-) -> io::Result<Option<T>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, on_exec)? else {
+    // Descriptors must outlive this worker, as everything in the shared table.
+    let received = socket::receive_message(channel, &mut buffer, OnExec::Keep)?;
+    let Attempt::Done(message) = received else {
         return Ok(None);
     };
-    let (kind, body) = buffer
-        .get(..message.len)
-        .and_then(<[u8]>::split_first)
-        .ok_or(io::ErrorKind::UnexpectedEof)?;
-    let decoded = decode(*kind, body, &message.descriptors);
-    if decoded.is_err() {
+    let (kind, body) = split(&buffer, message.len)?;
+    let order = Order::decode(kind, body, &message.descriptors);
+    if order.is_err() {
         message.descriptors.iter().for_each(|fd| fd.close());
     }
-    decoded.map(Some)
+    order.map(Some)
+}
+
+/// Main: the next report, if one has come, and the process that has sent it. An error: there is neither
+/// worker nor keeper, or it was no report.
+pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
+    let mut buffer = vec![0; MESSAGE_MAX];
+    let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {
+        return Ok(None);
+    };
+    let (kind, body) = split(&buffer, words.len)?;
+    let word = WorkerReport::decode(kind, body)?;
+    Ok(Some((word, words.sender.ok_or_else(invalid)?)))
+}
+
+/// The first byte of a message, and what follows it.
+fn split(buffer: &[u8], len: usize) -> io::Result<(u8, &[u8])> {
+    let split = buffer.get(..len).and_then(<[u8]>::split_first);
+    let (kind, body) = split.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok((*kind, body))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_reactor::process;
 
     #[test]
     fn orders_arrive_as_they_were_given() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        socket::name_senders(main).expect("an option of sockets");
         assert!(receive_order(worker).expect("nothing yet").is_none());
         let keys = Zeroizing::new(vec![7; 300]);
         send_order(main, &Order::TicketKeys(keys.clone())).expect("given");
@@ -345,15 +355,18 @@ mod tests {
             }
             _ => panic!("not a reload"),
         }
-        for report in [
+        for word in [
             WorkerReport::Ready,
             WorkerReport::Reloaded(u64::MAX),
-            WorkerReport::Kept(77),
+            WorkerReport::Preparing(Pid(77)),
+            WorkerReport::Prepared,
+            WorkerReport::Kept,
             WorkerReport::ChallengeShown(9),
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
-            send_report(worker, &report);
-            assert_eq!(receive_report(main).expect("a report"), Some(report));
+            send_report(worker, &word);
+            let said = (word, process::pid());
+            assert_eq!(receive_report(main).expect("a word"), Some(said));
         }
         main.close();
         assert!(receive_order(worker).is_err(), "main is gone");

@@ -2,7 +2,7 @@
 //!
 //! | part | format | read by |
 //! |---|---|---|
-//! | for the keeper: log, names, bounds; what has changed since it was written | JSON | keeper, worker |
+//! | for the keeper: log, names, bounds | JSON | keeper |
 //! | configuration, certificates, numbers of descriptors | JSON | worker |
 //! | private keys, ticket keys | bytes | worker |
 //!
@@ -10,12 +10,12 @@
 //! nothing. Main's own state and a scout's task have the same form.
 
 use dormouse_reactor::Fd;
-use dormouse_reactor::memory::{Mapping, PAGE, read_at};
+use dormouse_reactor::memory::{create_unchangeable, read_at};
 use std::io;
 use zeroize::Zeroizing;
 
 /// Version of the three parts and their order. JSON may gain fields without a new version.
-pub(crate) const HANDOVER_VERSION: u64 = 2;
+pub(crate) const HANDOVER_VERSION: u64 = 3;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
 const HEAD_BYTES: usize = 8 * 5;
@@ -48,32 +48,21 @@ pub fn join_secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
 /// Where a part lies in the file.
 pub type Part = std::ops::Range<usize>;
 
-/// Writes the three parts into a new memory file. Fails if a part is larger than 64 MiB, or if the
+/// Writes the three parts into a new memory file, which nobody can change. Fails if a part is larger than 64 MiB, or if the
 /// system has no memory.
 pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
     let parts = [keeper, public, secrets];
-    let len = HEAD_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
     if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
         return Err(io::Error::other(
             "configuration or certificates are larger than 64 MiB",
         ));
     }
-    let mut file = Mapping::create("dormouse-handover", len.next_multiple_of(PAGE))?;
-    let head = [MAGIC, HANDOVER_VERSION]
+    let head: Vec<u8> = [MAGIC, HANDOVER_VERSION]
         .into_iter()
         .chain(parts.iter().map(|part| part.len() as u64))
-        .flat_map(u64::to_le_bytes);
-    let mut rest = file.bytes_mut();
-    for (room, byte) in rest.iter_mut().zip(head) {
-        *room = byte;
-    }
-    rest = rest.get_mut(HEAD_BYTES..).unwrap_or_default();
-    for part in parts {
-        let (room, behind) = rest.split_at_mut(part.len().min(rest.len()));
-        room.copy_from_slice(part);
-        rest = behind;
-    }
-    Ok(file.fd())
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    create_unchangeable("dormouse-handover", &[&head, keeper, public, secrets])
 }
 
 /// Reads from the head of the file where its three parts lie. Fails if the file is no handover, or

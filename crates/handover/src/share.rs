@@ -41,6 +41,8 @@ pub struct Limits {
     pub connection_log: Option<LogRules>,
     /// Time for pending bytes to be sent after the order to stop.
     pub shutdown_grace_ms: u64,
+    /// Over which connections are closed when main has died.
+    pub shutdown_drain_ms: u64,
     /// Time that an upgrade waits for handshakes in flight.
     pub handshake_grace_ms: u64,
     /// The loop turns so often at least, so that its keeper sees that it lives.
@@ -145,6 +147,7 @@ impl Share {
             handshake_grace_ms: milliseconds(timeouts.handshake_grace),
             heartbeat_ms: timeouts.hang_timeout.map(|bound| milliseconds(bound) / 4),
             shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),
+            shutdown_drain_ms: milliseconds(timeouts.shutdown_drain),
         }
     }
 }

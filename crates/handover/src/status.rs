@@ -68,6 +68,8 @@ pub enum LifePhase {
     Draining,
     /// The program ends.
     Stopping,
+    /// Main has died: nothing new is accepted, and the rest ends in a bounded time.
+    Orphaned,
     /// Main has not told it yet.
     #[default]
     #[serde(other)]
@@ -82,6 +84,7 @@ impl LifePhase {
             LifePhase::Ready => "ready",
             LifePhase::Draining => "draining",
             LifePhase::Stopping => "stopping",
+            LifePhase::Orphaned => "orphaned",
             LifePhase::Unknown => "unknown",
         }
     }

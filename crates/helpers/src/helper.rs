@@ -5,7 +5,7 @@ use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
 use dormouse_handover::{message, parts};
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, Inherit, Pid, Program, User};
+use dormouse_reactor::process::{self, Inherit, Kept, Pid, Program, User};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::Attempt;
 use serde::de::DeserializeOwned;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// User and group of helpers when main is root.
-const NOBODY: (u32, u32) = (65_534, 65_534);
+/// User and group of helpers when main is root, and of workers where that is safe.
+pub const NOBODY: (u32, u32) = (65_534, 65_534);
 
 /// Pause before the next try when a channel is full.
 const RETRY: Duration = Duration::from_millis(20);
@@ -45,15 +45,24 @@ impl Privileges {
         }
     }
 
+    /// Root without another user to become looks at sockets of others.
+    fn kept(&self) -> Kept {
+        match self.user {
+            Some(_) => Kept::Nothing,
+            None => Kept::FilesOfOthers,
+        }
+    }
+
     /// Gives up main's privileges for good. Comes before the process reads anything but main's words.
     pub(crate) fn assume(&self) -> io::Result<()> {
-        process::drop_privileges(self.user.map(|(uid, gid)| User { uid, gid }))?;
+        let user = self.user.map(|(uid, gid)| User { uid, gid });
+        process::drop_privileges(user, self.kept())?;
         process::forbid_core_dumps()
     }
 
     /// Confines the process to what its role needs. Comes when everything outside is open.
     pub(crate) fn confine(&self, role: Role) -> io::Result<()> {
-        child::confine(role, Some(self.sandbox))
+        child::confine(role, self.sandbox)
     }
 }
 

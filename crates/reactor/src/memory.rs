@@ -12,6 +12,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
@@ -299,6 +300,51 @@ impl Words {
     }
 }
 
+/// Which file a descriptor names. No two files of a machine have the same identity while they exist,
+/// whatever is put in the place of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileIdentity {
+    /// The device that the file lies on; memory files have one of their own.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+impl FileIdentity {
+    /// The identity of an open file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn of(fd: Fd) -> io::Result<FileIdentity> {
+        let stat = rustix::fs::fstat(fd.borrow()?)?;
+        Ok(FileIdentity {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+}
+
+/// Creates a memory file with this content, one part after the other, which nobody can change any
+/// more, its creator included.
+///
+/// # Errors
+/// What the operating system says.
+pub fn create_unchangeable(name: &str, parts: &[&[u8]]) -> io::Result<Fd> {
+    let file = open_file(name)?;
+    for part in parts {
+        let mut rest: &[u8] = part;
+        while !rest.is_empty() {
+            match rustix::io::write(&file, rest) {
+                Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+    rustix::fs::fcntl_add_seals(&file, SEALS.union(SealFlags::WRITE))?;
+    Ok(file.into())
+}
+
 /// Reads `len` bytes of a memory file from `offset` on, without mapping it.
 ///
 /// # Errors
@@ -329,21 +375,38 @@ pub(crate) fn create_file(name: &str, len: usize) -> io::Result<Fd> {
             format!("length of a mapping must be a multiple of {PAGE} bytes, not {len}"),
         ));
     }
+    let file = open_file(name)?;
+    rustix::fs::ftruncate(&file, len as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok(file.into())
+}
+
+/// An empty memory file without seals.
+fn open_file(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
     let file = match rustix::fs::memfd_create(name, flags) {
         // Kernels before 6.3 do not know how to forbid execution.
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?,
         other => other?,
     };
-    rustix::fs::ftruncate(&file, len as u64)?;
     // Who finds it under /proc may not open it, unless it is the owner or has privileges.
     rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
-    rustix::fs::fcntl_add_seals(&file, SEALS)?;
-    Ok(file.into())
+    Ok(file)
 }
 
 /// Checks a memory file which somebody else created.
 pub(crate) fn check_file(fd: Fd, len: usize) -> Result<(), AdoptError> {
+    AdoptError::check("length", sealed_len(fd)?, len as u64)
+}
+
+/// Checks a memory file which somebody else created, and of which only the beginning is looked at.
+pub(crate) fn check_beginning(fd: Fd, len: usize) -> Result<(), AdoptError> {
+    let found = sealed_len(fd)?;
+    AdoptError::check("length", found.min(len as u64), len as u64)
+}
+
+/// The length of a memory file, which is sealed against shrinking.
+fn sealed_len(fd: Fd) -> Result<u64, AdoptError> {
     let borrowed = fd
         .borrow()
         .map_err(AdoptError::system("use the descriptor"))?;
@@ -354,7 +417,7 @@ pub(crate) fn check_file(fd: Fd, len: usize) -> Result<(), AdoptError> {
     }
     let stat = rustix::fs::fstat(borrowed)
         .map_err(|errno| AdoptError::system("read the length")(errno.into()))?;
-    AdoptError::check("length", stat.st_size as u64, len as u64)
+    Ok(stat.st_size as u64)
 }
 
 /// Splits bytes into an unaligned head, aligned words, and a tail.
@@ -382,6 +445,23 @@ mod tests {
         assert_eq!(mapping.data().unwrap(), vec![5 * PAGE..6 * PAGE; 1]);
         assert_eq!(mapping.bytes()[5 * PAGE], 9);
         mapping.fd().close();
+    }
+
+    #[test]
+    fn nobody_changes_what_is_unchangeable() {
+        let fd = create_unchangeable("test", &[b"one ", b"two"]).unwrap();
+        assert_eq!(read_at(fd, 0, 7).unwrap(), b"one two");
+        assert_eq!(
+            rustix::io::pwrite(fd.borrow().unwrap(), b"x", 0),
+            Err(Errno::PERM)
+        );
+        assert!(Mapping::window(fd, 0, PAGE).is_err(), "mapped for writing");
+        let other = create_unchangeable("test", &[b"one two"]).unwrap();
+        let identity = FileIdentity::of(fd).unwrap();
+        assert_ne!(identity, FileIdentity::of(other).unwrap());
+        assert_eq!(identity, FileIdentity::of(fd).unwrap());
+        fd.close();
+        other.close();
     }
 
     #[test]

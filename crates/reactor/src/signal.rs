@@ -15,7 +15,7 @@ pub enum Signal {
     Hangup = libc::SIGHUP,
     /// SIGINT: the user wants it to end.
     Interrupt = libc::SIGINT,
-    /// SIGQUIT.
+    /// SIGQUIT: drain, then end.
     Quit = libc::SIGQUIT,
     /// SIGTERM: the system wants it to end.
     Terminate = libc::SIGTERM,
@@ -25,7 +25,7 @@ pub enum Signal {
     Stop = libc::SIGSTOP,
     /// SIGCONT.
     Continue = libc::SIGCONT,
-    /// SIGUSR1.
+    /// SIGUSR1: drain, then end. Between keepers: a word.
     User1 = libc::SIGUSR1,
     /// SIGUSR2: upgrade.
     User2 = libc::SIGUSR2,
@@ -166,6 +166,25 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         self.fd.close();
+    }
+}
+
+/// Ignores every signal that would end the process and means nothing to it: SIGALRM, SIGIO, those for
+/// real time and the like. Not those that say that the program itself is at fault.
+pub fn ignore_meaningless() {
+    let others = [
+        libc::SIGALRM,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGIO,
+        libc::SIGPWR,
+        libc::SIGSTKFLT,
+        libc::SIGPIPE,
+    ];
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    for number in others.into_iter().chain(real_time) {
+        // SAFETY: no handler is set, so no code of ours runs in one.
+        unsafe { libc::signal(number, libc::SIG_IGN) };
     }
 }
 

@@ -4,12 +4,13 @@
 //! sockets, chunks and slots are taken and freed, marks are set. In debug builds each of them is a
 //! step, at which a simulation can let its worker die. In release builds there is nothing here.
 
+/// What is done at each step of this thread.
+pub type Act = Box<dyn FnMut()>;
+
 #[cfg(debug_assertions)]
 mod simulated {
+    use super::Act;
     use std::cell::RefCell;
-
-    /// What is done at each step of this thread.
-    pub type Act = Box<dyn FnMut()>;
 
     thread_local! {
         static ACT: RefCell<Option<Act>> = const { RefCell::new(None) };
@@ -33,10 +34,14 @@ mod simulated {
 }
 
 #[cfg(debug_assertions)]
-pub(crate) use simulated::step;
+pub use simulated::at_each;
 #[cfg(debug_assertions)]
-pub use simulated::{Act, at_each};
+pub(crate) use simulated::step;
 
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub(crate) fn step() {}
+
+/// Does nothing: there are no steps.
+#[cfg(not(debug_assertions))]
+pub fn at_each(_: Option<Act>) {}

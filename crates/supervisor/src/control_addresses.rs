@@ -3,7 +3,8 @@
 
 use crate::error::{ServeError, system};
 use dormouse_config::{Admin, Config, MetricsAddress};
-use dormouse_reactor::socket::{self, Addr, ListenOptions};
+use dormouse_reactor::process;
+use dormouse_reactor::socket::{self, Addr, ConnectOptions, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -153,12 +154,27 @@ fn make_directory(path: &Path) -> io::Result<()> {
 
 /// Opens a socket for its owner alone, in place of one that a former process has left.
 fn open_unix(path: &Path) -> io::Result<AdminSocket> {
+    if is_orphaned(path) {
+        fs::remove_file(path)?;
+    }
     let listener = socket::listen(&Addr::Unix(path.to_owned()), &options())?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(AdminSocket {
         listener,
         path: path.to_owned(),
     })
+}
+
+/// Whether the main process that opened this socket has died: its control process still answers there,
+/// and gives way to the next start.
+pub(crate) fn is_orphaned(path: &Path) -> bool {
+    let address = Addr::Unix(path.to_owned());
+    let Ok(connecting) = socket::connect(&address, &ConnectOptions::default()) else {
+        return false;
+    };
+    let opened_by = socket::peer_process(connecting.fd());
+    connecting.fd().close();
+    opened_by.is_ok_and(|main| !process::runs(main))
 }
 
 fn options() -> ListenOptions {

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Longer drains are mistakes.
 const OVER_MS_MAX: u64 = 30 * 86_400_000;
 
+/// How often to look whether a drain is done after which the program ends.
+const LOOK_MS: u64 = 100;
+
 /// The drain under way, if there is one.
 #[derive(Default)]
 pub(crate) struct Drain {
@@ -59,6 +62,24 @@ impl Drain {
         self.current = None;
         serving.pairs.order_all(&Order::StopDrain);
         Ok("the drain is stopped; new connections are accepted again".to_owned())
+    }
+
+    /// Whether all connections are closed, or the time is over. `true` without a drain.
+    pub(crate) fn is_done(&self, serving: &Serving) -> bool {
+        let Some(drain) = &self.current else {
+            return true;
+        };
+        let counters = &serving.memory.counters;
+        let left =
+            counters.sum(Count::Connections as usize) + counters.sum(Count::Handshaking as usize);
+        left == 0 || drain.begun_ms + drain.over_ms <= process::boottime_ms()
+    }
+
+    /// When to look again whether it is done.
+    pub(crate) fn next_look_ms(&self) -> Option<u64> {
+        let drain = self.current.as_ref()?;
+        let soon_ms = process::boottime_ms() + LOOK_MS;
+        Some(soon_ms.min(drain.begun_ms + drain.over_ms))
     }
 
     pub(crate) fn is_under_way(&self) -> bool {

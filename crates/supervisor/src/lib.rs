@@ -47,6 +47,7 @@ mod listening;
 mod load;
 mod main_state;
 mod material;
+mod new_binary;
 mod occasion;
 mod pairs;
 mod process_setup;
@@ -66,6 +67,7 @@ mod systemd;
 mod ticket_keys;
 mod tokens;
 mod upgrade;
+mod worker_user;
 
 pub use error::ServeError;
 pub use load::{Ready, load};

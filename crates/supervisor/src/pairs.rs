@@ -1,21 +1,22 @@
 //! Pairs of keeper and worker: started by main, given orders, heard, and noted when they end.
 
 use crate::tokens;
-use dormouse_dataplane::keeper::{self, BoardArgs};
-use dormouse_handover::Handover;
-use dormouse_handover::child;
+use dormouse_dataplane::keeper::{self, KnownFile};
+use dormouse_handover::child::{self, Bounds};
 use dormouse_handover::control;
 use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
+use dormouse_handover::notes::Notes;
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::upgrade::Command;
+use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::process::{self, Board, Ended, Inherit, Pid, Program};
+use dormouse_reactor::process::{self, Board, Ended, FILES_MAX, Inherit, Pid, Program};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket;
+use dormouse_reactor::socket::{self, DESCRIPTORS_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -24,6 +25,10 @@ use std::io;
 struct Pair {
     /// The keeper; a stale number once it has ended.
     keeper: Pid,
+    /// The keeper of the former binary, until it ends.
+    former: Option<Pid>,
+    /// The worker that has begun last.
+    worker: Option<Pid>,
     born_ms: u64,
     /// How the keeper ended.
     ended: Option<Ended>,
@@ -37,10 +42,18 @@ struct Pair {
     ready: bool,
     /// The edition of the configuration that the worker follows.
     edition: u64,
+    /// Editions that the worker was given, and has not answered.
+    given: Vec<u64>,
+    /// The numbers of its descriptors, as they were at its start.
+    descriptors: Descriptors,
     /// The challenge that the worker shows, or showed last.
     challenge: u64,
     /// The worker is gone for good.
     is_over: bool,
+    /// What the worker is bound by.
+    bounds: Bounds,
+    /// What the next worker will be bound by: this one is about to give way to it.
+    renewal: Option<Bounds>,
     share: Share,
 }
 
@@ -48,14 +61,21 @@ struct Pair {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PairState {
     keeper: i32,
+    former: Option<i32>,
     born_ms: u64,
     orders: i32,
     board: i32,
     edition: u64,
+    descriptors: Descriptors,
+    bounds: Bounds,
     share: Share,
     #[serde(default)]
     log_source: Option<i32>,
 }
+
+/// Most editions that a worker is given before it has answered: its keeper knows the handovers of
+/// these, and of as many again that a worker before it was given.
+const GIVEN_MAX: usize = FILES_MAX / 2;
 
 /// All pairs; a worker is named by its place among them.
 #[derive(Default)]
@@ -65,51 +85,57 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     /// Makes the shared memory of a pair, and starts its keeper with this handover.
-    pub(crate) fn start(
-        &mut self,
-        mut handover: Handover,
-        edition: u64,
-        poller: &Poller,
-    ) -> io::Result<()> {
+    pub(crate) fn start(&mut self, mut handover: Handover, poller: &Poller) -> io::Result<()> {
         let share = handover.share.clone();
         let slots =
             Slab::<Slot>::create("dormouse-slots", share.connections_max, SLOT_LAYOUT_VERSION)?;
         let pending = Pending::create("dormouse-pending", share.pending_bytes_max as usize)?;
+        let notes = Notes::default().write()?;
         let (ours, theirs) = socket::channel(OnExec::Close)?;
+        socket::name_senders(ours)?;
         // Neither takes memory as long as there is no connection log.
         let log_entries = LogEntries::create(share.connections_max)?;
         let (log_source, log_lines) = socket::pair(OnExec::Close)?;
         let board = Board::create("dormouse-board")?;
         let reader = board.reader()?;
-        let board_args = BoardArgs {
-            fd: reader.0,
-            inode: process::inode(reader)?,
-        };
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
+        handover.descriptors.notes = notes.0;
         handover.descriptors.log_entries = Some((log_entries.fd().0, LOG_ENTRY_VERSION));
         handover.descriptors.log_lines = Some(log_lines.0);
         let file = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.extend([file, reader]);
-        let command = keeper::first_command(file, board_args);
+        let command = keeper::first_command(KnownFile::of(file)?, KnownFile::of(reader)?);
         let mut program = Program::this(command).with(Inherit::Only(inherited));
         program.environment = Some(child::environment());
         let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
-        let memory = [slots.fd(), pending.fd(), log_entries.fd()];
+        let memory = [slots.fd(), pending.fd(), notes, log_entries.fd()];
         for fd in memory.into_iter().chain([theirs, log_lines, file, reader]) {
             fd.close();
         }
         poller.add(ours, token(self.all.len()), Interest::READ)?;
-        let pair = Pair {
+        self.all.push(Pair {
+            keeper,
+            former: None,
+            worker: None,
             born_ms: process::boottime_ms(),
+            ended: None,
+            orders: ours,
+            board,
             ready: false,
             log_source,
-            ..Pair::new(keeper, ours, board, edition, share)
-        };
-        self.all.push(pair);
+            edition: handover.edition,
+            given: Vec::new(),
+            descriptors: handover.descriptors.clone(),
+            challenge: 0,
+            is_over: false,
+            bounds: Bounds::of(&handover.config),
+            renewal: None,
+            share,
+        });
         Ok(())
     }
 
@@ -125,12 +151,24 @@ impl Pairs {
                 log_source.set_on_exec(OnExec::Close)?;
             }
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
-            let (keeper, share) = (Pid(state.keeper), state.share.clone());
             all.push(Pair {
+                keeper: Pid(state.keeper),
+                former: state.former.map(Pid),
+                worker: None,
                 born_ms: state.born_ms,
+                ended: None,
+                orders,
+                board,
                 ready: true,
                 log_source,
-                ..Pair::new(keeper, orders, board, state.edition, share)
+                edition: state.edition,
+                given: Vec::new(),
+                descriptors: state.descriptors.clone(),
+                challenge: 0,
+                is_over: false,
+                bounds: state.bounds,
+                renewal: None,
+                share: state.share.clone(),
             });
         }
         Ok(Pairs { all })
@@ -140,10 +178,13 @@ impl Pairs {
     pub(crate) fn state(&self) -> Vec<PairState> {
         let state = |pair: &Pair| PairState {
             keeper: pair.keeper.0,
+            former: pair.former.map(|keeper| keeper.0),
             born_ms: pair.born_ms,
             orders: pair.orders.0,
             board: pair.board.fd().0,
             edition: pair.edition,
+            descriptors: pair.descriptors.clone(),
+            bounds: pair.bounds,
             share: pair.share.clone(),
             log_source: Some(pair.log_source.0).filter(|_| pair.log_source != Fd::NONE),
         };
@@ -197,21 +238,74 @@ impl Pairs {
         self.all.iter().for_each(|pair| pair.order(order));
     }
 
-    /// The next word of a worker. What main has to remember of it is noted here.
-    pub(crate) fn receive(&mut self, worker: usize, poller: &Poller) -> Option<WorkerReport> {
+    /// Gives a worker another handover, with the listeners of its edition. A worker that is behind
+    /// gets it once it has answered.
+    pub(crate) fn give_edition(
+        &mut self,
+        worker: usize,
+        mut handover: Handover,
+        listeners: &[Fd],
+    ) -> io::Result<()> {
+        let Some(pair) = self.all.get_mut(worker) else {
+            return Ok(());
+        };
+        if pair.given.len() >= GIVEN_MAX {
+            return Ok(());
+        }
+        // The numbers of this process mean nothing there, but for how many listeners there are.
+        let Descriptors {
+            listeners: of_edition,
+            doors,
+            ..
+        } = std::mem::take(&mut handover.descriptors);
+        handover.descriptors = Descriptors {
+            listeners: of_edition,
+            doors,
+            ..pair.descriptors.clone()
+        };
+        let file = handover.write()?;
+        // Before the worker has it: its keeper may find it there at any time after.
+        pair.board.vouch_for(file).inspect_err(|_| file.close())?;
+        for some in listeners.chunks(DESCRIPTORS_MAX) {
+            pair.order(&Order::Listeners(some.to_vec()));
+        }
+        let edition = handover.edition;
+        pair.given.push(edition);
+        pair.order(&Order::Reload {
+            handover: file,
+            edition,
+        });
+        file.close();
+        Ok(())
+    }
+
+    /// The next word of a worker or its keeper, and which process has said it. What main has to
+    /// remember of it is noted here. `None`: there is none, or it is one that can't come now, or not
+    /// from there.
+    pub(crate) fn receive(
+        &mut self,
+        worker: usize,
+        poller: &Poller,
+    ) -> Option<(WorkerReport, Pid)> {
         let pair = self.all.get_mut(worker)?;
-        let report = orders::receive_report(pair.orders).unwrap_or_else(|_| {
+        let heard = orders::receive_report(pair.orders).unwrap_or_else(|error| {
+            if error.kind() == io::ErrorKind::InvalidData {
+                tracing::error!(
+                    worker,
+                    "what a worker says makes no sense: {error}; it is not listened to any more"
+                );
+            }
             let _ = poller.remove(pair.orders);
             pair.is_over = true;
             None
-        })?;
-        match report {
-            WorkerReport::Ready => pair.ready = true,
-            WorkerReport::Reloaded(edition) => pair.edition = edition,
-            WorkerReport::ChallengeShown(number) => pair.challenge = number,
-            _ => {}
-        }
-        Some(report)
+        });
+        heard.filter(|(word, sender)| pair.note_word(word, *sender))
+    }
+
+    /// Whether a worker is to be given the edition in force: it has answered all that it was given.
+    pub(crate) fn lacks_edition(&self, worker: usize, edition: u64) -> bool {
+        let pair = self.all.get(worker);
+        pair.is_some_and(|pair| pair.edition != edition && pair.given.is_empty())
     }
 
     /// Whether all workers have begun.
@@ -241,6 +335,33 @@ impl Pairs {
     pub(crate) fn show_challenge(&self, number: u64) -> bool {
         let shows_it = |pair: &Pair| pair.challenge == number || pair.is_over;
         self.all.iter().all(shows_it)
+    }
+
+    // ---- renewal ----
+
+    /// A sandbox can't be widened. A worker whose configuration needs more than its own allows gives
+    /// way to another one, which begins with its connections: first it becomes quiet.
+    pub(crate) fn renew_if_bound(&mut self, worker: usize, wanted: Bounds) {
+        let Some(pair) = self.all.get_mut(worker) else {
+            return;
+        };
+        if wanted.exceeds(pair.bounds) && pair.renewal.is_none() {
+            pair.renewal = Some(wanted);
+            pair.order(&Order::Quiesce);
+        }
+    }
+
+    /// A worker is quiet. If it is to give way, it ends, and its keeper starts the next one.
+    pub(crate) fn renew(&self, worker: usize) {
+        let pair = self.all.get(worker);
+        if let Some(pair) = pair.filter(|pair| pair.renewal.is_some()) {
+            pair.order(&Order::HandOver);
+        }
+    }
+
+    /// Whether a worker is about to give way to another one.
+    pub(crate) fn are_renewed(&self) -> bool {
+        self.all.iter().any(|pair| pair.renewal.is_some())
     }
 
     // ---- keepers ----
@@ -280,34 +401,70 @@ impl Pairs {
         let pairs = self.all.iter_mut().zip(keepers);
         let replace = |(pair, &keeper): (&mut Pair, &Pid)| {
             pair.born_ms = process::boottime_ms();
-            std::mem::replace(&mut pair.keeper, keeper)
+            let former = std::mem::replace(&mut pair.keeper, keeper);
+            pair.former = Some(former);
+            former
         };
         pairs.map(replace).collect()
     }
 
-    /// A pair stays with the former binary's keeper.
-    pub(crate) fn set_keeper(&mut self, worker: usize, keeper: Pid) {
-        if let Some(pair) = self.all.get_mut(worker) {
-            pair.keeper = keeper;
+    /// A pair stays with the former binary's keeper. Returns that one.
+    pub(crate) fn restore_keeper(&mut self, worker: usize) -> Option<Pid> {
+        let pair = self.all.get_mut(worker)?;
+        pair.keeper = pair.former.take()?;
+        Some(pair.keeper)
+    }
+
+    /// A keeper of the former binary has ended: its number means nothing any more.
+    pub(crate) fn forget_former(&mut self, pid: Pid) {
+        for pair in &mut self.all {
+            pair.former.take_if(|former| *former == pid);
         }
+    }
+
+    /// The keeper of a pair.
+    pub(crate) fn keeper(&self, worker: usize) -> Option<Pid> {
+        self.all.get(worker).map(|pair| pair.keeper)
     }
 }
 
 impl Pair {
-    fn new(keeper: Pid, orders: Fd, board: Board, edition: u64, share: Share) -> Pair {
-        Pair {
-            keeper,
-            born_ms: 0,
-            ended: None,
-            orders,
-            log_source: Fd::NONE,
-            board,
-            ready: false,
-            edition,
-            challenge: 0,
-            is_over: false,
-            share,
+    /// Notes what is to be remembered of a word. `false`: it can't come now, or not from there.
+    fn note_word(&mut self, word: &WorkerReport, sender: Pid) -> bool {
+        match word {
+            WorkerReport::Ready => {
+                // Each worker says so once.
+                let is_new = self.worker != Some(sender);
+                self.worker = Some(sender);
+                self.ready = true;
+                if is_new {
+                    self.given.clear();
+                    self.bounds = self.renewal.take().unwrap_or(self.bounds);
+                }
+                is_new
+            }
+            WorkerReport::Reloaded(edition) => {
+                let is_answer = self.take_given(*edition);
+                if is_answer {
+                    self.edition = *edition;
+                }
+                is_answer
+            }
+            WorkerReport::NotReloaded(edition, _) => self.take_given(*edition),
+            WorkerReport::ChallengeShown(number) => {
+                self.challenge = *number;
+                true
+            }
+            WorkerReport::Quiet | WorkerReport::Prepared | WorkerReport::Refused(_) => true,
+            WorkerReport::Preparing(_) => sender == self.keeper,
+            WorkerReport::Kept => Some(sender) == self.former,
         }
+    }
+
+    /// Takes an edition off those that were given. `false`: it was not given.
+    fn take_given(&mut self, edition: u64) -> bool {
+        let place = self.given.iter().position(|&given| given == edition);
+        place.map(|place| self.given.remove(place)).is_some()
     }
 
     fn order(&self, order: &Order) {

@@ -3,7 +3,7 @@
 use crate::error::{ServeError, system};
 use crate::tokens;
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::signal::{self, Signal, Signals};
 use dormouse_reactor::{OnExec, descriptors, process};
 use std::fs;
 
@@ -24,11 +24,17 @@ pub(crate) fn prepare_process() -> Result<(), ServeError> {
 }
 
 /// The signals that main acts on. They are blocked from here on in every process that is started.
+///
+/// No other signal ends main but one which says that it is broken: without it nothing could be told to
+/// end.
 pub(crate) fn open_signals() -> Result<Signals, ServeError> {
+    signal::ignore_meaningless();
     Signals::open(
         &[
             Signal::Terminate,
             Signal::Interrupt,
+            Signal::Quit,
+            Signal::User1,
             Signal::Hangup,
             Signal::Child,
             Signal::User2,

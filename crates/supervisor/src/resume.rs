@@ -77,6 +77,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         is_announced: true,
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
+        ends_drained: false,
     };
     let log_file = LogFile::open(config).unwrap_or_else(|error| {
         tracing::error!("there is no connection log until the next reload: {error}");
@@ -113,6 +114,7 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
             material,
         ),
         connections_max: state.connections_max,
+        user: handover.user,
         memory,
         ticket_keys: Keyring::adopt(config, ticket_keys(handover)?),
         listening: Listening::adopt(handover, state.next_number),

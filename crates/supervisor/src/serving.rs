@@ -16,7 +16,6 @@ use dormouse_handover::unix_time;
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -26,6 +25,8 @@ pub(crate) struct Serving {
     pub(crate) edition: Edition,
     /// Slots of all workers: a reload can't make more.
     pub(crate) connections_max: u64,
+    /// Who keepers and workers are; `None`: whom main is.
+    pub(crate) user: Option<(u32, u32)>,
     pub(crate) memory: SharedMemory,
     pub(crate) ticket_keys: Keyring,
     pub(crate) listening: Listening,
@@ -37,7 +38,7 @@ impl Serving {
     pub(crate) fn start_pairs(&mut self, poller: &Poller) -> io::Result<()> {
         for worker in 0..self.edition.plan.workers {
             let handover = self.handover(worker);
-            self.pairs.start(handover, self.edition.number, poller)?;
+            self.pairs.start(handover, poller)?;
         }
         Ok(())
     }
@@ -45,6 +46,7 @@ impl Serving {
     /// What a worker gets when it begins, and with each edition.
     pub(crate) fn handover(&self, worker: u32) -> Handover {
         let Edition {
+            number,
             config,
             plan,
             material,
@@ -58,13 +60,16 @@ impl Serving {
             slots: -1,
             pending: -1,
             orders: -1,
+            notes: -1,
             ..Descriptors::default()
         };
         self.listening.describe(&mut descriptors);
         self.memory.describe(&mut descriptors);
         Handover {
             worker,
+            edition: *number,
             config: config.clone(),
+            user: self.user,
             share,
             numbers: self.listening.numbers().list(),
             certificates: material.certificates.clone(),
@@ -144,20 +149,14 @@ impl Serving {
     }
 
     /// Gives a worker the edition in force. A worker that does not take it now gets it again when it
-    /// is ready the next time.
-    fn give_edition(&self, worker: usize) {
-        match self.handover(worker as u32).write() {
-            Ok(handover) => {
-                for some in self.listening.fds().chunks(DESCRIPTORS_MAX) {
-                    let order = Order::Listeners(some.to_vec());
-                    self.pairs.order(worker, &order);
-                }
-                let edition = self.edition.number;
-                let order = Order::Reload { handover, edition };
-                self.pairs.order(worker, &order);
-                handover.close();
-            }
-            Err(error) => tracing::error!(%error, worker, "a worker can't be told of the reload"),
+    /// is ready the next time, or has answered what it was given before.
+    pub(crate) fn give_edition(&mut self, worker: usize) {
+        let handover = self.handover(worker as u32);
+        let given = self
+            .pairs
+            .give_edition(worker, handover, &self.listening.fds());
+        if let Err(error) = given {
+            tracing::error!(%error, worker, "a worker can't be told of the reload");
         }
     }
 
@@ -165,7 +164,7 @@ impl Serving {
 
     /// Gives a worker that begins what its handover does not know: the keeper may have kept it since
     /// the start.
-    pub(crate) fn bring_up_to_date(&self, worker: usize) {
+    pub(crate) fn bring_up_to_date(&mut self, worker: usize) {
         self.pairs.order(worker, &self.ticket_keys_order());
         self.give_addresses(worker);
         if !self.pairs.has_edition(worker, self.edition.number) {

@@ -15,6 +15,7 @@ use crate::shared_memory::SharedMemory;
 use crate::source::Source;
 use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
+use crate::worker_user;
 use dormouse_config::{Loaded, Log};
 use dormouse_handover::unix_time;
 use dormouse_reactor::process;
@@ -46,6 +47,7 @@ fn prepare(
     material: Material,
 ) -> Result<Supervisor, ServeError> {
     let Loaded { config, plan, .. } = loaded;
+    let user = worker_user::choose(config)?;
     let signals = process_setup::open_signals()?;
     let memory = SharedMemory::create(loaded, &material)?;
     let ticket_keys = Keyring::open(config, unix_time(), &memory.counters);
@@ -63,6 +65,7 @@ fn prepare(
     let mut serving = Serving {
         edition: Edition::new(1, now_ms, config.clone(), plan.clone(), material),
         connections_max: plan.connections_max.into(),
+        user,
         memory,
         ticket_keys,
         listening,

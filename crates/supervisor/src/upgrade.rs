@@ -10,10 +10,11 @@
 //! Until the commit any failure leads back to the old binary and the old memory.
 
 use crate::main_state::MainState;
+use crate::new_binary::NewBinary;
 use crate::pairs::Pairs;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::upgrade::Command;
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, ProgramFile};
+use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::{Fd, OnExec};
 use std::ffi::OsString;
@@ -39,7 +40,7 @@ const RESUME: &str = "--resume=";
 
 /// An upgrade under way.
 pub(crate) struct Upgrade {
-    binary: PathBuf,
+    binary: NewBinary,
     /// The request that waits for an answer.
     request: Option<u64>,
     began_ms: u64,
@@ -52,11 +53,42 @@ enum Stage {
     Check { child: Pid },
     /// Workers that are not quiet yet.
     Quiet { waiting: Vec<usize> },
-    /// New keepers that have reported, by pair; nobody is served since then.
+    /// New keepers, by pair; nobody is served since then.
     Prepare {
-        prepared: Vec<Option<Pid>>,
+        takeovers: Vec<Takeover>,
         since_ms: u64,
     },
+}
+
+/// What is known of the new keeper of a pair.
+#[derive(Clone, Default)]
+struct Takeover {
+    /// The process, by its parent's word.
+    child: Option<Pid>,
+    /// What was reported, by whom. The child may be faster than its parent's word.
+    reports: Vec<(Pid, Result<(), String>)>,
+}
+
+impl Takeover {
+    /// More than there are processes that could report.
+    const REPORTS_MAX: usize = 8;
+
+    fn report(&mut self, sender: Pid, report: Result<(), String>) {
+        if self.reports.len() < Self::REPORTS_MAX {
+            self.reports.push((sender, report));
+        }
+    }
+
+    /// What the new keeper has reported, or why its parent says that there is none.
+    fn outcome(&self, keeper: Pid) -> Option<Result<Pid, String>> {
+        let of = |who: Pid| self.reports.iter().find(move |(sender, _)| *sender == who);
+        if let Some((_, Err(why))) = of(keeper) {
+            return Some(Err(why.clone()));
+        }
+        let child = self.child?;
+        let (_, report) = of(child)?;
+        Some(report.clone().map(|()| child))
+    }
 }
 
 /// What an upgrade comes to after an event.
@@ -80,12 +112,11 @@ impl Upgrade {
             Some(path) => path.to_owned(),
             None => own_path().map_err(|e| format!("cannot find the path of this binary: {e}"))?,
         };
-        let binary = binary
-            .canonicalize()
-            .map_err(|e| format!("cannot find {}: {e}", binary.display()))?;
-        let child = start_check(&binary, state)
-            .map_err(|e| format!("cannot start {}: {e}", binary.display()))?;
-        tracing::info!(binary = %binary.display(), "upgrade: the new binary is tried");
+        let binary = NewBinary::open(&binary)?;
+        let shown = binary.path().display();
+        let child =
+            start_check(&binary, state).map_err(|e| format!("cannot start {shown}: {e}"))?;
+        tracing::info!(binary = %shown, "upgrade: the new binary is tried");
         let now_ms = process::monotonic_ms();
         Ok(Upgrade {
             binary,
@@ -110,7 +141,7 @@ impl Upgrade {
         if ended != CAN_GO_ON {
             return Some(Step::Fail(format!(
                 "{} cannot go on with what runs here: tried, it {ended} (what it said stands above)",
-                self.binary.display()
+                self.binary.path().display()
             )));
         }
         let waiting = (0..pairs.len()).collect();
@@ -120,29 +151,38 @@ impl Upgrade {
         Some(Step::Wait)
     }
 
-    /// Takes a worker's or a new keeper's word.
-    pub(crate) fn note_report(
+    /// Takes the word of a worker, or of a keeper. What is said of a new keeper counts if the keeper
+    /// of the pair has said it, or the process that this one has named: main asks the kernel who
+    /// speaks, so that no worker can name a process.
+    pub(crate) fn note_word(
         &mut self,
         worker: usize,
-        report: WorkerReport,
+        word: WorkerReport,
+        sender: Pid,
         pairs: &Pairs,
     ) -> Step {
-        match (&mut self.stage, report) {
-            (Stage::Quiet { waiting }, WorkerReport::Quiet) => {
-                waiting.retain(|&other| other != worker);
+        match &mut self.stage {
+            Stage::Quiet { waiting } => {
+                if word == WorkerReport::Quiet {
+                    waiting.retain(|&other| other != worker);
+                }
                 if waiting.is_empty() {
                     return self.prepare(pairs);
                 }
             }
-            (Stage::Prepare { prepared, .. }, WorkerReport::Prepared(pid)) => {
-                if let (Some(place), Ok(pid)) = (prepared.get_mut(worker), i32::try_from(pid)) {
-                    *place = Some(Pid(pid));
+            Stage::Prepare { takeovers, .. } => {
+                let Some(takeover) = takeovers.get_mut(worker) else {
+                    return Step::Wait;
+                };
+                match word {
+                    WorkerReport::Preparing(child) => takeover.child = Some(child),
+                    WorkerReport::Prepared => takeover.report(sender, Ok(())),
+                    WorkerReport::Refused(why) => takeover.report(sender, Err(why)),
+                    _ => return Step::Wait,
                 }
-                let all: Option<Vec<Pid>> = prepared.iter().copied().collect();
-                return all.map_or(Step::Wait, Step::Commit);
+                return commit_if_prepared(takeovers, pairs);
             }
-            (_, WorkerReport::Refused(why)) => return Step::Fail(why),
-            _ => {}
+            Stage::Check { .. } => {}
         }
         Step::Wait
     }
@@ -150,11 +190,13 @@ impl Upgrade {
     fn prepare(&mut self, pairs: &Pairs) -> Step {
         let now_ms = process::monotonic_ms();
         self.stage = Stage::Prepare {
-            prepared: vec![None; pairs.len()],
+            takeovers: vec![Takeover::default(); pairs.len()],
             since_ms: now_ms,
         };
         self.deadline_ms = now_ms + PREPARE_MS;
-        if let Err(error) = pairs.post(Command::Prepare, &self.binary.to_string_lossy()) {
+        let posted = self.binary.description();
+        let posted = posted.and_then(|binary| pairs.post(Command::Prepare, &binary));
+        if let Err(error) = posted {
             return Step::Fail(error.to_string());
         }
         pairs.order_all(&Order::HandOver);
@@ -174,8 +216,13 @@ impl Upgrade {
         Some(match &self.stage {
             Stage::Check { .. } => "the new binary did not answer within 10 s".to_owned(),
             Stage::Quiet { waiting } => format!("workers {waiting:?} did not become quiet"),
-            Stage::Prepare { prepared, .. } => {
-                let late = prepared.iter().enumerate().filter(|(_, pid)| pid.is_none());
+            Stage::Prepare { takeovers, .. } => {
+                let all = takeovers.iter().enumerate();
+                let is_late = |takeover: &Takeover| {
+                    let has_reported = |(sender, _): &(Pid, _)| Some(*sender) == takeover.child;
+                    !takeover.reports.iter().any(has_reported)
+                };
+                let late = all.filter(|(_, takeover)| is_late(takeover));
                 let late: Vec<usize> = late.map(|(worker, _)| worker).collect();
                 format!("workers {late:?} were not taken over within {PREPARE_MS} ms")
             }
@@ -197,19 +244,19 @@ impl Upgrade {
     }
 
     /// All pairs are with the new binary. Returns it, with the request that waits and its answer.
-    pub(crate) fn complete(self) -> (PathBuf, Option<(u64, String)>) {
+    pub(crate) fn complete(self) -> (NewBinary, Option<(u64, String)>) {
         let now_ms = process::monotonic_ms();
         let still_ms = match self.stage {
             Stage::Prepare { since_ms, .. } => now_ms.saturating_sub(since_ms),
             _ => 0,
         };
         tracing::info!(
-            binary = %self.binary.display(),
+            binary = %self.binary.path().display(),
             took_ms = now_ms.saturating_sub(self.began_ms),
             still_ms,
             "upgrade: every connection is with the new binary"
         );
-        let path = self.binary.display();
+        let path = self.binary.path().display();
         let words = format!(
             "{path} serves in place of the former binary; nobody was served for {still_ms} ms"
         );
@@ -218,7 +265,24 @@ impl Upgrade {
     }
 }
 
-fn start_check(binary: &Path, state: &MainState) -> io::Result<Pid> {
+/// The step when all new keepers have reported, or one that it can't go on.
+fn commit_if_prepared(takeovers: &[Takeover], pairs: &Pairs) -> Step {
+    let mut keepers = Vec::with_capacity(takeovers.len());
+    for (worker, takeover) in takeovers.iter().enumerate() {
+        let keeper = pairs.keeper(worker);
+        match keeper.and_then(|keeper| takeover.outcome(keeper)) {
+            Some(Ok(new)) => keepers.push(new),
+            Some(Err(why)) => return Step::Fail(why),
+            None => {}
+        }
+    }
+    match keepers.len() == takeovers.len() {
+        true => Step::Commit(keepers),
+        false => Step::Wait,
+    }
+}
+
+fn start_check(binary: &NewBinary, state: &MainState) -> io::Result<Pid> {
     let state = state.write()?;
     let child = successor(binary, TRY, state, vec![state]).start();
     state.close();
@@ -226,7 +290,7 @@ fn start_check(binary: &Path, state: &MainState) -> io::Result<Pid> {
 }
 
 /// Main executes the new binary, which inherits these descriptors. Returns only if it could not.
-pub(crate) fn execute(binary: &Path, state: &MainState, fds: &[Fd]) -> io::Result<()> {
+pub(crate) fn execute(binary: &NewBinary, state: &MainState, fds: &[Fd]) -> io::Result<()> {
     let state = state.write()?;
     let mut inherited = fds.to_vec();
     inherited.push(state);
@@ -244,7 +308,7 @@ pub(crate) fn execute(binary: &Path, state: &MainState, fds: &[Fd]) -> io::Resul
 }
 
 /// The new binary with the arguments of this one.
-fn successor(binary: &Path, how: &str, state: Fd, inherited: Vec<Fd>) -> Program {
+fn successor(binary: &NewBinary, how: &str, state: Fd, inherited: Vec<Fd>) -> Program {
     let option = |argument: &OsString| {
         let text = argument.to_string_lossy();
         text.starts_with(TRY) || text.starts_with(RESUME)
@@ -252,7 +316,7 @@ fn successor(binary: &Path, how: &str, state: Fd, inherited: Vec<Fd>) -> Program
     let mut arguments: Vec<OsString> = std::env::args_os().filter(|arg| !option(arg)).collect();
     arguments.push(format!("{how}{state}").into());
     Program {
-        file: ProgramFile::Path(binary.to_owned()),
+        file: binary.program(),
         arguments,
         environment: None,
         inherit: Inherit::Only(inherited),

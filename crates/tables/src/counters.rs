@@ -34,10 +34,10 @@ impl Counters {
             .ok_or_else(|| io::Error::other("there are no counters for this worker"))
     }
 
-    /// This process is the worker now.
-    pub fn note_birth(&self) {
+    /// This process is the worker, since this time of CLOCK_BOOTTIME.
+    pub fn note_birth(&self, born_ms: u64) {
         self.set(Count::WorkerPid, process::pid().0 as u64);
-        self.set(Count::WorkerBornMs, process::boottime_ms());
+        self.set(Count::WorkerBornMs, born_ms);
     }
 
     /// The worker has died of this.

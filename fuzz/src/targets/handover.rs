@@ -1,6 +1,7 @@
 //! What passes between processes and binaries, possibly of another version.
 
-use dormouse_handover::{Handover, KeeperPart, WorkerChanges, fuzzed};
+use dormouse_handover::notes::Notes;
+use dormouse_handover::{Handover, KeeperPart, fuzzed};
 use dormouse_handover::{layout::Formats, status::Status};
 
 use super::choice;
@@ -14,7 +15,7 @@ pub(crate) fn document(data: &[u8]) {
         assert!(parts.concat().len() <= rest.len().next_multiple_of(4096));
     }
     drop(serde_json::from_slice::<KeeperPart>(rest));
-    drop(serde_json::from_slice::<WorkerChanges>(rest));
+    drop(serde_json::from_slice::<Notes>(rest));
     drop(serde_json::from_slice::<Status>(rest));
     if let Ok(formats) = serde_json::from_slice::<Formats>(rest) {
         drop(formats.check());

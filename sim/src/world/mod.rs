@@ -512,10 +512,12 @@ impl World {
             }
             Command::Reload => {
                 let read = Handover::read(self.setup.handover);
-                let told = read.and_then(|handover| handover.write());
-                if let (Ok(handover), Ok(listener)) = (told, kernel.pass_listener(0)) {
+                let told = read.and_then(|mut handover| {
+                    handover.edition += 1;
+                    Ok((handover.write()?, handover.edition))
+                });
+                if let (Ok((handover, edition)), Ok(listener)) = (told, kernel.pass_listener(0)) {
                     kernel.orders.push_back(Order::Listeners(vec![listener]));
-                    let edition = 1;
                     kernel.orders.push_back(Order::Reload { handover, edition });
                 }
             }

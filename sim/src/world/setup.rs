@@ -8,6 +8,7 @@ use dormouse_config::{
 };
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
+use dormouse_handover::notes::Notes;
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::{Descriptors, Handover, OriginPem, Pem};
@@ -118,7 +119,9 @@ impl Setup {
         let mut handover = handover(scenario);
         let pending_bytes = handover.share.pending_bytes_max as usize;
         let pending = Pending::create("sim-pending", pending_bytes)?;
+        let notes = Notes::default().write()?;
         let owned = vec![
+            notes,
             pending.fd(),
             counters.fd(),
             clients.fd(),
@@ -137,6 +140,7 @@ impl Setup {
             backends: backends.fd().0,
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
+            notes: notes.0,
             traffic: Some(traffic.fd().0),
             ..Descriptors::default()
         };
@@ -231,6 +235,8 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     };
     Handover {
         worker: 0,
+        edition: 1,
+        user: None,
         share: Share::of(0, &plan),
         numbers: vec![0],
         clients: vec![None; config.routes.len()],

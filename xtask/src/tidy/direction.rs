@@ -54,7 +54,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "fuzz",
         "printable record engine config handover dataplane helpers supervisor measure bench audit import",
     ),
-    ("ci-bench", "testkit record engine"),
+    ("ci-bench", "testkit record engine sim"),
     ("interop", "testkit"),
     ("lab-sick", "record engine reactor"),
     ("xtask", ""),

@@ -19,6 +19,20 @@ pub(crate) struct Expansion<'a> {
     pub(crate) problems: Vec<(Location, Problem)>,
 }
 
+/// A variable without a value.
+struct Unfilled {
+    /// The variable as the file has it.
+    written: String,
+    problem: Box<Problem>,
+}
+
+impl Unfilled {
+    fn new(written: String, problem: Problem) -> Self {
+        let problem = Box::new(problem);
+        Self { written, problem }
+    }
+}
+
 impl Expansion<'_> {
     /// Fills in the variables of all texts. An entry with one that can't be filled in is left out.
     pub(crate) fn fill_in(&mut self, entries: &mut Vec<(Key, RawValue)>) {
@@ -34,9 +48,9 @@ impl Expansion<'_> {
                     value.data = RawData::Word(filled);
                     true
                 }
-                Err((needle, problem)) => {
-                    let location = self.find(&needle, &value.location);
-                    self.problems.push((location, problem));
+                Err(Unfilled { written, problem }) => {
+                    let location = self.find(&written, &value.location);
+                    self.problems.push((location, *problem));
                     false
                 }
             },
@@ -57,8 +71,8 @@ impl Expansion<'_> {
         }
     }
 
-    /// The text with its variables filled in; or the variable that can't be, as it was written, and why.
-    fn expanded(&self, text: &str) -> Result<String, (String, Problem)> {
+    /// The text with its variables filled in.
+    fn expanded(&self, text: &str) -> Result<String, Unfilled> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, behind)) = rest.split_once("${") {
@@ -73,10 +87,12 @@ impl Expansion<'_> {
                 let problem = Problem::new("this variable has no end")
                     .label("`}` is missing")
                     .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself");
-                return Err(("${".to_owned(), problem));
+                return Err(Unfilled::new("${".to_owned(), problem));
             };
             let value = self.value(inner);
-            filled.push_str(&value.map_err(|problem| (format!("${{{inner}}}"), problem))?);
+            filled.push_str(
+                &value.map_err(|problem| Unfilled::new(format!("${{{inner}}}"), problem))?,
+            );
             rest = after;
         }
         filled.push_str(rest);

@@ -29,7 +29,10 @@ option_groups! {
             costs "two processes each";
 
         /// The user that keepers and workers become once the listeners are open, by name or
-        /// number. Only root can become somebody else. The main process stays who it is.
+        /// number. Only root can become somebody else. The main process stays who it is. `none`:
+        /// those of root become nobody (65534), unless a route has a backend on a unix socket, which
+        /// may be closed to nobody; then they stay root, with one capability (CAP_DAC_OVERRIDE), and
+        /// a warning says so.
         user: Option<String> = default "none", like "\"dormouse\"";
 
         /// The group that they become; `none`: the group of `user`.
@@ -180,6 +183,11 @@ option_groups! {
         /// After SIGTERM or SIGINT: how long connections with pending bytes have to finish.
         /// Those at rest are closed at once, all others at the end of it.
         shutdown_grace: Duration = default "10s", "100ms" ..= "1h";
+
+        /// After SIGQUIT or SIGUSR1: the time over which all connections are closed evenly, before
+        /// the program ends. Should the main process die, its workers stop accepting at once, and
+        /// close their connections over this time too.
+        shutdown_drain: Duration = default "1m", "100ms" ..= "1d";
     }
 
     /// What the kernel is asked to do for the sockets, on both sides.

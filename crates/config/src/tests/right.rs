@@ -209,6 +209,7 @@ const EVERY_OPTION: &str = "
         handshake_grace = '3s'
         drain_timeout = '4s'
         shutdown_grace = '9s'
+        shutdown_drain = '2m'
         socket_buffer = '128 KiB'
         receive_buffer = '64 KiB'
         backlog = 100

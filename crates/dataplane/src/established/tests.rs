@@ -71,6 +71,7 @@ fn limits() -> Limits {
         log_handshakes: false,
         connection_log: None,
         shutdown_grace_ms: 10_000,
+        shutdown_drain_ms: 60_000,
     }
 }
 

@@ -1,6 +1,10 @@
 //! What processes of a pair are told on their command lines, and say by their exit status.
 
+use dormouse_handover::KeeperPart;
 use dormouse_reactor::Fd;
+use dormouse_reactor::memory::FileIdentity;
+use dormouse_reactor::process::BoardReader;
+use std::io;
 
 /// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
 /// is not started again.
@@ -9,97 +13,212 @@ pub const EXIT_CANNOT_BEGIN: u8 = 78;
 /// A worker which has put everything down for another binary ends with this status.
 pub const EXIT_HANDED_OVER: u8 = 76;
 
+/// In the place of a time that will not come.
+const NEVER: &str = "never";
+
 /// What follows the hidden subcommand, if a new binary is to take over.
 pub(crate) const TAKE_OVER: &str = "take-over";
 
-/// What a keeper is told on its command line.
+/// What a keeper is told on its command line: what its worker can't change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeeperArgs {
-    /// Descriptor of the handover.
-    pub(crate) handover: i32,
+    pub(crate) handover: KnownFile,
     /// Workers that died one soon after the other.
     pub(crate) streak: u32,
-    pub(crate) board: BoardArgs,
+    /// When the pair is to end because main has died, in milliseconds since the boot.
+    pub(crate) ends_ms: Option<u64>,
+    /// The board's page, for reading.
+    pub(crate) board: KnownFile,
 }
 
-/// Where the board is, and how it is known again.
+/// A file of the shared table, and how it is known again: a worker can put another one in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BoardArgs {
-    /// Descriptor of the board's page, for reading.
-    pub fd: i32,
-    /// The page's inode: the descriptor still is the board.
-    pub inode: u64,
+pub struct KnownFile {
+    fd: Fd,
+    identity: FileIdentity,
 }
 
-impl KeeperArgs {
-    /// The command line that says this.
-    pub(crate) fn command(self) -> Vec<String> {
-        command(&[
-            self.handover.to_string(),
-            self.streak.to_string(),
-            self.board.fd.to_string(),
-            self.board.inode.to_string(),
-        ])
+impl KnownFile {
+    /// The file that this descriptor names now.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn of(fd: Fd) -> io::Result<KnownFile> {
+        let identity = FileIdentity::of(fd)?;
+        Ok(KnownFile { fd, identity })
     }
 
-    /// Understands what follows the subcommand.
-    pub(crate) fn parse(args: &[String]) -> Option<KeeperArgs> {
-        let [handover, streak, fd, inode] = args else {
-            return None;
-        };
-        Some(KeeperArgs {
-            handover: handover.parse().ok()?,
-            streak: streak.parse().ok()?,
-            board: BoardArgs {
-                fd: fd.parse().ok()?,
+    pub(crate) fn fd(self) -> Fd {
+        self.fd
+    }
+
+    fn words(self) -> [String; 3] {
+        let FileIdentity { device, inode } = self.identity;
+        [self.fd.to_string(), device.to_string(), inode.to_string()]
+    }
+
+    fn parse(fd: &str, device: &str, inode: &str) -> Option<KnownFile> {
+        Some(KnownFile {
+            fd: Fd(fd.parse().ok()?),
+            identity: FileIdentity {
+                device: device.parse().ok()?,
                 inode: inode.parse().ok()?,
             },
         })
     }
 }
 
+impl KeeperArgs {
+    /// The command line that says this.
+    pub(crate) fn command(self) -> Vec<String> {
+        let words = [&self.handover.words()[..], &self.board.words()].concat();
+        let ends_ms = self.ends_ms.map_or(NEVER.to_owned(), |ms| ms.to_string());
+        command([&[self.streak.to_string(), ends_ms], &words[..]].concat())
+    }
+
+    /// Understands what follows the subcommand.
+    pub(crate) fn parse(args: &[String]) -> Option<KeeperArgs> {
+        let ([streak, ends_ms], rest) = args.split_first_chunk()?;
+        let (handover, board) = parse_files(rest)?;
+        let ends_ms = match ends_ms.as_str() {
+            NEVER => None,
+            ms => Some(ms.parse().ok()?),
+        };
+        Some(KeeperArgs {
+            handover,
+            streak: streak.parse().ok()?,
+            ends_ms,
+            board,
+        })
+    }
+
+    /// Opens the board, and reads the keeper's part of the handover.
+    ///
+    /// # Errors
+    /// One of the two is not what main has made: its worker has put something else in its place.
+    pub(crate) fn open(self) -> io::Result<(BoardReader, KeeperPart)> {
+        let board = BoardReader::open(self.board.fd, self.board.identity);
+        let board = board.map_err(io::Error::other)?;
+        let found = FileIdentity::of(self.handover.fd)?;
+        if found != self.handover.identity && !board.vouches_for(found) {
+            return Err(io::Error::other(
+                "the handover is not one that the main process has made: a worker has replaced it",
+            ));
+        }
+        Ok((board, KeeperPart::read(self.handover.fd)?))
+    }
+}
+
 /// The command line of the hidden subcommand. Until the process has its own title, lists of processes show
 /// this one.
-fn command(args: &[String]) -> Vec<String> {
-    let mut command = vec!["dormouse: keeper".to_owned(), "keeper".to_owned()];
-    command.extend_from_slice(args);
-    command
+fn command(args: Vec<String>) -> Vec<String> {
+    let program = ["dormouse: keeper", "keeper"].map(str::to_owned);
+    program.into_iter().chain(args).collect()
 }
 
 /// The command line of a keeper whose worker is the first.
-pub fn first_command(handover: Fd, board: BoardArgs) -> Vec<String> {
+pub fn first_command(handover: KnownFile, board: KnownFile) -> Vec<String> {
     KeeperArgs {
-        handover: handover.0,
+        handover,
         streak: 0,
+        ends_ms: None,
         board,
     }
     .command()
 }
 
 /// The command line of a new binary that takes over. Its form is fixed: an old binary writes it, a new one reads it.
-pub(crate) fn take_over_command(handover: i32, board: BoardArgs) -> Vec<String> {
-    command(&[
-        TAKE_OVER.to_owned(),
-        handover.to_string(),
-        board.fd.to_string(),
-        board.inode.to_string(),
-    ])
+pub(crate) fn take_over_command(handover: KnownFile, board: KnownFile) -> Vec<String> {
+    let files = [handover.words(), board.words()].concat();
+    command([&[TAKE_OVER.to_owned()], &files[..]].concat())
+}
+
+/// Understands what follows the subcommand and [`TAKE_OVER`].
+pub(crate) fn parse_take_over(args: &[String]) -> Option<KeeperArgs> {
+    let (handover, board) = parse_files(args)?;
+    Some(KeeperArgs {
+        handover,
+        streak: 0,
+        ends_ms: None,
+        board,
+    })
+}
+
+/// The handover and the board.
+fn parse_files(args: &[String]) -> Option<(KnownFile, KnownFile)> {
+    let [fd, device, inode, board, board_device, board_inode] = args else {
+        return None;
+    };
+    let handover = KnownFile::parse(fd, device, inode)?;
+    Some((
+        handover,
+        KnownFile::parse(board, board_device, board_inode)?,
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_reactor::process::Board;
+
+    fn known(fd: i32, device: u64, inode: u64) -> KnownFile {
+        KnownFile {
+            fd: Fd(fd),
+            identity: FileIdentity { device, inode },
+        }
+    }
 
     #[test]
     fn a_keeper_understands_what_it_is_told() {
         let args = KeeperArgs {
-            handover: 17,
+            handover: known(17, 1, 40),
             streak: 3,
-            board: BoardArgs { fd: 9, inode: 77 },
+            ends_ms: Some(7_000),
+            board: known(9, 1, u64::MAX),
         };
         let command = args.command();
         assert_eq!(KeeperArgs::parse(&command[2..]), Some(args));
+        let command = take_over_command(args.handover, args.board);
+        let told = parse_take_over(&command[3..]);
+        let expected = KeeperArgs {
+            streak: 0,
+            ends_ms: None,
+            ..args
+        };
+        assert_eq!(told, Some(expected));
         assert_eq!(KeeperArgs::parse(&["x".to_owned(), "3".to_owned()]), None);
         assert_eq!(KeeperArgs::parse(&[]), None);
+    }
+
+    #[test]
+    fn a_keeper_believes_a_handover_of_mains_and_no_other() {
+        let write = || {
+            let text = r#"{"worker":0,"workers":1,"log":LOG,"user":null,
+                "bounds":{"sandbox":"Required","unix":"No"},"hang_timeout_ms":null,
+                "orphaned_ms_max":1000,"slots":1,"counters":2,"orders":3,"counts":[]}"#;
+            let log = serde_json::to_string(&dormouse_config::Log::default()).expect("JSON");
+            let keeper = text.replace("LOG", &log);
+            dormouse_handover::parts::write(keeper.as_bytes(), &[], &[]).expect("a memory file")
+        };
+        let board = Board::create("test").expect("a board");
+        let (handover, reader) = (write(), board.reader().expect("a reader"));
+        let args = KeeperArgs {
+            handover: KnownFile::of(handover).expect("open"),
+            streak: 0,
+            ends_ms: None,
+            board: KnownFile::of(reader).expect("open"),
+        };
+        assert!(args.open().is_ok(), "the one of the start");
+        let other = write();
+        let vouched = board.vouch_for(other).expect("open");
+        other.move_to(handover).expect("replaced");
+        assert_eq!(FileIdentity::of(handover).expect("open"), vouched);
+        assert!(args.open().is_ok(), "one that main vouches for");
+        write().move_to(handover).expect("replaced");
+        let refused = args.open().err().map(|error| error.to_string());
+        assert!(refused.is_some_and(|why| why.contains("a worker has replaced it")));
+        handover.move_to(reader).expect("replaced");
+        assert!(args.open().is_err(), "a board of somebody else's");
+        [reader, board.fd()].into_iter().for_each(Fd::close);
     }
 }

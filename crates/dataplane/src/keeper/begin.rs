@@ -5,13 +5,15 @@ use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Exit, Inheritance, Worker};
-use dormouse_config::{Log, Sandbox};
-use dormouse_handover::child::confine;
+use dormouse_config::Log;
+use dormouse_handover::child::{Bounds, confine};
 use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
+use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
+use dormouse_reactor::process::{self, FirstThread};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
@@ -26,10 +28,15 @@ use dormouse_tables::traffic::Traffic;
 use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
-pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
-    let begun = begin(handover, &[board], set_logs, OsIo::adopt).and_then(|(worker, sandbox)| {
+pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThread) -> i32 {
+    let born_ms = process::boottime_ms();
+    let begun = begin(handover, born_ms, &[board], set_logs, OsIo::adopt);
+    let begun = begun.and_then(|(worker, bounds)| {
+        // The list of calls binds both threads, and would not let the first one confine itself.
+        first.confined()?;
         // From here on it deals with strangers.
-        confine(Role::Worker, Some(sandbox)).map(|()| worker)
+        let role = Role::Worker { unix: bounds.unix };
+        confine(role, bounds.sandbox).map(|()| worker)
     });
     let worker = match begun {
         Ok(worker) => worker,
@@ -48,16 +55,19 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
     }
 }
 
-/// Starts a worker by its handover, or the successor of one that died. `own` are descriptors of the
-/// process that are to stay open; `io` makes the operating system of it, by the former poller.
+/// Starts a worker by its handover, or the successor of one that died. The process was born at
+/// `born_ms` of CLOCK_BOOTTIME. `own` are descriptors of the process that are to stay open; `io` makes the operating system of it, by the former poller.
 pub(crate) fn begin<I: Io>(
     fd: Fd,
+    born_ms: u64,
     own: &[Fd],
     set_logs: fn(&Log),
     io: impl FnOnce(Fd) -> io::Result<I>,
-) -> io::Result<(Worker<I>, Sandbox)> {
-    let handover = Handover::read(fd)?;
-    let sandbox = handover.config.process.sandbox;
+) -> io::Result<(Worker<I>, Bounds)> {
+    let mut handover = Handover::read(fd)?;
+    let notes = Notes::read(Fd(handover.descriptors.notes))?;
+    notes.apply(&mut handover);
+    let bounds = Bounds::of(&handover.config);
     let descriptors = handover.descriptors.clone();
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
@@ -72,7 +82,7 @@ pub(crate) fn begin<I: Io>(
         handover.share.workers,
         handover.worker,
     )?;
-    counters.note_birth();
+    counters.note_birth(born_ms);
     let mut keep = descriptors.all();
     keep.push(fd);
     keep.extend_from_slice(own);
@@ -87,7 +97,7 @@ pub(crate) fn begin<I: Io>(
     routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config);
     let sessions = SessionCache::adopt(&handover.descriptors)?;
-    let remembered = Remembered::of(&handover);
+    let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions);
     let mut identities = Identities::default();
     if adopted.live == 0 {
@@ -122,7 +132,7 @@ pub(crate) fn begin<I: Io>(
         keep,
     };
     let worker = Worker::adopt(inheritance, io)?;
-    Ok((worker, sandbox))
+    Ok((worker, bounds))
 }
 
 /// The connection log. Entries of another binary that had others are left alone: then there is no log

@@ -7,12 +7,13 @@ use dormouse_handover::KeeperPart;
 use dormouse_handover::orders::{self, WorkerReport};
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::Fd;
+use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::{
     self, BoardReader, Inherit, Pid, Post, Program, ProgramFile, Wait,
 };
 use dormouse_reactor::signal::{self, Signal};
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// How often main is looked after: it may die in the middle.
 const LOOK_MS: u64 = 50;
@@ -30,9 +31,12 @@ pub(super) fn is_committed(args: KeeperArgs, told: &KeeperPart, board: &BoardRea
     let child = board
         .text(post)
         .ok_or_else(|| io::Error::other("the name of the new binary cannot be read"))
-        .and_then(|path| start(args, &path));
+        .and_then(|binary| start(args, &binary));
     let child = match child {
-        Ok(child) => Some(child),
+        Ok(child) => {
+            orders::send_report(Fd(told.orders), &WorkerReport::Preparing(child));
+            Some(child)
+        }
         Err(error) => {
             refuse(told, &format!("it cannot be executed: {error}"));
             None
@@ -48,10 +52,12 @@ pub(super) fn is_committed(args: KeeperArgs, told: &KeeperPart, board: &BoardRea
     }
 }
 
-/// The child gets a copy of the whole table, and this binary goes on holding it.
-fn start(args: KeeperArgs, path: &str) -> io::Result<Pid> {
+/// The child gets a copy of the whole table, and this binary goes on holding it. `binary` is what main
+/// says of the file: its device, its inode, and its path.
+fn start(args: KeeperArgs, binary: &str) -> io::Result<Pid> {
+    let file = open_binary(binary)?;
     let program = Program {
-        file: ProgramFile::Path(PathBuf::from(path)),
+        file: ProgramFile::Open(file),
         arguments: arguments::take_over_command(args.handover, args.board)
             .into_iter()
             .map(Into::into)
@@ -59,7 +65,29 @@ fn start(args: KeeperArgs, path: &str) -> io::Result<Pid> {
         environment: None,
         inherit: Inherit::Unmarked,
     };
-    program.start()
+    let started = program.start();
+    file.close();
+    started
+}
+
+/// Opens the binary that main has judged, and no other.
+fn open_binary(binary: &str) -> io::Result<Fd> {
+    let nonsense = || io::Error::other("what main says of the new binary makes no sense");
+    let mut words = binary.splitn(3, ' ');
+    let mut word = || words.next().ok_or_else(nonsense);
+    let (device, inode, path) = (word()?, word()?, word()?);
+    let judged = FileIdentity {
+        device: device.parse().map_err(io::Error::other)?,
+        inode: inode.parse().map_err(io::Error::other)?,
+    };
+    let file = process::open_program(Path::new(path))?;
+    if FileIdentity::of(file)? != judged {
+        file.close();
+        return Err(io::Error::other(format!(
+            "another file has taken the place of {path} meanwhile"
+        )));
+    }
+    Ok(file)
 }
 
 fn wait_for_word(
@@ -78,10 +106,7 @@ fn wait_for_word(
                 };
                 if !goes_on {
                     tracing::error!("the new binary died before it could go on; the old one does");
-                    orders::send_report(
-                        Fd(told.orders),
-                        &WorkerReport::Kept(process::pid().0 as u32),
-                    );
+                    orders::send_report(Fd(told.orders), &WorkerReport::Kept);
                 }
                 return Ok(goes_on);
             }

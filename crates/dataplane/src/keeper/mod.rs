@@ -4,7 +4,8 @@
 //! slots are shared memory, so does everything that is known of them. The keeper then starts the
 //! next worker, which goes on. It reads no message from a descriptor of the shared table (whoever
 //! takes over a worker can replace any of them): it waits for signals, and looks at two pages of
-//! shared memory, the board that main writes and the heartbeat of its worker.
+//! shared memory, the board that main writes and the heartbeat of its worker. The one file that it
+//! reads there, the handover, it believes only if main vouches for it on the board.
 //!
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
@@ -12,23 +13,22 @@
 //! ```text
 //!   tend       starts workers and watches them    hand_over  the old binary's part in an upgrade
 //!   begin      how a worker begins                take_over  the new binary's
-//!   arguments  what they are told
+//!   arguments  what they are told                 orphaned   their end without main
 //! ```
 
 pub(crate) mod arguments;
 pub(crate) mod begin;
 mod hand_over;
+mod orphaned;
 mod take_over;
 mod tend;
 
-pub use arguments::{BoardArgs, EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, first_command};
+pub use arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, KnownFile, first_command};
 #[cfg(test)]
 pub(crate) use begin::adopt_pending;
 
 use arguments::{KeeperArgs, TAKE_OVER};
 use dormouse_config::Log;
-use dormouse_handover::KeeperPart;
-use dormouse_reactor::Fd;
 use std::process::ExitCode;
 
 /// The life of a process which main or a keeper has started: `args` is what follows the
@@ -40,13 +40,13 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
         return take_over::process_entry(rest, start_logs);
     }
     let args = KeeperArgs::parse(args)?;
-    Some(match KeeperPart::read(Fd(args.handover)) {
-        Ok(told) => {
+    Some(match args.open() {
+        Ok((board, told)) => {
             start_logs(&told.log);
-            tend::keep(args, &told, start_logs)
+            tend::keep(args, &board, &told, start_logs)
         }
         Err(error) => {
-            eprintln!("dormouse: a keeper cannot read its handover: {error}");
+            eprintln!("dormouse: a keeper ends, and its connections: {error}");
             ExitCode::from(3)
         }
     })

@@ -1,7 +1,7 @@
 //! The new binary's part in an upgrade: it converts the slots into memory of its own, says so, and
 //! waits for main's word. Until then it changes nothing that the old binary would go on with.
 
-use crate::keeper::arguments::{BoardArgs, KeeperArgs};
+use crate::keeper::arguments::{self, KeeperArgs, KnownFile};
 use crate::keeper::tend::keep;
 use dormouse_config::Log;
 use dormouse_handover::layout;
@@ -28,32 +28,25 @@ const LAST_BREATH_MS: u64 = 2_000;
 struct Prepared {
     /// The old memory.
     from: Foreign,
-    from_fd: Fd,
     told: KeeperPart,
     /// What the old handover said of the order of counters.
     former_counts: Vec<String>,
-    handover: Fd,
+    handover: KnownFile,
 }
 
 /// Its life, until it is a keeper.
 pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    let [handover, fd, inode] = args else {
-        return None;
-    };
-    let (Ok(handover), Ok(fd), Ok(inode)) = (handover.parse(), fd.parse(), inode.parse()) else {
-        return None;
-    };
-    let board_args = BoardArgs { fd, inode };
-    let former = match KeeperPart::read(Fd(handover)) {
-        Ok(former) => former,
+    let args = arguments::parse_take_over(args)?;
+    let (board, former) = match args.open() {
+        Ok(opened) => opened,
         Err(error) => {
             eprintln!("dormouse: the new binary cannot read its handover: {error}");
             return Some(ExitCode::from(3));
         }
     };
     start_logs(&former.log);
-    Some(match take_over(Fd(handover), former, board_args) {
-        Ok(Some((told, args))) => keep(args, &told, start_logs),
+    Some(match take_over(args, former, &board) {
+        Ok(Some((told, args))) => keep(args, &board, &told, start_logs),
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the new binary cannot take over");
@@ -63,18 +56,17 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
 }
 
 fn take_over(
-    handover: Fd,
+    args: KeeperArgs,
     former: KeeperPart,
-    board_args: BoardArgs,
+    board: &BoardReader,
 ) -> io::Result<Option<(KeeperPart, KeeperArgs)>> {
     process::forbid_core_dumps()?;
     let parent = process::parent();
-    let board = BoardReader::open(Fd(board_args.fd), board_args.inode).map_err(io::Error::other)?;
     let post = board.post();
     let orders = Fd(former.orders);
     let worker = former.worker;
     trial::crash_at("prepare", worker);
-    let prepared = match prepare(handover, former) {
+    let prepared = match prepare(args.handover.fd(), former) {
         Ok(prepared) => prepared,
         Err(error) => {
             let why = format!("worker {worker}: {error}");
@@ -83,8 +75,7 @@ fn take_over(
         }
     };
     trial::crash_at("report", worker);
-    let pid = process::pid().0 as u32;
-    orders::send_report(orders, &WorkerReport::Prepared(pid));
+    orders::send_report(orders, &WorkerReport::Prepared);
     trial::crash_at("wait", worker);
     while board.post() == post && process::parent() == parent {
         board.wait(post, LOOK_MS)?;
@@ -97,19 +88,14 @@ fn take_over(
     // Old keepers of former builds end without waiting for it.
     let _ = process::send_signal(parent, Signal::User1);
     wait_for_end(parent);
-    let told = prepared.commit(handover)?;
-    let args = KeeperArgs {
-        handover: told.1.0,
-        streak: 0,
-        board: board_args,
-    };
-    Ok(Some((told.0, args)))
+    let (told, handover) = prepared.commit(args.handover.fd());
+    Ok(Some((told, KeeperArgs { handover, ..args })))
 }
 
 fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
-    let mut public = Handover::read_without_secrets(handover)?;
-    let from_fd = Fd(public.descriptors.slots);
-    let from = Foreign::open(from_fd).map_err(io::Error::other)?;
+    let public = Handover::read_without_secrets(handover)?;
+    let place = Fd(public.descriptors.slots);
+    let from = Foreign::open(place).map_err(io::Error::other)?;
     let slots = layout::convert(&from)?;
     tracing::debug!(
         from = from.header().layout(),
@@ -117,29 +103,28 @@ fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
         connections = slots.live(),
         "slots converted"
     );
-    public.descriptors.slots = slots.fd().0;
+    // In this table, which is a copy: the old keeper finds its own under the same number.
+    slots.fd().move_to(place)?;
     let next = public.write_with_secrets_of(handover)?;
     Ok(Prepared {
         from,
-        from_fd,
         told: KeeperPart::read(next)?,
         former_counts: former.counts,
-        handover: next,
+        handover: KnownFile::of(next)?,
     })
 }
 
 impl Prepared {
     /// There is no way back any more: the old memory is wiped.
-    fn commit(self, former_handover: Fd) -> io::Result<(KeeperPart, Fd)> {
+    fn commit(self, former_handover: Fd) -> (KeeperPart, KnownFile) {
         let told = self.told;
         if let Ok(count) = Counters::of_worker(Fd(told.counters), told.workers, told.worker) {
             count.reorder(&self.former_counts);
             count.add(Count::Upgrades, 1);
         }
         self.from.wipe();
-        self.from_fd.close();
         former_handover.close();
-        Ok((told, self.handover))
+        (told, self.handover)
     }
 }
 

@@ -1,10 +1,11 @@
 //! How a keeper tends its worker: it starts one, watches it, and starts the next.
 
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, KeeperArgs};
+use crate::keeper::orphaned::Orphaned;
 use crate::keeper::{begin, hand_over};
 use dormouse_config::Log;
 use dormouse_handover::KeeperPart;
-use dormouse_handover::child;
+use dormouse_handover::child::{self, Bounds};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
 use dormouse_reactor::sandbox::Role;
@@ -23,15 +24,23 @@ const SETTLED_MS: u64 = 1_000;
 /// together with its keeper.
 const SECOND_LOOK_MS: u64 = 500;
 
+/// A keeper whose main is gone ends with this status, after its time. Nobody reads it but people.
+const EXIT_ORPHANED: u8 = 4;
+
 /// When a keeper takes note of the end of former workers, counted from the start of the next one:
 /// it can take long (see [`process::peek`]), and nobody is to wait for it.
 const BURIAL_MS: u64 = 1_000;
 
 /// Runs as keeper. Returns when the worker ended as it should.
-pub(crate) fn keep(args: KeeperArgs, told: &KeeperPart, set_logs: fn(&Log)) -> ExitCode {
+pub(crate) fn keep(
+    mut args: KeeperArgs,
+    board: &BoardReader,
+    told: &KeeperPart,
+    set_logs: fn(&Log),
+) -> ExitCode {
     // Mapped before there is a worker that could put something else in its place.
     let counters = Counters::of_worker(Fd(told.counters), told.workers, told.worker).ok();
-    let (board, header) = match prepare(args, told) {
+    let header = match prepare(told) {
         Ok(prepared) => prepared,
         Err(error) => return fail("cannot begin", &error),
     };
@@ -39,20 +48,35 @@ pub(crate) fn keep(args: KeeperArgs, told: &KeeperPart, set_logs: fn(&Log)) -> E
         while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
         std::thread::sleep(delay);
     }
-    let (handover, board_fd) = (Fd(args.handover), Fd(args.board.fd));
+    let (handover, board_fd) = (args.handover.fd(), args.board.fd());
     let born_ms = process::monotonic_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let work = move || begin::work(handover, board_fd, set_logs);
-    let child = match process::share_table("worker", work) {
+    let Bounds { sandbox, unix } = told.bounds;
+    let confine = move || child::confine(Role::WorkersFirstThread { unix }, sandbox);
+    let work = move |first| begin::work(handover, board_fd, set_logs, first);
+    let child = match process::share_table_confined("worker", confine, work) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
     name_process("keeper", told.worker);
-    let ended = match watch(child, &header, born_ms, told, counters.as_ref()) {
+    let mut orphaned = Orphaned::new(board, told, args.ends_ms);
+    let ended = match watch(
+        child,
+        &header,
+        born_ms,
+        told,
+        counters.as_ref(),
+        &mut orphaned,
+    ) {
         Ok(ended) => ended,
         Err(e) => return fail("cannot wait for its worker", &e),
     };
+    args.ends_ms = orphaned.ends_ms();
+    if orphaned.until_end_ms(process::monotonic_ms()) == 0 {
+        tracing::error!("the main process is gone, and so are this keeper and its connections");
+        return ExitCode::from(EXIT_ORPHANED);
+    }
     match ended {
         Ended::Exited(code) if code == 0 || code == i32::from(EXIT_CANNOT_BEGIN) => {
             // It may have been taken note of already.
@@ -60,7 +84,7 @@ pub(crate) fn keep(args: KeeperArgs, told: &KeeperPart, set_logs: fn(&Log)) -> E
             ExitCode::from(code as u8)
         }
         Ended::Exited(code) if code == i32::from(EXIT_HANDED_OVER) => {
-            if hand_over::is_committed(args, told, &board) {
+            if hand_over::is_committed(args, told, board) {
                 return ExitCode::SUCCESS;
             }
             again(KeeperArgs { streak: 0, ..args })
@@ -86,15 +110,16 @@ pub(crate) fn keep(args: KeeperArgs, told: &KeeperPart, set_logs: fn(&Log)) -> E
 }
 
 /// What is done after each exec, before anything of the worker's is touched.
-fn prepare(args: KeeperArgs, told: &KeeperPart) -> io::Result<(BoardReader, Header)> {
-    process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
+fn prepare(told: &KeeperPart) -> io::Result<Header> {
+    let user = told.user.map(|(uid, gid)| User { uid, gid });
+    process::drop_privileges(user, told.bounds.kept())?;
     // An exec makes the process dumpable again, and so may a change of user.
     process::forbid_core_dumps()?;
-    child::confine(Role::Keeper, told.sandbox)?;
+    child::confine(Role::Keeper, told.bounds.sandbox)?;
     signal::block(&[Signal::Child, Signal::User1, Signal::User2])?;
-    let board = BoardReader::open(Fd(args.board.fd), args.board.inode).map_err(io::Error::other)?;
-    let header = Header::open(Fd(told.slots)).map_err(io::Error::other)?;
-    Ok((board, header))
+    // Wakes this process from its sleep, no more. A change of user forgets it, so it comes after that.
+    process::signal_with_parent(Signal::User2)?;
+    Header::open(Fd(told.slots)).map_err(io::Error::other)
 }
 
 /// Waits for the worker's end; ends it when it gives no sign of life. Nobody takes note of its end
@@ -105,6 +130,7 @@ fn watch(
     born_ms: u64,
     told: &KeeperPart,
     counters: Option<&Counters>,
+    orphaned: &mut Orphaned<'_>,
 ) -> io::Result<Ended> {
     let look_ms = told.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);
     let mut suspected_ms = None;
@@ -116,9 +142,16 @@ fn watch(
         }
         let pause_ms = suspected_ms.map_or(look_ms, |_| SECOND_LOOK_MS);
         let until_burial_ms = burial_ms.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(now_ms));
-        let pause_ms = pause_ms.min(until_burial_ms);
+        orphaned.look(now_ms);
+        let pause_ms = pause_ms
+            .min(until_burial_ms)
+            .min(orphaned.until_end_ms(now_ms));
         signal::wait_for(&[Signal::Child, Signal::User2], pause_ms)?;
         now_ms = process::monotonic_ms();
+        if orphaned.until_end_ms(now_ms) == 0 {
+            let _ = process::send_signal(child, Signal::Kill);
+            return wait_for_end(child);
+        }
         if burial_ms.is_some_and(|at_ms| at_ms <= now_ms) {
             burial_ms = None;
             if let Some(ended) = bury_former(child)? {

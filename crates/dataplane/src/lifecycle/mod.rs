@@ -22,6 +22,8 @@ pub(crate) struct Lifecycle {
     pub(crate) reloader: Reloader,
     pub(crate) drain: Option<Drain>,
     pub(crate) stop: Option<Stop>,
+    /// Main has died: when the worker stops.
+    pub(crate) orphaned_until_ms: Option<u64>,
     pub(crate) upgrade: Upgrade,
 }
 
@@ -31,6 +33,7 @@ impl Lifecycle {
         let deadlines = [
             self.drain.as_ref().map(Drain::next_deadline_ms),
             self.stop.as_ref().map(|stop| stop.next_deadline_ms(now_ms)),
+            self.orphaned_until_ms,
             self.upgrade.next_deadline_ms(),
         ];
         deadlines.into_iter().flatten().min()

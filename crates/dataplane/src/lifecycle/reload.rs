@@ -9,6 +9,7 @@
 //! The descriptor of the handover is given a new meaning last of all, and in one step: a worker
 //! that dies before it is followed by one which begins with the old configuration (and is told of
 //! the new one as soon as it is ready), one that dies after it by one which begins with the new.
+//! What goes there is the very file that main has made: the keeper would believe no other.
 
 use crate::door::Door;
 use crate::door::listeners::Listener;
@@ -16,8 +17,9 @@ use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
-use dormouse_handover::{Descriptors, Handover, KeeperPart, OriginPem, WorkerChanges};
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_handover::notes::Notes;
+use dormouse_handover::{Descriptors, Handover, OriginPem};
+use dormouse_reactor::Fd;
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
@@ -72,8 +74,8 @@ impl Reloader {
     ) -> io::Result<Vec<u16>> {
         let listeners = std::mem::take(&mut self.arrived);
         let reloaded = self.take_over(told, &listeners, settings, door, work);
-        told.close();
         if let Err(error) = &reloaded {
+            told.close();
             listeners.iter().for_each(|&fd| work.io.close(fd));
             tracing::error!(%error, "the new configuration can't be used; the old one stays");
         }
@@ -107,42 +109,27 @@ impl Reloader {
             return Err(io::Error::other("listeners are missing"));
         }
         // The numbers are those of this table; main can't know them.
-        let routes_of_listeners = handover.descriptors.listeners.iter().map(|&(_, n)| n);
-        let numbers: Vec<i32> = listeners.iter().map(|fd| fd.0).collect();
-        handover.descriptors = Descriptors {
-            listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
-            doors: handover.descriptors.doors.clone(),
-            ..own.clone()
-        };
+        let mut notes = self.remembered.notes.clone();
+        let numbers = listeners.iter().map(|fd| fd.0).collect();
+        notes.note_listeners(self.remembered.edition, handover.edition, numbers);
+        notes.apply(&mut handover);
         let origins = origin::of_worker(&handover)?;
         let originations = route::originations(&handover.config, origins);
-        let keeper = KeeperPart {
-            slots: own.slots,
-            counters: own.counters,
-            orders: own.orders,
-            changed: WorkerChanges {
-                descriptors: Some(handover.descriptors.clone()),
-                ..WorkerChanges::default()
-            },
-            ..KeeperPart::read(told)?
-        };
-        let written = keeper.write_before(told)?;
-        written.set_on_exec(OnExec::Keep)?;
+        notes.replace(self.remembered.notes_place())?;
 
         // From here on nothing fails. No worker polls the former listeners any more: after a crash
         // between these lines the next worker begins with either handover, and polls its own.
         let doors = handover.descriptors.doors().into_iter();
         let polled = doors.map(|(fd, door)| Listener::new(fd, &door)).collect();
         let former = door.replace(polled, work);
-        if let Err(error) = written.move_to(self.handover) {
-            written.close();
+        if let Err(error) = told.move_to(self.handover) {
             door.replace(former, work);
             return Err(error);
         }
         former.iter().for_each(|old| work.io.close(old.fd));
         door.reserve(listeners.len(), former.len());
 
-        let changed = self.place_routes(routes, originations, &handover, settings);
+        let changed = self.place_routes(routes, originations, &handover, notes, settings);
         settings.limits = handover.share.limits(&handover.config);
         work.limit_steps(&settings.limits);
         work.connection_log.follow(settings);
@@ -154,7 +141,7 @@ impl Reloader {
     /// The backend of this name has other addresses from now on, here and in the worker that comes
     /// after this one.
     pub(crate) fn set_addresses<I>(
-        &self,
+        &mut self,
         name: &str,
         addresses: &[SocketAddr],
         settings: &mut Settings,
@@ -170,24 +157,10 @@ impl Reloader {
         let changed = changed.count();
         work.connection_log.follow(settings);
         if changed > 0
-            && let Err(error) = self.write_addresses(name, addresses)
+            && let Err(error) = self.remembered.note_addresses(name, addresses)
         {
             tracing::error!(%error, "the addresses of a backend can't be noted for the next worker");
         }
-    }
-
-    fn write_addresses(&self, name: &str, addresses: &[SocketAddr]) -> io::Result<()> {
-        let mut keeper = KeeperPart::read(self.handover)?;
-        let known = &mut keeper.changed.addresses;
-        let former = known.insert(name.to_owned(), addresses.to_vec());
-        if former.is_some_and(|former| former == addresses) {
-            return Ok(());
-        }
-        let written = keeper.write_before(self.handover)?;
-        let moved = written
-            .set_on_exec(OnExec::Keep)
-            .and_then(|()| written.move_to(self.handover));
-        moved.inspect_err(|_| written.close())
     }
 
     /// All routes are new, but for originations of which nothing was changed: these go on, with
@@ -197,9 +170,10 @@ impl Reloader {
         mut routes: Vec<Route>,
         originations: Vec<Route>,
         handover: &Handover,
+        notes: Notes,
         settings: &mut Settings,
     ) -> Vec<u16> {
-        let remembered = self.remembered.after(handover);
+        let remembered = self.remembered.after(handover, notes);
         let mut former: Vec<Option<Route>> = std::mem::take(&mut settings.routes)
             .into_iter()
             .map(Some)
@@ -229,6 +203,8 @@ impl Reloader {
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Remembered {
     descriptors: Descriptors,
+    edition: u64,
+    notes: Notes,
     /// The number of each, and what tells it from another: configuration, trust and certificate.
     originations: Vec<(u16, u64)>,
     hasher: RandomState,
@@ -236,16 +212,28 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     /// Of the first handover.
-    pub(crate) fn of(handover: &Handover) -> Remembered {
-        Remembered::with(RandomState::new(), handover)
+    pub(crate) fn of(handover: &Handover, notes: Notes) -> Remembered {
+        Remembered::with(RandomState::new(), handover, notes)
     }
 
     /// Of the next one.
-    fn after(&self, handover: &Handover) -> Remembered {
-        Remembered::with(self.hasher.clone(), handover)
+    fn after(&self, handover: &Handover, notes: Notes) -> Remembered {
+        Remembered::with(self.hasher.clone(), handover, notes)
     }
 
-    fn with(hasher: RandomState, handover: &Handover) -> Remembered {
+    /// Where the next worker finds the notes.
+    fn notes_place(&self) -> Fd {
+        Fd(self.descriptors.notes)
+    }
+
+    fn note_addresses(&mut self, name: &str, addresses: &[SocketAddr]) -> io::Result<()> {
+        if self.notes.note_addresses(self.edition, name, addresses) {
+            self.notes.replace(self.notes_place())?;
+        }
+        Ok(())
+    }
+
+    fn with(hasher: RandomState, handover: &Handover, notes: Notes) -> Remembered {
         let config = &handover.config;
         let numbers = handover.numbers.iter().skip(config.routes.len());
         let all = numbers.zip(config.originate.iter().zip(&handover.origins));
@@ -259,7 +247,9 @@ impl Remembered {
         };
         Remembered {
             descriptors: handover.descriptors.clone(),
+            edition: handover.edition,
             originations: all.map(known).collect(),
+            notes,
             hasher,
         }
     }

@@ -67,6 +67,12 @@ impl Door {
         self.is_polled = poller.remove(self.listener).is_err();
     }
 
+    /// Nobody comes in any more, and another process can listen at the address.
+    pub(super) fn give_up(&mut self, poller: &Poller) {
+        self.close(poller);
+        self.listener.close();
+    }
+
     /// The next client. `None`: there is none, or it can't be accepted.
     pub(super) fn accept(&self) -> Option<Fd> {
         match socket::accept(self.listener, OnExec::Close) {

@@ -150,6 +150,7 @@ impl Control {
                 tracing::error!(%error, "the main process is gone; questions are answered still");
                 let _ = self.poller.remove(self.main);
                 self.view.note_that_main_is_gone();
+                self.make_room();
                 for index in 0..self.clients.len() {
                     if self.clients[index].as_ref().is_some_and(Client::waits) {
                         self.respond(index, &answers::gone());
@@ -158,6 +159,18 @@ impl Control {
             }
         }
         false
+    }
+
+    /// The next start takes the place of a unix socket. A port it can't have while this one listens.
+    fn make_room(&mut self) {
+        let poller = &self.poller;
+        self.doors.retain_mut(|door| {
+            let stays = door.access == Access::Orders;
+            if !stays {
+                door.give_up(poller);
+            }
+            stays
+        });
     }
 
     // ---- clients ----

@@ -60,6 +60,9 @@ pub(super) fn document(view: &View) -> Status {
 
 /// Where the program is in its life.
 pub(super) fn phase(view: &View) -> LifePhase {
+    if !view.main_alive() {
+        return LifePhase::Orphaned;
+    }
     view.state()
         .map_or(LifePhase::Unknown, |state| state.phase.into())
 }

@@ -111,7 +111,7 @@ impl View {
     /// Are new connections accepted?
     pub(super) fn is_accepting(&self) -> bool {
         let ready = |state: &State| state.phase == Phase::Ready;
-        self.state().is_some_and(ready) && self.workers_alive() > 0
+        self.main_alive() && self.state().is_some_and(ready) && self.workers_alive() > 0
     }
 }
 

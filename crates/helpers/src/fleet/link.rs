@@ -121,12 +121,11 @@ impl StoreLink {
         let mut latest = None;
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
         while self.channel != Fd::NONE {
-            let received = socket::receive_message(self.channel, &mut room, OnExec::Close);
+            let received = socket::receive_words(self.channel, &mut room);
             let report: Option<StoreReport> = match received {
                 Ok(Attempt::WouldBlock) => break,
-                Ok(Attempt::Done(message)) => {
-                    message.descriptors.iter().for_each(|fd| fd.close());
-                    let bytes = room.get(..message.len).unwrap_or_default();
+                Ok(Attempt::Done(words)) => {
+                    let bytes = room.get(..words.len).unwrap_or_default();
                     serde_json::from_slice(bytes).ok()
                 }
                 Err(_) => None,

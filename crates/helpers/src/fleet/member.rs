@@ -225,9 +225,9 @@ fn told(channel: Fd, poller: &Poller) -> io::Result<FirstMessage> {
     let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
     let mut events = Events::with_capacity(1);
     loop {
-        match socket::receive_message(channel, &mut room, OnExec::Close)? {
-            Attempt::Done(message) => {
-                let bytes = room.get(..message.len).unwrap_or_default();
+        match socket::receive_words(channel, &mut room)? {
+            Attempt::Done(words) => {
+                let bytes = room.get(..words.len).unwrap_or_default();
                 return serde_json::from_slice(bytes).map_err(io::Error::other);
             }
             Attempt::WouldBlock => drop(poller.wait(&mut events, None)?),

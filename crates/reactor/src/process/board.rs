@@ -3,16 +3,19 @@
 //! A keeper reads no message from any descriptor, because whoever takes over its worker can put
 //! another one in its place. It looks at this page. Main alone can write there: the page is given
 //! out by a descriptor that was opened for reading, which cannot be mapped for writing; and after
-//! an exec it is known again by its inode number, which no other file of the machine has.
+//! an exec it is known again by its identity, which no other file of the machine has.
 //!
 //! A post is a text and, after it, a number that grows by one with every post and says what is to
 //! be done. Readers look at the number before and after they read the text.
+//!
+//! Besides there is a list of files that main has made for the pair. A keeper believes what it reads
+//! from a descriptor of the shared table only if the descriptor names one of them.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Pid, futex_wait, futex_wake};
-use crate::memory::{PAGE, Words};
+use crate::memory::{FileIdentity, PAGE, Words};
 use crate::{AdoptError, Fd, OnExec};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-board");
@@ -20,9 +23,15 @@ const MAGIC_AT: usize = 0;
 const STATE_AT: usize = 8;
 const OWNER_AT: usize = 12;
 const TEXT_LEN_AT: usize = 16;
+const FILES_AT: usize = 24;
 const TEXT_AT: usize = 64;
+const LIST_AT: usize = PAGE - FILES_MAX * FILE_BYTES;
+/// Device and inode.
+const FILE_BYTES: usize = 16;
+/// How many files the list remembers; the oldest go first.
+pub const FILES_MAX: usize = 32;
 /// Longest text of a post, in bytes.
-pub const TEXT_MAX: usize = PAGE - TEXT_AT;
+pub const TEXT_MAX: usize = LIST_AT - TEXT_AT;
 
 /// The lowest bits of the state say what is to be done; the others count.
 const COMMAND_BITS: u32 = 4;
@@ -136,6 +145,23 @@ impl Board {
         Ok(post)
     }
 
+    /// From now on the keeper believes this file, also when it finds it in the shared table.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn vouch_for(&self, file: Fd) -> io::Result<FileIdentity> {
+        let identity = FileIdentity::of(file)?;
+        let count = self.at(FILES_AT);
+        let number = count.load(Ordering::Relaxed) as usize;
+        let at = LIST_AT + number % FILES_MAX * FILE_BYTES;
+        // Without an inode the entry is none, while it is written.
+        self.at(at + 8).store(0, Ordering::SeqCst);
+        self.at(at).store(identity.device, Ordering::SeqCst);
+        self.at(at + 8).store(identity.inode, Ordering::SeqCst);
+        count.store(number as u64 + 1, Ordering::Release);
+        Ok(identity)
+    }
+
     fn at(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
         self.words.word_at(offset)
     }
@@ -146,17 +172,32 @@ impl Board {
 }
 
 impl BoardReader {
-    /// Maps a board for reading. `inode` is what [`inode`] said when it was given out.
+    /// Maps a board for reading. `expected` is its identity when it was given out.
     ///
     /// # Errors
     /// It is no board, or another one, or cannot be mapped.
-    pub fn open(fd: Fd, expected_inode: u64) -> Result<BoardReader, AdoptError> {
-        let found = inode(fd).map_err(AdoptError::system("use the descriptor of the board"))?;
-        AdoptError::check("inode of the board", found, expected_inode)?;
+    pub fn open(fd: Fd, expected: FileIdentity) -> Result<BoardReader, AdoptError> {
+        let found = FileIdentity::of(fd);
+        let found = found.map_err(AdoptError::system("use the descriptor of the board"))?;
+        AdoptError::check("device of the board", found.device, expected.device)?;
+        AdoptError::check("inode of the board", found.inode, expected.inode)?;
         let words = Words::adopt_to_read(fd, PAGE)?;
         let magic = words.word_at(MAGIC_AT).load(Ordering::Acquire);
         AdoptError::check("magic", magic, MAGIC)?;
         Ok(BoardReader { words })
+    }
+
+    /// Whether main vouches for the file with this identity.
+    pub fn vouches_for(&self, file: FileIdentity) -> bool {
+        let entry = |n: usize| {
+            let at = LIST_AT + n * FILE_BYTES;
+            let load = |at: usize| self.words.word_at(at).load(Ordering::SeqCst);
+            FileIdentity {
+                inode: load(at + 8),
+                device: load(at),
+            }
+        };
+        file.inode != 0 && (0..FILES_MAX).any(|n| entry(n) == file)
     }
 
     /// The process that writes here.
@@ -191,23 +232,17 @@ impl BoardReader {
     }
 }
 
-/// What names the file behind a descriptor as long as it exists.
-///
-/// # Errors
-/// What the operating system says.
-pub fn inode(fd: Fd) -> io::Result<u64> {
-    Ok(rustix::fs::fstat(fd.borrow()?)?.st_ino)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory;
 
     #[test]
     fn a_reader_sees_posts_and_cannot_write() {
         let board = Board::create("test").unwrap();
         let fd = board.reader().unwrap();
-        let reader = BoardReader::open(fd, inode(board.fd()).unwrap()).unwrap();
+        let identity = FileIdentity::of(board.fd()).unwrap();
+        let reader = BoardReader::open(fd, identity).unwrap();
         assert_eq!(reader.post().command, 0);
         assert_eq!(reader.owner(), super::super::pid());
         let first = board.post(3, "/usr/bin/dormouse").unwrap();
@@ -222,8 +257,39 @@ mod tests {
             Words::adopt(fd, PAGE).is_err(),
             "mapped for writing by a descriptor for reading"
         );
-        assert!(BoardReader::open(fd, 1).is_err(), "another inode");
+        let FileIdentity { device, inode } = identity;
+        for (device, inode) in [(device, inode + 1), (device + 1, inode)] {
+            let other = FileIdentity { device, inode };
+            assert!(BoardReader::open(fd, other).is_err(), "another file");
+        }
         drop(board);
         fd.close();
+    }
+
+    #[test]
+    fn a_reader_knows_the_files_that_the_owner_vouches_for() {
+        let board = Board::create("test").unwrap();
+        let fd = board.reader().unwrap();
+        let reader = BoardReader::open(fd, FileIdentity::of(fd).unwrap()).unwrap();
+        let file = || memory::create_unchangeable("test", &[b"x"]).unwrap();
+        let stranger = file();
+        let empty = FileIdentity {
+            device: 0,
+            inode: 0,
+        };
+        assert!(!reader.vouches_for(empty), "an empty list has no files");
+        let files: Vec<Fd> = (0..FILES_MAX + 1).map(|_| file()).collect();
+        let known: Vec<FileIdentity> = files
+            .iter()
+            .map(|&file| board.vouch_for(file).unwrap())
+            .collect();
+        assert!(!reader.vouches_for(known[0]), "the oldest is forgotten");
+        assert!(known[1..].iter().all(|&file| reader.vouches_for(file)));
+        assert!(!reader.vouches_for(FileIdentity::of(stranger).unwrap()));
+        let post = board.post(1, &"x".repeat(TEXT_MAX)).unwrap();
+        assert_eq!(reader.text(post).map(|text| text.len()), Some(TEXT_MAX));
+        assert!(reader.vouches_for(known[1]), "the longest text ends before");
+        files.into_iter().for_each(Fd::close);
+        [stranger, fd, board.fd()].into_iter().for_each(Fd::close);
     }
 }

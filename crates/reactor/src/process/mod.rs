@@ -14,17 +14,17 @@ mod status;
 mod this;
 mod title;
 
-pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
+pub use board::{Board, BoardReader, FILES_MAX, Post, TEXT_MAX};
 pub use oom::OomScore;
-pub use privileges::{User, confined, drop_privileges, look_up_user};
-pub use program::{Inherit, Program, ProgramFile};
+pub use privileges::{Kept, User, can_become, confined, drop_privileges, look_up_user};
+pub use program::{Inherit, Program, ProgramFile, open_program};
 pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
-pub use share::share_table;
+pub use share::{FirstThread, share_table, share_table_confined};
 pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{
-    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, may_write,
-    monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from,
-    set_subreaper, thread_count, user_id,
+    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, group_id,
+    may_write, monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap,
+    set_close_on_exec_from, set_subreaper, signal_with_parent, thread_count, user_id,
 };
 pub use title::{set_name, set_title};
 

@@ -67,36 +67,71 @@ fn group_named(name: &str) -> Option<u32> {
     unsafe { entry.as_ref() }.map(|entry| entry.gr_gid)
 }
 
-/// Becomes `user` for good, without supplementary groups or capabilities; and whoever it is, no
-/// program that is executed from here on gains anything by it (no_new_privs). Who is not root and
-/// stays who they are loses capabilities too: main may have been given some (ambient ones, by a
-/// service manager), and they are for main alone. To be called before there is a second thread.
+/// What a process may still do that its user alone may not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// Nothing.
+    Nothing,
+    /// To pass by the modes of files, if it is root and stays so: sockets of backends belong to
+    /// others.
+    FilesOfOthers,
+    /// All that it may do now, if it is root and stays so.
+    Everything,
+}
+
+/// Becomes `user` for good, without supplementary groups; and whoever it is, without capabilities but
+/// those of `kept`, and no program that is executed from here on gains anything by it
+/// (no_new_privs): also root gets no capability back. To be called before there is a second thread.
 ///
 /// # Errors
 /// What the operating system says: only a privileged process may become somebody else.
-pub fn drop_privileges(user: Option<User>) -> io::Result<()> {
+pub fn drop_privileges(user: Option<User>, kept: Kept) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     if let Some(user) = user {
         become_user(user)?;
     }
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    let none = CapabilitySet::empty();
+    let is_root = rustix::process::geteuid().is_root();
+    let left = match kept {
+        Kept::Everything if is_root => return Ok(()),
+        Kept::FilesOfOthers if is_root => {
+            rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_OVERRIDE
+        }
+        Kept::Everything | Kept::FilesOfOthers | Kept::Nothing => CapabilitySet::empty(),
+    };
     // What is in no permitted and inheritable set is in no ambient one.
     let sets = CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
+        effective: left,
+        permitted: left,
+        inheritable: CapabilitySet::empty(),
     };
     Ok(set_capabilities(None, sets)?)
+}
+
+/// Whether this process can become any user: a container may be root without the right to, and have
+/// no other users.
+pub fn can_become(user: User) -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let held = rustix::thread::capabilities(None);
+    let is_mapped = |map: &str, id: u32| {
+        let map = std::fs::read_to_string(map).unwrap_or_default();
+        map.lines().any(|line| {
+            let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+            let first = numbers.next().and_then(Result::ok);
+            let count = numbers.nth(1).and_then(Result::ok);
+            let range = first.zip(count).map(|(first, count)| first..first + count);
+            range.is_some_and(|range| range.contains(&u64::from(id)))
+        })
+    };
+    held.is_ok_and(|held| held.effective.contains(needed))
+        && is_mapped("/proc/self/uid_map", user.uid)
+        && is_mapped("/proc/self/gid_map", user.gid)
 }
 
 /// Has a command start with [`drop_privileges`]: as `user`, who must not gain anything by it.
 pub fn confined(command: &mut Command, user: Option<User>) -> &mut Command {
     // SAFETY: what the child does before its exec are system calls; it takes no lock, and allocates only for
     // an error that ends it.
-    unsafe { command.pre_exec(move || drop_privileges(user)) }
+    unsafe { command.pre_exec(move || drop_privileges(user, Kept::Everything)) }
 }
 
 fn become_user(User { uid, gid }: User) -> io::Result<()> {

@@ -5,8 +5,10 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr;
+
+use rustix::fs::{Mode, OFlags};
 
 use super::share::exit_at_once;
 use super::{Pid, Wait, set_close_on_exec_from, wait};
@@ -21,6 +23,15 @@ pub enum ProgramFile {
     Path(PathBuf),
     /// An open file: what was checked is what is run.
     Open(Fd),
+}
+
+/// Opens a program to be run by its descriptor ([`ProgramFile::Open`]), not to be read.
+///
+/// # Errors
+/// What the operating system says.
+pub fn open_program(path: &Path) -> io::Result<Fd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Which descriptors the program gets, besides 0, 1 and 2.
@@ -169,19 +180,30 @@ impl Prepared {
         } else {
             (libc::AT_FDCWD, 0)
         };
-        // SAFETY: the path ends with a zero byte, and so does every string of the two lists, which
-        // end with a null pointer; the strings live in `self`.
-        unsafe {
-            libc::syscall(
-                libc::SYS_execveat,
-                at,
-                self.path.as_ptr(),
-                argv,
-                envp,
-                flags,
-            );
+        let exec = || {
+            // SAFETY: the path ends with a zero byte, and so does every string of the two lists, which
+            // end with a null pointer; the strings live in `self`.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_execveat,
+                    at,
+                    self.path.as_ptr(),
+                    argv,
+                    envp,
+                    flags,
+                );
+            }
+            io::Error::last_os_error()
+        };
+        let error = exec();
+        if error.raw_os_error() != Some(libc::ENOENT) || !self.file.is_some() {
+            return error;
         }
-        io::Error::last_os_error()
+        // A script: what interprets it opens it again by this descriptor, which has to be there.
+        match self.file.set_on_exec(OnExec::Keep) {
+            Ok(()) => exec(),
+            Err(error) => error,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A child which shares the table of descriptors.
 
 use std::io;
+use std::sync::mpsc;
 use std::thread;
 
 use super::{Pid, thread_count};
@@ -25,6 +26,19 @@ const EXIT_PANICKED: i32 = 101;
 /// # Errors
 /// What the operating system says; EBUSY when this process has more than one thread.
 pub fn share_table(name: &str, work: impl FnOnce() -> i32 + Send + 'static) -> io::Result<Pid> {
+    share_table_confined(name, || Ok(()), |_| work())
+}
+
+/// As [`share_table`]; the first thread of the child runs `confine`, and waits. `work` is given what
+/// came of that ([`FirstThread::confined`]).
+///
+/// # Errors
+/// As [`share_table`].
+pub fn share_table_confined(
+    name: &str,
+    confine: impl FnOnce() -> io::Result<()>,
+    work: impl FnOnce(FirstThread) -> i32 + Send + 'static,
+) -> io::Result<Pid> {
     if thread_count()? != 1 {
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
@@ -36,15 +50,38 @@ pub fn share_table(name: &str, work: impl FnOnce() -> i32 + Send + 'static) -> i
     // stack, goes on on a copy of this stack. There was one thread, so no lock is left behind.
     let result = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match result {
-        0 => run(name, work),
+        0 => run(name, confine, work),
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(Pid(pid as i32)),
     }
 }
 
+/// The thread that a child began with.
+#[derive(Debug)]
+pub struct FirstThread(mpsc::Receiver<io::Result<()>>);
+
+impl FirstThread {
+    /// Waits until it has confined itself.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub fn confined(self) -> io::Result<()> {
+        let confined = self.0.recv();
+        confined.unwrap_or_else(|_| Err(io::Error::other("the first thread is gone")))
+    }
+}
+
 /// The child's whole life.
-fn run(name: &str, work: impl FnOnce() -> i32 + Send + 'static) -> ! {
-    let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+fn run(
+    name: &str,
+    confine: impl FnOnce() -> io::Result<()>,
+    work: impl FnOnce(FirstThread) -> i32 + Send + 'static,
+) -> ! {
+    let (confined, first) = mpsc::channel();
+    let builder = thread::Builder::new().name(name.to_owned());
+    let started = builder.spawn(move || work(FirstThread(first)));
+    // Who does not wait for it has ended.
+    let _ = confined.send(confine());
     let code = match started.map(thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         Ok(Err(_)) | Err(_) => EXIT_PANICKED,

@@ -24,6 +24,11 @@ pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The group whose rights this process has (its effective group id).
+pub fn group_id() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
 /// Whether this process may make files in the directory.
 ///
 /// # Errors
@@ -93,10 +98,21 @@ pub fn set_subreaper() -> io::Result<()> {
 /// # Errors
 /// What the operating system says.
 pub fn die_with_parent(signal: Signal, parent: Pid) -> io::Result<bool> {
-    let signal = rustix::process::Signal::from_named_raw(signal.number()).ok_or(Errno::INVAL)?;
-    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    signal_with_parent(signal)?;
     let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     Ok(now == Some(parent.0))
+}
+
+/// Asks for a signal when the parent ends, whoever that is then. An exec keeps the wish, a change of
+/// user forgets it.
+///
+/// # Errors
+/// What the operating system says.
+pub fn signal_with_parent(signal: Signal) -> io::Result<()> {
+    let signal = rustix::process::Signal::from_named_raw(signal.number()).ok_or(Errno::INVAL)?;
+    Ok(rustix::process::set_parent_process_death_signal(Some(
+        signal,
+    ))?)
 }
 
 /// No core dumps, and no debugger or reader of `/proc/self/mem` without privileges: the memory

@@ -95,7 +95,6 @@ const LOOP: &[c_long] = &[
     libc::SYS_pwrite64,
     libc::SYS_lseek,
     libc::SYS_fstat,
-    libc::SYS_fcntl,
     libc::SYS_dup3,
     libc::SYS_close,
     libc::SYS_close_range,
@@ -182,6 +181,18 @@ const LOOKING_BY_OTHER_NAMES: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const LOOKING_BY_OTHER_NAMES: &[c_long] = &[];
 
+/// What is done with `fcntl`: marks of descriptors, copies, and seals. Not what has the kernel send
+/// signals to a process of the caller's choice (F_SETOWN, F_SETSIG), leases, locks or pipes.
+const FCNTL: &[libc::c_int] = &[
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GET_SEALS,
+    libc::F_ADD_SEALS,
+];
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The keeper's: for this process, whatever it executes, and its worker. Set once.
@@ -205,14 +216,15 @@ fn is_refused_already() -> bool {
 }
 
 /// The worker's list, for all its threads.
-pub(super) fn allow_worker() -> io::Result<()> {
+pub(super) fn allow_worker(reaches_unix: bool) -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
-    let new_sockets = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    let unix = reaches_unix.then_some(libc::AF_UNIX);
+    let new_sockets = [libc::AF_INET, libc::AF_INET6].into_iter().chain(unix);
     let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM));
-    let streams = streams.into_iter().collect::<io::Result<_>>()?;
+    let streams = streams.collect::<io::Result<_>>()?;
     rules.insert(libc::SYS_socket, streams);
-    // A joint, by which a connection is led on to a backend that speaks TLS.
+    // The two ends of a pair are connected for good, so that they lead nowhere else: a joint, by which a connection is led on to a backend that speaks TLS.
     let joints = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
     rules.insert(libc::SYS_socketpair, vec![joints]);
     let program = program(rules, REFUSED, SeccompAction::Allow)?;
@@ -279,7 +291,11 @@ fn memory_and_self() -> io::Result<Rules> {
         argument(0, Len::Dword, Is::Eq, 0)?,
         argument(2, Len::Qword, Is::Eq, 0)?,
     ])?;
+    let command =
+        |command: &libc::c_int| rule(vec![argument(1, Len::Dword, Is::Eq, *command as u64)?]);
+    let of_descriptors = FCNTL.iter().map(command).collect::<io::Result<_>>()?;
     Ok(Rules::from([
+        (libc::SYS_fcntl, of_descriptors),
         (libc::SYS_mmap, vec![data()?]),
         (libc::SYS_mprotect, vec![data()?]),
         (libc::SYS_tgkill, vec![first_is(own_pid)?]),

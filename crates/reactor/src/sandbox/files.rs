@@ -27,15 +27,20 @@ const TESTED: ABI = ABI::V6;
 
 /// Confines this thread and those that it starts: only what lies under `readable` may be opened,
 /// and to read only; no TCP port may be bound but one that the kernel chooses; no signal reaches,
-/// and no debugger looks into, a process that is not confined with it. Older kernels know less of
-/// this.
-pub(super) fn confine(readable: &[&str]) -> io::Result<()> {
+/// and no debugger looks into, a process that is not confined with it, and no connection leads to an
+/// abstract unix socket of one. Older kernels know less of this.
+pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<()> {
     let rules = || {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(TESTED))?
             .handle_access(AccessNet::BindTcp)?
-            .scope(Scope::Signal)?
+            .scope(Scope::Signal)?;
+        let ruleset = match reaches_abstract {
+            true => ruleset,
+            false => ruleset.scope(Scope::AbstractUnixSocket)?,
+        };
+        let ruleset = ruleset
             .create()?
             .add_rules(path_beneath_rules(readable, AccessFs::from_read(TESTED)))?
             // Where a connection to a backend comes from: an address is chosen, its port is not.

@@ -3,7 +3,7 @@
 //!
 //! | | may | by |
 //! |---|---|---|
-//! | worker | what its loop needs: sockets that exist, new TCP and unix connections, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal |
+//! | worker | what its loop needs: sockets that exist, new TCP connections, unix connections if a route has such a backend, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal, no abstract socket |
 //! | redirect, log-writer | the worker's calls, but no new socket | as a worker |
 //! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
 //! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
@@ -25,15 +25,35 @@ mod calls;
 mod files;
 mod probes;
 
-use std::io;
+use std::{fmt, io};
 
 pub use probes::{SandboxProbe, probes};
+
+/// Unix sockets that a process connects to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum UnixSockets {
+    /// None.
+    No,
+    /// By their path.
+    Files,
+    /// Abstract ones too.
+    Abstract,
+}
 
 /// Which process is to be confined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Works on connections: the one that strangers talk to.
-    Worker,
+    Worker {
+        /// The unix sockets that backends have.
+        unix: UnixSockets,
+    },
+    /// Waits in a worker's process for the thread that works: whoever can write to its memory makes
+    /// calls in this thread as well.
+    WorkersFirstThread {
+        /// As for the worker.
+        unix: UnixSockets,
+    },
     /// Starts workers, and other binaries.
     Keeper,
     /// Answers questions, and looks at processes for it.
@@ -46,8 +66,23 @@ pub enum Role {
     LogWriter,
 }
 
-/// Confines this process for good. But for a keeper: all threads are bound by the list
-/// of calls, the calling thread and those that it starts by Landlock as well.
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Worker { .. } => "Worker",
+            Role::WorkersFirstThread { .. } => "FirstThread",
+            Role::Keeper => "Keeper",
+            Role::Control => "Control",
+            Role::Scout => "Scout",
+            Role::Redirect => "Redirect",
+            Role::LogWriter => "LogWriter",
+        })
+    }
+}
+
+/// Confines this process for good. But for a keeper: all threads are bound by the list of calls;
+/// Landlock binds the calling thread and those that it starts, so that a worker's first thread, which
+/// is there before, confines itself.
 ///
 /// # Errors
 /// The kernel does not have what it takes, or refuses. What it has is in force all the same.
@@ -55,13 +90,18 @@ pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
         Role::Keeper => Ok(()),
-        Role::Worker | Role::Redirect | Role::LogWriter => files::confine(&[]),
-        Role::Control => files::confine(&["/proc"]),
-        Role::Scout => files::confine(files::FOR_NAMES),
+        Role::Worker { unix } | Role::WorkersFirstThread { unix } => {
+            files::confine(&[], unix == UnixSockets::Abstract)
+        }
+        Role::Redirect | Role::LogWriter => files::confine(&[], false),
+        Role::Control => files::confine(&["/proc"], false),
+        Role::Scout => files::confine(files::FOR_NAMES, true),
     };
     match role {
         Role::Keeper => calls::refuse_for_ever()?,
-        Role::Worker => calls::allow_worker()?,
+        Role::Worker { unix } => calls::allow_worker(unix != UnixSockets::No)?,
+        // The thread that works sets the list, for both.
+        Role::WorkersFirstThread { .. } => {}
         Role::Redirect | Role::LogWriter => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
     }

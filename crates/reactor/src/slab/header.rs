@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::memory::{PAGE, Words};
+use crate::memory::{self, PAGE, Words};
 use crate::step::step;
 use crate::{AdoptError, Fd};
 
@@ -69,8 +69,11 @@ impl Header {
     /// Looks at the header of a slab without touching its slots: for a keeper.
     ///
     /// # Errors
-    /// This is no slab, or one of another header version, or it cannot be mapped.
+    /// This is no slab, or one of another header version, or one that could shrink, or it cannot be
+    /// mapped.
     pub fn open(slab: Fd) -> Result<Header, AdoptError> {
+        // Before it is mapped: a file that ends before the header would kill who looks at it.
+        memory::check_beginning(slab, HEADER_LEN)?;
         let words = Words::window(slab, 0, HEADER_LEN).map_err(AdoptError::system("map memory"))?;
         let header = Header {
             words: Arc::new(words),

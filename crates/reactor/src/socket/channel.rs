@@ -14,6 +14,7 @@ use rustix::net::{
 };
 
 use super::{Attempt, attempt};
+use crate::process::Pid;
 use crate::{Fd, OnExec};
 
 /// Most descriptors that go with one message (the kernel's SCM_MAX_FD is 253).
@@ -77,6 +78,68 @@ pub fn send_message(fd: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<Atte
         let parts = [IoSlice::new(bytes)];
         rustix::net::sendmsg(fd, &parts, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
     })
+}
+
+/// Has the kernel tell the receiver at this end which process has sent each message
+/// ([`receive_words`]). To be called before the other end is given away.
+///
+/// # Errors
+/// What the operating system says.
+pub fn name_senders(fd: Fd) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_passcred(
+        fd.borrow()?,
+        true,
+    )?)
+}
+
+/// A message without descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Words {
+    /// Its length; the bytes are in the buffer. 0: the other end is closed.
+    pub len: usize,
+    /// The process that has sent it, as the kernel knows it; `None` without [`name_senders`].
+    pub sender: Option<Pid>,
+}
+
+/// Receives one message into `buf` that is to have no descriptors. There is no room for any, so that
+/// the kernel closes those that come all the same: a sender can't fill the receiver's table.
+///
+/// # Errors
+/// `InvalidData` when the message is longer than `buf`, or came with descriptors. Else what the
+/// operating system says.
+pub fn receive_words(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Words>> {
+    let fd = fd.borrow()?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = attempt(|| {
+        let mut parts = [IoSliceMut::new(&mut *buf)];
+        rustix::net::recvmsg(fd, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let Attempt::Done(received) = received else {
+        return Ok(Attempt::WouldBlock);
+    };
+    let (mut sender, mut has_descriptors) = (None, false);
+    for message in ancillary.drain() {
+        match message {
+            RecvAncillaryMessage::ScmCredentials(who) => {
+                sender = Some(Pid(who.pid.as_raw_nonzero().get()));
+            }
+            // Dropped, and thereby closed: without a sender's name there is room for one or two.
+            RecvAncillaryMessage::ScmRights(_) => has_descriptors = true,
+            _ => {}
+        }
+    }
+    let flags = received.flags;
+    if has_descriptors || flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a message is too long, or has descriptors where none are expected",
+        ));
+    }
+    Ok(Attempt::Done(Words {
+        len: received.bytes,
+        sender,
+    }))
 }
 
 /// Receives one message into `buf`.
@@ -165,6 +228,33 @@ mod tests {
         assert_eq!(receive(b, &mut buf).len, 0, "the other end is closed");
         for fd in [b, here, there, second.descriptors[0], copy] {
             fd.close();
+        }
+    }
+
+    #[test]
+    fn words_name_their_sender_and_bring_no_descriptors() {
+        let count = || crate::descriptors::count().expect("/proc");
+        for named in [false, true] {
+            let (a, b) = channel(OnExec::Close).expect("a channel");
+            if named {
+                name_senders(b).expect("an option of sockets");
+            }
+            let mut buf = [0; 64];
+            let _ = send_message(a, b"one", &[]).expect("sent");
+            let words = receive_words(b, &mut buf).expect("a message");
+            let sender = named.then(crate::process::pid);
+            assert_eq!(words, Attempt::Done(Words { len: 3, sender }));
+            let before = count();
+            for some in [1, 2, 3, DESCRIPTORS_MAX] {
+                let _ = send_message(a, b"two", &vec![a; some]).expect("sent");
+                let refused = receive_words(b, &mut buf).expect_err("descriptors");
+                assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{some}");
+                assert_eq!(count(), before, "none is left open");
+            }
+            a.close();
+            let end = receive_words(b, &mut buf).expect("the end");
+            assert!(matches!(end, Attempt::Done(Words { len: 0, .. })));
+            b.close();
         }
     }
 

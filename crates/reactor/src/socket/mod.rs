@@ -12,16 +12,20 @@ mod options;
 mod transfer;
 
 pub use address::{Addr, AddrError, Peer, canonical};
-pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_message, send_message};
+pub use channel::{
+    DESCRIPTORS_MAX, MESSAGE_MAX, Message, Words, channel, name_senders, receive_message,
+    receive_words, send_message,
+};
 pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
     pause_listening, resume_listening, try_listen,
 };
 pub use options::{
-    Keepalive, TcpBytes, cookie, peer_user_id, received_unread, send_memory, set_keepalive,
-    set_keepalive_times, set_nodelay, set_notsent_lowat, set_receive_buffer, set_receive_lowat,
-    set_send_buffer, set_user_timeout, take_error, takes_both_families, tcp_bytes, unsent,
+    Keepalive, TcpBytes, cookie, peer_process, peer_user_id, received_unread, send_memory,
+    set_keepalive, set_keepalive_times, set_nodelay, set_notsent_lowat, set_receive_buffer,
+    set_receive_lowat, set_send_buffer, set_user_timeout, take_error, takes_both_families,
+    tcp_bytes, unsent,
 };
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_more, send_gathered,

@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, sockopt};
 
 use crate::Fd;
 use crate::os_result::os_result;
+use crate::process::Pid;
 
 /// When to find out that a silent peer has vanished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,15 @@ pub fn take_error(fd: Fd) -> io::Result<()> {
 /// What the operating system says: it is no unix socket.
 pub fn peer_user_id(fd: Fd) -> io::Result<u32> {
     Ok(sockopt::socket_peercred(fd.borrow()?)?.uid.as_raw())
+}
+
+/// The process that has opened the listening socket which this one is connected to.
+///
+/// # Errors
+/// What the operating system says: this is no connected unix socket.
+pub fn peer_process(fd: Fd) -> io::Result<Pid> {
+    let peer = sockopt::socket_peercred(fd.borrow()?)?;
+    Ok(Pid(peer.pid.as_raw_nonzero().get()))
 }
 
 /// Whether a listener takes clients of IPv4 as well as of IPv6 (no IPV6_V6ONLY).

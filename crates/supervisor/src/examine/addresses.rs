@@ -3,6 +3,7 @@
 
 use super::directories::directory_of;
 use super::holder::{self, Holder};
+use crate::control_addresses::is_orphaned;
 use crate::findings::Findings;
 use crate::listening;
 use crate::occasion::{Occasion, Occupied, of_privilege};
@@ -56,7 +57,7 @@ fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut 
                 directory_of(path, "the admin socket", place, findings);
             }
             let address = Addr::Unix(path.clone());
-            if !occupied.admin && path.exists() {
+            if !occupied.admin && path.exists() && !is_orphaned(path) {
                 listener(&address, place, (config, purpose), findings);
             }
         }

@@ -52,6 +52,8 @@ pub(crate) struct History {
     pub(crate) ending: Vec<Pid>,
     /// Options that have changed, and wait for the next start.
     pub(crate) waits_for_restart: Vec<String>,
+    /// The program ends when the drain is done.
+    pub(crate) ends_drained: bool,
 }
 
 /// Helpers that are there from the start.
@@ -198,6 +200,7 @@ impl Supervisor {
     /// Does what is due.
     fn on_time(&mut self) {
         self.notifier.alive(process::boottime_ms());
+        self.stop_if_drained();
         self.serving.rotate_ticket_keys(&self.poller);
         if let Some(why) = self.upgrade.as_ref().and_then(Upgrade::late) {
             self.fail_upgrade(&why);
@@ -232,6 +235,9 @@ impl Supervisor {
             self.authorities_deadline_ms(),
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),
+            self.drain
+                .next_look_ms()
+                .filter(|_| self.history.ends_drained && !self.is_stopping),
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
             self.monitor

@@ -3,6 +3,8 @@
 use super::Supervisor;
 use crate::error::{ServeError, system};
 use dormouse_dataplane::keeper;
+use dormouse_handover::child::Bounds;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::process::{self, Ended, Pid, Wait};
 use dormouse_reactor::signal::Signal;
@@ -16,12 +18,41 @@ impl Supervisor {
             match received.signal {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
+                Signal::Quit | Signal::User1 => self.drain_and_stop(),
                 Signal::User2 => self.begin_upgrade(None, None),
                 Signal::Hangup => self.reload(None),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Closes all connections evenly, then stops. A drain under way keeps its pace.
+    fn drain_and_stop(&mut self) {
+        self.fail_upgrade("the program is to end");
+        if self.is_stopping || self.history.ends_drained {
+            return;
+        }
+        self.history.ends_drained = true;
+        if !self.drain.is_under_way() {
+            let over = self.serving.edition.config.timeouts.shutdown_drain;
+            let over_ms = over.as_millis() as u64;
+            let begun = self
+                .drain
+                .begin(over_ms, DrainOrder::Longest, &self.serving);
+            match begun {
+                Ok(words) => tracing::info!("{words}, and then the program ends"),
+                Err(why) => tracing::error!("no drain before the end: {why}"),
+            }
+        }
+    }
+
+    /// Stops once the last connection is closed, or the drain has had its time.
+    pub(super) fn stop_if_drained(&mut self) {
+        let is_due = self.history.ends_drained && !self.is_stopping;
+        if is_due && self.drain.is_done(&self.serving) {
+            self.stop();
+        }
     }
 
     /// Accepts nothing more, lets pending work end, and closes everything; then the workers end.
@@ -55,6 +86,7 @@ impl Supervisor {
     fn note_helper_end(&mut self, pid: Pid, ended: Ended) -> bool {
         if let Some(place) = self.history.ending.iter().position(|&ending| ending == pid) {
             self.history.ending.swap_remove(place);
+            self.serving.pairs.forget_former(pid);
             return true;
         }
         let serving = &self.serving;
@@ -121,27 +153,43 @@ impl Supervisor {
     }
 
     pub(super) fn on_worker(&mut self, worker: usize) {
-        let Some(report) = self.serving.pairs.receive(worker, &self.poller) else {
+        let Some((word, sender)) = self.serving.pairs.receive(worker, &self.poller) else {
             return;
         };
-        match report {
+        match word {
             WorkerReport::Ready => self.on_ready(worker),
-            WorkerReport::Reloaded(_) => self.finish_reload_if_complete(),
+            WorkerReport::Reloaded(_) => {
+                self.catch_up(worker);
+                let wanted = Bounds::of(&self.serving.edition.config);
+                self.serving.pairs.renew_if_bound(worker, wanted);
+                self.finish_reload_if_complete();
+            }
             WorkerReport::NotReloaded(edition, why) => {
                 if edition == self.serving.edition.number {
                     let finished = self.reload.refused_by(worker, &why);
                     self.publish_reload(finished);
+                } else {
+                    self.catch_up(worker);
                 }
             }
             WorkerReport::ChallengeShown(_) => {}
-            WorkerReport::Kept(pid) => self.on_kept(worker, pid),
-            report => {
+            WorkerReport::Kept => self.on_kept(worker),
+            WorkerReport::Quiet if self.upgrade.is_none() => self.serving.pairs.renew(worker),
+            word => {
                 let pairs = &self.serving.pairs;
                 if let Some(upgrade) = &mut self.upgrade {
-                    let step = upgrade.note_report(worker, report, pairs);
+                    let step = upgrade.note_word(worker, word, sender, pairs);
                     self.take_step(step);
                 }
             }
+        }
+    }
+
+    /// Gives a worker that was behind the edition in force.
+    fn catch_up(&mut self, worker: usize) {
+        let edition = self.serving.edition.number;
+        if self.serving.pairs.lacks_edition(worker, edition) {
+            self.serving.give_edition(worker);
         }
     }
 

@@ -46,6 +46,8 @@ impl Supervisor {
             }
             AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);
+                // It goes on, also if a signal has asked for a drain and the end.
+                self.history.ends_drained &= result.is_err();
                 self.answer(id, result);
             }
         }

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use crate::main_state::MainState;
+use crate::new_binary::NewBinary;
 use crate::session_files::SessionFiles;
 use crate::upgrade::{self, Step, Upgrade};
 use dormouse_handover::upgrade::Command;
@@ -31,6 +32,8 @@ impl Supervisor {
             Some("the program is stopping")
         } else if self.drain.is_under_way() || self.reload.is_waiting() {
             Some("a drain or a reload is under way")
+        } else if self.serving.pairs.are_renewed() {
+            Some("a worker is being replaced, because a reload has brought a unix socket")
         } else if !self.serving.pairs.are_whole() {
             Some("not every worker is ready, or a keeper is gone")
         } else {
@@ -67,7 +70,7 @@ impl Supervisor {
     }
 
     /// Executes the new binary in this process. Returns only if it could not.
-    fn execute(&mut self, binary: &Path) -> io::Result<()> {
+    fn execute(&mut self, binary: &NewBinary) -> io::Result<()> {
         // Control gets the answer that it waits for, and ends; the new main starts its own.
         self.attend_to_control();
         if let Some(control) = &self.control {
@@ -106,12 +109,11 @@ impl Supervisor {
     }
 
     /// A pair stays with the former binary: its new keeper died after the commit was decided.
-    pub(super) fn on_kept(&mut self, worker: usize, pid: u32) {
-        let Ok(pid) = i32::try_from(pid) else {
+    pub(super) fn on_kept(&mut self, worker: usize) {
+        let Some(keeper) = self.serving.pairs.restore_keeper(worker) else {
             return;
         };
-        self.serving.pairs.set_keeper(worker, Pid(pid));
-        self.history.ending.retain(|&ending| ending != Pid(pid));
+        self.history.ending.retain(|&ending| ending != keeper);
         tracing::error!(
             worker,
             "the new binary died in the last moment of an upgrade; this worker goes on with the \

@@ -1,20 +1,26 @@
 //! What passes from process to process is closed to everybody else.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 
+use dormouse_interop::backend::Backend;
 use dormouse_interop::peer;
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::{Scene, TLS_PORT, applies, unused_host};
 use dormouse_interop::slots::Slots;
-use dormouse_interop::terminator::{Can, Target};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
 const NOBODY: &str = "65534";
+/// No capability.
+const NONE: &str = "0000000000000000";
+/// CAP_DAC_OVERRIDE: to reach sockets of other users.
+const SOCKETS_OF_OTHERS: &str = "0000000000000002";
 
 /// A line of /proc/PID/status.
 fn status(pid: u32, name: &str) -> String {
@@ -24,7 +30,7 @@ fn status(pid: u32, name: &str) -> String {
 }
 
 /// Everything that `pid` is to have given up, and that nobody else may look at.
-fn is_closed(pid: u32, user: &str) {
+fn is_closed(pid: u32, user: &str, capabilities: &str) {
     let uids = status(pid, "Uid:");
     assert!(
         uids.split_whitespace().all(|uid| uid == user),
@@ -32,9 +38,9 @@ fn is_closed(pid: u32, user: &str) {
     );
     if user != "0" {
         assert_eq!(status(pid, "Groups:"), "", "{pid}: supplementary groups");
-        assert_eq!(status(pid, "CapEff:"), "0000000000000000", "{pid}");
-        assert_eq!(status(pid, "CapPrm:"), "0000000000000000", "{pid}");
     }
+    assert_eq!(status(pid, "CapEff:"), capabilities, "{pid}");
+    assert_eq!(status(pid, "CapPrm:"), capabilities, "{pid}");
     assert_eq!(status(pid, "NoNewPrivs:"), "1", "{pid}");
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("its limits");
     let core = limits
@@ -132,14 +138,14 @@ fn keepers_and_workers_give_up_everything() {
             (all.len() == 2).then_some(all)
         });
         for pid in all {
-            is_closed(pid, NOBODY);
+            is_closed(pid, NOBODY, NONE);
         }
     }
 }
 
-/// Without `user` they stay who they are, and are closed all the same.
+/// Without `user` root's keepers and workers become nobody, where that is safe.
 #[test]
-fn without_a_user_they_are_closed_too() {
+fn without_a_user_they_become_nobody() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -147,8 +153,35 @@ fn without_a_user_they_are_closed_too() {
     let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
     probe.echo(100).expect("an echo");
     for pid in processes(&scene) {
-        is_closed(pid, "0");
+        is_closed(pid, NOBODY, NONE);
     }
+    let warned = scene.terminator.lines_with("workers run as root");
+    assert_eq!(warned.len(), 0, "{warned:?}");
+}
+
+/// A backend on a unix socket may be for root alone: workers stay root, which is said, with the one
+/// capability that this takes.
+#[test]
+fn before_a_unix_socket_they_stay_root_and_keep_one_capability() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("backend.sock");
+    let backend = Backend::unix(&path);
+    // Somebody else's, and closed to all others.
+    std::os::unix::fs::chown(&path, Some(1), Some(1)).expect("a socket of the test");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a socket of the test");
+    let listen = SocketAddr::new(unused_host(), TLS_PORT);
+    let settings = Settings::new(listen, Target::Unix(path));
+    let scene = Scene::of(Terminator::Dormouse, backend, &settings);
+    let mut probe = Probe::open(scene.address, peer::config(), "echo\n").expect("a connection");
+    probe.echo(100).expect("an echo");
+    for pid in processes(&scene) {
+        is_closed(pid, "0", SOCKETS_OF_OTHERS);
+    }
+    let warned = scene.terminator.lines_with("workers run as root");
+    assert_eq!(warned.len(), 1, "{}", scene.terminator.log());
 }
 
 /// Secrets are wiped when their connection ends, and all of them when the program does: whoever

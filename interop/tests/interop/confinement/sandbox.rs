@@ -149,6 +149,8 @@ fn without_a_sandbox_it_is_possible() {
     let scene = Scene::with(|settings| {
         trial(settings);
         settings.option("sandbox", "off");
+        // Root, so that nothing else refuses what is tried.
+        settings.options.push(("user", "\"0\"".to_owned()));
     });
     for role in ["Control", "Worker", "Keeper"] {
         let outcomes = trials(&scene, role, 1).remove(0);

@@ -299,14 +299,14 @@ fn a_keeper_dies() {
     }
 }
 
-/// The main process is killed: connections are served on, new ones are accepted, control says
-/// that main is gone and takes no orders; and when the last one is gone, control goes too.
+/// The main process is killed: connections are served on, new ones are refused, control says that main
+/// is gone, that nothing is accepted, and takes no orders; and when the last one is gone, it goes too.
 #[test]
 fn main_dies() {
     if !applies(Can::BeDormouse) {
         return;
     }
-    let (mut scene, admin) = scene(2);
+    let (mut scene, admin) = scene(1);
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
     let before = admin.status();
@@ -316,9 +316,12 @@ fn main_dies() {
         status["main"]["alive"] == false
     });
     peer.echo().expect("an echo after main died");
-    let mut new = Peer::saying(scene.address, "echo");
-    new.echo().expect("an echo of a new connection");
     assert_eq!(pid(&status["main"]), scene.terminator.pid());
+    assert_eq!(status["phase"], "orphaned");
+    assert_eq!(admin.ask("GET", "/readyz").0, 503);
+    wait::until("new connections to be refused", PATIENCE, || {
+        TcpStream::connect(scene.address).is_err().then_some(())
+    });
     for order in ["/reload", "/drain", "/drain/stop"] {
         let words = admin.order(order).expect_err("nobody carries it out");
         assert!(words.contains("main process is gone"), "{words}");

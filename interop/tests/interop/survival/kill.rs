@@ -1,15 +1,18 @@
 //! Workers, keepers and the main process die, at the worst moments; connections go on.
 
 use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::probe::{Load, Probe};
 use dormouse_interop::process::{signal, started};
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
 use dormouse_interop::slots::{self, Slots};
-use dormouse_interop::terminator::{Can, Target};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
@@ -400,31 +403,77 @@ fn a_worker_serves_on_without_its_keeper() {
     newcomer.echo(100).expect("an echo");
 }
 
-/// Without main, keepers and workers serve on, and crashes are still repaired.
+/// Main dies of what nobody can catch. Connections go on, crashes are still repaired, and nothing new
+/// is accepted, so that the next start has the address at once; in a bounded time all is gone.
 #[test]
-fn all_serve_on_without_main() {
+fn without_main_connections_end_in_a_bounded_time_and_another_start_takes_the_place() {
     if !applies(Can::BeDormouse) {
         return;
     }
-    let mut scene = Scene::with(|settings| settings.target = Target::Echo);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
-    probe.echo(100).expect("an echo");
+    let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
+    settings.workers = 2;
+    settings.option("shutdown_drain", "6s");
+    settings.option("shutdown_grace", "1s");
+    Admin::in_folder(&mut settings);
+    let backend = Backend::tcp(SocketAddr::new(settings.listen.ip(), PLAIN_PORT));
+    let mut scene = Scene::of(Terminator::Dormouse, backend, &settings);
+    let mut probes: Vec<Probe> = (0..8)
+        .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
+        .collect();
+    for probe in &mut probes {
+        probe.echo(100).expect("an echo");
+    }
     let tree = scene.terminator.tree();
-    let worker = workers(&scene, 1)[0];
+    let worker = workers(&scene, 2)[0];
     signal(scene.terminator.pid(), Signal::KILL);
     scene.terminator.wait_for_end(PATIENCE);
-    probe.echo(100).expect("an echo without main");
     kill_at_rest(worker);
-    probe.echo(100).expect("an echo after a crash without main");
+    let going_on = probes.iter_mut().filter_map(|probe| probe.echo(100).ok());
+    assert!(going_on.count() > 0, "connections end evenly, not at once");
+    let gone = scene.terminator.lines_with("the main process is gone");
+    assert!(gone.len() >= 2, "each worker says so");
+
+    // The same configuration, in the same folder: address and admin socket.
+    let next = scene::start(Terminator::Dormouse, &settings, scene.folder.path());
     let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
-    newcomer.echo(100).expect("an echo");
-    let said = scene.terminator.lines_with("the main process is gone");
-    assert!(!said.is_empty(), "each worker says so");
-    // Nobody is left to end them but us: the keepers first.
-    for pid in tree.into_iter().skip(1) {
-        signal(pid, Signal::KILL);
+    newcomer.echo(100).expect("an echo of the next start");
+    let status = Admin::of(&scene).status();
+    assert_eq!(status["main"]["pid"], next.pid(), "the next start answers");
+
+    wait::until("the former processes to end", PATIENCE, || {
+        let is_left = |pid: &&u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        tree.iter().find(is_left).is_none().then_some(())
+    });
+    newcomer.echo(100).expect("an echo of the next start");
+}
+
+/// A worker that would go on without main, because somebody has taken it over, is ended by its keeper.
+#[test]
+fn without_main_a_worker_that_does_not_end_is_ended() {
+    if !applies(Can::BeDormouse) {
+        return;
     }
-    scene.terminator.end_orphans();
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("shutdown_drain", "1s");
+        settings.option("shutdown_grace", "100ms");
+        settings.option("hang_timeout", "off");
+    });
+    let tree = scene.terminator.tree();
+    let worker = workers(&scene, 1)[0];
+    signal(worker, Signal::STOP);
+    signal(scene.terminator.pid(), Signal::KILL);
+    scene.terminator.wait_for_end(PATIENCE);
+    wait::until("all to end", PATIENCE, || {
+        let is_left = |pid: &&u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        tree.iter().find(is_left).is_none().then_some(())
+    });
 }
 
 /// A keeper never has a private key in its memory, not even after a crash of its worker.

@@ -1,0 +1,147 @@
+//! The binary of an upgrade: judged before any of it runs, opened once, and executed by that
+//! descriptor, so that what was judged is what is run.
+
+use dormouse_reactor::Fd;
+use dormouse_reactor::memory::FileIdentity;
+use dormouse_reactor::process::{self, ProgramFile};
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Write permission of the group, and of everybody.
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+/// In a folder: only the owner of a file replaces it.
+const STICKY: u32 = 0o1000;
+
+/// A binary that may be run in place of this one.
+#[derive(Debug)]
+pub(crate) struct NewBinary {
+    path: PathBuf,
+    file: Fd,
+}
+
+impl NewBinary {
+    /// Opens and judges the file at `path`, which main would run with all that it may do: nobody but
+    /// main's own user and root may be able to change it, or put another one in its place.
+    pub(crate) fn open(path: &Path) -> Result<NewBinary, String> {
+        let path = path
+            .canonicalize()
+            .map_err(|error| format!("cannot find {}: {error}", path.display()))?;
+        let file = process::open_program(&path)
+            .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        let binary = NewBinary { path, file };
+        binary.judge()?;
+        Ok(binary)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is run.
+    pub(crate) fn program(&self) -> ProgramFile {
+        ProgramFile::Open(self.file)
+    }
+
+    /// How keepers are told of it: they open it themselves, and look whether it is the same file.
+    pub(crate) fn description(&self) -> io::Result<String> {
+        let FileIdentity { device, inode } = FileIdentity::of(self.file)?;
+        Ok(format!("{device} {inode} {}", self.path.display()))
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let shown = self.path.display();
+        // By the descriptor: the path may lead to another file by now.
+        let opened = std::fs::metadata(format!("/proc/self/fd/{}", self.file));
+        let opened = opened.map_err(|error| format!("cannot look at {shown}: {error}"))?;
+        if !opened.is_file() {
+            return Err(format!("{shown} is not a file"));
+        }
+        if let Some(why) = who_else_changes(&opened) {
+            return Err(format!("{shown} is not run, because {why}"));
+        }
+        for folder in self.path.ancestors().skip(1) {
+            let found = folder.metadata();
+            let found =
+                found.map_err(|error| format!("cannot look at {}: {error}", folder.display()))?;
+            let is_sticky = found.mode() & STICKY != 0 && is_own_or_roots(&found);
+            if let Some(why) = who_else_changes(&found).filter(|_| !is_sticky) {
+                let folder = folder.display();
+                return Err(format!("{shown} is not run, because of {folder}: {why}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewBinary {
+    fn drop(&mut self) {
+        self.file.close();
+    }
+}
+
+/// Why somebody beside main's own user and root could change this file or folder.
+fn who_else_changes(found: &Metadata) -> Option<String> {
+    let mode = found.mode() & 0o7777;
+    if !is_own_or_roots(found) {
+        return Some(format!(
+            "it belongs to user {}: chown it to root",
+            found.uid()
+        ));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        return Some(format!(
+            "every user may change it (mode {mode:o}): chmod o-w"
+        ));
+    }
+    let is_own_group = found.gid() == 0 || found.gid() == process::group_id();
+    (mode & GROUP_WRITES != 0 && !is_own_group).then(|| {
+        let group = found.gid();
+        format!("group {group} may change it (mode {mode:o}): chmod g-w")
+    })
+}
+
+fn is_own_or_roots(found: &Metadata) -> bool {
+    found.uid() == 0 || found.uid() == process::user_id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_binary_that_others_could_change_is_not_run() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let inner = folder.path().join("bin");
+        fs::create_dir(&inner).expect("a folder");
+        let path = inner.join("dormouse");
+        fs::write(&path, "#!").expect("a file");
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).expect("a file of the test");
+        };
+        mode(&path, 0o755);
+        let binary = NewBinary::open(&path).expect("one that only its owner changes");
+        let description = binary.description().expect("open");
+        assert!(description.ends_with(&format!(" {}", path.display())));
+        for (changed, bad) in [(&path, 0o757), (&inner, 0o777), (&inner, 0o703)] {
+            mode(changed, bad);
+            let refused = NewBinary::open(&path).expect_err("writable by others");
+            assert!(refused.contains("is not run, because"), "{refused}");
+            mode(changed, 0o755);
+        }
+        // As in /tmp: others may put files beside it, and can't replace it.
+        mode(&inner, 0o1777);
+        assert!(NewBinary::open(&path).is_ok());
+        assert!(NewBinary::open(&inner).is_err(), "a folder");
+        assert!(NewBinary::open(&inner.join("none")).is_err(), "nothing");
+        if process::user_id() == 0 {
+            std::os::unix::fs::chown(&path, Some(1), None).expect("a file of the test");
+            let refused = NewBinary::open(&path).expect_err("somebody else's");
+            assert!(refused.contains("belongs to user 1"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A process taken over, as by somebody who found a way to run code of their own in it.
+//!
+//! A tracer stops one of its threads and has it make system calls of the test's choice. They are the
+//! process's own calls: its user, its capabilities and its descriptors, through its filters and its
+//! Landlock domain. So what a call returns here is what a hijacked process would get. What must not
+//! happen is to be asserted from outside.
+//!
+//! Needs root (the processes are closed to tracers), Python, and x86_64.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::tools;
+
+/// Calls that a test names, and constants of their arguments.
+pub use libc::{self, c_long};
+
+/// The tracer, a program of its own: only system calls can do what it does.
+const TRACER: &str = include_str!("intruder.py");
+
+/// Memory of the process that the intruder writes arguments to.
+const ROOM_BYTES: usize = 1 << 16;
+
+/// A thread that was taken over. It goes on where it was when this is dropped.
+pub struct Intruder {
+    tracer: Child,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    pid: u32,
+    room: u64,
+    used: usize,
+}
+
+/// One of the threads of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thread {
+    /// The one that the process began with.
+    First,
+    /// The one that works: in a worker it reads what strangers send.
+    Last,
+}
+
+impl Intruder {
+    /// Whether processes can be taken over here; says so if not.
+    pub fn is_possible() -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        if !is_root || std::env::consts::ARCH != "x86_64" {
+            return tools::unavailable("taking over a process needs root, and x86_64");
+        }
+        tools::present(&["python3"])
+    }
+
+    /// Takes over the thread that works.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub fn enter(pid: u32) -> Self {
+        Self::enter_thread(pid, Thread::Last)
+    }
+
+    /// Takes over this thread.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub fn enter_thread(pid: u32, thread: Thread) -> Self {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
+        let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        let id = match thread {
+            Thread::First => Some(pid),
+            Thread::Last => ids.max(),
+        };
+        let mut tracer = Command::new(tools::path("python3"))
+            .args(["-c", TRACER, &pid.to_string()])
+            .arg(id.expect("a thread").to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let answers = BufReader::new(tracer.stdout.take().expect("a pipe"));
+        let commands = tracer.stdin.take();
+        let mut intruder = Self {
+            tracer,
+            commands,
+            answers,
+            pid,
+            room: 0,
+            used: 0,
+        };
+        assert_eq!(intruder.answer(), "in", "{pid} can't be taken over");
+        let protection = i64::from(libc::PROT_READ | libc::PROT_WRITE);
+        let flags = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let room = intruder.call(
+            libc::SYS_mmap,
+            &[0, ROOM_BYTES as i64, protection, flags, -1],
+        );
+        intruder.room = room.expect("memory for arguments") as u64;
+        intruder
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// What the kernel told the process.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    pub fn call(&mut self, number: c_long, arguments: &[i64]) -> io::Result<i64> {
+        let mut six = [0; 6];
+        six[..arguments.len()].copy_from_slice(arguments);
+        let words: Vec<String> = six.iter().map(i64::to_string).collect();
+        let answer = self.command(&format!("call {number} {}", words.join(" ")));
+        match answer.parse::<i64>().expect("a number") {
+            errno @ -4095..=-1 => Err(io::Error::from_raw_os_error(-errno as i32)),
+            result => Ok(result),
+        }
+    }
+
+    /// Makes a call that does not return: the process ends by it.
+    pub fn last_call(mut self, number: c_long, arguments: &[i64]) {
+        let words: Vec<String> = (0..6)
+            .map(|n| arguments.get(n).copied().unwrap_or(0).to_string())
+            .collect();
+        let commands = self.commands.as_mut().expect("open until the end");
+        let _ = writeln!(commands, "call {number} {}", words.join(" "));
+        let _ = self.tracer.wait();
+    }
+
+    /// Puts bytes into the process's memory, and returns their address.
+    ///
+    /// # Panics
+    /// When there are too many for the room.
+    pub fn put(&mut self, bytes: &[u8]) -> i64 {
+        assert!(bytes.len() <= ROOM_BYTES, "too many bytes");
+        if self.used + bytes.len() > ROOM_BYTES {
+            // What earlier calls have used is not used any more.
+            self.used = 0;
+        }
+        let address = self.room + self.used as u64;
+        self.used = (self.used + bytes.len()).next_multiple_of(16);
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        if !bytes.is_empty() {
+            self.command(&format!("write {address} {digits}"));
+        }
+        address as i64
+    }
+
+    /// Reads the process's memory.
+    pub fn look(&mut self, address: i64, len: usize) -> Vec<u8> {
+        let digits = self.command(&format!("read {address} {len}"));
+        let pairs = digits.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        pairs.filter_map(byte).collect()
+    }
+
+    /// Descriptors of the process whose targets begin so.
+    pub fn descriptors(&self, target: &str) -> Vec<i64> {
+        let links = fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("its descriptors");
+        let mut found: Vec<i64> = links
+            .flatten()
+            .filter(|link| {
+                let to = fs::read_link(link.path()).unwrap_or_default();
+                to.to_string_lossy().starts_with(target)
+            })
+            .filter_map(|link| link.file_name().to_str()?.parse().ok())
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The channel to main: the only socket that keeps messages apart.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn channel(&mut self) -> i64 {
+        let sockets = self.descriptors("socket:");
+        let is_it = |fd: &i64| self.socket_kind(*fd) == libc::SOCK_SEQPACKET;
+        sockets.into_iter().find(is_it).expect("a channel to main")
+    }
+
+    fn socket_kind(&self, fd: i64) -> i32 {
+        // /proc/net/unix has type and inode of each.
+        let link = fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).unwrap_or_default();
+        let inode = link
+            .to_string_lossy()
+            .replace("socket:[", "")
+            .replace(']', "");
+        let table = fs::read_to_string(format!("/proc/{}/net/unix", self.pid)).unwrap_or_default();
+        let line = table
+            .lines()
+            .find(|line| line.split_whitespace().nth(6) == Some(&inode));
+        let kind = line.and_then(|line| line.split_whitespace().nth(4));
+        kind.and_then(|kind| i32::from_str_radix(kind, 16).ok())
+            .unwrap_or(-1)
+    }
+
+    /// Makes a memory file with this content, as the handover is one.
+    ///
+    /// # Errors
+    /// What the kernel told the process.
+    pub fn memory_file(&mut self, content: &[u8]) -> io::Result<i64> {
+        let name = self.put(b"dormouse-handover\0");
+        let flags = i64::from(libc::MFD_ALLOW_SEALING);
+        let fd = self.call(libc::SYS_memfd_create, &[name, flags])?;
+        for (n, part) in content.chunks(ROOM_BYTES / 2).enumerate() {
+            let from = self.put(part);
+            let at = (n * ROOM_BYTES / 2) as i64;
+            self.call(libc::SYS_pwrite64, &[fd, from, part.len() as i64, at])?;
+        }
+        Ok(fd)
+    }
+
+    /// Sends a message with descriptors over one of its sockets.
+    ///
+    /// # Errors
+    /// What the kernel told the process.
+    pub fn send(&mut self, socket: i64, bytes: &[u8], descriptors: &[i32]) -> io::Result<i64> {
+        let len = bytes.len() as u64;
+        let at = self.put(bytes) as u64;
+        let part = self.put(&[at.to_le_bytes(), len.to_le_bytes()].concat()) as u64;
+        let control = rights(descriptors);
+        let control_at = match control.is_empty() {
+            true => 0,
+            false => self.put(&control) as u64,
+        };
+        // struct msghdr: name, its length, the parts, their number, control, its length, flags.
+        let message = [0, 0, part, 1, control_at, control.len() as u64, 0];
+        let message = self.put(&message.map(u64::to_le_bytes).concat());
+        let flags = i64::from(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        self.call(libc::SYS_sendmsg, &[socket, message, flags])
+    }
+
+    fn command(&mut self, line: &str) -> String {
+        let commands = self.commands.as_mut().expect("open until the end");
+        writeln!(commands, "{line}").expect("the tracer listens");
+        self.answer()
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line).unwrap_or(0);
+        assert!(read > 0, "process {} has ended", self.pid);
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Intruder {
+    fn drop(&mut self) {
+        // At the end of its input the tracer lets the thread go on, and ends.
+        drop(self.commands.take());
+        let _ = self.tracer.wait();
+    }
+}
+
+/// A control message with these descriptors (SCM_RIGHTS).
+fn rights(descriptors: &[i32]) -> Vec<u8> {
+    if descriptors.is_empty() {
+        return Vec::new();
+    }
+    let len = 16 + 4 * descriptors.len();
+    let mut control = (len as u64).to_le_bytes().to_vec();
+    control.extend(libc::SOL_SOCKET.to_le_bytes());
+    control.extend(libc::SCM_RIGHTS.to_le_bytes());
+    control.extend(descriptors.iter().flat_map(|fd| fd.to_le_bytes()));
+    control.resize(len.next_multiple_of(8), 0);
+    control
+}

@@ -1,0 +1,571 @@
+//! What somebody can do who has taken over a worker: a tracer has it make the calls that they would
+//! make. All that is asserted is seen from outside.
+
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::path::Path;
+use std::time::Duration;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
+use dormouse_interop::intruder::{Intruder, Thread, c_long, libc};
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::probe::Probe;
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::{Can, Settings, Target};
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+/// Whether these tests can run here.
+fn can_run() -> bool {
+    applies(Can::BeDormouse) && Intruder::is_possible()
+}
+
+/// A scene of echoes, and its first worker taken over.
+fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        change(settings);
+    });
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(100).expect("an echo");
+    let intruder = Intruder::enter(worker(&scene).expect("a worker"));
+    (scene, probe, intruder)
+}
+
+/// The worker that is there now.
+fn worker(scene: &Scene) -> Option<u32> {
+    named(scene, "worker-0")
+}
+
+fn named(scene: &Scene, name: &str) -> Option<u32> {
+    let is_it = |pid: &u32| {
+        let found = fs::read_to_string(format!("/proc/{pid}/comm"));
+        found.is_ok_and(|found| found.trim() == name) && status(*pid, "State:") != "Z (zombie)"
+    };
+    scene.terminator.tree().into_iter().find(is_it)
+}
+
+/// A line of /proc/PID/status.
+fn status(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+fn descriptors(pid: u32) -> usize {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
+    open.count()
+}
+
+fn is_refused(result: &io::Result<i64>) -> bool {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    result.as_ref().is_err_and(refused)
+}
+
+/// The sandbox of the next worker is not for this one to choose: a handover of its making, which says
+/// that there is to be none, is not believed.
+#[test]
+fn the_next_worker_is_confined_whatever_handover_is_left_for_it() {
+    if !can_run() {
+        return;
+    }
+    for keeps_seals in [true, false] {
+        let (scene, _probe, mut intruder) = hijack(|settings| {
+            settings.option("sandbox", "required");
+        });
+        let first = intruder.pid();
+        let wanted = b"\"sandbox\":\"Required\"";
+        let handover = intruder
+            .descriptors("/memfd:dormouse-handover")
+            .into_iter()
+            .find_map(|place| {
+                let content = fs::read(format!("/proc/{first}/fd/{place}")).ok()?;
+                let is_it = content.windows(wanted.len()).any(|part| part == wanted);
+                is_it.then_some((place, content))
+            });
+        let (place, handover) = handover.expect("the sandbox stands in the handover");
+        let forged = replaced(&handover, wanted, b"\"sandbox\":\"Off\"     ");
+        let file = intruder.memory_file(&forged).expect("a memory file");
+        if keeps_seals {
+            // Shrink, grow, write, and no other seals.
+            let all = [file, i64::from(libc::F_ADD_SEALS), 0xf];
+            intruder.call(libc::SYS_fcntl, &all).expect("seals");
+        }
+        intruder
+            .call(libc::SYS_dup3, &[file, place, 0])
+            .expect("its own table");
+        intruder.last_call(libc::SYS_exit_group, &[1]);
+        let next = wait::until("another worker, or none", PATIENCE, || {
+            let next = worker(&scene).filter(|pid| *pid != first);
+            match next {
+                Some(pid) if status(pid, "Seccomp:") != "0" => Some(Some(pid)),
+                // It confines itself before it serves; this one never would.
+                Some(_) if scene.terminator.lines_with("ready").len() > 1 => Some(next),
+                Some(_) => None,
+                None => named(&scene, "keeper-0").is_none().then_some(None),
+            }
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        for pid in next.into_iter().chain(worker(&scene)) {
+            assert_eq!(status(pid, "Seccomp:"), "2", "worker {pid} runs unconfined");
+        }
+        let said = scene.terminator.lines_with("a worker has replaced it");
+        assert_eq!(said.len(), 1, "{}", scene.terminator.log());
+    }
+}
+
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = bytes.to_vec();
+    let mut at = 0;
+    while let Some(found) = bytes[at..]
+        .windows(from.len())
+        .position(|part| part == from)
+    {
+        bytes[at + found..at + found + to.len()].copy_from_slice(to);
+        at += found + to.len();
+    }
+    bytes
+}
+
+/// A handover of a former reload is main's as well; and so is each that a worker is given later: a
+/// crash after a reload is repaired.
+#[test]
+fn handovers_of_reloads_are_believed() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("sandbox", "required");
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    for round in 0..3 {
+        for _ in 0..round * 20 {
+            admin.order("/reload").expect("a reload");
+        }
+        probe.echo(100).expect("an echo");
+        let first = worker(&scene).expect("a worker");
+        signal(first, Signal::KILL);
+        probe.echo(100).expect("an echo after a crash");
+        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        newcomer
+            .echo(100)
+            .expect("an echo on a listener of the reload");
+        std::thread::sleep(Duration::from_millis(1_100));
+    }
+}
+
+/// A worker names a stranger as the keeper that goes on. Main acts on no process that it has not
+/// from the kernel: the stranger, who would die of SIGUSR2, lives, and the upgrade is done by others.
+#[test]
+fn no_process_that_a_worker_names_is_signalled() {
+    if !can_run() {
+        return;
+    }
+    let (mut scene, mut probe, mut intruder) = hijack(|_| {});
+    let sleep = ["sleep", "1000"].map(str::to_owned);
+    let mut victim = Process::start("victim", &sleep, scene.folder.path());
+    let named = victim.pid().to_le_bytes();
+    let main = scene.terminator.pid();
+    let channel = intruder.channel();
+    // As they were, with a number; as they are; and a claim to be the keeper.
+    for word in ["k", "p", "P"] {
+        for body in [&named[..], &[]] {
+            let word = [word.as_bytes(), body].concat();
+            // Nonsense ends the listening, so each goes to a main that listens, or not at all.
+            let _ = intruder.send(channel, &word, &[]);
+        }
+    }
+    let silenced = "makes no sense";
+    scene.terminator.wait_for_line(silenced, PATIENCE);
+    drop(intruder);
+    probe.echo(100).expect("an echo");
+    for _ in 0..2 {
+        signal(main, Signal::USR2);
+        std::thread::sleep(Duration::from_millis(1_500));
+    }
+    assert!(
+        victim.runs(),
+        "main has signalled a process that a worker named"
+    );
+    probe.echo(100).expect("an echo");
+    signal(main, Signal::TERM);
+    let status = scene.terminator.wait_for_end(PATIENCE);
+    assert!(
+        status.success(),
+        "main waits for a process that is not its own: {status}"
+    );
+}
+
+/// The same words when they are awaited: in the middle of an upgrade, by a worker that does not end.
+#[test]
+fn a_worker_cannot_pass_for_the_keeper_that_goes_on() {
+    if !can_run() {
+        return;
+    }
+    let (mut scene, mut probe, mut intruder) = hijack(|_| {});
+    let (main, pid) = (scene.terminator.pid(), intruder.pid());
+    let keeper = named(&scene, "keeper-0").expect("a keeper");
+    let channel = intruder.channel();
+    signal(main, Signal::USR2);
+    let tried = "the new binary is tried";
+    scene.terminator.wait_for_line(tried, PATIENCE);
+    // It says that it is quiet, then, instead of ending, that it is the new keeper.
+    let until = std::time::Instant::now() + Duration::from_secs(8);
+    while std::time::Instant::now() < until
+        && scene.terminator.lines_with("upgrade refused").is_empty()
+    {
+        for word in [&b"q"[..], b"p", &[b"P", &pid.to_le_bytes()[..]].concat()] {
+            let _ = intruder.send(channel, word, &[]);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let refused = scene.terminator.lines_with("upgrade refused");
+    assert_eq!(refused.len(), 1, "{}", scene.terminator.log());
+    drop(intruder);
+    probe.echo(100).expect("an echo from the worker");
+    assert_eq!(
+        named(&scene, "keeper-0"),
+        Some(keeper),
+        "the old keeper goes on"
+    );
+}
+
+/// Descriptors come with words that have none: main keeps none of them.
+#[test]
+fn a_worker_cannot_fill_the_table_of_main() {
+    if !can_run() {
+        return;
+    }
+    let (scene, mut probe, mut intruder) = hijack(|_| {});
+    let main = scene.terminator.pid();
+    let channel = intruder.channel();
+    let before = descriptors(main);
+    // A word that is none ends the listening: so the first ones are words.
+    for some in [1, 2, 64, 128] {
+        for _ in 0..20 {
+            let _ = intruder.send(channel, b"q", &vec![channel as i32; some]);
+        }
+    }
+    wait::until("main to have read all", PATIENCE, || {
+        let sent = intruder.send(channel, b"q", &[]);
+        (sent.is_ok() || !scene.terminator.lines_with("makes no sense").is_empty()).then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(
+        descriptors(main),
+        before,
+        "main keeps descriptors of a worker"
+    );
+    drop(intruder);
+    probe.echo(100).expect("an echo");
+}
+
+/// Sockets of others on this machine: a bus, a container runtime, by their path or abstract.
+#[test]
+fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {
+    if !can_run() {
+        return;
+    }
+    let (scene, _probe, mut intruder) = hijack(|_| {});
+    let path = scene.folder.path().join("bus");
+    let by_path = UnixListener::bind(&path).expect("a socket");
+    let name = format!("dormouse-test-{}", std::process::id());
+    let by_name = UnixAddr::from_abstract_name(&name).expect("a name");
+    let by_name = UnixListener::bind_addr(&by_name).expect("a socket");
+    for thread in [Thread::Last, Thread::First] {
+        if thread == Thread::First {
+            let pid = intruder.pid();
+            drop(intruder);
+            intruder = Intruder::enter_thread(pid, thread);
+        }
+        for listener in [&by_path, &by_name] {
+            listener.set_nonblocking(true).expect("a socket");
+        }
+        let path = path.to_string_lossy().into_owned();
+        for address in [path.clone(), format!("\0{name}")] {
+            let kind = i64::from(libc::SOCK_STREAM);
+            let made = intruder.call(libc::SYS_socket, &[i64::from(libc::AF_UNIX), kind, 0]);
+            if let Ok(socket) = made {
+                let family = (libc::AF_UNIX as u16).to_le_bytes();
+                let to = [&family[..], address.as_bytes()].concat();
+                let len = to.len() as i64;
+                let to = intruder.put(&to);
+                let _ = intruder.call(libc::SYS_connect, &[socket, to, len]);
+            }
+        }
+        for (what, listener) in [("path", &by_path), ("name", &by_name)] {
+            assert!(
+                listener.accept().is_err(),
+                "{thread:?} reached a socket by its {what}"
+            );
+        }
+    }
+}
+
+/// A reload may bring the first backend on a unix socket: workers give way to others that may reach it,
+/// and no connection notices.
+#[test]
+fn a_unix_backend_of_a_reload_is_reached() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a file of the test");
+    };
+    open(folder.path(), 0o755);
+    let path = folder.path().join("backend.sock");
+    let backend = Backend::unix(&path);
+    open(&path, 0o666);
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        Admin::in_folder(settings);
+    });
+    let mut old: Vec<Peer> = (0..6)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let tcp = format!("\"{}\"", scene.backend.address());
+    assert!(text.contains(&tcp), "{text}");
+    let unix = format!("\"unix:{}\"", path.display());
+    fs::write(&file, text.replace(&tcp, &unix)).expect("the configuration");
+    Admin::of(&scene).order("/reload").expect("a reload");
+    wait::until("a connection to the new backend", PATIENCE, || {
+        let mut peer = Peer::saying(scene.address, "echo");
+        (peer.echo().is_ok() && backend.accepted() > 0).then_some(())
+    });
+    for peer in &mut old {
+        peer.echo().expect("an echo on a connection that was there");
+    }
+    let worker = worker(&scene).expect("a worker");
+    assert_eq!(status(worker, "Seccomp:"), "2");
+}
+
+/// What is tried, and the call with its arguments.
+type Attempt = (&'static str, c_long, Vec<i64>);
+
+fn on_files_and_processes(main: i64, path: i64) -> Vec<Attempt> {
+    vec![
+        ("open", libc::SYS_open, vec![path, 0]),
+        ("openat", libc::SYS_openat, vec![-100, path, 0]),
+        ("stat", libc::SYS_newfstatat, vec![-100, path, path, 0]),
+        ("unlink", libc::SYS_unlink, vec![path]),
+        ("execve", libc::SYS_execve, vec![path, 0, 0]),
+        ("execveat", libc::SYS_execveat, vec![-100, path, 0, 0, 0]),
+        ("fork", libc::SYS_fork, vec![]),
+        ("vfork", libc::SYS_vfork, vec![]),
+        (
+            "clone",
+            libc::SYS_clone,
+            vec![i64::from(libc::CLONE_FILES), 0],
+        ),
+        ("clone3", libc::SYS_clone3, vec![path, 88]),
+        ("kill main", libc::SYS_kill, vec![main, 0]),
+        ("tgkill main", libc::SYS_tgkill, vec![main, main, 0]),
+        ("tkill", libc::SYS_tkill, vec![main, 0]),
+        (
+            "rt_sigqueueinfo",
+            libc::SYS_rt_sigqueueinfo,
+            vec![main, 10, path],
+        ),
+        ("pidfd_open", libc::SYS_pidfd_open, vec![main, 0]),
+    ]
+}
+
+fn on_the_machine(main: i64, path: i64) -> Vec<Attempt> {
+    vec![
+        ("ptrace", libc::SYS_ptrace, vec![0x4206, main, 0, 0]),
+        (
+            "process_vm_readv",
+            libc::SYS_process_vm_readv,
+            vec![main, 0, 0, 0, 0, 0],
+        ),
+        ("setuid", libc::SYS_setuid, vec![0]),
+        ("capset", libc::SYS_capset, vec![path, path]),
+        ("setrlimit", libc::SYS_setrlimit, vec![7, path]),
+        (
+            "prlimit of main",
+            libc::SYS_prlimit64,
+            vec![main, 7, 0, path],
+        ),
+        ("prctl dumpable", libc::SYS_prctl, vec![4, 1]),
+        ("unshare", libc::SYS_unshare, vec![0]),
+        ("mount", libc::SYS_mount, vec![path, path, path, 0, 0]),
+        ("bpf", libc::SYS_bpf, vec![0, path, 0]),
+        ("io_uring_setup", libc::SYS_io_uring_setup, vec![8, path]),
+        ("userfaultfd", libc::SYS_userfaultfd, vec![0]),
+        (
+            "perf_event_open",
+            libc::SYS_perf_event_open,
+            vec![path, 0, -1, -1, 0],
+        ),
+        ("keyctl", libc::SYS_keyctl, vec![0, -1, 0]),
+        ("timer_create", libc::SYS_timer_create, vec![1, path, path]),
+        ("setitimer", libc::SYS_setitimer, vec![0, path, 0]),
+    ]
+}
+
+fn on_sockets(channel: i64, path: i64) -> Vec<Attempt> {
+    let family = |family: i32, kind: i32| [i64::from(family), i64::from(kind), 0];
+    let (stream, dgram, raw) = (libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW);
+    vec![
+        ("listen", libc::SYS_listen, vec![channel, 1]),
+        (
+            "unix datagrams",
+            libc::SYS_socket,
+            family(libc::AF_UNIX, dgram).to_vec(),
+        ),
+        (
+            "a pair of datagrams",
+            libc::SYS_socketpair,
+            vec![1, i64::from(dgram), 0, path],
+        ),
+        (
+            "datagrams",
+            libc::SYS_socket,
+            family(libc::AF_INET, dgram).to_vec(),
+        ),
+        ("raw", libc::SYS_socket, family(libc::AF_INET, raw).to_vec()),
+        (
+            "packets",
+            libc::SYS_socket,
+            family(libc::AF_PACKET, raw).to_vec(),
+        ),
+        (
+            "netlink",
+            libc::SYS_socket,
+            family(libc::AF_NETLINK, raw).to_vec(),
+        ),
+        (
+            "vsock",
+            libc::SYS_socket,
+            family(libc::AF_VSOCK, stream).to_vec(),
+        ),
+        ("alg", libc::SYS_socket, family(38, 5).to_vec()),
+    ]
+}
+
+fn by_arguments(channel: i64, main: i64, path: i64) -> Vec<Attempt> {
+    let fcntl = |command: i32, value: i64| [channel, i64::from(command), value];
+    vec![
+        (
+            "F_SETOWN",
+            libc::SYS_fcntl,
+            fcntl(libc::F_SETOWN, main).to_vec(),
+        ),
+        ("F_SETOWN_EX", libc::SYS_fcntl, fcntl(15, path).to_vec()),
+        ("F_SETSIG", libc::SYS_fcntl, fcntl(10, 9).to_vec()),
+        (
+            "F_SETLEASE",
+            libc::SYS_fcntl,
+            fcntl(libc::F_SETLEASE, 0).to_vec(),
+        ),
+        (
+            "F_NOTIFY",
+            libc::SYS_fcntl,
+            fcntl(libc::F_NOTIFY, 1).to_vec(),
+        ),
+        (
+            "F_SETPIPE_SZ",
+            libc::SYS_fcntl,
+            fcntl(libc::F_SETPIPE_SZ, 1 << 20).to_vec(),
+        ),
+        (
+            "F_SETLK",
+            libc::SYS_fcntl,
+            fcntl(libc::F_SETLK, path).to_vec(),
+        ),
+        ("FIOASYNC", libc::SYS_ioctl, vec![channel, 0x5452, path]),
+        ("FIOSETOWN", libc::SYS_ioctl, vec![channel, 0x8901, path]),
+        ("TIOCSTI", libc::SYS_ioctl, vec![2, 0x5412, path]),
+        (
+            "executable memory",
+            libc::SYS_mmap,
+            vec![0, 4096, 5, 0x22, -1, 0],
+        ),
+        (
+            "memory made executable",
+            libc::SYS_mprotect,
+            vec![path & !4095, 4096, 5],
+        ),
+    ]
+}
+
+/// Calls that a worker never makes, and those whose arguments decide.
+#[test]
+fn a_worker_may_do_nothing_but_its_work() {
+    if !can_run() {
+        return;
+    }
+    let (scene, mut probe, mut intruder) = hijack(|_| {});
+    let pid = i64::from(intruder.pid());
+    let main = i64::from(scene.terminator.pid());
+    let channel = intruder.channel();
+    let path = intruder.put(b"/etc/passwd\0");
+    let attempts = [
+        on_files_and_processes(main, path),
+        on_the_machine(main, path),
+        on_sockets(channel, path),
+        by_arguments(channel, main, path),
+    ];
+    for (what, number, arguments) in attempts.into_iter().flatten() {
+        let result = intruder.call(number, &arguments);
+        assert!(is_refused(&result), "{what} of {pid}: {result:?}");
+    }
+    // The proof that this is not how every call ends.
+    assert_eq!(intruder.call(libc::SYS_getpid, &[]).expect("allowed"), pid);
+    drop(intruder);
+    probe.echo(100).expect("an echo");
+}
+
+/// Every thread of a worker is confined, also the one that only waits: who can write to the memory of
+/// one thread makes calls in all of them.
+#[test]
+fn each_thread_of_a_worker_is_confined() {
+    if !can_run() {
+        return;
+    }
+    let (_scene, _probe, intruder) = hijack(|_| {});
+    let pid = intruder.pid();
+    drop(intruder);
+    for thread in [Thread::First, Thread::Last] {
+        let mut intruder = Intruder::enter_thread(pid, thread);
+        let kind = i64::from(libc::SOCK_STREAM);
+        let inet = i64::from(libc::AF_INET);
+        let socket = intruder.call(libc::SYS_socket, &[inet, kind, 0]);
+        let socket = socket.expect("connections to backends");
+        // struct sockaddr_in: a port of its choice at 127.0.0.1.
+        let mut address = (libc::AF_INET as u16).to_le_bytes().to_vec();
+        address.extend(47_123_u16.to_be_bytes());
+        address.extend([127, 0, 0, 1]);
+        address.resize(16, 0);
+        let to = intruder.put(&address);
+        let bound = intruder.call(libc::SYS_bind, &[socket, to, 16]);
+        assert!(is_refused(&bound), "{thread:?} binds a port: {bound:?}");
+    }
+}
+
+/// Without capabilities, whoever it is.
+#[test]
+fn a_worker_has_no_capability() {
+    if !can_run() {
+        return;
+    }
+    let (scene, _probe, intruder) = hijack(|_| {});
+    let keeper = named(&scene, "keeper-0").expect("a keeper");
+    for pid in [intruder.pid(), keeper] {
+        for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
+            assert_eq!(status(pid, set), "0000000000000000", "{set} of {pid}");
+        }
+    }
+}
