@@ -199,7 +199,7 @@ fn what_is_quoted_stays_quoted() {
     let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
     let page = import(Program::Hitch, text).expect("understood").text;
     assert!(
-        page.contains(r#"certificates = "/a\\b\U00000001.pem""#),
+        page.contains(r#"certificates = "/a\\b\u0001.pem""#),
         "{page}"
     );
     assert_eq!(errors(&page), 0, "{page}");

@@ -277,6 +277,8 @@ mod tests {
         assert_eq!(main.sum(Row::of_route(4095), Tally::Connections), 1);
         let file = std::fs::metadata(format!("/proc/self/fd/{}", main.fd().0)).expect("open");
         use std::os::unix::fs::MetadataExt as _;
-        assert!(file.blocks() * 512 <= 2 * PAGE as u64, "{}", file.blocks());
+        // The row's page in the part of each of four workers, for reading takes it too, and the
+        // backend's.
+        assert!(file.blocks() * 512 <= 5 * PAGE as u64, "{}", file.blocks());
     }
 }
