@@ -48,8 +48,9 @@ impl Listed for Listen {
             Host::Ip(ip) => vec![ip],
             Host::Name(name) => vec![look_up(name, port, context)?.ip()],
         };
+        // `::ffff:192.0.2.1` is an IPv4 address, as it is where clients come from.
         let listen = |ip: IpAddr| Self {
-            address: SocketAddr::new(ip, port),
+            address: SocketAddr::new(ip.to_canonical(), port),
             given: text.to_owned(),
         };
         Ok(ips.into_iter().map(listen).collect())

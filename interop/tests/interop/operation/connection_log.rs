@@ -107,9 +107,9 @@ fn each_connection_has_a_line_that_says_how_it_went() {
     }
     // The backend ends.
     scene.backend.close_at_once(true);
-    let (mut peer, own) = connect(&tls12, "echo\n");
+    // Nothing is sent: what a backend has not read when it closes makes a reset of its close.
+    let (mut peer, own) = connect(&tls12, "");
     let _ = peer.receive_all();
-    // A backend that is gone for both directions ends the connection by itself.
     let _ = peer.end_sending();
     drop(peer);
     let line = expect("TLSv1.2", own, "closed", "backend").remove(2);
