@@ -1,6 +1,6 @@
 //! Output on standard output and standard error.
 //!
-//! What is written may quote a stranger. [`print`] and [`mark`] take text that is printable already, and may
+//! What is written may quote a stranger. [`print()`] and [`mark`] take text that is printable already, and may
 //! have colours; all others make it so.
 
 use std::env;

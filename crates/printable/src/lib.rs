@@ -6,7 +6,7 @@
 //!
 //! Two places make them harmless, both through this crate:
 //!
-//! - where foreign text enters a message of ours: [`line`], which also bounds its length;
+//! - where foreign text enters a message of ours: [`line()`], which also bounds its length;
 //! - where a message leaves the process: the log's formatter ([`whole`]), the terminal ([`lines`]), a page
 //!   ([`lines`]), JSON ([`json`]). So text that the first place has missed still can't do anything.
 //!
