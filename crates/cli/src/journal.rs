@@ -4,17 +4,15 @@
 //! brackets before the line.
 
 use std::env;
-use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::Level;
+
+use crate::log_format::Rewritten;
 
 /// An error (syslog(3)).
 pub(crate) const ERROR: u8 = 3;
@@ -38,25 +36,11 @@ fn standard_error() -> io::Result<Metadata> {
     File::from(io::stderr().as_fd().try_clone_to_owned()?).metadata()
 }
 
-/// Formatter that puts the priority before each line of `F`.
-pub(crate) struct Prioritised<F>(pub(crate) F);
-
-impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut text = String::new();
-        self.0
-            .format_event(context, Writer::new(&mut text), event)?;
-        writer.write_str(&prioritised(priority(*event.metadata().level()), &text))
+/// Puts the priority before each line of a formatter.
+pub(crate) fn with_priorities<F>(format: F) -> Rewritten<F> {
+    Rewritten {
+        format,
+        rewrite: |level, text| prioritised(priority(level), text),
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt::{self, Debug};
 
 use dormouse_printable::{json, lines, whole};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -74,10 +74,22 @@ impl Visit for Values<'_> {
     }
 }
 
-/// Formatter that makes the JSON lines of `F` printable; they mean the same as before.
-pub(crate) struct PrintableJson<F>(pub(crate) F);
+/// Makes the JSON lines of a formatter printable; they mean the same as before.
+pub(crate) fn printable_json<F>(format: F) -> Rewritten<F> {
+    Rewritten {
+        format,
+        rewrite: |_, text| json(text),
+    }
+}
 
-impl<S, N, F> FormatEvent<S, N> for PrintableJson<F>
+/// Formatter that writes the lines of another one differently.
+pub(crate) struct Rewritten<F> {
+    pub(crate) format: F,
+    /// Takes the level of an event and its text.
+    pub(crate) rewrite: fn(Level, &str) -> String,
+}
+
+impl<S, N, F> FormatEvent<S, N> for Rewritten<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -90,9 +102,9 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let mut text = String::new();
-        self.0
+        self.format
             .format_event(context, Writer::new(&mut text), event)?;
-        writer.write_str(&json(&text))
+        writer.write_str(&(self.rewrite)(*event.metadata().level(), &text))
     }
 }
 
@@ -160,7 +172,7 @@ mod tests {
         let layer = fmt::layer()
             .json()
             .flatten_event(true)
-            .map_event_format(PrintableJson)
+            .map_event_format(printable_json)
             .with_writer(move || writer.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let text = kept.text();

@@ -7,8 +7,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
-use crate::journal::{self, Prioritised};
-use crate::log_format::{PrintableFields, PrintableJson};
+use crate::journal::{self, with_priorities};
+use crate::log_format::{PrintableFields, printable_json};
 use crate::terminal;
 
 /// Lowest level that is written; a reload can change it.
@@ -42,17 +42,17 @@ pub(crate) fn start(log: &Log) {
         (LogFormat::Text, true) => {
             let lines = lines.fmt_fields(PrintableFields).without_time();
             let lines = lines.with_level(false).with_ansi(false);
-            let lines = lines.map_event_format(Prioritised);
+            let lines = lines.map_event_format(with_priorities);
             tracing::subscriber::set_global_default(registry.with(lines))
         }
         (LogFormat::Json, false) => {
             let lines = lines.json().flatten_event(true);
-            let lines = lines.map_event_format(PrintableJson);
+            let lines = lines.map_event_format(printable_json);
             tracing::subscriber::set_global_default(registry.with(lines))
         }
         (LogFormat::Json, true) => {
             let lines = lines.json().flatten_event(true);
-            let lines = lines.map_event_format(|lines| Prioritised(PrintableJson(lines)));
+            let lines = lines.map_event_format(|lines| with_priorities(printable_json(lines)));
             tracing::subscriber::set_global_default(registry.with(lines))
         }
     };

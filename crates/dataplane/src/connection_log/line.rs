@@ -4,6 +4,7 @@ use dormouse_config::LogFormat;
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
+use time::OffsetDateTime;
 
 /// What is said of a connection that has ended. Fields that are not known are left out.
 #[derive(Serialize)]
@@ -107,31 +108,18 @@ pub(super) struct Timestamp {
 impl Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, ms) = (self.unix_ms / 1000, self.unix_ms % 1000);
-        let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-        let (year, month, day) = date(days);
+        // No clock shows a year that the calendar here does not have.
+        let at = i64::try_from(seconds)
+            .ok()
+            .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+        let (hour, minute, second) = at.to_hms();
         write!(
             f,
             "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z"
         )
     }
-}
-
-/// Year, month and day, so many days after 1 January 1970. Years are counted from March, so that
-/// the day that a leap year has more is its last.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
