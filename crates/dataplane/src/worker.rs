@@ -369,7 +369,7 @@ impl<I: Io> Worker<I> {
                 Progress::Done => self.report(&WorkerReport::Ready),
                 Progress::Failed(error) => {
                     // The predecessor could read them. Established connections are served on.
-                    tracing::error!(%error, "certificates cannot be used; nothing is accepted");
+                    tracing::error!(%error, "certificates unusable; not accepting connections");
                     self.door.listeners.stop();
                 }
             }
@@ -647,7 +647,7 @@ impl<I: Io> Worker<I> {
             routes.try_for_each(|route| route.replace_ticket_keys(&keys))
         });
         if let Err(error) = replaced {
-            tracing::error!(%error, "ticket keys from the main process are refused");
+            tracing::error!(%error, "ticket keys rejected");
         }
     }
 
@@ -661,7 +661,7 @@ impl<I: Io> Worker<I> {
                     self.report(&WorkerReport::ChallengeShown(number));
                 }
             }
-            Err(error) => tracing::error!(%error, "a challenge can't be shown"),
+            Err(error) => tracing::error!(%error, "ACME challenge rejected"),
         }
     }
 }

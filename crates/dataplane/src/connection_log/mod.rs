@@ -295,7 +295,7 @@ impl ConnectionLog {
                 }
                 Err(error) => {
                     // Main holds the other end, so this is no writer that has died.
-                    tracing::error!(%error, "lines of the connection log can't be sent");
+                    tracing::error!(%error, "connection log lines dropped");
                     sent = self.waiting.len();
                 }
             }

@@ -33,15 +33,12 @@ impl Refusal {
         }
     }
 
-    fn in_words(self) -> &'static str {
+    /// The reason as the log states it.
+    fn reason(self) -> &'static str {
         match self {
-            Refusal::Network => "its network may not connect here (allow, deny)",
-            Refusal::Exceeded(Exceeded::Connections) => {
-                "it has as many connections as one client may have (connections_per_client)"
-            }
-            Refusal::Exceeded(Exceeded::Rate) => {
-                "it has begun as many handshakes as one client may per minute (handshakes_per_client)"
-            }
+            Refusal::Network => "address denied (allow, deny)",
+            Refusal::Exceeded(Exceeded::Connections) => "connections_per_client reached",
+            Refusal::Exceeded(Exceeded::Rate) => "handshakes_per_client reached",
         }
     }
 }
@@ -124,6 +121,7 @@ pub(crate) fn enter<I>(
 fn refuse<I>(refusal: Refusal, client: &Client, work: &mut Workspace<I>) {
     work.count.add(refusal.count(), 1);
     work.bursts.note(Subject::Denied, work.now_ms, |more| {
-        tracing::info!(%client, more, "connection refused: {}", refusal.in_words());
+        let reason = refusal.reason();
+        tracing::info!(%client, reason, more, "connection refused");
     });
 }

@@ -160,9 +160,9 @@ impl Door {
         match self.listeners.update(limit, *now_ms, io, count) {
             Ok(None) => {}
             Ok(Some(pause)) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
-                tracing::warn!(more, "accepting pauses: {}", pause.in_words());
+                tracing::warn!(reason = pause.reason(), more, "accepting paused");
             }),
-            Err(e) => tracing::error!(error = %e, "epoll refused a listening socket"),
+            Err(e) => tracing::error!(error = %e, "listener poll failed"),
         }
     }
 }

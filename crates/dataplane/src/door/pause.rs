@@ -38,15 +38,13 @@ impl Pause {
     }
 
     /// The reason as the log states it.
-    pub(crate) fn in_words(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
-            Pause::Full => {
-                "every connection slot is taken (max_connections, or the descriptor limit)"
-            }
-            Pause::Handshakes => "max_handshakes connections to servers are on their way",
-            Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
+            Pause::Full => "all connection slots are in use (max_connections or descriptor limit)",
+            Pause::Handshakes => "max_handshakes connections to servers are in progress",
+            Pause::Descriptors => "no file descriptors left (raise `ulimit -n`)",
             Pause::Ports => {
-                "no local port is left towards the backend \
+                "no local ports left for connections to the backend \
                  (widen net.ipv4.ip_local_port_range, or use a unix socket)"
             }
         }

@@ -157,7 +157,7 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
         && cx.work.backends.succeeded(target.place, now_ms) == HealthChange::Up
     {
         let route = cx.route.name.as_str();
-        tracing::info!(route, backend = target.name, "backend serves again");
+        tracing::info!(route, backend = target.name, "backend recovered");
     }
 }
 
@@ -201,15 +201,15 @@ fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
         true => BackendDown::Reset,
         false => cx.route.backend_down,
     };
-    let told = match how {
-        BackendDown::Alert => "get the alert internal_error",
-        BackendDown::Reset => "are reset",
-        BackendDown::Close => "get close_notify",
+    let answer = match how {
+        BackendDown::Alert => "alert internal_error",
+        BackendDown::Reset => "reset",
+        BackendDown::Close => "close_notify",
     };
     let now_ms = cx.work.now_ms;
     cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
-        tracing::warn!(route = cx.route.name.as_str(), %backend, error = why, more,
-            "backend can't be reached; its clients {told}");
+        let route = cx.route.name.as_str();
+        tracing::warn!(route, %backend, error = why, answer, more, "backend connect failed");
     });
     cx.note_close(slot, CloseReason::BackendDown);
     close::begin_refusal(slot, cx.work, how);
@@ -228,7 +228,7 @@ fn connect_first<I: Io>(
     client: Option<IpAddr>,
 ) -> Connect {
     if cx.route.is_gone() {
-        return Connect::Failed(io::Error::other("a reload has removed its route"));
+        return Connect::Failed(io::Error::other("a reload removed the route"));
     }
     let Some(targets) = cx.route.targets() else {
         slot.set(Flag::Echo);
@@ -247,7 +247,7 @@ fn connect_first<I: Io>(
         }
     }
     Connect::TryAgain(io::Error::other(
-        "every backend has as many connections as it may (max_connections)",
+        "every backend has reached max_connections",
     ))
 }
 
@@ -266,8 +266,9 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Opti
                 route = cx.route.name.as_str(),
                 backend = target.name,
                 error = why,
+                failures = most,
                 pause_ms,
-                "backend has failed {most} times in a row; it is passed over"
+                "backend skipped after failures"
             );
         }
     }
@@ -408,6 +409,6 @@ fn finish_joint(slot: &mut Slot, io: &impl Io) -> Connect {
             slot.set_phase(Phase::Established);
             Connect::Done
         }
-        _ => Connect::Failed(io::Error::other("there is no TLS connection with it")),
+        _ => Connect::Failed(io::Error::other("no TLS connection established")),
     }
 }

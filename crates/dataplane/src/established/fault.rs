@@ -33,22 +33,22 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::TlsTruncated => {
-                f.write_str("the TLS peer ended its connection without close_notify")
+                f.write_str("the TLS peer closed the connection without close_notify")
             }
-            Fault::TlsFailed(e) => write!(f, "the TLS side's connection failed: {e}"),
+            Fault::TlsFailed(e) => write!(f, "the TLS peer's connection failed: {e}"),
             Fault::TlsAlert(code) => match AlertDescription::from_code(*code) {
                 Some(alert) => write!(f, "the TLS peer sent a fatal alert: {alert}"),
                 None => write!(f, "the TLS peer sent a fatal alert: {code}"),
             },
             Fault::Refused(refusal) => {
-                write!(f, "refused what the TLS peer sent: {refusal}")
+                write!(f, "the TLS peer broke the protocol: {refusal}")
             }
-            Fault::PlainFailed(e) => write!(f, "the backend's connection failed: {e}"),
+            Fault::PlainFailed(e) => write!(f, "the plaintext side's connection failed: {e}"),
             Fault::KeyExhausted => {
-                f.write_str("no more records may be protected with this key (RFC 8446 §5.5)")
+                f.write_str("the key has reached its record limit (RFC 8446 §5.5)")
             }
-            Fault::NoPendingMemory => f.write_str("pending memory could not take what had come"),
-            Fault::NotWatched(e) => write!(f, "epoll refused to watch it otherwise: {e}"),
+            Fault::NoPendingMemory => f.write_str("no pending memory left for received bytes"),
+            Fault::NotWatched(e) => write!(f, "socket poll failed: {e}"),
         }
     }
 }

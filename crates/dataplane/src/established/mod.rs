@@ -370,7 +370,7 @@ impl Connections {
         let plain = token::connection((index, slot.generation), Side::Plain);
         if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
             // Without epoll the connection would never be heard of again.
-            tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
+            tracing::error!(error = %e, "socket poll failed; connection closed");
             traffic::count_close(slot, CloseReason::Limit, work);
             self.remove(index, work);
         }
@@ -610,7 +610,7 @@ impl Connections {
         match interest::rewatch(slot, &work.io, side, token) {
             Ok(()) => true,
             Err(e) => {
-                tracing::error!(error = %e, "epoll refused a moved descriptor; its connection is closed");
+                tracing::error!(error = %e, "socket poll failed; connection closed");
                 false
             }
         }
@@ -619,19 +619,13 @@ impl Connections {
 
 fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     let peer = PeerName::new(&work.io, slot.tls_fd());
-    let (subject, why) = match limit {
-        PaceLimit::Client => (
-            Subject::PacedClient,
-            "client has to wait: it has passed as many bytes as one may (bytes_per_client)",
-        ),
-        PaceLimit::All => (
-            Subject::PacedAll,
-            "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
-        ),
+    let (subject, limit) = match limit {
+        PaceLimit::Client => (Subject::PacedClient, "bytes_per_client"),
+        PaceLimit::All => (Subject::PacedAll, "max_bytes_per_second"),
     };
     let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(%id, %peer, more, "{why}");
+        tracing::info!(%id, %peer, limit, more, "connection rate-limited");
     });
 }
 

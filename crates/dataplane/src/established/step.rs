@@ -223,8 +223,7 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             let now_ms = cx.work.now_ms;
             cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
                 let route = cx.route.name.as_str();
-                tracing::info!(route, %id, %peer, more,
-                    "record not completed within partial_record_timeout; connection closed");
+                tracing::info!(route, %id, %peer, more, "partial record timed out; connection closed");
             });
             cx.note_close(slot, CloseReason::PartialRecord);
             close::begin_reset(slot);
@@ -334,7 +333,7 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     let id = ConnectionId::of(slot, cx.work.id_seed);
     cx.work.bursts.note(reason.subject(), now_ms, |more| {
         let route = cx.route.name.as_str();
-        tracing::info!(route, %id, %peer, more, "connection aborted: {fault}");
+        tracing::info!(route, %id, %peer, error = %fault, more, "connection aborted");
     });
     cx.note_close(slot, reason);
 }

@@ -81,10 +81,7 @@ pub(crate) fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut
     if let Some(slot) = slots.get(index) {
         traffic::count_close(slot, CloseReason::Limit, work);
     }
-    tracing::error!(
-        index,
-        "a slot makes no sense after the crash; it is dropped"
-    );
+    tracing::error!(slot = index, "invalid slot dropped after a crash");
     give_up(slots, index, work);
 }
 

@@ -35,8 +35,8 @@ pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flo
     });
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());
     match done {
-        Ok(()) => tracing::debug!(%peer, lasted_s, "a warm connection has ended: nothing is wrong"),
-        Err(fault) => tracing::debug!(%peer, lasted_s, "a warm connection has ended: {fault}"),
+        Ok(()) => tracing::debug!(%peer, lasted_s, "warm connection closed"),
+        Err(fault) => tracing::debug!(%peer, lasted_s, error = %fault, "warm connection closed"),
     }
     if !slot.tls.closed() {
         let _ = flow::send_alert(slot, cx.work, Alert::CLOSE_NOTIFY);

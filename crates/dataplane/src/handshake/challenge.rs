@@ -20,7 +20,7 @@ pub(crate) struct Challenge {
 impl Challenge {
     /// `told`: a line with the name, then a certificate and its key as PEM.
     pub(crate) fn new(told: &str) -> Result<Challenge, String> {
-        let (name, pem) = told.split_once('\n').ok_or("there is no name")?;
+        let (name, pem) = told.split_once('\n').ok_or("the challenge has no name")?;
         let identity = Identity::from_acme_challenge_pem(pem, name);
         let mut settings = ServerSettings::new(vec![identity.map_err(|e| e.to_string())?]);
         settings.alpn = vec![ACME_TLS.to_vec()];

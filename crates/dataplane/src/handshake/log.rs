@@ -130,7 +130,7 @@ pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bo
                 retried = info.retried,
                 client = info.client,
                 took_ms,
-                flights = ?info.flights.bytes(),
+                flights = flight_bytes(info),
                 "handshake done"
             )
         };
@@ -140,6 +140,12 @@ pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bo
     } else {
         line!(debug);
     }
+}
+
+/// The bytes of each flight, the client's first: `517,1266,74`.
+fn flight_bytes(info: &HandshakeInfo) -> String {
+    let bytes = info.flights.bytes().iter();
+    bytes.map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// The line of a handshake that failed, when every one is to have a line.
@@ -155,8 +161,9 @@ pub(crate) fn log_failed(
         gave_up = failure.gave_up(),
         alert = failure.alert().map(alert_name),
         blame = %failure.blame,
+        error = failure.reason,
         took_ms,
-        "handshake failed: {}", failure.reason
+        "handshake failed"
     );
 }
 
@@ -168,7 +175,7 @@ pub(crate) fn log_gone(
     peer: &dyn fmt::Display,
     took_ms: u64,
 ) {
-    tracing::info!(route, peer = %peer, gave_up, took_ms, "handshake failed: {why}");
+    tracing::info!(route, peer = %peer, gave_up, error = why, took_ms, "handshake failed");
 }
 
 /// Counts a handshake with a client that failed, and logs it. `each_ms`: every handshake has a
@@ -193,6 +200,14 @@ pub(crate) fn client_failed<I>(
         Subject::HandshakeFailed
     };
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(route, peer = %client, more, "handshake failed: {failure}");
+        tracing::info!(
+            route,
+            peer = %client,
+            alert = failure.alert().map(alert_name),
+            blame = %failure.blame,
+            error = failure.reason,
+            more,
+            "handshake failed"
+        );
     });
 }

@@ -218,7 +218,7 @@ impl Handshakes {
         cx.work
             .bursts
             .note(Subject::Paused, cx.work.now_ms, |more| {
-                tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
+                tracing::warn!(more, "handshakes queued: max_handshakes reached");
             });
         let silent_ms = cx.settings.limits.handshake_timeout_ms / SILENT_PART;
         let before_ms = cx.work.now_ms.saturating_sub(silent_ms);
@@ -277,7 +277,7 @@ impl Handshakes {
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::GivenUp => {
-                let why = "the client had given up before its turn came";
+                let why = "the client closed the connection while it was queued";
                 log_gone("peer", why, name, &client, each_ms);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
@@ -394,7 +394,7 @@ impl Handshakes {
                 if settings.limits.log_handshakes {
                     let backend = &route.backend_name;
                     let route = route.name.as_str();
-                    tracing::info!(route, peer = %client, server_name, %backend, "passed through");
+                    tracing::info!(route, peer = %client, server_name, %backend, "connection passed through");
                 }
                 Some(HandshakeStep::PassesThrough)
             }
@@ -411,7 +411,7 @@ impl Handshakes {
         let client = entry.client;
         if entry.route == CHALLENGE_ROUTE {
             cx.work.count.add(Count::ChallengesAnswered, 1);
-            tracing::info!(%client, "the ACME server, or somebody else, has seen that a name is ours");
+            tracing::info!(%client, "ACME challenge answered");
             return cx.work.io.close(entry.fd);
         }
         let socket = NewSocket {
@@ -513,7 +513,7 @@ fn admit<I>(
 fn log_bad_header<I>(peer: &Client, refused: Refused, work: &mut Workspace<I>) {
     work.count.add(Count::ProxyHeaderRefused, 1);
     work.bursts.note(Subject::ProxyHeader, work.now_ms, |more| {
-        tracing::warn!(%peer, more, "{refused}; connection closed");
+        tracing::warn!(%peer, error = %refused, more, "PROXY header rejected; connection closed");
     });
 }
 
@@ -536,8 +536,7 @@ fn log_timed_out<I>(
     log_gone("us", why, route, client, each_ms);
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-        tracing::info!(route, peer = %client, more,
-            "handshake not finished within handshake_timeout; connection closed");
+        tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
     });
 }
 

@@ -60,15 +60,15 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self {
             Refused::NoHeader => "no PROXY protocol header before the first byte",
-            Refused::EndlessLine => "a PROXY line that does not end within 107 bytes",
-            Refused::BadLine => "a PROXY line that is not as the protocol has it",
-            Refused::BadVersion => "a PROXY header of an unknown version",
-            Refused::BadCommand => "a PROXY header with an unknown command",
-            Refused::BadFamily => "a PROXY header for something other than a stream",
-            Refused::TooLong => "a PROXY header of more than 16 KiB",
-            Refused::TooShort => "a PROXY header too short for its addresses",
-            Refused::BadTlv => "a PROXY header whose parts do not fit its length",
-            Refused::BadChecksum => "a PROXY header with a wrong checksum",
+            Refused::EndlessLine => "PROXY line longer than 107 bytes",
+            Refused::BadLine => "malformed PROXY line",
+            Refused::BadVersion => "PROXY header with an unknown version",
+            Refused::BadCommand => "PROXY header with an unknown command",
+            Refused::BadFamily => "PROXY header for a transport other than a stream",
+            Refused::TooLong => "PROXY header longer than 16 KiB",
+            Refused::TooShort => "PROXY header too short for its addresses",
+            Refused::BadTlv => "PROXY header whose TLVs do not match its length",
+            Refused::BadChecksum => "PROXY header with a wrong checksum",
         };
         f.write_str(why)
     }

@@ -13,7 +13,7 @@ impl<I: Io> Worker<I> {
         tracing::error!(
             %error,
             over_s = over_ms / 1000,
-            "the main process is gone: nothing more is accepted, connections are closed over this time"
+            "main process died; draining connections over this time"
         );
         if self.lifecycle.stop.is_some() {
             return;
