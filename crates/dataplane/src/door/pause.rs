@@ -1,24 +1,24 @@
-//! Why accepting pauses.
+//! Reasons for which accepting pauses.
 
 use dormouse_reactor::socket::Shortage;
 use dormouse_tables::counters::Count;
 
-/// Why accepting pauses.
+/// Reason for which accepting pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// Every slot, or every descriptor there is for connections, is taken.
+    /// All slots, or all descriptors for connections, are in use.
     Full,
-    /// As many connections to servers as `max_handshakes` are on their way.
+    /// `max_handshakes` connections to servers are in progress.
     Handshakes,
-    /// EMFILE or ENFILE.
+    /// No descriptors are left: EMFILE or ENFILE.
     Descriptors,
-    /// EADDRNOTAVAIL on the way to a backend.
+    /// No local ports are left: EADDRNOTAVAIL while connecting to a backend.
     Ports,
 }
 
 impl Pause {
-    /// The pause that this shortage asks for. `None`: a backend whose queue is full, or kernel
-    /// memory, are no reason to accept less.
+    /// Returns the pause that follows from this shortage. A backend's full queue and a lack of kernel
+    /// memory are no reason to accept less.
     pub(crate) fn for_shortage(shortage: Shortage) -> Option<Pause> {
         match shortage {
             Shortage::Descriptors => Some(Pause::Descriptors),

@@ -1,13 +1,13 @@
-//! What ends a connection out of turn.
+//! Faults that abort a connection.
 
 use dormouse_record::{AlertDescription, Refusal};
 use std::fmt;
 use std::io;
 
-/// The result of a part of a step: the connection goes on, or it has failed.
+/// Result of a part of a step.
 pub(crate) type Flow<T = ()> = Result<T, Fault>;
 
-/// Why a connection cannot go on.
+/// Reason for which a connection is aborted.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The TLS side ended its TCP stream without close_notify: a truncation (RFC 8446 §6.1).
@@ -16,16 +16,16 @@ pub(crate) enum Fault {
     TlsFailed(io::Error),
     /// The TLS peer sent a fatal alert.
     TlsAlert(u8),
-    /// What the TLS peer sent is against the protocol; the alert is to be sent.
+    /// The TLS peer broke the protocol; the refusal has the alert to send.
     Refused(Refusal),
-    /// The plain side failed: reset, or gone.
+    /// The plain side's connection failed.
     PlainFailed(io::Error),
-    /// No key may be used any further, and the protocol version has no key update.
+    /// The key has reached its record limit, and the protocol version has no key update.
     KeyExhausted,
-    /// Pending memory could not take what had been received. (Reads are reserved before, so this
-    /// is our own fault.)
+    /// Pending memory could not take received bytes. (Memory is reserved before each receive, so this
+    /// is a bug.)
     NoPendingMemory,
-    /// Epoll refused a change. Without it the connection would spin or never be heard of again.
+    /// An epoll_ctl call failed. Without it the connection would spin, or get no more events.
     NotWatched(io::Error),
 }
 

@@ -105,7 +105,9 @@ fn wait_for_word(
                     None => false,
                 };
                 if !goes_on {
-                    tracing::error!("upgrade failed: new keeper died after the commit; the old binary continues");
+                    tracing::error!(
+                        "upgrade failed: new keeper died after the commit; the old binary continues"
+                    );
                     orders::send_report(Fd(told.orders), &WorkerReport::Kept);
                 }
                 return Ok(goes_on);

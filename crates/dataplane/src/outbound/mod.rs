@@ -356,8 +356,8 @@ impl Outbound {
             let server = &target.name;
             match failure {
                 Failure::Handshake(failure) => log::log_failed(failure, name, server, took_ms),
-                Failure::Connection(why) => log::log_gone("peer", why, name, server, took_ms),
-                Failure::Time(why) => log::log_gone("us", why, name, server, took_ms),
+                Failure::Connection(why) => log::log_ended("peer", why, name, server, took_ms),
+                Failure::Time(why) => log::log_ended("us", why, name, server, took_ms),
             }
         }
         if let Some(more) = more {

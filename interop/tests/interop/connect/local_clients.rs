@@ -177,7 +177,10 @@ fn connections_outlive_their_worker() {
         }
         clients.push(echoed(&connect));
     }
-    assert_eq!(connect.process.lines_with("connection reset after a crash"), [""; 0]);
+    assert_eq!(
+        connect.process.lines_with("connection reset after a crash"),
+        [""; 0]
+    );
 }
 
 /// Warm connections serve at once, and are replaced when their server ends them, without a
@@ -432,7 +435,9 @@ fn what_is_wrong_with_a_server_is_said() {
         let mut client = connect.client();
         let end = client.tcp.read(&mut [0; 1]);
         assert!(end.is_err(), "{what}: expected a reset, came {end:?}");
-        let line = connect.process.wait_for_line("TLS connection to server failed", PATIENCE);
+        let line = connect
+            .process
+            .wait_for_line("TLS connection to server failed", PATIENCE);
         for word in words {
             assert!(line.contains(word), "{what}: {line}");
         }
