@@ -95,7 +95,10 @@ impl CertificateWatch {
         }
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
-                tracing::warn!(error = complaint, "changed file rejected; keeping the previous contents");
+                tracing::warn!(
+                    error = complaint,
+                    "changed file rejected; keeping the previous contents"
+                );
             }
         }
         self.complaints = complaints;

@@ -59,9 +59,7 @@ impl Drop for LogFile {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "create its directory first",
-        io::ErrorKind::PermissionDenied => {
-            "the user who starts dormouse needs write access"
-        }
+        io::ErrorKind::PermissionDenied => "the user who starts dormouse needs write access",
         _ => "",
     }
 }
@@ -155,11 +153,7 @@ impl LogWriter {
                     self.logged_ms = Some(now_ms);
                     let lines = std::mem::take(&mut self.dropped);
                     let error = dropped.error;
-                    tracing::warn!(
-                        lines,
-                        error,
-                        "connection log lines lost"
-                    );
+                    tracing::warn!(lines, error, "connection log lines lost");
                 }
             }
             Ok(None) => {}

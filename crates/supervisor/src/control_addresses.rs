@@ -120,7 +120,10 @@ fn open_admin(admin: &Admin) -> Result<Option<AdminSocket>, ServeError> {
 
 fn open_default() -> Option<AdminSocket> {
     let Some(path) = Admin::usual_path() else {
-        tracing::warn!(error = "XDG_RUNTIME_DIR is not set", "admin socket not available");
+        tracing::warn!(
+            error = "XDG_RUNTIME_DIR is not set",
+            "admin socket not available"
+        );
         return None;
     };
     let opened = make_directory(&path).and_then(|()| open_unix(&path));

@@ -30,7 +30,9 @@ impl fmt::Display for ServeError {
                 error,
                 hint: "",
             } => write!(f, "cannot {what}: {error}"),
-            ServeError::System { what, error, hint } => write!(f, "cannot {what}: {error}\n  {hint}"),
+            ServeError::System { what, error, hint } => {
+                write!(f, "cannot {what}: {error}\n  {hint}")
+            }
             ServeError::Workers(what) => f.write_str(what),
         }
     }

@@ -56,7 +56,12 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         | "/backends/weight"
         | "/log-level"
         | "/ticket-keys/rotate" => "POST",
-        _ => return Handling::Respond(Response::words(404, &format!("no such path; try one of these:\n{PATHS}"))),
+        _ => {
+            return Handling::Respond(Response::words(
+                404,
+                &format!("no such path; try one of these:\n{PATHS}"),
+            ));
+        }
     };
     if request.method != wanted {
         let words = format!("{} needs the method {wanted}", request.path);

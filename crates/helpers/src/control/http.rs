@@ -76,7 +76,10 @@ fn header(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
 
 fn body_len(headers: &[httparse::Header<'_>]) -> Result<usize, Response> {
     if header(headers, "transfer-encoding").is_some() {
-        return Err(Response::words(411, "a body needs a Content-Length; Transfer-Encoding is not supported"));
+        return Err(Response::words(
+            411,
+            "a body needs a Content-Length; Transfer-Encoding is not supported",
+        ));
     }
     match header(headers, "content-length") {
         None => Ok(0),

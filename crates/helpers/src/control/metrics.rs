@@ -282,11 +282,7 @@ fn memory(page: &mut Page, view: &View) {
     for (pool, figures) in &pools {
         page.sample(&[("pool", pool)], figures.used_bytes);
     }
-    page.family(
-        "memory_bound_bytes",
-        "gauge",
-        "Memory limit, by pool.",
-    );
+    page.family("memory_bound_bytes", "gauge", "Memory limit, by pool.");
     for (pool, figures) in &pools {
         if let Some(bytes) = figures.bound_bytes {
             page.sample(&[("pool", pool)], bytes);

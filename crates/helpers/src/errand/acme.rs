@@ -225,7 +225,11 @@ impl AcmeClient {
         while Instant::now() < deadline {
             match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
-                Some(_) => return Err(late("main sent another job instead of a confirmation of the challenge")),
+                Some(_) => {
+                    return Err(late(
+                        "main sent another job instead of a confirmation of the challenge",
+                    ));
+                }
                 None => thread::sleep(MAIN_LOOK),
             }
         }
@@ -305,7 +309,10 @@ async fn why_invalid(order: &mut Order) -> Error {
             return Error::Api(problem);
         }
     }
-    of_order.map_or(late("the server rejected the order without a reason"), Error::Api)
+    of_order.map_or(
+        late("the server rejected the order without a reason"),
+        Error::Api,
+    )
 }
 
 /// Whether the error is this ACME problem (RFC 8555 §6.7).

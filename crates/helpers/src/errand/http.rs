@@ -156,7 +156,9 @@ pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Op
         };
     }
     match value("content-length").map(str::parse::<usize>) {
-        Some(Err(_)) => Err(io::Error::other("the response's Content-Length is not a number")),
+        Some(Err(_)) => Err(io::Error::other(
+            "the response's Content-Length is not a number",
+        )),
         Some(Ok(wanted)) => match body.get(..wanted) {
             Some(body) => whole(body),
             None => Ok(None),

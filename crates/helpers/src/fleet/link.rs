@@ -167,7 +167,11 @@ impl StoreLink {
             return;
         }
         if let Err(error) = self.start_process(keys) {
-            tracing::error!(process = "ticket-store", error, "helper process start failed");
+            tracing::error!(
+                process = "ticket-store",
+                error,
+                "helper process start failed"
+            );
             self.restart.failed();
         }
     }

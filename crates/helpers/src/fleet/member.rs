@@ -214,7 +214,9 @@ impl Member {
         let store = &self.address;
         match outcome {
             Ok(()) => tracing::info!(%store, "ticket store reachable; sharing ticket keys"),
-            Err(error) => tracing::warn!(%store, %error, "ticket store failed; keeping current ticket keys"),
+            Err(error) => {
+                tracing::warn!(%store, %error, "ticket store failed; keeping current ticket keys")
+            }
         }
         Ok(())
     }

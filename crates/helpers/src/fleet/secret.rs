@@ -16,13 +16,8 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 impl Secret {
     /// Reads the secret. Surrounding white space is ignored, so a final line feed does no harm.
     pub fn read(path: &Path) -> Result<Secret, String> {
-        let bytes = read_private(path)?.ok_or_else(|| {
-            format!(
-                "{}: no such file\n  {}",
-                path.display(),
-                make(path)
-            )
-        })?;
+        let bytes = read_private(path)?
+            .ok_or_else(|| format!("{}: no such file\n  {}", path.display(), make(path)))?;
         let secret = bytes.trim_ascii();
         if secret.len() < TicketKeys::SECRET_MIN {
             return Err(format!(

@@ -123,7 +123,9 @@ impl CheckAttempt {
                 None => STATUS_BYTES.saturating_sub(self.answer.len()),
             };
             let n = match socket::recv(self.fd, &mut room[..wanted])? {
-                Attempt::Done(0) => return Ok(self.broken(check, "the backend closed the connection")),
+                Attempt::Done(0) => {
+                    return Ok(self.broken(check, "the backend closed the connection"));
+                }
                 Attempt::Done(n) => n,
                 Attempt::WouldBlock => return Ok(Progress::Pending),
             };
@@ -154,9 +156,9 @@ impl CheckAttempt {
                 let more = came.plaintext.iter().take(missing);
                 self.answer.extend(more);
                 match self.judge(check) {
-                    Progress::Pending if came.is_end => {
-                        Progress::Failed("the backend closed the connection without a response".to_owned())
-                    }
+                    Progress::Pending if came.is_end => Progress::Failed(
+                        "the backend closed the connection without a response".to_owned(),
+                    ),
                     next => next,
                 }
             }

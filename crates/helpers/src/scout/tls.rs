@@ -118,7 +118,10 @@ impl TlsCheck {
                     break Ok(());
                 }
                 Event::Ended(End::Alert(number)) => {
-                    break Err(format!("the backend sent the TLS alert {}", alert_name(number)));
+                    break Err(format!(
+                        "the backend sent the TLS alert {}",
+                        alert_name(number)
+                    ));
                 }
                 Event::Ended(End::Refused(refusal)) => break Err(refusal.to_string()),
                 Event::Ended(end) => break Err(end.to_string()),

@@ -289,10 +289,7 @@ impl AcmeNames {
             }))
         };
         let jobs: Vec<Job> = names.into_iter().filter_map(ask).collect();
-        tracing::debug!(
-            certificates = jobs.len(),
-            "querying ACME renewal windows"
-        );
+        tracing::debug!(certificates = jobs.len(), "querying ACME renewal windows");
         jobs
     }
 
@@ -374,7 +371,11 @@ impl AcmeNames {
         self.issued += 1;
         if let Err(error) = acme::keep(config, name, &pem) {
             // The certificate is used anyway; the next start orders another.
-            tracing::error!(name, error, "ACME certificate could not be saved; in use until the next restart");
+            tracing::error!(
+                name,
+                error,
+                "ACME certificate could not be saved; in use until the next restart"
+            );
         }
         let mut certificates = edition.material.certificates.clone();
         acme::place(config, &mut certificates, name, &pem);
@@ -454,6 +455,10 @@ mod tests {
         assert_eq!(LIFE.renew_at_s(window(1050, 1052), 1 << 63), 1051 * DAY_S);
         assert_eq!(LIFE.renew_at_s(window(-5, 3), 0), 0, "at once");
         assert_eq!(LIFE.renew_at_s(window(2000, 2001), 0), 1081 * DAY_S);
-        assert_eq!(LIFE.renew_at_s(window(7, -7), 9), 7 * DAY_S, "reversed window");
+        assert_eq!(
+            LIFE.renew_at_s(window(7, -7), 9),
+            7 * DAY_S,
+            "reversed window"
+        );
     }
 }

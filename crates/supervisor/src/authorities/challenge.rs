@@ -41,10 +41,7 @@ impl OpenChallenge {
         for part in [&challenge.name, "\n", &challenge.chain, "\n", &*key] {
             text.push_str(part);
         }
-        tracing::debug!(
-            name = challenge.name,
-            "ACME challenge open"
-        );
+        tracing::debug!(name = challenge.name, "ACME challenge open");
         pairs.order_all(&Order::Challenge(self.number, Some(text.clone())));
         self.set(Shown::ByWorkers(text));
     }

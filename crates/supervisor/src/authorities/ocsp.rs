@@ -87,10 +87,7 @@ impl OcspSchedule {
                 chain.failures = 0;
                 let mut is_new = false;
                 for pem in pems {
-                    tracing::info!(
-                        certificate = pem.name,
-                        "OCSP response stapled"
-                    );
+                    tracing::info!(certificate = pem.name, "OCSP response stapled");
                     is_new |= pem.ocsp != response;
                     pem.ocsp.clone_from(&response);
                 }

@@ -84,8 +84,9 @@ fn sources(index: usize, given: &[SourceAddress], findings: &mut Findings) {
         };
         if let Err(error) = UdpSocket::bind((*ip, 0)) {
             let hint = listening::hint(&error);
-            let what =
-                format!("cannot connect to a backend from {ip} (source_addresses): {error}\n{hint}");
+            let what = format!(
+                "cannot connect to a backend from {ip} (source_addresses): {error}\n{hint}"
+            );
             let place = Place::of_route(index, "source_addresses").item(item);
             findings.refusal(place, Severity::Error, what);
         }
@@ -119,8 +120,9 @@ fn listener(
                 return;
             }
             Holder::Process { pid, name } => {
-                what =
-                    format!("cannot listen on {address}: {name} (pid {pid}) listens there: {error}");
+                what = format!(
+                    "cannot listen on {address}: {name} (pid {pid}) listens there: {error}"
+                );
                 let may_be_it = name.starts_with("dormouse") && config.process.admin == Admin::None;
                 if may_be_it && purpose == Purpose::Check {
                     severity = Severity::Warning;
