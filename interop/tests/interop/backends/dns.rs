@@ -220,7 +220,7 @@ fn new_connections_follow_a_name() {
     assert_eq!(scene.addresses().len(), 2);
     scene.dns.says(&[]);
     wait::until("a line that it can't be looked up", PATIENCE, || {
-        let lines = scene.terminator.lines_with("its addresses stay");
+        let lines = scene.terminator.lines_with("keeping its addresses");
         (!lines.is_empty()).then_some(())
     });
     scene.echoes();
