@@ -1,9 +1,9 @@
-//! Log lines that stay what they are, whatever a stranger has put into a value.
+//! Formats of log lines that no value can break, whatever a client has put into it.
 //!
-//! Messages make foreign text printable where they quote it. These formatters are behind that: no
-//! character of any value reaches the log if a terminal would act on it. Line feeds are kept in a message
-//! alone, for mistakes of a configuration; the lines that follow are indented, so none looks like an entry.
+//! A value that is not one word is quoted. No character of a value reaches the log if a terminal would act on
+//! it. Line feeds are kept in messages only; further lines are indented, so that none looks like an entry.
 
+use std::borrow::Cow;
 use std::fmt::{self, Debug};
 
 use dormouse_printable::{json, lines, whole};
@@ -54,23 +54,32 @@ impl Values<'_> {
         } else {
             write!(self.writer, "{name}=")?;
         }
-        write!(self.writer, "{}", whole(value))
+        write!(self.writer, "{}", whole(&quoted(value)))
+    }
+
+    fn record(&mut self, field: &Field, value: &str) {
+        if self.result.is_ok() {
+            self.result = self.write(field.name(), value);
+        }
+    }
+}
+
+/// A value as one word: in quotes, with escapes, unless it is one already.
+fn quoted(value: &str) -> Cow<'_, str> {
+    let needs_quotes = |c: char| c.is_whitespace() || c.is_control() || "\"=\\".contains(c);
+    match value.is_empty() || value.contains(needs_quotes) {
+        true => format!("{value:?}").into(),
+        false => value.into(),
     }
 }
 
 impl Visit for Values<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            self.record_debug(field, &format_args!("{value}"));
-        } else {
-            self.record_debug(field, &value);
-        }
+        self.record(field, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if self.result.is_ok() {
-            self.result = self.write(field.name(), &format!("{value:?}"));
-        }
+        self.record(field, &format!("{value:?}"));
     }
 }
 
@@ -146,8 +155,8 @@ mod tests {
         tracing::info!(name = HOSTILE, shown = %HOSTILE, r#type = 7, "message: {HOSTILE}");
     }
 
-    #[test]
-    fn values_in_text_are_printable() {
+    /// What an event is written as in text.
+    fn in_text(event: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writer = kept.clone();
         let layer = fmt::layer()
@@ -156,13 +165,29 @@ mod tests {
             .with_ansi(false)
             .with_target(false)
             .with_writer(move || writer.clone());
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), event);
+        kept.text()
+    }
+
+    #[test]
+    fn values_in_text_are_printable() {
         let indented = SHOWN.replacen(r"\n", INDENT, 1);
         let quoted = format!("{HOSTILE:?}");
         assert_eq!(
-            kept.text(),
-            format!(" INFO message: {indented} name={quoted} shown={SHOWN} type=7\n")
+            in_text(log),
+            format!(" INFO message: {indented} name={quoted} shown={quoted} type=7\n")
         );
+    }
+
+    #[test]
+    fn only_values_that_are_not_one_word_are_quoted() {
+        let text = in_text(|| {
+            let (error, peer) = ("connection refused", "[::1]:443");
+            tracing::warn!(route = "shop", %peer, %error, says = "a=\"b\"", none = "", "it failed");
+        });
+        let fields =
+            r#"route=shop peer=[::1]:443 error="connection refused" says="a=\"b\"" none="""#;
+        assert_eq!(text, format!(" WARN it failed {fields}\n"));
     }
 
     #[test]

@@ -486,8 +486,8 @@ fn every_handshake_has_its_line_on_request() {
     assert!(client.tcp.read(&mut [0; 1]).is_err(), "expected a reset");
     let line = connect.process.wait_for_line("handshake failed", PATIENCE);
     for part in [
-        "gave_up=\"us\"",
-        "alert=\"bad_certificate\"",
+        "gave_up=us",
+        "alert=bad_certificate",
         "took_ms=",
         "not for db.example",
     ] {
