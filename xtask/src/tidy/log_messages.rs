@@ -169,18 +169,65 @@ impl<'ast> Visit<'ast> for Events {
         let path: Vec<String> = segments.map(|segment| segment.ident.to_string()).collect();
         if let [library, level] = path.as_slice()
             && library == "tracing"
-            && LEVELS.contains(&level.as_str())
         {
-            let (message, fields) = read(&call.tokens);
+            let line = call.path.segments[0].ident.span().start().line;
+            self.note(level, line, &call.tokens);
+        }
+        self.scan(call.tokens.clone());
+        visit::visit_macro(self, call);
+    }
+}
+
+impl Events {
+    fn note(&mut self, level: &str, line: usize, arguments: &TokenStream) {
+        if LEVELS.contains(&level) {
+            let (message, fields) = read(arguments);
             self.list.push(Event {
-                line: call.path.segments[0].ident.span().start().line,
-                level: level.clone(),
+                line,
+                level: level.to_string(),
                 message,
                 fields,
             });
         }
-        visit::visit_macro(self, call);
     }
+
+    /// Finds calls in the tokens of another macro, which syn does not parse. In a definition the level may be a
+    /// parameter (`tracing::$level!`); it counts as `info`.
+    fn scan(&mut self, tokens: TokenStream) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        for at in 0..tokens.len() {
+            if let TokenTree::Group(group) = &tokens[at] {
+                self.scan(group.stream());
+            }
+            let TokenTree::Ident(library) = &tokens[at] else {
+                continue;
+            };
+            let (sign, rest) = match tokens[at + 1..] {
+                [ref a, ref b, ref rest @ ..] if is_punct(a, ':') && is_punct(b, ':') => match rest
+                {
+                    [dollar, rest @ ..] if is_punct(dollar, '$') => (Some(()), rest),
+                    rest => (None, rest),
+                },
+                _ => continue,
+            };
+            if let [
+                TokenTree::Ident(level),
+                mark,
+                TokenTree::Group(arguments),
+                ..,
+            ] = rest
+                && library == "tracing"
+                && is_punct(mark, '!')
+            {
+                let level = sign.map_or_else(|| level.to_string(), |()| "info".to_string());
+                self.note(&level, library.span().start().line, &arguments.stream());
+            }
+        }
+    }
+}
+
+fn is_punct(token: &TokenTree, sign: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
 /// The message and the field names of a call.
@@ -244,11 +291,11 @@ fn field(argument: &[TokenTree]) -> (String, bool) {
     let is = |token: &TokenTree, sign: char| matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign);
     let end = argument.iter().position(|token| is(token, '='));
     let (name, value) = argument.split_at(end.unwrap_or(argument.len()));
-    let is_debug = name.first().is_some_and(|token| is(token, '?'))
-        || value.get(1).is_some_and(|token| is(token, '?'));
+    let is_debug = name.first().is_some_and(|token| is_punct(token, '?'))
+        || value.get(1).is_some_and(|token| is_punct(token, '?'));
     let name = name
         .iter()
-        .filter(|token| !is(token, '%') && !is(token, '?'));
+        .filter(|token| !is_punct(token, '%') && !is_punct(token, '?'));
     let name: String = name.map(ToString::to_string).collect();
     (name.trim_start_matches("r#").to_string(), is_debug)
 }
@@ -275,6 +322,14 @@ mod tests {
                     #[cfg(test)]\nmod tests { fn a() { tracing::info!(\"{x}\"); } }";
         let row = "| `it failed` | WARN, ERROR | `error`, `route`, `type` | Mend it. |\n";
         assert!(found(code, row).is_empty(), "{:?}", found(code, row));
+    }
+
+    #[test]
+    fn calls_inside_of_macros_count() {
+        let code = "fn a() { macro_rules! line { ($level:ident) => { tracing::$level!(route, \"done\") } }\n\
+                    other!(x, tracing::error!(\"gone\")); }";
+        let rows = "| `done` | INFO | `route` | |\n| `gone` | ERROR | | |\n";
+        assert!(found(code, rows).is_empty(), "{:?}", found(code, rows));
     }
 
     #[test]
