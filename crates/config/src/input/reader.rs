@@ -44,7 +44,7 @@ pub(crate) fn read<'a>(
             break;
         }
         // What the parser read in a broken line is not what the author meant.
-        if !written.complete && mistakes.complained_about(&key.location) {
+        if !written.complete && mistakes.has_mistake_in_line(&key.location) {
             continue;
         }
         if let Some(section) = Section::ALL.into_iter().find(|one| one.name() == key.name) {
@@ -175,7 +175,7 @@ impl SectionReader<'_> {
             if mistakes.is_full() {
                 break;
             }
-            if !self.complete && mistakes.complained_about(&key.location) {
+            if !self.complete && mistakes.has_mistake_in_line(&key.location) {
                 continue;
             }
             match table.read(&key.name, value, &context.of(&value.location)) {
