@@ -31,10 +31,11 @@ pub(crate) fn check(
     };
     let acme = &config.acme;
     if !acme.acme_terms_agreed && locations.sound(&["acme_terms_agreed"]) {
-        let problem =
-            Problem::new("no certificate is requested before you accept the ACME server's terms of service")
-                .label(format!("from {}", acme.acme_server))
-                .help("read the terms, then add acme_terms_agreed = true above the first [[route]]");
+        let problem = Problem::new(
+            "no certificate is requested before you accept the ACME server's terms of service",
+        )
+        .label(format!("from {}", acme.acme_server))
+        .help("read the terms, then add acme_terms_agreed = true above the first [[route]]");
         mistakes.error(&locations.in_route(first, "acme", None), problem);
     }
     server(config, locations, mistakes);
@@ -44,15 +45,19 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
     let acme = &config.acme;
     let is_http = acme.acme_challenge == AcmeChallenge::Http01;
     if is_http && config.redirect.redirect.is_empty() && locations.sound(&["redirect"]) {
-        let problem = Problem::new("http-01 challenges are answered on the addresses in `redirect`, and there are none")
-            .help("add redirect = \":80\"");
+        let problem = Problem::new(
+            "http-01 challenges are answered on the addresses in `redirect`, and there are none",
+        )
+        .help("add redirect = \":80\"");
         mistakes.error(&locations.option("acme_challenge"), problem);
     }
     let url = &acme.acme_server;
     let host = url.strip_prefix("https://").unwrap_or_default();
     if locations.sound(&["acme_server"]) && (host.is_empty() || host.starts_with('/')) {
-        let problem = Problem::new(format!("`{url}` is not the URL of an ACME server's directory"))
-            .help("write it like this: \"https://acme-v02.api.letsencrypt.org/directory\"");
+        let problem = Problem::new(format!(
+            "`{url}` is not the URL of an ACME server's directory"
+        ))
+        .help("write it like this: \"https://acme-v02.api.letsencrypt.org/directory\"");
         mistakes.error(&locations.option("acme_server"), problem);
     }
     let email = acme.acme_email.as_deref();
@@ -63,9 +68,10 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
     }
     let both = ["acme_eab_id", "acme_eab_key_file"];
     if locations.sound(&both) && acme.acme_eab_id.is_some() != acme.acme_eab_key_file.is_some() {
-        let problem =
-            Problem::new("external account binding needs an id and a key, and one of them is missing")
-                .help("give both acme_eab_id and acme_eab_key_file, or neither");
+        let problem = Problem::new(
+            "external account binding needs an id and a key, and one of them is missing",
+        )
+        .help("give both acme_eab_id and acme_eab_key_file, or neither");
         mistakes.error(&locations.first_of(&both), problem);
     }
 }

@@ -74,9 +74,7 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
             ("backend_alpn", !route.backend_alpn.is_empty()),
         ];
         for (name, _) in given.iter().filter(|(_, is_given)| *is_given) {
-            let problem = Problem::new(format!(
-                "`{name}` has no effect without `backend_tls`"
-            ));
+            let problem = Problem::new(format!("`{name}` has no effect without `backend_tls`"));
             mistakes.warning(
                 &at.location(name, None),
                 problem.help("add backend_tls = true"),

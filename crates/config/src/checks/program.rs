@@ -109,7 +109,10 @@ fn amounts(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCol
                 "pending_per_connection ({}) is larger than pending_memory ({})",
                 limits.pending_per_connection, pending
             ))
-            .help(format!("raise pending_memory to at least {}, or lower pending_per_connection", limits.pending_per_connection)),
+            .help(format!(
+                "raise pending_memory to at least {}, or lower pending_per_connection",
+                limits.pending_per_connection
+            )),
         );
     }
     let (lifetime, rotation) = (

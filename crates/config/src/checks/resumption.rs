@@ -18,8 +18,10 @@ pub(crate) fn clients(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeC
     if asks && route.client_ca.is_none() {
         mistakes.error(
             &at.location("client_certificates", None),
-            Problem::new("client certificates are requested, but no authority is given to verify them")
-                .help("add client_ca = \"clients-ca.pem\""),
+            Problem::new(
+                "client certificates are requested, but no authority is given to verify them",
+            )
+            .help("add client_ca = \"clients-ca.pem\""),
         );
     }
     let given = [

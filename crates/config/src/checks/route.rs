@@ -119,7 +119,8 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
             if route.source_addresses.len() > 1 {
                 mistakes.error(
                     &at.location("source_addresses", Some(n)),
-                    Problem::new("\"auto\" can't be combined with addresses").label("remove it, or the addresses"),
+                    Problem::new("\"auto\" can't be combined with addresses")
+                        .label("remove it, or the addresses"),
                 );
             }
             continue;
@@ -129,9 +130,9 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
                 "{ip} can't reach {address}: one is IPv4, the other IPv6"
             )),
             Backend::Tcp { .. } => None,
-            Backend::Unix(_) | Backend::Echo => {
-                Some("this backend is not reached by IP, so no source address can be used".to_owned())
-            }
+            Backend::Unix(_) | Backend::Echo => Some(
+                "this backend is not reached by IP, so no source address can be used".to_owned(),
+            ),
         });
         let twice = || (!seen.insert(ip)).then(|| format!("{ip} is listed twice"));
         let fault = faults.next().or_else(twice);

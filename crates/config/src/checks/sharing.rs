@@ -168,9 +168,11 @@ pub(crate) fn rules(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     {
         mistakes.warning(
             &at.location("client_allow", None),
-            Problem::new("clients without a certificate are accepted, whatever `client_allow` says")
-                .label("client_certificates is \"optional\"")
-                .help("set client_certificates = \"required\" to refuse them"),
+            Problem::new(
+                "clients without a certificate are accepted, whatever `client_allow` says",
+            )
+            .label("client_certificates is \"optional\"")
+            .help("set client_certificates = \"required\" to refuse them"),
         );
     }
 }

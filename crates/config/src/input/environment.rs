@@ -114,11 +114,12 @@ impl Expansion<'_> {
                 && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
         };
         if !is_name(name) {
-            return Err(
-                Problem::new(format!("`{}` is not the name of a variable", shortened(name)))
-                    .label("only letters, digits and `_`")
-                    .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself"),
-            );
+            return Err(Problem::new(format!(
+                "`{}` is not the name of a variable",
+                shortened(name)
+            ))
+            .label("only letters, digits and `_`")
+            .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself"));
         }
         let found = (self.environment)(name).map(OsString::into_string);
         match (found, default) {

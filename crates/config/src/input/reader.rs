@@ -232,9 +232,8 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
     let name = key.name.as_str();
     for section in Section::ALL {
         if names_in(section).contains(&name) {
-            return Problem::new(format!("`{name}` is an option of {}", section.one())).help(
-                format!("write it below a line [[{}]]", section.name()),
-            );
+            return Problem::new(format!("`{name}` is an option of {}", section.one()))
+                .help(format!("write it below a line [[{}]]", section.name()));
         }
     }
     if matches!(key.location, Location::Flag(_)) {
@@ -261,14 +260,11 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
     }
     let of_route = unknown_word("option", name, &names::<Route>());
     if !of_route.label.is_empty() {
-        return of_route
-            .help("it is an option of a route: write it below a line [[route]]");
+        return of_route.help("it is an option of a route: write it below a line [[route]]");
     }
     let problem = Problem::new(format!("unknown option `{}`", shortened(name)));
     match containing(name, &known).as_slice() {
-        [] => {
-            problem.help("docs/guide/reference.md and `dormouse reference` list all options")
-        }
+        [] => problem.help("docs/guide/reference.md and `dormouse reference` list all options"),
         candidates => problem.help(format!("did you mean one of {}?", list_of(candidates))),
     }
 }

@@ -38,8 +38,12 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
             std::io::ErrorKind::NotFound => {
                 "check the path; `dormouse serve --help` shows how to do without a file"
             }
-            std::io::ErrorKind::IsADirectory => "name a file in this directory, such as dormouse.toml",
-            std::io::ErrorKind::PermissionDenied => "make it readable for the user who starts the program",
+            std::io::ErrorKind::IsADirectory => {
+                "name a file in this directory, such as dormouse.toml"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "make it readable for the user who starts the program"
+            }
             _ => "name a TOML file",
         };
         return refuse(&format!("can't be read: {}", os_words(&error)), help);
@@ -51,9 +55,8 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        let what = format!(
-            "is not UTF-8 text: byte {good}, in line {line}, is not part of any character"
-        );
+        let what =
+            format!("is not UTF-8 text: byte {good}, in line {line}, is not part of any character");
         (what, "save it as UTF-8; is this the right file?".to_owned())
     })
 }

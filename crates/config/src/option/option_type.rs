@@ -223,9 +223,10 @@ impl OptionType for PathBuf {
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         match raw.as_text() {
             Some("") => Err(Problem::new("this path is empty").into()),
-            Some(text) if text.contains('\0') => {
-                Err(Problem::new("this path has a zero byte, which is not allowed in a path").into())
-            }
+            Some(text) if text.contains('\0') => Err(Problem::new(
+                "this path has a zero byte, which is not allowed in a path",
+            )
+            .into()),
             Some(text) => Ok(context.path(text)),
             None => Err(wrong_type::<Self>(raw)),
         }

@@ -22,7 +22,7 @@ option_groups! {
         listen: Vec<PlainListen> = required "127.0.0.1:8080";
 
         /// TLS servers to connect to, as `HOST:PORT`, in the order in which they are tried. A
-        /// server that failed is passed over for a while. A name is looked up once, at startup; all
+        /// server that failed is skipped for a while. A name is looked up once, at startup; all
         /// its addresses are tried.
         to: Vec<Server> = required "192.0.2.7:443";
 

@@ -45,11 +45,11 @@ option_groups! {
         /// backend, and when a backend goes away only its clients move.
         balance: Balance = default "round-robin", like "\"least-connections\"";
 
-        /// Failed connects in a row after which a backend is passed over.
+        /// Failed connects in a row after which a backend is skipped.
         backend_failures: u32 = default "3", "1" ..= "1000";
 
-        /// How long a failed backend is passed over. Then one connection tries it, while the others
-        /// go elsewhere until the result is known. If all backends are passed over, all are tried.
+        /// How long a failed backend is skipped. Then one connection tries it, while the others
+        /// go elsewhere until the result is known. If all backends are skipped, all are tried.
         backend_pause: Duration = default "10s", "100ms" ..= "1h";
 
         /// Time over which a recovered backend grows from a small share of the connections to its
@@ -91,7 +91,7 @@ option_groups! {
         /// completes a TLS handshake) or `GET /PATH` (it answers with one of `check_status`). With
         /// `backend_tls`, `tls` and `GET` use TLS as clients' connections do, and verify the
         /// certificate; with `pass_through` they use TLS and verify nothing. A backend that fails
-        /// its checks is passed over until they succeed again.
+        /// its checks is skipped until they succeed again.
         check: Probe = default "off";
 
         /// HTTP status codes with which a healthy backend answers the `GET` of `check`.
@@ -107,7 +107,7 @@ option_groups! {
         /// Successful checks in a row after which a backend is used again.
         check_rise: u32 = default "2", "1" ..= "100";
 
-        /// Failed checks in a row after which a backend is passed over.
+        /// Failed checks in a row after which a backend is skipped.
         check_fall: u32 = default "3", "1" ..= "100";
 
         /// Local addresses to connect to the backends from. One address has some 28,000 local ports

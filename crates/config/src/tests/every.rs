@@ -132,7 +132,7 @@ fn every_refusal_helps() {
 /// Tries the next value below the range, and the next above it.
 #[test]
 fn every_option_refuses_values_out_of_range_and_shows_the_range() {
-    let mut asked = 0;
+    let mut tried = 0;
     for place in all() {
         let (_, spec) = place;
         let Some((least, greatest)) = spec.range else {
@@ -141,14 +141,14 @@ fn every_option_refuses_values_out_of_range_and_shows_the_range() {
         for value in below(least).into_iter().chain([above(greatest)]) {
             let mistakes = mistakes_of(place, &value);
             let text = format!("the range is {least} to {greatest}");
-            let says_it = mistakes
+            let shows_range = mistakes
                 .iter()
                 .any(|mistake| mistake.help.as_deref() == Some(text.as_str()));
-            assert!(says_it, "{} = {value}: {mistakes:?}", spec.name);
-            asked += 1;
+            assert!(shows_range, "{} = {value}: {mistakes:?}", spec.name);
+            tried += 1;
         }
     }
-    assert!(asked > 50, "only {asked} values were tried");
+    assert!(tried > 50, "only {tried} values were tried");
 }
 
 fn below(least: &str) -> Option<String> {

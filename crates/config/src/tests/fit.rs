@@ -174,7 +174,10 @@ fn plans_for_local_ports() {
         message.contains("local ports for 25408 to 192.0.2.1:80"),
         "{message}"
     );
-    assert!(message.contains("to 4 addresses of this machine"), "{message}");
+    assert!(
+        message.contains("to 4 addresses of this machine"),
+        "{message}"
+    );
     // Without `max_connections`, nothing is refused.
     let plan = plan_of("", "192.0.2.1:80").expect("it fits");
     assert_eq!(plan.connections_max, 25_408);
@@ -213,7 +216,10 @@ fn lists_have_a_maximum_length() {
     };
     let refused = |text: &str| load_text(text).expect_err("too many").to_string();
     let message = refused(&(2000..3001).map(route).collect::<String>());
-    assert!(message.starts_with("error: there are 1001 routes"), "{message}");
+    assert!(
+        message.starts_with("error: there are 1001 routes"),
+        "{message}"
+    );
     let list = vec!["'127.0.0.1:2000'"; 1001].join(",");
     let message = refused(&format!(
         "[[route]]\nlisten = [{list}]\nto = 'echo:'\nself_signed = 'x'\n"

@@ -121,7 +121,10 @@ fn mistakes_in_an_included_file_have_its_name_and_line() {
     .expect("written");
     let message = mistakes_in(&folder);
     assert!(message.contains("--> DIR/conf.d/b.toml:3:10"), "{message}");
-    assert!(message.contains("it is listed already (line 3)"), "{message}");
+    assert!(
+        message.contains("it is listed already (line 3)"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -236,7 +239,10 @@ fn unresolved_variables_are_reported_at_their_location() {
         "{message}"
     );
     let text = format!("workers = '${{EMPTY}}'\n{ROUTE}");
-    assert!(with_variables(&text).is_err(), "an empty string is not a number");
+    assert!(
+        with_variables(&text).is_err(),
+        "an empty string is not a number"
+    );
 }
 
 /// The schema in the guide is that of this version.

@@ -155,7 +155,10 @@ fn every_mistake_has_its_message() {
             Ok(loaded) => loaded.warnings,
             Err(mistakes) => mistakes,
         };
-        assert!(!answer.list.is_empty(), "no mistake was reported in:\n{text}");
+        assert!(
+            !answer.list.is_empty(),
+            "no mistake was reported in:\n{text}"
+        );
         let shown = text
             .strip_suffix(ROUTE)
             .unwrap_or(&text)

@@ -108,5 +108,8 @@ fn mistakes_in_an_origination_are_reported() {
     let twice = format!("{}{}", originate(""), originate(""));
     assert!(message(&twice).contains("is listened on twice"));
     let message = message("[[originate]]\nlisten = '127.0.0.1:1080'");
-    assert!(message.contains("this origination has no `to`"), "{message}");
+    assert!(
+        message.contains("this origination has no `to`"),
+        "{message}"
+    );
 }

@@ -35,16 +35,15 @@ impl OptionType for AcmeName {
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         if text.starts_with('*') {
-            let problem = Problem::new(format!("`{text}` is a wildcard: tls-alpn-01 and http-01 prove single names only"));
+            let problem = Problem::new(format!(
+                "`{text}` is a wildcard: tls-alpn-01 and http-01 prove single names only"
+            ));
             return Err(problem.help("list the names one by one").into());
         }
         let is_address = text.parse::<IpAddr>().is_ok();
         let is_known = text.contains('.') && !text.contains('_') && text.len() <= NAME_LEN_MAX;
         if is_address || !is_host(text) || !is_known {
-            let problem = Problem::new(format!(
-                "`{}` is not a public host name",
-                raw.text()
-            ));
+            let problem = Problem::new(format!("`{}` is not a public host name", raw.text()));
             return Err(problem
                 .help("write it like this: \"www.example.com\"")
                 .into());

@@ -66,9 +66,7 @@ impl OptionType for Admin {
             Some(address) if !address.ip().is_loopback() || address.port() == 0 => {
                 Err(Problem::new(format!("`{text}` is not a path"))
                     .label("commands are accepted on a unix socket only")
-                    .help(
-                        "write a path; for metrics on a TCP address, use the option `metrics`",
-                    )
+                    .help("write a path; for metrics on a TCP address, use the option `metrics`")
                     .into())
             }
             Some(address) => Ok(Admin::Loopback(address)),

@@ -101,9 +101,7 @@ impl OptionType for Network {
                 .parse::<u8>()
                 .ok()
                 .filter(|&prefix| prefix <= most)
-                .ok_or_else(|| {
-                    no_network().label(format!("at most /{most} for this address"))
-                })?,
+                .ok_or_else(|| no_network().label(format!("at most /{most} for this address")))?,
             Some(_) => return Err(no_network().into()),
         };
         let network = Network::around(address, prefix);

@@ -47,12 +47,11 @@ impl OptionType for Probe {
         };
         match text.strip_prefix("GET ") {
             Some(path) if is_path(path) => Ok(Self::Get(path.to_owned())),
-            _ => Err(Problem::new(format!(
-                "`{}` is not a health check",
-                shortened(text)
-            ))
-            .help(format!("write {}", Self::KIND.example))
-            .into()),
+            _ => Err(
+                Problem::new(format!("`{}` is not a health check", shortened(text)))
+                    .help(format!("write {}", Self::KIND.example))
+                    .into(),
+            ),
         }
     }
 }

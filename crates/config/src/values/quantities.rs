@@ -213,10 +213,7 @@ fn quantity_problem(
             format!("`{text}` is negative"),
             format!("write it like this: {like}"),
         ),
-        QuantityError::TooLarge => (
-            format!("`{text}` is too large"),
-            units.to_owned(),
-        ),
+        QuantityError::TooLarge => (format!("`{text}` is too large"), units.to_owned()),
     };
     Problem::new(message).help(help).into()
 }

@@ -41,7 +41,10 @@ impl OptionType for RouteName {
         if is_name {
             return Ok(Self(text.to_owned()));
         }
-        let problem = Problem::new(format!("`{}` is not a valid name of a route", shortened(text)));
+        let problem = Problem::new(format!(
+            "`{}` is not a valid name of a route",
+            shortened(text)
+        ));
         Err(problem
             .help(format!(
                 "a name is a letter, followed by letters, digits, `-`, `_` or `.`; at most {NAME_LEN_MAX} characters"
