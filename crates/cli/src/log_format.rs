@@ -1,8 +1,9 @@
-//! Log lines that stay what they are, whatever a stranger has put into a value.
+//! Log lines that can't be forged or harm a terminal, whatever a peer has put into a value.
 //!
-//! Messages make foreign text printable where they quote it. These formatters are behind that: no
-//! character of any value reaches the log if a terminal would act on it. Line feeds are kept in a message
-//! alone, for mistakes of a configuration; the lines that follow are indented, so none looks like an entry.
+//! Code that quotes foreign text makes it printable. These formatters are the second barrier: no
+//! character that a terminal would act on reaches the log. Line feeds are kept only in messages,
+//! for mistakes of a configuration; the lines that follow are indented, so that none looks like an
+//! entry.
 
 use std::fmt::{self, Debug};
 
@@ -14,7 +15,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What stands before each further line of a message.
+/// Indentation of each further line of a message.
 const INDENT: &str = "\n    ";
 
 /// Formatter of values in text.
@@ -32,7 +33,7 @@ impl<'w> FormatFields<'w> for PrintableFields {
     }
 }
 
-/// The values of an event, one after the other.
+/// The values of an event, in order.
 struct Values<'w> {
     writer: Writer<'w>,
     separator: &'static str,
@@ -47,7 +48,7 @@ impl Values<'_> {
             let message = lines(value.trim_end()).to_string();
             return self.writer.write_str(&message.replace('\n', INDENT));
         }
-        // A word that is a keyword of Rust has a mark.
+        // A name that is a Rust keyword has the prefix `r#`.
         let name = name.strip_prefix("r#").unwrap_or(name);
         if self.writer.has_ansi_escapes() {
             write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?;
@@ -74,7 +75,7 @@ impl Visit for Values<'_> {
     }
 }
 
-/// Makes the JSON lines of a formatter printable; they mean the same as before.
+/// Makes the JSON lines of a formatter printable without changing their meaning.
 pub(crate) fn printable_json<F>(format: F) -> Rewritten<F> {
     Rewritten {
         format,
@@ -118,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// A name as a stranger would like to see it in a log.
+    /// A name that tries to forge a log line and to control a terminal.
     const HOSTILE: &str = "x\n<0>2026-01-01T00:00:00Z ERROR forged\r\x1b[2J\u{9b}31m\u{202e}";
     const SHOWN: &str = r"x\n<0>2026-01-01T00:00:00Z ERROR forged\r\u{1b}[2J\u{9b}31m\u{202e}";
 
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_printable_and_means_the_same() {
+    fn json_is_printable_and_keeps_its_meaning() {
         let kept = Kept::default();
         let writer = kept.clone();
         let layer = fmt::layer()
