@@ -142,7 +142,9 @@ impl AdminAddress {
                 format!("{self}: connection refused: `dormouse serve` is no longer running")
             }
             io::ErrorKind::PermissionDenied => {
-                format!("{self}: permission denied: only root and the user who runs `dormouse serve` may connect")
+                format!(
+                    "{self}: permission denied: only root and the user who runs `dormouse serve` may connect"
+                )
             }
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 format!("{self}: no answer within {} s", timeout.as_secs())

@@ -104,7 +104,10 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
         if !unknown.is_empty() {
             // An audit with unmeasured thresholds is not clean.
             audit.outcome.exit_status = 3;
-            audit.outcome.message = Some(format!("thresholds without a measurement: {}", unknown.join("; ")));
+            audit.outcome.message = Some(format!(
+                "thresholds without a measurement: {}",
+                unknown.join("; ")
+            ));
         }
         if !breached.is_empty() {
             audit.outcome.exit_status = 1;

@@ -183,8 +183,14 @@ fn originate_rows(originate: &Originate) -> Vec<Row> {
         row("truncation", originate.truncation, ""),
         row(
             "sessions",
-            format!("resumed up to {} times", show_number(originate.resume_uses.into())),
-            format!("within {}, kept {kept}", show_duration(originate.resume_age)),
+            format!(
+                "resumed up to {} times",
+                show_number(originate.resume_uses.into())
+            ),
+            format!(
+                "within {}, kept {kept}",
+                show_duration(originate.resume_age)
+            ),
         ),
         row("warm", show_number(originate.warm.into()), ""),
     ]

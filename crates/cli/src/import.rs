@@ -73,7 +73,9 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
             counted(page.to_do, "thing")
         ));
     }
-    terminal::note("next: run `dormouse check` on the result, which reads certificates and keys too");
+    terminal::note(
+        "next: run `dormouse check` on the result, which reads certificates and keys too",
+    );
     ExitCode::SUCCESS
 }
 

@@ -27,7 +27,8 @@ pub(crate) fn listens() -> bool {
     static LISTENS: OnceLock<bool> = OnceLock::new();
     *LISTENS.get_or_init(|| {
         let stream = env::var("JOURNAL_STREAM").ok();
-        stream.zip(standard_error().ok())
+        stream
+            .zip(standard_error().ok())
             .is_some_and(|(stream, file)| stream == format!("{}:{}", file.dev(), file.ino()))
     })
 }

@@ -118,11 +118,14 @@ fn configuration(page: &mut String, running: &ConfigurationStatus) {
         age(running.loaded_ago_s)
     );
     for option in &running.waits_for_restart {
-        let _ = writeln!(page, "  {option} was changed; it takes effect after a restart");
+        let _ = writeln!(
+            page,
+            "  {option} was changed; it takes effect after a restart"
+        );
     }
     if let Some(reload) = running.last_reload.as_ref().filter(|reload| !reload.done) {
         let ago = age(reload.ago_s);
-        let _ = writeln!(page, "  the last reload failed {ago} ago:");
+        let _ = writeln!(page, "  the last reload was refused {ago} ago:");
         for line in reload.words.lines() {
             let _ = writeln!(page, "    {line}");
         }
@@ -262,7 +265,7 @@ mod tests {
             "dormouse 0.1.0, draining\n",
             "configuration d.toml, edition 3, loaded 3 min ago\n",
             "  workers was changed; it takes effect after a restart\n",
-            "  the last reload failed 5 s ago:\n    error: x\n    error: y\n",
+            "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
             "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest quiet first)\n",
             "pools        slots         2250 KiB of          -\n",

@@ -281,7 +281,9 @@ fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
 
 fn lost(end: End) -> Mishap {
     match end {
-        End::Closed => gone("lost")("the server closed the connection with close_notify".to_owned()),
+        End::Closed => {
+            gone("lost")("the server closed the connection with close_notify".to_owned())
+        }
         End::Truncated => gone("lost")(end.to_string()),
         End::Alert(number) => gone("lost")(format!("fatal alert: {}", alert_name(number))),
         End::Refused(refusal) => gone("record refused")(refusal.reason.to_string()),

@@ -9,7 +9,7 @@ use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
 use super::summary::{KillResult, Results};
-use super::traffic::{Pacer, wake_all, open_until, wake_for};
+use super::traffic::{Pacer, open_until, wake_all, wake_for};
 use super::upgrade::upgrade;
 use super::view::{Chapter, Scene};
 use super::watch::Baseline;
@@ -75,7 +75,8 @@ fn open(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
 fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Rest,
-        "All connections are at rest: this is what most connections do most of the time.".to_owned(),
+        "All connections are at rest: this is what most connections do most of the time."
+            .to_owned(),
         "No buffer, no task and no object is kept for them. Their cost is shown below.",
     );
     show.pause(&scene, plan.settle)?;

@@ -183,7 +183,10 @@ fn opened(results: &Results) -> Vec<String> {
 fn at_rest(results: &Results) -> Vec<String> {
     let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
-        None => "the cost of a connection is unknown: there were too few, or memory was freed meanwhile".to_owned(),
+        None => {
+            "the cost of a connection is unknown: there were too few, or memory was freed meanwhile"
+                .to_owned()
+        }
     };
     let mut lines = vec![each];
     if let Some((base, then)) = results.base.zip(results.memory_at_rest) {
@@ -205,7 +208,9 @@ fn at_rest(results: &Results) -> Vec<String> {
     lines.push("its two sockets cost the kernel the same as with every server".to_owned());
     if results.measure() == Some(Measure::Proportional) {
         let (cpu, rested) = (duration(results.cpu_at_rest), duration(results.rested_for));
-        lines.push(format!("{cpu} of CPU in {rested} of rest, for all connections"));
+        lines.push(format!(
+            "{cpu} of CPU in {rested} of rest, for all connections"
+        ));
     }
     lines
 }

@@ -26,7 +26,9 @@ pub(super) fn upgrade(
     let pid = show.children.serve_pid();
     let scene = Scene::new(
         Chapter::Upgrade,
-        format!("Next: `dormouse upgrade`, which replaces the binary of process {pid} and its children."),
+        format!(
+            "Next: `dormouse upgrade`, which replaces the binary of process {pid} and its children."
+        ),
         "Other servers keep the old process until its last connection has gone.",
     );
     wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
@@ -45,9 +47,7 @@ pub(super) fn upgrade(
             break;
         }
         if since.elapsed() > UPGRADE_TIMEOUT {
-            return Err(DemoError::Failed(
-                "the upgrade did not complete".to_owned(),
-            ));
+            return Err(DemoError::Failed("the upgrade did not complete".to_owned()));
         }
     }
     let scene = Scene::new(

@@ -107,7 +107,7 @@ impl Dashboard {
             }
             (None, _, Some(reload)) if !reload.done => {
                 let first = reload.words.lines().next().unwrap_or_default();
-                Some(format!("the last reload failed: {first}"))
+                Some(format!("the last reload was refused: {first}"))
             }
             _ => None,
         };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn message(flags: &[(&str, &str)]) -> String {
+fn errors_of(flags: &[(&str, &str)]) -> String {
     match load_flags(flags) {
         Ok(loaded) => panic!("this was accepted: {:?}", loaded.config),
         Err(mistakes) => mistakes.to_string(),
@@ -54,26 +54,26 @@ fn a_certificate_file_may_have_its_key_in_it() {
 #[test]
 fn mistakes_name_their_flag() {
     assert_eq!(
-        message(&with(&[("workers", "0"), ("max-connections", "many")])),
+        errors_of(&with(&[("workers", "0"), ("max-connections", "many")])),
         "error: --workers: `0` is too small for `workers`: at least 1\n   \
          = help: the range is 1 to 1024\n\n\
          error: --max-connections: `many` is neither a whole number nor `auto`\n   \
          = help: the range is 1 to 16000000"
     );
     assert_eq!(
-        message(&with(&[("keepalive-count", "x")])),
+        errors_of(&with(&[("keepalive-count", "x")])),
         "error: --keepalive-count: `x` is not a whole number\n   = help: write it like this: 4"
     );
     assert_eq!(
-        message(&with(&[("self-signed", "y")])),
+        errors_of(&with(&[("self-signed", "y")])),
         "error: --self-signed: this is given twice\n   = help: give it once"
     );
     assert_eq!(
-        message(&[("listen", "x"), ("to", "echo:"), ("self-signed", "x")]),
+        errors_of(&[("listen", "x"), ("to", "echo:"), ("self-signed", "x")]),
         "error: --listen: `x` has no port\n   = help: write it like this: \"x:8443\""
     );
     assert_eq!(
-        message(&with(&[("banana", "x")])),
+        errors_of(&with(&[("banana", "x")])),
         "error: --banana: there is no such flag"
     );
 }
@@ -81,18 +81,18 @@ fn mistakes_name_their_flag() {
 #[test]
 fn missing_flags_are_reported() {
     assert_eq!(
-        message(&[]),
+        errors_of(&[]),
         "error: there is no route, so nothing would be served\n   \
          = help: give --listen, --to and a certificate, or a file with -c"
     );
     assert_eq!(
-        message(&[("listen", ":8443")]),
+        errors_of(&[("listen", ":8443")]),
         "error: --to is missing\n   = help: add --to 127.0.0.1:8080\n\n\
          error: this route has no certificate\n   \
          = help: add --cert FILE --key FILE, or --self-signed NAME for trying out"
     );
     assert_eq!(
-        message(&[
+        errors_of(&[
             ("listen", ":8443"),
             ("to", "echo:"),
             ("cert", "a"),
@@ -103,11 +103,11 @@ fn missing_flags_are_reported() {
          without any --key, each file has its key in it"
     );
     assert_eq!(
-        message(&[("listen", ":8443"), ("to", "echo:"), ("key", "a")]),
+        errors_of(&[("listen", ":8443"), ("to", "echo:"), ("key", "a")]),
         "error: --key: no --cert and one --key are given\n   = help: each --key needs a --cert beside it"
     );
     assert_eq!(
-        message(&with(&[("cert", "a"), ("key", "b")])),
+        errors_of(&with(&[("cert", "a"), ("key", "b")])),
         "error: --self-signed: a route has either `certificates` or `self_signed`, not both: remove one of the two"
     );
 }

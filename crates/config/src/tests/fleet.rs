@@ -215,7 +215,7 @@ fn variables_are_filled_in() {
 
 #[test]
 fn unresolved_variables_are_reported_at_their_location() {
-    let message = |value: &str| {
+    let errors_of = |value: &str| {
         let text =
             format!("[[route]]\nlisten = \"127.0.0.1:{value}\"\nto = 'echo:'\nself_signed = 'x'\n");
         with_variables(&text)
@@ -223,14 +223,14 @@ fn unresolved_variables_are_reported_at_their_location() {
             .to_string()
     };
     assert_eq!(
-        message("${PROT}"),
+        errors_of("${PROT}"),
         "error: the environment variable `PROT` is not set\n --> etc/dormouse.toml:2:21\n  |\n\
          2 | listen = \"127.0.0.1:${PROT}\"\n  |                     ^^^^^^^\n  |\n  \
          = help: set it, or give a default: ${PROT:-…}"
     );
-    assert!(message("${PORT").contains("this variable is not closed"));
-    assert!(message("${9}").contains("`9` is not the name of a variable"));
-    assert!(message("${}").contains("`` is not the name of a variable"));
+    assert!(errors_of("${PORT").contains("this variable is not closed"));
+    assert!(errors_of("${9}").contains("`9` is not the name of a variable"));
+    assert!(errors_of("${}").contains("`` is not the name of a variable"));
     // The result is read like any other value.
     let text = "[[route]]\nlisten = '${LISTEN:-nonsense}'\nto = 'echo:'\nself_signed = 'x'\n";
     let message = with_variables(text).expect_err("no address").to_string();

@@ -219,14 +219,14 @@ fn a_long_list_of_mistakes_is_cut_short() {
     for number in 0..100 {
         let _ = writeln!(text, "banana{number} = 1");
     }
-    let message = message(&text);
+    let message = errors_of(&text);
     assert!(message.ends_with("and 61 more"), "{message}");
 }
 
 #[test]
 fn a_long_line_is_cut_around_its_caret() {
     let text = format!("log_level = '{}'\n{ROUTE}", "ä".repeat(300));
-    let message = message(&text);
+    let message = errors_of(&text);
     let lines: Vec<&str> = message.lines().collect();
     let caret = lines.iter().position(|line| line.contains('^'));
     let caret = caret.expect("there is one");
@@ -259,7 +259,7 @@ fn colours_are_optional() {
 fn control_characters_of_a_file_are_escaped() {
     for hostile in ["\u{1b}[2J", "\u{9b}2J", "\u{85}", "\u{202e}", "\u{7f}"] {
         let text = format!("workers = '{hostile}'\n{hostile} = 3\n\"{hostile}\" = 1\n{ROUTE}");
-        let shown = message(&text);
+        let shown = errors_of(&text);
         assert!(!shown.contains(hostile), "{shown:?}");
     }
 }

@@ -92,7 +92,7 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
 }
 
 /// Returns the mistakes in a text.
-fn message(text: &str) -> String {
+fn errors_of(text: &str) -> String {
     match load_text(text) {
         Ok(loaded) => panic!("this was accepted: {:?}", loaded.config),
         Err(mistakes) => mistakes.to_string(),

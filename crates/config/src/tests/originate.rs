@@ -97,17 +97,17 @@ fn mistakes_in_an_origination_are_reported() {
         ("resume_use = 3", "did you mean `resume_uses`?"),
         ("self_signed = 'x'", "of an origination"),
     ] {
-        let message = message(&originate(lines));
+        let message = errors_of(&originate(lines));
         assert!(message.contains(words), "{message}");
     }
-    let message = message("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
+    let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
     assert!(
         message.contains("`unknown.example` can't be looked up"),
         "{message}"
     );
     let twice = format!("{}{}", originate(""), originate(""));
-    assert!(message(&twice).contains("is listened on twice"));
-    let message = message("[[originate]]\nlisten = '127.0.0.1:1080'");
+    assert!(errors_of(&twice).contains("is listened on twice"));
+    let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'");
     assert!(
         message.contains("this origination has no `to`"),
         "{message}"

@@ -437,8 +437,8 @@ fn reads_several_backends_with_their_shares() {
 
 #[test]
 fn mistakes_in_backends_are_reported() {
-    let message = |to: &str| {
-        message(&format!(
+    let errors_of = |to: &str| {
+        errors_of(&format!(
             "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nto = {to}\n"
         ))
     };
@@ -467,6 +467,6 @@ fn mistakes_in_backends_are_reported() {
         ),
         ("[]", "this list is empty"),
     ] {
-        assert!(message(to).contains(what), "{}", message(to));
+        assert!(errors_of(to).contains(what), "{}", errors_of(to));
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn change_backend(
         && !(1..=WEIGHT_MAX).contains(&weight)
     {
         return Err(format!(
-            "`{weight}` is no weight: it may be from 1 to {WEIGHT_MAX}"
+            "`{weight}` is not a valid weight: the range is 1 to {WEIGHT_MAX}"
         ));
     }
     let mut changed = Vec::new();

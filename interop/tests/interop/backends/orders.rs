@@ -119,7 +119,7 @@ fn a_backend_is_taken_out_and_put_in() {
     );
     let why = refused(&scene, &format!("weight {first} 0"));
     assert!(
-        why.contains("`0` is no weight: it may be from 1 to 1000"),
+        why.contains("`0` is not a valid weight: the range is 1 to 1000"),
         "{why}"
     );
 }

@@ -127,8 +127,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds: f64 = number
         .parse()
         .map_err(|_| format!("{number:?} is not a number: write 500ms, 5s or 2m"))?;
-    Duration::try_from_secs_f64(seconds * factor)
-        .map_err(|_| format!("{text} is not a valid time"))
+    Duration::try_from_secs_f64(seconds * factor).map_err(|_| format!("{text} is not a valid time"))
 }
 
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten).
@@ -156,7 +155,9 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    let rate: f64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number"))?;
     (rate.is_finite() && rate >= 0.0)
         .then_some(rate)
         .ok_or_else(|| format!("{text} is out of range: 0 or more per second"))
