@@ -1,6 +1,6 @@
-//! Examples that the programs ship or document, and what becomes of them: `examples/NAME` becomes
-//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse-import` writes these anew. That the
-//! result is right is asked of the program itself.
+//! Examples that the programs ship or document, and their results: `examples/NAME` becomes
+//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse-import` rewrites the results. The
+//! checks of `dormouse check` verify them.
 
 use super::*;
 use dormouse_config::{self as config, Machine};
@@ -18,20 +18,20 @@ const EXAMPLES: [(Program, &str); 9] = [
     (Program::Haproxy, "haproxy-names.cfg"),
 ];
 
-/// What becomes of a text, as if it stood in /etc/there.
+/// Converts a text as if it were in /etc/there.
 fn import(program: Program, text: &str) -> Result<ImportedConfig, ImportError> {
     let file = Path::new("/etc/there/there.conf");
     let draft = parse(program, text, &Position::new("there.conf"), file)?;
     Ok(draft.finish("there.conf"))
 }
 
-/// What `dormouse check` would refuse.
+/// Returns the number of errors that `dormouse check` would report.
 fn errors(page: &str) -> usize {
     config::judge(page, Path::new("dormouse.toml"), &Machine::read()).errors()
 }
 
 #[test]
-fn the_examples_become_this() {
+fn examples_have_their_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     for (program, name) in EXAMPLES {
         let text = std::fs::read_to_string(folder.join(name)).expect("an example");
@@ -45,7 +45,7 @@ fn the_examples_become_this() {
             assert_eq!(said, want, "{name}.toml, line {}", n + 1);
         }
         assert_eq!(page.text.len(), want.len(), "{name}.toml: one goes on");
-        // What is refused stands there as something to be done.
+        // Every remaining error is listed as something to do.
         assert!(errors(&page.text) <= page.to_do, "{name}: {}", page.text);
         if page.to_do == 0 {
             assert_eq!(errors(&page.text), 0, "{name}");
@@ -53,9 +53,10 @@ fn the_examples_become_this() {
     }
 }
 
-/// Words of the file in comments: no control character breaks the TOML, no line feed begins a line of its own.
+/// Quotes of the file in comments: no control character breaks the TOML, no line feed begins a new
+/// line.
 #[test]
-fn what_a_comment_quotes_stays_in_it() {
+fn quotes_can_not_escape_their_comment() {
     for hostile in ["\u{1}", "\u{7f}", "\u{1b}[2J", "\u{9b}", "\u{202e}"] {
         let text = format!(
             "listen l\n  bind 127.0.0.1:{hostile}4 ssl crt a.pem\n  server s 127.0.0.1:1\n  what{hostile} ever\n"
@@ -68,9 +69,9 @@ fn what_a_comment_quotes_stays_in_it() {
     }
 }
 
-/// Each bad file, and the line that is to blame.
+/// Invalid files, each with the line to blame.
 #[test]
-fn what_is_wrong_with_a_file_is_explicit_with_its_line() {
+fn invalid_files_are_reported_with_their_line() {
     let cases = [
         (
             Program::Nginx,

@@ -22,7 +22,7 @@ option_groups! {
         /// an included file are relative to that file.
         include: Vec<PathBuf> = default "", like "\"conf.d/\"";
 
-        /// Worker processes. Each is one thread, with a small keeper process beside it that
+        /// Number of worker processes. Each is one thread, with a small keeper process beside it that
         /// restarts it if it dies. `auto`: one per core, or more if `max_connections` needs more
         /// descriptors than that many processes may have.
         workers: Count = default "auto", "1" ..= "1024",

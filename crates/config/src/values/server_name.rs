@@ -36,7 +36,7 @@ impl OptionType for ServerName {
             let problem = Problem::new(format!(
                 "`{text}` is an IP address, but clients ask for host names only"
             ));
-            let help = "to tell routes apart by address, set `listen`";
+            let help = "to separate routes by address, give each its own `listen`";
             return Err(problem.help(help).into());
         }
         if !is_host(text) || text.len() > 255 {
