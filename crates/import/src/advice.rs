@@ -13,11 +13,11 @@ pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey 
 pub(super) const HTTP2: &str = "bytes are passed on unchanged: set alpn = [\"h2\", \
     \"http/1.1\"] only if the backend supports unencrypted HTTP/2";
 
-pub(super) const NGINX_STAYS: &str = "nginx stays as the backend, because it processes \
+pub(super) const NGINX_STAYS: &str = "nginx stays behind Dormouse to process \
     requests: replace its `listen … ssl` by `listen 127.0.0.1:8080 proxy_protocol; \
     set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;`, and remove its ssl_ lines";
 
-pub(super) const HAPROXY_STAYS: &str = "HAProxy stays as the backend, because it processes \
+pub(super) const HAPROXY_STAYS: &str = "HAProxy stays behind Dormouse to process \
     requests: replace this bind by `bind 127.0.0.1:8080 accept-proxy`";
 
 pub(super) const PINNED_CLIENTS: &str = "only the certificates in CAfile themselves were accepted \

@@ -77,34 +77,34 @@ fn invalid_files_are_reported_with_their_line() {
             Program::Nginx,
             "stream {\n server {\n listen 1 ssl;\n",
             2,
-            "never closed",
+            "is not closed",
         ),
-        (Program::Nginx, "stream {\n}\n}\n", 3, "closes nothing"),
+        (Program::Nginx, "stream {\n}\n}\n", 3, "has no `{`"),
         (
             Program::Nginx,
             "stream {\n listen 443 ssl\n}\n",
             2,
-            "no `;`",
+            "end with `;`",
         ),
-        (Program::Nginx, "a;\nstream", 2, "no `;`"),
-        (Program::Nginx, "a \"b\n;\n", 1, "never closed"),
-        (Program::Nginx, "a;\n;", 2, "nothing before"),
-        (Program::Haproxy, "global\n user 'x\n", 2, "never closed"),
+        (Program::Nginx, "a;\nstream", 2, "end with `;`"),
+        (Program::Nginx, "a \"b\n;\n", 1, "is not closed"),
+        (Program::Nginx, "a;\n;", 2, "ends nothing"),
+        (Program::Haproxy, "global\n user 'x\n", 2, "is not closed"),
         (Program::Haproxy, "\nbind :443 ssl\n", 2, "in no section"),
         (
             Program::Hitch,
             "backend = \"x\nfrontend = {\n",
             1,
-            "never closed",
+            "is not closed",
         ),
         (
             Program::Hitch,
             "\nfrontend = {\n host = \"*\"\n",
             2,
-            "never closed",
+            "is not closed",
         ),
-        (Program::Hitch, "}\n", 1, "closes nothing"),
-        (Program::Stunnel, "a = b\n[x\n", 2, "never closed"),
+        (Program::Hitch, "}\n", 1, "has no `{`"),
+        (Program::Stunnel, "a = b\n[x\n", 2, "is not closed"),
     ];
     for (program, text, line, what) in cases {
         let fault = import(program, text).map(|page| page.text).expect_err(text);
@@ -116,9 +116,9 @@ fn invalid_files_are_reported_with_their_line() {
     assert!(fault.expect_err("too deep").what.contains("more than 30"));
 }
 
-/// Files that are no configurations, and what they include.
+/// Files that are not configurations, and their includes.
 #[test]
-fn files_that_are_none_are_refused() {
+fn refuses_files_that_are_not_configurations() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| folder.path().join(name);
     let write = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).expect("written");
@@ -137,34 +137,34 @@ fn files_that_are_none_are_refused() {
     ] {
         assert!(refused(program, "binary").contains("binary:2"));
         assert!(refused(program, "long").contains("this line has 200000 bytes"));
-        assert!(refused(program, "huge").contains("more than 4 MiB"));
+        assert!(refused(program, "huge").contains("larger than 4 MiB"));
         assert!(refused(program, "missing").contains("can't be read"));
         assert!(refused(program, ".").contains("can't be read"));
     }
-    // It includes itself, at once or on a way round.
+    // A file that includes itself, directly or through another file.
     write("loop.conf", b"a;\ninclude loop.conf;\n");
     assert!(refused(Program::Nginx, "loop.conf").contains("loop.conf:2"));
     write("one.conf", b"include two*.conf;\n");
     write("two.conf", b"\ninclude one.conf;\n");
     let said = refused(Program::Nginx, "one.conf");
     assert!(
-        said.contains("two.conf:2") && said.contains("included by itself"),
+        said.contains("two.conf:2") && said.contains("includes itself"),
         "{said}"
     );
-    // A mistake in a file that is included is that file's.
+    // A mistake in an included file has that file's position.
     write("bad.conf", b"\n\nserver {\n");
     write("main.conf", b"stream {\ninclude bad.conf;\n}\n");
     assert!(refused(Program::Nginx, "main.conf").contains("bad.conf:3"));
-    // The same for folders of stunnel.
+    // The same for stunnel's folders.
     std::fs::create_dir(at("d")).expect("a folder");
     write("d/loop", b"include = d\n");
     write("stunnel.conf", b"include = d\n");
     assert!(refused(Program::Stunnel, "stunnel.conf").contains("one file too many"));
 }
 
-/// Includes are followed, and what comes from them says so.
+/// Includes are followed, and remarks name the included file.
 #[test]
-fn what_is_included_is_carried_over() {
+fn converts_included_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write =
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
@@ -187,16 +187,16 @@ fn what_is_included_is_carried_over() {
     for part in [
         "listen = \"0.0.0.0:443\"",
         "conf.d/a.conf:2: js_filter x",
-        "line 3: include missing.conf -- this file is not there",
+        "line 3: include missing.conf -- this file does not exist",
     ] {
         assert!(page.text.contains(part), "{part} in {}", page.text);
     }
     assert!(!page.text.contains(":444"), "{}", page.text);
 }
 
-/// Nothing that somebody wrote into another program's file may break ours.
+/// No text in another program's file can break the result.
 #[test]
-fn what_is_quoted_stays_quoted() {
+fn quoted_text_stays_quoted() {
     let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
     let page = import(Program::Hitch, text).expect("understood").text;
     assert!(
@@ -218,7 +218,7 @@ fn a_file_without_tls_gives_nothing() {
     assert!(empty(Program::Hitch, "workers = 4\n"));
 }
 
-/// Pieces of all the examples, shuffled: whatever comes of it is TOML that says what it lacks.
+/// Returns pieces of all examples, to shuffle: the result must be TOML that says what it lacks.
 fn piece() -> impl Strategy<Value = String> {
     let examples = [
         include_str!("../examples/hitch-all.conf"),
@@ -253,7 +253,7 @@ fn piece() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn whatever_is_read_becomes_toml(pieces in proptest::collection::vec(piece(), 0..40)) {
+    fn every_result_is_toml(pieces in proptest::collection::vec(piece(), 0..40)) {
         let text = pieces.join("\n");
         for program in [Program::Hitch, Program::Stunnel, Program::Nginx, Program::Haproxy] {
             if let Ok(page) = import(program, &text) {

@@ -24,7 +24,7 @@ pub(super) fn read(
             let redirect = part.lines.iter().find(|line| is_redirect(line));
             match redirect.filter(|_| part.is_http()) {
                 _ if haproxy_stays => {
-                    let why = "stays with HAProxy, which stays as the backend";
+                    let why = "is left to HAProxy, which stays behind Dormouse";
                     draft.leave_out(&line.position, &title, why);
                 }
                 Some(rule) => {

@@ -22,7 +22,7 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     for (server, addresses) in &plain {
         let title = title(context, server, addresses);
         if nginx_stays {
-            let why = "stays with nginx, which stays as the backend";
+            let why = "is left to nginx, which stays behind Dormouse";
             draft.leave_out(&server.position, &title, why);
             continue;
         }
