@@ -104,7 +104,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn words(at: &Progress) -> String {
-    let (mut words, side) = match at.side {
+    let (mut words, side) = match at.whose {
         MeasuredSide::Server => (format!("{} alive", at.alive), "server"),
         MeasuredSide::Client => (format!("{} connections", at.done), "client"),
     };
