@@ -57,6 +57,8 @@ pub enum FailureKind {
     NoCommonAlpn,
     /// The client asked for a server name that nobody has here, or for none.
     UnknownName,
+    /// The program around the engine refused the client because of its ClientHello.
+    Refused,
     /// The peer lacks something else that is required.
     PeerIncompatible,
     /// The peer sent a fatal alert, with this description.
@@ -185,6 +187,12 @@ impl HandshakeFailure {
         };
         let failure = HandshakeFailure::new(Blame::Peer, FailureKind::UnknownName, reason);
         failure.told_in_the_clear(alert)
+    }
+
+    /// The caller refuses a client because of its ClientHello: the failure, and the alert to be sent.
+    pub fn refused_by_caller(alert: u8) -> (HandshakeFailure, [u8; 7]) {
+        let reason = "the program refused the client";
+        HandshakeFailure::new(Blame::Peer, FailureKind::Refused, reason).told_in_the_clear(alert)
     }
 
     /// No certificate is shown: the failure, and the alert to be sent.
