@@ -14,7 +14,10 @@ type Item<'py> = Bound<'py, PyAny>;
 
 /// Describes a certificate, DER.
 #[pyfunction]
-pub(crate) fn describe_certificate<'py>(py: Python<'py>, der: &[u8]) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn describe_certificate<'py>(
+    py: Python<'py>,
+    der: &[u8],
+) -> PyResult<Bound<'py, PyDict>> {
     let (_, certificate) = X509Certificate::from_der(der)
         .map_err(|error| PyValueError::new_err(format!("not a certificate: {error}")))?;
     let validity = certificate.validity();
@@ -27,7 +30,9 @@ pub(crate) fn describe_certificate<'py>(py: Python<'py>, der: &[u8]) -> PyResult
     dict.set_item("notAfter", time(validity.not_after))?;
     if let Ok(Some(names)) = certificate.subject_alternative_name() {
         let names = names.value.general_names.iter();
-        let names = names.map(|one| general_name(py, one)).collect::<PyResult<Vec<_>>>()?;
+        let names = names
+            .map(|one| general_name(py, one))
+            .collect::<PyResult<Vec<_>>>()?;
         dict.set_item("subjectAltName", PyTuple::new(py, names)?)?;
     }
     for (key, places) in places(&certificate) {
@@ -41,7 +46,9 @@ pub(crate) fn describe_certificate<'py>(py: Python<'py>, der: &[u8]) -> PyResult
 /// A tuple of the name's parts; a part is a tuple of pairs, of one as a rule.
 fn name<'py>(py: Python<'py>, name: &X509Name<'_>) -> PyResult<Bound<'py, PyTuple>> {
     let parts = name.iter_rdn().map(|part| {
-        let pairs = part.iter().map(|pair| (attribute(pair), text(pair)).into_pyobject(py));
+        let pairs = part
+            .iter()
+            .map(|pair| (attribute(pair), text(pair)).into_pyobject(py));
         PyTuple::new(py, pairs.collect::<PyResult<Vec<_>>>()?)
     });
     PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)
@@ -118,9 +125,10 @@ fn general_name<'py>(py: Python<'py>, general: &GeneralName<'_>) -> PyResult<Ite
         GeneralName::RFC822Name(name) => ("email", PyString::new(py, name).into_any()),
         GeneralName::URI(uri) => ("URI", PyString::new(py, uri).into_any()),
         GeneralName::DirectoryName(directory) => ("DirName", name(py, directory)?.into_any()),
-        GeneralName::RegisteredID(oid) => {
-            ("Registered ID", PyString::new(py, &oid.to_id_string()).into_any())
-        }
+        GeneralName::RegisteredID(oid) => (
+            "Registered ID",
+            PyString::new(py, &oid.to_id_string()).into_any(),
+        ),
         GeneralName::IPAddress(bytes) => {
             ("IP Address", PyString::new(py, &address(bytes)).into_any())
         }
@@ -160,7 +168,8 @@ fn places(certificate: &X509Certificate<'_>) -> [(&'static str, Vec<String>); 3]
             }
             ParsedExtension::CRLDistributionPoints(points) => {
                 for point in &points.points {
-                    if let Some(DistributionPointName::FullName(names)) = &point.distribution_point {
+                    if let Some(DistributionPointName::FullName(names)) = &point.distribution_point
+                    {
                         lists.extend(names.iter().filter_map(|name| match name {
                             GeneralName::URI(uri) => Some((*uri).to_owned()),
                             _ => None,
@@ -171,5 +180,9 @@ fn places(certificate: &X509Certificate<'_>) -> [(&'static str, Vec<String>); 3]
             _ => {}
         }
     }
-    [("OCSP", ocsp), ("caIssuers", issuers), ("crlDistributionPoints", lists)]
+    [
+        ("OCSP", ocsp),
+        ("caIssuers", issuers),
+        ("crlDistributionPoints", lists),
+    ]
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
-    KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore, Version,
-    pem_chain,
+    KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
+    Version, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -118,7 +118,9 @@ impl Common {
         let version = |number| match number {
             0x0303 => Ok(Version::Tls12),
             0x0304 => Ok(Version::Tls13),
-            _ => Err(PyValueError::new_err(format!("{number:#06x} is not TLS 1.2 or 1.3"))),
+            _ => Err(PyValueError::new_err(format!(
+                "{number:#06x} is not TLS 1.2 or 1.3"
+            ))),
         };
         Ok(Protocols {
             min: version(self.oldest)?,
@@ -127,7 +129,10 @@ impl Common {
     }
 
     fn alpn(&self) -> Vec<Vec<u8>> {
-        self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect()
+        self.alpn
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect()
     }
 
     /// All groups if none are named.
@@ -181,7 +186,11 @@ impl ServerContext {
         tickets: usize,
         ticket_keys: Option<&TicketKeys>,
     ) -> PyResult<ServerContext> {
-        let identities = common.identities.iter().map(|one| one.get().0.clone()).collect();
+        let identities = common
+            .identities
+            .iter()
+            .map(|one| one.get().0.clone())
+            .collect();
         let mut settings = ServerSettings::new(identities);
         settings.protocols = common.protocols()?;
         settings.alpn = common.alpn();

@@ -21,9 +21,14 @@ const VERSION: u8 = 1;
 pub(crate) fn write<'py>(py: Python<'py>, session: &[u8], facts: &Facts) -> Bound<'py, PyBytes> {
     let alpn = facts.alpn.as_ref().map(|name| name.to_string());
     let alpn = alpn.unwrap_or_default();
-    let chain = facts.peer.as_deref().map(PeerChain::certificates).unwrap_or_default();
+    let chain = facts
+        .peer
+        .as_deref()
+        .map(PeerChain::certificates)
+        .unwrap_or_default();
     // All room from the start: a vector that grows leaves secrets behind.
-    let room = 5 + alpn.len() + chain.iter().map(|der| 4 + der.len()).sum::<usize>() + session.len();
+    let room =
+        5 + alpn.len() + chain.iter().map(|der| 4 + der.len()).sum::<usize>() + session.len();
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     bytes.extend([VERSION, facts.suite, u8::from(facts.is_resumed)]);
     // ALPN names are 255 bytes long at most (RFC 7301), and the engine takes no longer chain.
@@ -78,5 +83,8 @@ fn facts<'a>(py: Python<'_>, bytes: &'a [u8]) -> Option<(Facts, &'a [u8])> {
 }
 
 fn truncated(bytes: &[u8]) -> PyErr {
-    PyValueError::new_err(format!("{} bytes are not an exported connection", bytes.len()))
+    PyValueError::new_err(format!(
+        "{} bytes are not an exported connection",
+        bytes.len()
+    ))
 }

@@ -22,7 +22,10 @@ impl PeerChain {
         let hash = HASHER.hash_one(&certificates);
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let found = in_use.get(&hash).and_then(Weak::upgrade);
-        if found.as_ref().is_some_and(|chain| chain.certificates == certificates) {
+        if found
+            .as_ref()
+            .is_some_and(|chain| chain.certificates == certificates)
+        {
             return found;
         }
         let chain = Arc::new(PeerChain { hash, certificates });

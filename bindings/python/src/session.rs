@@ -193,7 +193,10 @@ impl Session {
     /// The transport has ended. Afterwards `end` says whether all has arrived.
     fn receive_eof(&mut self, py: Python<'_>) -> PyResult<()> {
         self.owner.check(py)?;
-        let end = self.session.eof().map_err(|error| errors::session(py, error))?;
+        let end = self
+            .session
+            .eof()
+            .map_err(|error| errors::session(py, error))?;
         self.end = Some(Box::new(end));
         Ok(())
     }
@@ -211,24 +214,30 @@ impl Session {
         self.owner.check(py)?;
         if self.session.is_handshaking() || self.session.state().owes_key_update() {
             // The length is not known beforehand.
-            self.session.send(plaintext).map_err(|error| errors::session(py, error))?;
+            self.session
+                .send(plaintext)
+                .map_err(|error| errors::session(py, error))?;
             return self.take_output(py);
         }
         let session = &mut self.session;
         PyBytes::new_with(py, session.sealed_len(plaintext.len()), |output| {
-            let seal = || session.seal_into(plaintext, output);
+            let mut seal = || session.seal_into(plaintext, output);
             let sealed = match plaintext.len() >= DETACH_MIN {
-                true => py.detach(seal),
+                true => py.detach(&mut seal),
                 false => seal(),
             };
-            sealed.map(|_| ()).map_err(|error| errors::session(py, error))
+            sealed
+                .map(|_| ())
+                .map_err(|error| errors::session(py, error))
         })
     }
 
     /// Ends our direction with close_notify. Returns what is to be sent.
     fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.owner.check(py)?;
-        self.session.close().map_err(|error| errors::session(py, error))?;
+        self.session
+            .close()
+            .map_err(|error| errors::session(py, error))?;
         self.take_output(py)
     }
 
@@ -236,21 +245,28 @@ impl Session {
     fn abort<'py>(&mut self, py: Python<'py>, alert: u8) -> PyResult<Bound<'py, PyBytes>> {
         self.owner.check(py)?;
         let alert = Session::alert(alert)?;
-        self.session.abort(alert).map_err(|error| errors::session(py, error))?;
+        self.session
+            .abort(alert)
+            .map_err(|error| errors::session(py, error))?;
         self.take_output(py)
     }
 
     /// Replaces the key of our direction (TLS 1.3). Returns what is to be sent.
     fn update_keys<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.owner.check(py)?;
-        self.session.update_keys().map_err(|error| errors::session(py, error))?;
+        self.session
+            .update_keys()
+            .map_err(|error| errors::session(py, error))?;
         self.take_output(py)
     }
 
     /// After `CLIENT_HELLO`: the server name that the client asks for, and the protocols that it offers.
     fn client_hello(&self) -> Option<(Option<String>, Vec<String>)> {
         let hello = self.hello.as_ref()?;
-        let alpn = hello.alpn.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+        let alpn = hello
+            .alpn
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).into_owned());
         Some((hello.server_name.clone(), alpn.collect()))
     }
 
@@ -283,7 +299,10 @@ impl Session {
     /// Ends the session here, and returns the bytes by which it goes on elsewhere, once. They are secrets.
     fn export<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.owner.check(py)?;
-        let exported = self.session.export().map_err(|error| errors::session(py, error))?;
+        let exported = self
+            .session
+            .export()
+            .map_err(|error| errors::session(py, error))?;
         Ok(exported::write(py, &exported, &self.facts))
     }
 

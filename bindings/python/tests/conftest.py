@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import ssl
 import subprocess
 import threading
@@ -37,7 +38,7 @@ def openssl(*args: str) -> None:
     subprocess.run(["openssl", *args], check=True, capture_output=True)
 
 
-def signed(folder: Path, name: str, alternative: str, *, kind: str = "ec", days: str = "30") -> None:
+def signed(folder: Path, name: str, alternative: str, *, kind: str = "ec") -> None:
     """Make a key and a certificate for it, signed by the authority."""
     how = {"ec": ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"], "rsa": ["rsa:2048"]}[kind]
     key, request, cert = (str(folder / f"{name}.{end}") for end in ("key", "csr", "pem"))
@@ -45,7 +46,25 @@ def signed(folder: Path, name: str, alternative: str, *, kind: str = "ec", days:
     extensions = folder / f"{name}.ext"
     extensions.write_text(f"basicConstraints=CA:FALSE\nsubjectAltName={alternative}\n")
     authority = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-CAcreateserial"]
-    openssl("x509", "-req", "-in", request, *authority, "-out", cert, "-days", days, "-extfile", str(extensions))
+    openssl("x509", "-req", "-in", request, *authority, "-out", cert, "-days", "30", "-extfile", str(extensions))
+
+
+def expired(folder: Path) -> None:
+    """Make a certificate whose time is over; only `openssl ca` takes a date."""
+    signed(folder, "expired", "DNS:localhost")
+    (folder / "index.txt").write_text("")
+    (folder / "serial").write_text("77\n")
+    config = folder / "ca.conf"
+    config.write_text(
+        f"[ca]\ndefault_ca=it\n[it]\ndatabase={folder}/index.txt\nserial={folder}/serial\nnew_certs_dir={folder}\n"
+        f"certificate={folder}/ca.pem\nprivate_key={folder}/ca.key\ndefault_md=sha256\npolicy=any\n"
+        "[any]\norganizationName=optional\ncommonName=supplied\n"
+    )
+    openssl(
+        *("ca", "-batch", "-config", str(config), "-in", str(folder / "expired.csr"), "-notext"),
+        *("-out", str(folder / "expired.pem"), "-startdate", "20200101000000Z", "-enddate", "20210101000000Z"),
+        *("-extfile", str(folder / "expired.ext")),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -61,26 +80,23 @@ def certs(tmp_path_factory: Any) -> Certificates:
     signed(folder, "local", local)
     signed(folder, "other", "DNS:other.test")
     signed(folder, "client", "email:mouse@local.test", kind="rsa")
-    # Its end lies in the past.
-    signed(folder, "expired", "DNS:localhost", days="-1")
+    expired(folder)
     files = ("ca.pem", "local.pem", "local.key", "other.pem", "other.key", "client.pem", "client.key")
     files += ("stranger.pem", "expired.pem", "expired.key")
     return Certificates(*(str(folder / name) for name in files))
 
 
-LOOPS = {"asyncio": "dormouse.asyncio", "uvloop": "dormouse.uvloop"}
+LOOPS = ["asyncio", "uvloop"]
 
 
 def loop_factory(name: str) -> Callable[[], Any]:
     if name == "uvloop":
         pytest.importorskip("uvloop")
-        import dormouse.uvloop
-
-        return dormouse.uvloop.new_event_loop
+        return importlib.import_module("dormouse.uvloop").new_event_loop
     return dormouse.asyncio.new_event_loop
 
 
-@pytest.fixture(params=list(LOOPS))
+@pytest.fixture(params=LOOPS)
 def run(request: Any) -> Callable[..., Any]:
     """Run a coroutine in each kind of loop, for a bounded time. Errors that the loop reports fail the test."""
     factory = loop_factory(request.param)

@@ -50,7 +50,9 @@ def test_a_server_with_clients_of_openssl(run, server_context, stdlib_client, ve
                 for size in SIZES:
                     sock.sendall(b"x" * size)
                     assert receive(sock, size) == b"x" * size
-                return sock.version()
+                version = sock.version()
+                sock.unwrap()
+                return version
 
         assert await beside(client) == {0x0303: "TLSv1.2", 0x0304: "TLSv1.3"}[version]
         server.close()
@@ -234,13 +236,13 @@ def test_a_stream_that_is_cut_off_is_no_proper_end(run, server_context, client_c
     async def main():
         server, client = await pair(server_context, client_context)
         client.transport.write(b"half of it")
-        client.transport._below.close()
+        client.transport._below.write_eof()
         lost = await server.lost
         assert isinstance(lost, ssl.SSLEOFError) and server.events == ["made", "SSLEOFError"]
         assert server.data == b"half of it"
         server_context.suppress_ragged_eofs = True
         server, client = await pair(server_context, client_context)
-        client.transport._below.close()
+        client.transport._below.write_eof()
         assert await server.lost is None and server.events == ["made", "eof", "NoneType"]
 
     run(main())
@@ -446,12 +448,17 @@ def test_client_certificates(run, certs, server_context, client_context, version
         client.transport.close()
         await server.lost
         bare = dormouse.create_default_context(cafile=certs.ca)
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(Recorder, "127.0.0.1", 0, ssl=server_context)
         try:
-            _, client = await pair(server_context, bare, ssl_handshake_timeout=5)
+            _, client = await loop.create_connection(
+                Recorder, "127.0.0.1", port_of(listening), ssl=bare, server_hostname="localhost"
+            )
+            # In TLS 1.3 a client learns after its handshake that it was refused.
             lost = await client.lost
         except ssl.SSLError as error:
             lost = error
-        # In TLS 1.3 a client learns after its handshake that it was refused.
+        listening.close()
         assert isinstance(lost, ssl.SSLError) and "ALERT" in lost.reason, lost
         server_context.verify_mode = ssl.CERT_OPTIONAL
         server, client = await pair(server_context, bare)
@@ -592,7 +599,7 @@ def test_start_tls_on_both_sides(run, server_context, client_context):
                 self.transport.write(b"OK")
                 self.task = asyncio.ensure_future(self.upgrade())
             elif self.data == b"STARTTLSsecret":
-                self.transport.write(b"answer")
+                self.upgraded.add_done_callback(lambda _: self.transport.write(b"answer"))
 
         async def upgrade(self):
             loop = asyncio.get_running_loop()
@@ -671,6 +678,7 @@ def test_a_quiet_connection_keeps_nothing(run, server_context, client_context):
             assert not hasattr(transport, "__dict__")
         client.transport.close()
         await server.lost
+        await client.lost
         assert server.transport._session is None is client.transport._session
 
     run(main())

@@ -31,8 +31,11 @@ class SSLCertVerificationError(SSLError, ssl.SSLCertVerificationError):
         self.verify_message = message
 
 
-class SSLEOFError(SSLError, ssl.SSLEOFError):
-    """The connection ended without close_notify: data may be missing."""
+class SSLEOFError(SSLError, ssl.SSLEOFError, ConnectionResetError):
+    """The connection ended without close_notify: data may be missing.
+
+    It is a ConnectionResetError too, because programs treat an end that is no proper one alike.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(ssl.SSL_ERROR_EOF, message)
