@@ -4,8 +4,7 @@
 //! attacker what was sent. So a child of `fork` can't use the sessions that it inherited. And records
 //! that two threads seal at once leave in the wrong order, which ends the connection.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{self, ThreadId};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
 
@@ -20,10 +19,19 @@ pub(crate) fn note_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
+thread_local! {
+    /// Its address tells threads apart that live at the same time.
+    static MARK: u8 = const { 0 };
+}
+
+fn this_thread() -> usize {
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
 /// Who may use a session.
 pub(crate) struct Owner {
-    /// Set for the connection of an event loop.
-    thread: Option<ThreadId>,
+    /// The thread of an event loop; 0: any.
+    thread: AtomicUsize,
     generation: u32,
 }
 
@@ -31,14 +39,14 @@ impl Owner {
     /// The process that calls, and any thread of it.
     pub(crate) fn this_process() -> Owner {
         Owner {
-            thread: None,
+            thread: AtomicUsize::new(0),
             generation: GENERATION.load(Ordering::Relaxed),
         }
     }
 
     /// From now on only the thread that calls.
-    pub(crate) fn pin(&mut self) {
-        self.thread = Some(thread::current().id());
+    pub(crate) fn pin(&self) {
+        self.thread.store(this_thread(), Ordering::Relaxed);
     }
 
     /// Whether the caller may use the session.
@@ -48,9 +56,10 @@ impl Owner {
                        export(), and continue it in one of the two with restore()";
             return Err(errors::misuse(py, why));
         }
-        match self.thread {
-            Some(thread) if thread != thread::current().id() => Err(errors::wrong_thread(py)),
-            _ => Ok(()),
+        match self.thread.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            thread if thread == this_thread() => Ok(()),
+            _ => Err(errors::wrong_thread(py)),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A TLS connection, as the Python half of the package holds it.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use dormouse_embed::{
-    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, Protocol, Role, UnixTime,
+    AlertDescription, End, Event, HandshakeInfo, HandshakeLimits, Protocol, Role, SessionError,
+    UnixTime,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -39,13 +40,18 @@ thread_local! {
 /// A TLS connection: bytes in, bytes out.
 ///
 /// At rest it is this object and nothing more. One thread at a time uses it.
-#[pyclass(module = "dormouse._native")]
+#[pyclass(frozen, module = "dormouse._native")]
 pub(crate) struct Session {
+    owner: Owner,
+    inner: Mutex<Inner>,
+}
+
+/// What one thread at a time may use.
+struct Inner {
     session: dormouse_embed::Session,
     end: Option<Box<End>>,
     hello: Option<Box<dormouse_embed::ClientHello>>,
     facts: Facts,
-    owner: Owner,
 }
 
 /// What the handshake agreed, as far as anybody asks for it later.
@@ -78,16 +84,38 @@ struct Found {
 }
 
 impl Session {
-    fn new(session: dormouse_embed::Session) -> Session {
+    fn new(session: dormouse_embed::Session, facts: Facts) -> Session {
         Session {
-            session,
-            end: None,
-            hello: None,
-            facts: Facts::default(),
             owner: Owner::this_process(),
+            inner: Mutex::new(Inner {
+                session,
+                end: None,
+                hello: None,
+                facts,
+            }),
         }
     }
 
+    /// For calls that change the session. A thread that may not use it gets its error without touching
+    /// what the right one may be working on.
+    fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Inner>> {
+        self.owner.check(py)?;
+        self.look(py)
+    }
+
+    fn look(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(errors::misuse(
+                py,
+                "another thread uses the connection at this moment",
+            )),
+        }
+    }
+}
+
+impl Inner {
     fn feed(&mut self, py: Python<'_>, input: &mut [u8], plaintext: &mut Vec<u8>) -> PyResult<u8> {
         let mut found = Found::default();
         let session = &mut self.session;
@@ -125,11 +153,27 @@ impl Session {
         signals
     }
 
-    fn alert(code: u8) -> PyResult<AlertDescription> {
-        AlertDescription::from_code(code).ok_or_else(|| {
-            PyValueError::new_err(format!("{code} is not an alert of RFC 8446 section 6"))
-        })
+    fn take_output<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let output = PyBytes::new(py, self.session.output());
+        self.session.output_sent(output.as_bytes().len());
+        output
     }
+
+    /// Lets the session do something, and returns what is to be sent.
+    fn sending<'py>(
+        &mut self,
+        py: Python<'py>,
+        work: impl FnOnce(&mut dormouse_embed::Session) -> Result<(), SessionError>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        work(&mut self.session).map_err(|error| errors::session(py, error))?;
+        Ok(self.take_output(py))
+    }
+}
+
+fn alert(code: u8) -> PyResult<AlertDescription> {
+    AlertDescription::from_code(code).ok_or_else(|| {
+        PyValueError::new_err(format!("{code} is not an alert of RFC 8446 section 6"))
+    })
 }
 
 #[pymethods]
@@ -137,13 +181,15 @@ impl Session {
     /// A session with a client that has just connected.
     #[staticmethod]
     fn accept(context: &ServerContext) -> Session {
-        Session::new(dormouse_embed::Session::accept(&context.context))
+        let session = dormouse_embed::Session::accept(&context.context);
+        Session::new(session, Facts::default())
     }
 
     /// A session with a client whose context is chosen by what it asks for.
     #[staticmethod]
     fn listen() -> Session {
-        Session::new(dormouse_embed::Session::listen(HandshakeLimits::default()))
+        let session = dormouse_embed::Session::listen(HandshakeLimits::default());
+        Session::new(session, Facts::default())
     }
 
     /// A session with the server `server_name`. The first `receive`, of nothing, makes the ClientHello.
@@ -151,36 +197,29 @@ impl Session {
     fn connect(py: Python<'_>, context: &ClientContext, server_name: &str) -> PyResult<Session> {
         let session = dormouse_embed::Session::connect(&context.context, server_name);
         let session = session.map_err(|error| errors::settings(py, error))?;
-        Ok(Session::new(session))
+        Ok(Session::new(session, Facts::default()))
     }
 
     /// A session that `export` gave out. Its bytes may be used once.
     #[staticmethod]
     fn restore(py: Python<'_>, exported: &[u8]) -> PyResult<Session> {
         let (session, facts) = exported::read(py, exported)?;
-        Ok(Session {
-            facts,
-            ..Session::new(session)
-        })
+        Ok(Session::new(session, facts))
     }
 
     /// From now on only the thread that calls may use the session.
-    fn pin(&mut self) {
+    fn pin(&self) {
         self.owner.pin();
     }
 
     /// Takes bytes of the peer, cut anywhere. Returns plaintext, and what else was found.
-    fn receive<'py>(
-        &mut self,
-        py: Python<'py>,
-        data: &[u8],
-    ) -> PyResult<(Bound<'py, PyBytes>, u8)> {
-        self.owner.check(py)?;
+    fn receive<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<(Bound<'py, PyBytes>, u8)> {
+        let mut inner = self.enter(py)?;
         let (mut input, mut plaintext) = SCRATCH.take();
         input.clear();
         input.extend_from_slice(data);
         plaintext.clear();
-        let fed = self.feed(py, &mut input, &mut plaintext);
+        let fed = inner.feed(py, &mut input, &mut plaintext);
         let bytes = PyBytes::new(py, &plaintext);
         if input.capacity().max(plaintext.capacity()) <= SCRATCH_MAX {
             SCRATCH.set((input, plaintext));
@@ -191,201 +230,194 @@ impl Session {
     }
 
     /// The transport has ended. Afterwards `end` says whether all has arrived.
-    fn receive_eof(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check(py)?;
-        let end = self
-            .session
-            .eof()
-            .map_err(|error| errors::session(py, error))?;
-        self.end = Some(Box::new(end));
+    fn receive_eof(&self, py: Python<'_>) -> PyResult<()> {
+        let mut inner = self.enter(py)?;
+        let end = inner.session.eof();
+        inner.end = Some(Box::new(end.map_err(|error| errors::session(py, error))?));
         Ok(())
     }
 
     /// Takes what is to be sent to the peer.
-    fn take_output<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check(py)?;
-        let output = PyBytes::new(py, self.session.output());
-        self.session.output_sent(output.as_bytes().len());
-        Ok(output)
+    fn take_output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(self.enter(py)?.take_output(py))
     }
 
     /// Seals plaintext. Returns what is to be sent, with all output before it.
-    fn seal<'py>(&mut self, py: Python<'py>, plaintext: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check(py)?;
-        if self.session.is_handshaking() || self.session.state().owes_key_update() {
+    fn seal<'py>(&self, py: Python<'py>, plaintext: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let mut inner = self.enter(py)?;
+        let session = &mut inner.session;
+        if session.is_handshaking() || session.state().owes_key_update() {
             // The length is not known beforehand.
-            self.session
-                .send(plaintext)
-                .map_err(|error| errors::session(py, error))?;
-            return self.take_output(py);
+            return inner.sending(py, |session| session.send(plaintext));
         }
-        let session = &mut self.session;
         PyBytes::new_with(py, session.sealed_len(plaintext.len()), |output| {
             let mut seal = || session.seal_into(plaintext, output);
             let sealed = match plaintext.len() >= DETACH_MIN {
                 true => py.detach(&mut seal),
                 false => seal(),
             };
-            sealed
-                .map(|_| ())
-                .map_err(|error| errors::session(py, error))
+            sealed.map(drop).map_err(|error| errors::session(py, error))
         })
     }
 
     /// Ends our direction with close_notify. Returns what is to be sent.
-    fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check(py)?;
-        self.session
-            .close()
-            .map_err(|error| errors::session(py, error))?;
-        self.take_output(py)
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.enter(py)?.sending(py, dormouse_embed::Session::close)
     }
 
     /// Gives the connection up with a fatal alert. Returns what is to be sent.
-    fn abort<'py>(&mut self, py: Python<'py>, alert: u8) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check(py)?;
-        let alert = Session::alert(alert)?;
-        self.session
-            .abort(alert)
-            .map_err(|error| errors::session(py, error))?;
-        self.take_output(py)
+    fn abort<'py>(&self, py: Python<'py>, why: u8) -> PyResult<Bound<'py, PyBytes>> {
+        let why = alert(why)?;
+        self.enter(py)?.sending(py, |session| session.abort(why))
     }
 
     /// Replaces the key of our direction (TLS 1.3). Returns what is to be sent.
-    fn update_keys<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check(py)?;
-        self.session
-            .update_keys()
-            .map_err(|error| errors::session(py, error))?;
-        self.take_output(py)
+    fn update_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.enter(py)?
+            .sending(py, dormouse_embed::Session::update_keys)
     }
 
     /// After `CLIENT_HELLO`: the server name that the client asks for, and the protocols that it offers.
-    fn client_hello(&self) -> Option<(Option<String>, Vec<String>)> {
-        let hello = self.hello.as_ref()?;
-        let alpn = hello
-            .alpn
-            .iter()
-            .map(|name| String::from_utf8_lossy(name).into_owned());
-        Some((hello.server_name.clone(), alpn.collect()))
+    fn client_hello(&self, py: Python<'_>) -> PyResult<Option<(Option<String>, Vec<String>)>> {
+        let inner = self.look(py)?;
+        Ok(inner.hello.as_ref().map(|hello| {
+            let alpn = hello.alpn.iter();
+            let alpn = alpn.map(|name| String::from_utf8_lossy(name).into_owned());
+            (hello.server_name.clone(), alpn.collect())
+        }))
     }
 
     /// After `CLIENT_HELLO`: goes on with this context. Call `receive` next.
-    fn decide(&mut self, py: Python<'_>, context: &ServerContext) -> PyResult<()> {
-        self.owner.check(py)?;
-        self.hello = None;
-        let decided = self.session.decide(&context.context);
+    fn decide(&self, py: Python<'_>, context: &ServerContext) -> PyResult<()> {
+        let mut inner = self.enter(py)?;
+        inner.hello = None;
+        let decided = inner.session.decide(&context.context);
         decided.map_err(|error| errors::session(py, error))
     }
 
     /// After `CLIENT_HELLO`: refuses the client with this alert. Call `receive` next.
-    fn refuse(&mut self, py: Python<'_>, alert: u8) -> PyResult<()> {
-        self.owner.check(py)?;
-        self.hello = None;
-        let refused = self.session.refuse(Session::alert(alert)?);
+    fn refuse(&self, py: Python<'_>, why: u8) -> PyResult<()> {
+        let why = alert(why)?;
+        let mut inner = self.enter(py)?;
+        inner.hello = None;
+        let refused = inner.session.refuse(why);
         refused.map_err(|error| errors::session(py, error))
     }
 
     /// Client: whether session tickets may still come, for which the session keeps memory.
-    fn awaits_tickets(&self) -> bool {
-        self.session.awaits_tickets()
+    fn awaits_tickets(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.look(py)?.session.awaits_tickets())
     }
 
     /// Client: ignores the tickets that are still to come.
-    fn ignore_tickets(&mut self) {
-        self.session.ignore_tickets();
+    fn ignore_tickets(&self, py: Python<'_>) -> PyResult<()> {
+        self.enter(py)?.session.ignore_tickets();
+        Ok(())
     }
 
     /// Ends the session here, and returns the bytes by which it goes on elsewhere, once. They are secrets.
-    fn export<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.owner.check(py)?;
-        let exported = self
-            .session
-            .export()
-            .map_err(|error| errors::session(py, error))?;
-        Ok(exported::write(py, &exported, &self.facts))
+    fn export<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut inner = self.enter(py)?;
+        let exported = inner.session.export();
+        let exported = exported.map_err(|error| errors::session(py, error))?;
+        Ok(exported::write(py, &exported, &inner.facts))
     }
 
     /// Whether this object is all that there is: nothing lies in the heap.
     #[getter]
-    fn is_at_rest(&self) -> bool {
-        self.session.is_at_rest()
+    fn is_at_rest(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.look(py)?.session.is_at_rest())
     }
 
     #[getter]
-    fn is_handshaking(&self) -> bool {
-        self.session.is_handshaking()
+    fn is_handshaking(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.look(py)?.session.is_handshaking())
     }
 
     #[getter]
-    fn is_client(&self) -> bool {
-        self.session.state().role() == Role::Client
+    fn is_client(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.look(py)?.session.state().role() == Role::Client)
     }
 
     /// Whether nothing more can be sent.
     #[getter]
-    fn is_closed(&self) -> bool {
-        self.session.state().closed()
+    fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.look(py)?.session.state().closed())
     }
 
     #[getter]
-    fn is_resumed(&self) -> bool {
-        self.facts.is_resumed
+    fn is_resumed(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.look(py)?.facts.is_resumed)
     }
 
     /// How the peer's direction ended: what happened, in words, the alert, and OpenSSL's number for what
     /// is wrong with the peer's certificate.
     #[getter]
-    fn end(&self) -> Option<(&'static str, String, Option<u8>, i32)> {
-        let end = self.end.as_deref()?;
-        let (kind, verify_code) = errors::kind_of(end);
-        let alert = match end {
-            End::Alert(alert) => Some(*alert),
-            End::Handshake(failure) => failure.alert(),
-            _ => None,
-        };
-        Some((kind, end.to_string(), alert, verify_code))
+    fn end(&self, py: Python<'_>) -> PyResult<Option<EndFacts>> {
+        let inner = self.look(py)?;
+        Ok(inner.end.as_deref().map(|end| {
+            let (kind, verify_code) = errors::kind_of(end);
+            let alert = match end {
+                End::Alert(alert) => Some(*alert),
+                End::Handshake(failure) => failure.alert(),
+                _ => None,
+            };
+            (kind, end.to_string(), alert, verify_code)
+        }))
     }
 
     /// The protocol: `TLSv1.2` or `TLSv1.3`.
     #[getter]
-    fn version(&self) -> Option<&'static str> {
-        let state = self.session.state();
-        if state.is_empty() {
-            return None;
-        }
-        Some(match state.protocol() {
-            Protocol::Tls12 => "TLSv1.2",
-            Protocol::Tls13 => "TLSv1.3",
-        })
+    fn version(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        Ok(version(&self.look(py)?.session))
     }
 
     /// The cipher suite: its name in OpenSSL, the protocol, the bits of its key.
     #[getter]
-    fn cipher(&self) -> Option<(&'static str, &'static str, u16)> {
-        let suite = suites::by_number(self.facts.suite)?;
-        Some((suite.openssl, self.version()?, suite.bits))
+    fn cipher(&self, py: Python<'_>) -> PyResult<Option<(&'static str, &'static str, u16)>> {
+        let inner = self.look(py)?;
+        let suite = suites::by_number(inner.facts.suite);
+        Ok(suite
+            .zip(version(&inner.session))
+            .map(|(suite, version)| (suite.openssl, version, suite.bits)))
     }
 
     /// The application protocol.
     #[getter]
-    fn alpn(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        self.facts.alpn.as_ref().map(|name| name.clone_ref(py))
+    fn alpn(&self, py: Python<'_>) -> PyResult<Option<Py<PyString>>> {
+        let inner = self.look(py)?;
+        Ok(inner.facts.alpn.as_ref().map(|name| name.clone_ref(py)))
     }
 
     /// The certificates that the peer showed, DER, its own first.
     #[getter]
     fn peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let chain = self.facts.peer.as_deref();
-        let chain = chain.map(PeerChain::certificates).unwrap_or_default();
-        PyTuple::new(py, chain.iter().map(|der| PyBytes::new(py, der)))
+        let chain = self.look(py)?.facts.peer.clone();
+        let chain = chain.as_deref().map(PeerChain::certificates);
+        let chain = chain.unwrap_or_default().iter();
+        PyTuple::new(py, chain.map(|der| PyBytes::new(py, der)))
     }
 
-    fn __repr__(&self) -> String {
-        match &self.end {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let inner = self.look(py)?;
+        Ok(match &inner.end {
             Some(end) => format!("<dormouse Session, ended: {end}>"),
-            None if self.session.is_handshaking() => "<dormouse Session, handshaking>".to_owned(),
+            None if inner.session.is_handshaking() => "<dormouse Session, handshaking>".to_owned(),
             None => "<dormouse Session>".to_owned(),
-        }
+        })
     }
+}
+
+/// Kind, words, alert, number of the certificate's problem.
+type EndFacts = (&'static str, String, Option<u8>, i32);
+
+fn version(session: &dormouse_embed::Session) -> Option<&'static str> {
+    let state = session.state();
+    if state.is_empty() {
+        return None;
+    }
+    Some(match state.protocol() {
+        Protocol::Tls12 => "TLSv1.2",
+        Protocol::Tls13 => "TLSv1.3",
+    })
 }
