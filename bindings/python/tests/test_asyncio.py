@@ -316,6 +316,58 @@ def test_pressure_passes_through(run, server_context, client_context):
     run(main())
 
 
+def test_no_data_comes_while_reading_is_paused(run, server_context, client_context):
+    """Also not what came with the end of the handshake, or with the bytes before it."""
+
+    class Pausing(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            transport.pause_reading()
+
+        def data_received(self, data):
+            super().data_received(data)
+            self.transport.pause_reading()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        made = []
+        server = await loop.create_server(
+            lambda: made.append(Pausing()) or made[0], "127.0.0.1", 0, ssl=server_context
+        )
+        # All that the client sends arrives at once.
+        _, below = await loop.create_connection(Recorder, "127.0.0.1", port_of(server))
+        session = dormouse._native.Session.connect(client_context.native_client(), "localhost")
+        session.receive(b"")
+        below.transport.write(session.take_output())
+        while session.is_handshaking:
+            await asyncio.sleep(0.01)
+            data, below.data = below.data, b""
+            session.receive(data)
+        rest = session.take_output() + session.seal(b"first") + session.seal(b" second") + session.close()
+        below.transport.write(rest)
+        protocol = await asyncio.wait_for(_made(made), 10)
+        await asyncio.sleep(0.1)
+        assert (protocol.data, protocol.events) == (b"", ["made"])
+        with pytest.raises(dormouse.MisuseError, match="resume_reading"):
+            await protocol.transport.export()
+        protocol.transport.resume_reading()
+        assert protocol.data == b""
+        while protocol.data != b"first second":
+            await asyncio.sleep(0.01)
+        assert protocol.events == ["made"]
+        protocol.transport.resume_reading()
+        await protocol.lost
+        assert protocol.events == ["made", "eof", "NoneType"]
+        server.close()
+
+    async def _made(made):
+        while not made or "made" not in made[0].events:
+            await asyncio.sleep(0.01)
+        return made[0]
+
+    run(main())
+
+
 def test_a_buffered_protocol(run, server_context, client_context):
     class Buffered(asyncio.BufferedProtocol):
         def __init__(self):

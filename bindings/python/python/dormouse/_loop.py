@@ -29,16 +29,25 @@ async def connect(
     create: Any, loop: Any, factory: ProtocolFactory, settings: Settings, *args: Any, **kwargs: Any
 ) -> Tuple[TLSTransport, Any]:
     """Connect by `create`, and shake hands."""
-    waiter = loop.create_future()
-    below, made = await create(
-        lambda: TLSTransport(loop, factory(), settings, waiter), *args, **kwargs
+    return await made_by(
+        create, loop, lambda waiter: TLSTransport(loop, factory(), settings, waiter), *args, **kwargs
     )
+
+
+async def made_by(
+    create: Any, loop: Any, over_tls: Callable[[Any], TLSTransport], *args: Any, **kwargs: Any
+) -> Tuple[TLSTransport, Any]:
+    """Connect by `create`, and wait until the connection is established."""
+    waiter = loop.create_future()
+    below, transport = await create(lambda: over_tls(waiter), *args, **kwargs)
+    # Afterwards the connection may be lost already.
+    protocol = transport.get_protocol()
     try:
         await waiter
     except BaseException:
         below.close()
         raise
-    return made, made.get_protocol()
+    return transport, protocol
 
 
 def name_for(host: Any, server_hostname: Optional[str]) -> Optional[str]:

@@ -32,6 +32,7 @@ _LOST = 32  # the connection below it is gone
 _EXPORTING = 64
 _CONNECTED = 128  # the protocol was told of the connection
 _BUFFERED = 256  # the protocol is a BufferedProtocol
+_PAUSED = 512  # the program wants no data at the moment
 _NOT_WRITABLE = _NEW | _HANDSHAKING | _EOF_SENT | _CLOSING | _LOST | _EXPORTING
 
 _TICKET_WAIT_S = 1.0
@@ -86,12 +87,16 @@ def _positive(name: str, value: Optional[float], default: float) -> float:
 class _Flight:
     """What a transport needs only while something is in flight: a handshake, a close, an export."""
 
-    __slots__ = ("waiter", "timer", "backlog", "drained", "error")
+    __slots__ = ("waiter", "timer", "backlog", "held", "holds_end", "drained", "error")
 
     def __init__(self) -> None:
         self.waiter: Optional[asyncio.Future[None]] = None
         self.timer: Optional[asyncio.TimerHandle] = None
+        # What was written before the handshake was done.
         self.backlog: List[bytes] = []
+        # What has come with the record before it, while the program wants no data; and whether the end has.
+        self.held: List[bytes] = []
+        self.holds_end = False
         self.drained: Optional[asyncio.Future[None]] = None
         self.error: Optional[BaseException] = None
 
@@ -194,9 +199,12 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Tell a proper end from one that was cut off."""
-        if self._flags & (_CLOSING | _LOST) or self._session is None:
+        flags = self._flags
+        if flags & (_CLOSING | _LOST) or self._session is None:
             return False
-        if self._flags & _EOF_RECEIVED:
+        if self._flight is not None and self._flight.holds_end:
+            return True
+        if flags & _EOF_RECEIVED:
             # The protocol wanted to go on sending.
             return True
         self._session.receive_eof()
@@ -219,7 +227,8 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             _fail_future(flight.drained, exc or ConnectionResetError("the connection was lost"))
             reason = exc or ConnectionAbortedError("the connection was closed during the TLS handshake")
             _fail_future(flight.waiter, reason)
-        protocol = self._protocol
+        # Protocols keep their transport: no circle may keep the two alive.
+        protocol, self._protocol = self._protocol, None
         if flags & _CONNECTED and not flags & _LOST:
             protocol.connection_lost(exc)
 
@@ -250,21 +259,55 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._established()
         if plaintext:
             self._deliver(plaintext)
-        if signals & _ENDED and not self._flags & _LOST:
-            end = self._session.end
-            if end[0] == "closed":
-                self._peer_closed()
-            else:
-                self._fail(error_of(end))
+        if signals & _ENDED:
+            self._ended()
 
     def _deliver(self, plaintext: bytes) -> None:
         flags = self._flags
         if flags & _CLOSING:
             return
-        if flags & _BUFFERED:
+        if flags & _PAUSED:
+            self._in_flight().held.append(plaintext)
+        elif flags & _BUFFERED:
             _feed(self._protocol, plaintext)
         else:
             self._protocol.data_received(plaintext)
+
+    def _ended(self) -> None:
+        flags = self._flags
+        if flags & _LOST:
+            return
+        if flags & _PAUSED and not flags & _CLOSING:
+            self._in_flight().holds_end = True
+            return
+        end = self._session.end
+        if end[0] == "closed":
+            self._peer_closed()
+        else:
+            self._fail(error_of(end))
+
+    def _deliver_held(self) -> None:
+        """Go on where `pause_reading()` has stopped."""
+        flight = self._flight
+        if self._flags & _PAUSED or self.is_closing():
+            return
+        if flight is not None:
+            held, flight.held = flight.held, []
+            for plaintext in held:
+                # It may pause again: then the rest is held again.
+                self._deliver(plaintext)
+            if flight.holds_end and not self._flags & _PAUSED:
+                flight.holds_end = False
+                self._ended()
+            self._settle()
+        if not self._flags & _PAUSED and not self.is_closing():
+            self._below.resume_reading()
+
+    def _settle(self) -> None:
+        """Keep nothing if nothing is in flight any more."""
+        flight = self._flight
+        if flight is not None and not (flight.timer or flight.held or flight.holds_end or flight.error):
+            self._flight = None
 
     def _established(self) -> None:
         self._flags &= ~_HANDSHAKING
@@ -290,9 +333,10 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self.write(data)
 
     def _ignore_tickets(self) -> None:
-        if self._session is not None:
+        if self._session is not None and self._flight is not None:
             self._session.ignore_tickets()
-        self._flight = None
+            self._flight.timer = None
+            self._settle()
 
     def _peer_closed(self) -> None:
         """All has come. The protocol decides whether our direction stays open."""
@@ -416,7 +460,11 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._write_below(self._session.close())
         self._flags |= _EOF_SENT
         if self._below.can_write_eof() and not self._below.is_closing():
-            self._below.write_eof()
+            try:
+                self._below.write_eof()
+            except OSError:
+                # The peer has reset the connection; the transport below is about to notice.
+                pass
 
     def close(self) -> None:
         """End the connection, after all data was sent.
@@ -473,22 +521,29 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._flags &= ~_BUFFERED
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol that gets the data."""
+        """Return the protocol that gets the data; None after its connection is lost."""
         return self._protocol
 
     def pause_reading(self) -> None:
         """Receive nothing until `resume_reading()`."""
         if not self.is_closing():
+            self._flags |= _PAUSED
             self._below.pause_reading()
 
     def resume_reading(self) -> None:
         """Receive again."""
-        if not self.is_closing():
+        if self.is_closing() or not self._flags & _PAUSED:
+            return
+        self._flags &= ~_PAUSED
+        if self._flight is not None:
+            # Not out of this call: programs do not expect data before it returns.
+            self._loop.call_soon(self._deliver_held)
+        else:
             self._below.resume_reading()
 
     def is_reading(self) -> bool:
         """Return whether it receives."""
-        return not self.is_closing() and self._below.is_reading()
+        return not self._flags & _PAUSED and not self.is_closing()
 
     def set_write_buffer_limits(self, high: Optional[int] = None, low: Optional[int] = None) -> None:
         """Set how many sealed bytes may wait before the protocol is told to pause."""
@@ -534,14 +589,15 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             raise MisuseError("only a connection that is established and open can be exported")
         if self.get_extra_info("socket") is None:
             raise MisuseError("the transport below has no socket")
+        if self._flight is not None and (self._flight.held or self._flight.holds_end):
+            raise MisuseError("data has come that resume_reading() has to deliver first")
         self._flags |= _EXPORTING
-        was_reading = self._below.is_reading()
         self._below.pause_reading()
         try:
             await self._drain_for_export(timeout_s)
         except BaseException:
             self._flags &= ~_EXPORTING
-            if was_reading and not self.is_closing():
+            if not self._flags & _PAUSED and not self.is_closing():
                 self._below.resume_reading()
             raise
         exported = self._session.export()
@@ -560,6 +616,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
                 await asyncio.wait_for(flight.drained, timeout_s)
         finally:
             flight.drained = None
+            self._settle()
             if not self._flags & _LOST:
                 self._below.set_write_buffer_limits(limits[1], limits[0])
 

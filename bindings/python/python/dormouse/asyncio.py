@@ -16,7 +16,16 @@ from typing import Any, Awaitable, Callable, Coroutine, Optional, Tuple, TypeVar
 
 from . import _native
 from ._context import SSLContext
-from ._loop import ProtocolFactory, TLSLoop, connect, name_for, serve, start_tls_on, timeouts
+from ._loop import (
+    ProtocolFactory,
+    TLSLoop,
+    connect,
+    made_by,
+    name_for,
+    serve,
+    start_tls_on,
+    timeouts,
+)
 from ._transport import Settings, TLSTransport
 
 __all__ = [
@@ -221,16 +230,12 @@ async def restore(
         server_hostname=server_hostname,
         ssl_shutdown_timeout=ssl_shutdown_timeout,
     )
-    waiter = loop.create_future()
-    below, made = await loop.connect_accepted_socket(
-        lambda: TLSTransport(loop, protocol_factory(), settings, waiter, session), sock
+    return await made_by(
+        loop.connect_accepted_socket,
+        loop,
+        lambda waiter: TLSTransport(loop, protocol_factory(), settings, waiter, session),
+        sock,
     )
-    try:
-        await waiter
-    except BaseException:
-        below.close()
-        raise
-    return made, made.get_protocol()
 
 
 async def restore_streams(
