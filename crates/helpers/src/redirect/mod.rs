@@ -89,7 +89,7 @@ impl Redirect {
             let now_ms = process::boottime_ms();
             for event in events.iter() {
                 match event.token() {
-                    TOKEN_MAIN => self.hear_main(),
+                    TOKEN_MAIN => self.receive_from_main(),
                     token @ TOKEN_CLIENTS.. => {
                         self.on_client((token - TOKEN_CLIENTS) as usize, now_ms);
                     }
@@ -111,7 +111,7 @@ impl Redirect {
 
     // ---- main ----
 
-    fn hear_main(&mut self) {
+    fn receive_from_main(&mut self) {
         match message::receive::<ChallengeOrder>(self.main) {
             Ok(None) => {}
             Ok(Some(order)) => {
