@@ -328,7 +328,7 @@ impl Pairs {
     }
 
     /// Whether all remaining workers answer this challenge.
-    pub(crate) fn answer_challenge(&self, number: u64) -> bool {
+    pub(crate) fn all_answer_challenge(&self, number: u64) -> bool {
         let shows_it = |pair: &Pair| pair.challenge == number || pair.is_over;
         self.all.iter().all(shows_it)
     }

@@ -1,7 +1,6 @@
 //! The redirect process: answers plain HTTP with a redirect to https, or with the response to an ACME
 //! challenge (http-01).
 //!
-//! It reads what strangers send, so it is a process of its own: no privileges, no file, no new
 //! It parses untrusted requests, so it is a process of its own: no privileges, no file, no outgoing
 //! connection, no secret. Workers never see these clients. Clients, bytes and times are all bounded. At
 //! the limit of clients, a new client replaces the client with the earliest deadline.

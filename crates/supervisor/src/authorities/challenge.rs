@@ -84,7 +84,7 @@ impl OpenChallenge {
     /// Returns `true` once for each challenge, as soon as all processes answer it.
     pub(super) fn take_answered(&mut self, pairs: &Pairs, http_shows: u64) -> bool {
         let is_shown = |open: &Open| match &open.shown {
-            Responder::ByWorkers(_) => pairs.answer_challenge(open.number),
+            Responder::ByWorkers(_) => pairs.all_answer_challenge(open.number),
             Responder::OverHttp(_) => http_shows == open.number,
         };
         let is_new = |open: &&mut Open| !open.is_announced && is_shown(open);
