@@ -164,7 +164,7 @@ fn handshake_faults_are_described() {
         };
         let said = lines
             .iter()
-            .any(|line| line.contains("not well") && line.contains(words));
+            .any(|line| line.contains("backend is unhealthy") && line.contains(words));
         assert_eq!(said, !words.is_empty(), "{number} `{words}`: {lines:#?}");
     }
     // Ten checks later the results are the same: resumption hides no certificate.

@@ -175,7 +175,7 @@ fn metrics_have_a_tcp_address_and_orders_the_socket() {
         for path in ["/drain", "/reload", "/drain/stop", "/upgrade"] {
             let answer = say(&address, "POST", path);
             assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
-            assert!(answer.contains("on the admin socket only"), "{answer}");
+            assert!(answer.contains("only on the admin socket"), "{answer}");
         }
         let reloaded = admin.order("/reload").expect("a reload");
         assert!(reloaded.contains("configuration reloaded"), "{reloaded}");
@@ -225,7 +225,7 @@ fn a_tcp_admin_address_answers_queries_and_refuses_orders() {
     });
     assert!(say(&address, "GET", "/status").contains("\"phase\": \"ready\""));
     assert!(say(&address, "POST", "/drain").starts_with("HTTP/1.1 403 "));
-    assert_eq!(scene.terminator.lines_with("`admin` is a path").len(), 1);
+    assert_eq!(scene.terminator.lines_with("`admin` takes a path").len(), 1);
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }
 

@@ -468,7 +468,7 @@ fn limits_beyond_the_memory_budget() {
         "--memory",
         "more than memory (64 MiB)",
         "kernel: sockets",
-        "at most",
+        "maximum cost of each limit",
     ];
     attempt.refused(&flags, MISCONFIGURED, &says);
 }

@@ -292,6 +292,6 @@ fn a_socket_unit_without_a_needed_address_is_an_error() {
     let mut service = served_by(&machine, unit, "\":443\"");
     let status = service.wait_for_end(PATIENCE);
     assert_eq!(status.code(), Some(3), "{}", service.log());
-    let words = "can't listen on 0.0.0.0:443: Permission denied (os error 13); systemd handed in no socket for it, but [::]:443";
+    let words = "cannot listen on 0.0.0.0:443: Permission denied (os error 13); systemd passed no socket for it, only [::]:443";
     assert_eq!(service.lines_with(words).len(), 1, "{}", service.log());
 }
