@@ -1,17 +1,17 @@
-//! What a TLS connection receives, in the words of a measurement.
+//! Received bytes of a TLS connection, as results of a measurement.
 
 use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{HandshakeInfo, UnixTime, alert_name};
 use dormouse_record::{CONTENT_MAX, State};
 
-/// How much plaintext is sealed before it is sent.
+/// Maximum plaintext that is sealed before it is sent.
 pub(super) const SEAL_AHEAD: usize = 4 * CONTENT_MAX;
 
-/// What was in the bytes that were received.
+/// The contents of received bytes.
 pub(super) enum Received {
-    /// Plaintext, or nothing, and all of it was passed on.
+    /// Plaintext, or nothing; all of it was passed on.
     All,
-    /// The end of the handshake. What came behind it is still to be taken.
+    /// The end of the handshake. Bytes after it are not taken yet.
     Established(Box<HandshakeInfo>),
     /// The peer will send nothing more.
     Ended,
