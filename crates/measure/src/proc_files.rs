@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn every_reader_without_permission_gets_a_remedy() {
         assert!(why_forbidden(Some(1000), 1000).contains("is yours"));
-        assert!(why_forbidden(Some(33), 1000).contains("somebody else's process (user 33)"));
+        assert!(why_forbidden(Some(33), 1000).contains("belongs to another user (33)"));
         assert!(why_forbidden(Some(0), 0).contains("CAP_SYS_PTRACE"));
     }
 
