@@ -193,7 +193,7 @@ def start():
 
 
 def seen():
-    step("What is said")
+    step("Log, sandbox and status")
     lines = journal()
     ready = [line for line in lines if "ready" in str(line["MESSAGE"]) and line.get("_COMM") != "systemd"]
     expect(ready and all(line["PRIORITY"] == "6" for line in ready), "the journal has the service's lines, as information (6)")
@@ -307,7 +307,7 @@ def watchdog():
 
 
 def socket_activation():
-    step("Socket activation, by the unit as it is, for IPv4 and IPv6")
+    step("Socket activation, with the unit unchanged, for IPv4 and IPv6")
     CONFIG.write_text(CONFIG.read_text().replace(f'"127.0.0.1:{PORT}"', f'":{PORT}"'))
     # The port is available through the socket unit only.
     drop_in("[Service]\nAmbientCapabilities=\nAmbientCapabilities=CAP_DAC_READ_SEARCH\n")
@@ -356,7 +356,7 @@ def credentials():
 
 
 def notify_reload(version):
-    step("Type=notify-reload in the place of ExecReload")
+    step("Type=notify-reload instead of ExecReload")
     drop_in("[Service]\nType=notify-reload\nExecReload=\n")
     run("systemctl", "start", UNIT)
     former = shown()

@@ -18,9 +18,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND [DIRECTORY]
   tidy        check what the compiler does not: boundaries, lengths, dead files, links, generated text
-  generate    write generated parts of the documents anew
+  generate    rewrite the generated parts of the documents
 usage: cargo xtask cycles [CRATE]
-  cycles      list import cycles, and a few imports without which they are gone";
+  cycles      list import cycles, and a few imports whose removal breaks them";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
