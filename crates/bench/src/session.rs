@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
             server_died: None,
         };
         watch.console.stage("starting", None);
-        let server = Server::open(&spec.server, &target, &mut || !watch.interrupt_came())?;
+        let server = Server::open(&spec.server, &target, &mut || !watch.check_interrupt())?;
         let setup = Setup {
             target: spec.target.clone(),
             tls: spec.tls.clone(),
@@ -298,7 +298,7 @@ impl RunMonitor<'_> {
         (from, done): (u64, u64),
         began: Instant,
     ) {
-        self.interrupt_came();
+        self.check_interrupt();
         if Instant::now() >= self.next_sample {
             self.sample(server, tally.alive);
         }
@@ -324,8 +324,8 @@ impl RunMonitor<'_> {
         });
     }
 
-    fn interrupt_came(&mut self) -> bool {
-        self.interrupted |= self.interrupts.came();
+    fn check_interrupt(&mut self) -> bool {
+        self.interrupted |= self.interrupts.arrived();
         self.interrupted
     }
 

@@ -21,13 +21,13 @@ impl Interrupts {
     }
 
     /// Returns whether a signal has arrived since the last call.
-    pub fn came(&self) -> bool {
+    pub fn arrived(&self) -> bool {
         let receive = || self.0.as_ref().map(Signals::receive);
-        let mut came = false;
+        let mut arrived = false;
         while let Some(Ok(Attempt::Done(_))) = receive() {
-            came = true;
+            arrived = true;
         }
-        came
+        arrived
     }
 
     /// Ends a run if a signal has arrived.
@@ -35,7 +35,7 @@ impl Interrupts {
     /// # Errors
     /// If a signal has arrived since the last call.
     pub fn check(&self) -> Result<(), Error> {
-        if self.came() {
+        if self.arrived() {
             return Err(Error::interrupted());
         }
         Ok(())

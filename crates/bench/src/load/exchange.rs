@@ -93,8 +93,8 @@ pub(super) struct Exchange {
     pattern: Pattern,
     /// Total bytes to send, and bytes sent so far.
     say: u64,
-    said: u64,
-    heard: u64,
+    sent: u64,
+    received: u64,
     answer: ExpectedAnswer,
     /// Whether it is part of opening the connection: a greeting, a first request.
     pub(super) opening: bool,
@@ -129,8 +129,8 @@ impl Exchange {
             started: now,
             pattern,
             say,
-            said: 0,
-            heard: 0,
+            sent: 0,
+            received: 0,
             answer,
             opening: false,
         }
@@ -149,8 +149,8 @@ impl Exchange {
             started: now,
             pattern: Pattern::message(request),
             say,
-            said: 0,
-            heard: 0,
+            sent: 0,
+            received: 0,
             answer,
             opening: false,
         }
@@ -170,61 +170,63 @@ impl Exchange {
     }
 
     /// Returns the number of bytes still to send.
-    pub(super) fn to_say(&self) -> u64 {
-        self.say - self.said
+    pub(super) fn bytes_to_send(&self) -> u64 {
+        self.say - self.sent
     }
 
     /// Writes the next bytes to send; at least as many must be left.
-    pub(super) fn next_words(&mut self, out: &mut [u8]) {
-        self.pattern.fill(self.said, out);
-        self.said += out.len() as u64;
+    pub(super) fn write_next(&mut self, out: &mut [u8]) {
+        self.pattern.fill(self.sent, out);
+        self.sent += out.len() as u64;
     }
 
     /// Returns the state after all bytes handed out were sent.
-    pub(super) fn said_all(&self) -> ExchangeState {
+    pub(super) fn state_when_sent(&self) -> ExchangeState {
         match self.answer {
-            ExpectedAnswer::Nothing if self.to_say() == 0 => ExchangeState::Done { reusable: true },
+            ExpectedAnswer::Nothing if self.bytes_to_send() == 0 => {
+                ExchangeState::Done { reusable: true }
+            }
             _ => ExchangeState::Open,
         }
     }
 
     /// Takes received plaintext.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<ExchangeState, String> {
-        let from = self.heard;
-        self.heard += bytes.len() as u64;
-        let to_say = self.to_say();
+    pub(super) fn take_plaintext(&mut self, bytes: &[u8]) -> Result<ExchangeState, String> {
+        let from = self.received;
+        self.received += bytes.len() as u64;
+        let bytes_to_send = self.bytes_to_send();
         match &mut self.answer {
             ExpectedAnswer::Echo => {
-                if self.heard > self.said {
+                if self.received > self.sent {
                     return Err("the echo is longer than the message".into());
                 }
                 if !self.pattern.matches(from, bytes) {
                     return Err("the echo differs from the message (integrity)".into());
                 }
-                Ok(if self.heard == self.say {
+                Ok(if self.received == self.say {
                     ExchangeState::Done { reusable: true }
                 } else {
                     ExchangeState::Open
                 })
             }
-            ExpectedAnswer::Any if to_say == 0 && !bytes.is_empty() => {
+            ExpectedAnswer::Any if bytes_to_send == 0 && !bytes.is_empty() => {
                 Ok(ExchangeState::Done { reusable: true })
             }
             ExpectedAnswer::Any | ExpectedAnswer::Nothing => Ok(ExchangeState::Open),
-            ExpectedAnswer::Http(response) => standing_of(response.take(bytes)?),
+            ExpectedAnswer::Http(response) => state_of(response.take(bytes)?),
         }
     }
 
     /// Handles the end of the connection by the server, which may end an answer.
-    pub(super) fn hear_end(&mut self) -> Result<ExchangeState, String> {
+    pub(super) fn take_end(&mut self) -> Result<ExchangeState, String> {
         match &mut self.answer {
-            ExpectedAnswer::Http(response) if self.heard > 0 => standing_of(Some(response.end()?)),
+            ExpectedAnswer::Http(response) if self.received > 0 => state_of(Some(response.end()?)),
             _ => Err("the server closed the connection before it answered".into()),
         }
     }
 }
 
-fn standing_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
+fn state_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
     match outcome {
         None => Ok(ExchangeState::Open),
         Some(outcome) if outcome.status < 400 => Ok(ExchangeState::Done {
@@ -248,20 +250,20 @@ mod tests {
             let now = Instant::now();
             let mut exchange = Exchange::say(pattern.clone(), total, Expect::Echo, now);
             let mut stream = vec![0; total as usize];
-            exchange.next_words(&mut stream);
-            prop_assert_eq!(exchange.to_say(), 0);
+            exchange.write_next(&mut stream);
+            prop_assert_eq!(exchange.bytes_to_send(), 0);
             let mut last = ExchangeState::Open;
             for piece in stream.chunks(cut) {
                 prop_assert_eq!(last, ExchangeState::Open);
-                last = exchange.hear(piece).unwrap();
+                last = exchange.take_plaintext(piece).unwrap();
             }
             prop_assert_eq!(last, ExchangeState::Done { reusable: true });
 
             let mut wrong = Exchange::say(pattern, total, Expect::Echo, now);
-            wrong.next_words(&mut vec![0; total as usize]);
+            wrong.write_next(&mut vec![0; total as usize]);
             let at = flip.index(stream.len());
             stream[at] ^= 0x10;
-            prop_assert!(wrong.hear(&stream).is_err());
+            prop_assert!(wrong.take_plaintext(&stream).is_err());
         }
     }
 
@@ -269,22 +271,25 @@ mod tests {
     fn refuses_an_echo_before_its_message() {
         let pattern = Pattern::message(b"hello\n".to_vec().into());
         let mut exchange = Exchange::say(pattern, 6, Expect::Echo, Instant::now());
-        exchange.next_words(&mut [0; 2]);
-        assert!(exchange.hear(b"hel").is_err());
+        exchange.write_next(&mut [0; 2]);
+        assert!(exchange.take_plaintext(b"hel").is_err());
     }
 
     #[test]
     fn a_greeting_ends_with_its_first_byte_and_no_answer_is_needed_for_none() {
         let mut greeting = Exchange::greeting(Instant::now());
-        assert_eq!(greeting.hear(b""), Ok(ExchangeState::Open));
+        assert_eq!(greeting.take_plaintext(b""), Ok(ExchangeState::Open));
         assert_eq!(
-            greeting.hear(b"w"),
+            greeting.take_plaintext(b"w"),
             Ok(ExchangeState::Done { reusable: true })
         );
         let pattern = Pattern::message(b"ping".to_vec().into());
         let mut silent = Exchange::say(pattern, 4, Expect::Nothing, Instant::now());
-        assert_eq!(silent.said_all(), ExchangeState::Open);
-        silent.next_words(&mut [0; 4]);
-        assert_eq!(silent.said_all(), ExchangeState::Done { reusable: true });
+        assert_eq!(silent.state_when_sent(), ExchangeState::Open);
+        silent.write_next(&mut [0; 4]);
+        assert_eq!(
+            silent.state_when_sent(),
+            ExchangeState::Done { reusable: true }
+        );
     }
 }

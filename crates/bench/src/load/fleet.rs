@@ -155,14 +155,14 @@ impl Fleet {
         let count = self.generators.len() as u64;
         for (index, generator) in self.generators.iter_mut().enumerate() {
             if let Some(share) = order.share(index as u64, count) {
-                generator.obey(&share)?;
+                generator.send_order(&share)?;
                 generator.busy = true;
             }
         }
         let mut harvest = FleetReport::default();
         let mut stopped_at: Option<Instant> = None;
         while self.generators.iter().any(|generator| generator.busy) {
-            if let Some(yielded) = self.hear(TICK)? {
+            if let Some(yielded) = self.next_report(TICK)? {
                 harvest.add(yielded);
             }
             let mut tally = Tally::default();
@@ -176,7 +176,7 @@ impl Fleet {
                     .iter_mut()
                     .filter(|generator| generator.busy)
                 {
-                    generator.obey(&Order::Stop)?;
+                    generator.send_order(&Order::Stop)?;
                 }
             }
             if stopped_at.is_some_and(|at| at.elapsed() > patience) {
@@ -199,7 +199,7 @@ impl Fleet {
     fn wait_idle(&mut self, patience: Duration) -> Result<(), Error> {
         let until = Instant::now() + patience;
         while self.generators.iter().any(|generator| generator.busy) {
-            self.hear(TICK)?;
+            self.next_report(TICK)?;
             if Instant::now() > until {
                 return Err(Error::system("a generator did not start in time"));
             }
@@ -208,7 +208,7 @@ impl Fleet {
     }
 
     /// Waits for one report.
-    fn hear(&mut self, timeout: Duration) -> Result<Option<OrderReport>, Error> {
+    fn next_report(&mut self, timeout: Duration) -> Result<Option<OrderReport>, Error> {
         let (index, heard) = match self.reports.recv_timeout(timeout) {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
@@ -300,7 +300,7 @@ impl GeneratorProcess {
         Ok(generator)
     }
 
-    fn obey(&mut self, order: &Order) -> Result<(), Error> {
+    fn send_order(&mut self, order: &Order) -> Result<(), Error> {
         self.write(order)
     }
 

@@ -195,7 +195,7 @@ impl Generator {
         while let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let order = serde_json::from_slice(&line).map_err(|error| format!("order: {error}"))?;
-            self.obey(order, Instant::now());
+            self.start_order(order, Instant::now());
         }
         if self.input.len() > LINE_MAX {
             return Err("an order is too long".into());

@@ -17,19 +17,19 @@ pub(super) enum Received {
     Ended,
 }
 
-/// Opens `bytes` and passes the plaintext to `hear`.
+/// Opens `bytes` and passes the plaintext to `take`.
 pub(super) fn receive<E: From<String>>(
     connection: &mut Connection,
     tls: &mut State,
     mut bytes: &mut [u8],
-    mut hear: impl FnMut(&[u8]) -> Result<(), E>,
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<Received, E> {
     let now = UnixTime::now();
     loop {
         match connection.handle(tls, now, &mut bytes) {
             Event::InputUsed => return Ok(Received::All),
             Event::Established(info) => return Ok(Received::Established(info)),
-            Event::Data(plain) => hear(plain)?,
+            Event::Data(plain) => take(plain)?,
             Event::Ticket(_) => {}
             Event::Ended(End::Closed | End::Truncated) => return Ok(Received::Ended),
             Event::Ended(End::Alert(number)) => {

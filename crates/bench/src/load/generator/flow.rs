@@ -130,17 +130,17 @@ impl Generator {
             return Ok(NextAction::Wait);
         };
         let bytes = self.scratch.get_mut(..count).unwrap_or_default();
-        let mut heard = HeardPlaintext::default();
+        let mut plaintext = ReceivedPlaintext::default();
         let exchange = &mut active.exchange;
         let received = if self.tls.is_some() {
             wire::receive(&mut active.tls, &mut slot.tls, bytes, |plain| {
-                heard.hear(exchange, plain)
+                plaintext.take(exchange, plain)
             })?
         } else {
-            heard.hear(exchange, bytes)?;
+            plaintext.take(exchange, bytes)?;
             Received::All
         };
-        self.tally.bytes_heard += heard.bytes;
+        self.tally.bytes_heard += plaintext.bytes;
         if active.deadline.is_some() {
             active.deadline = Some(Instant::now() + self.timeout);
         }
@@ -148,7 +148,7 @@ impl Generator {
         if awaits && !active.tls.awaits_tickets() {
             return Ok(NextAction::Close);
         }
-        if let Some(reusable) = heard.done {
+        if let Some(reusable) = plaintext.done {
             self.exchange_done(active);
             if !reusable && !matches!(self.job, Some(Job::Messages(_))) {
                 return Ok(NextAction::Close);
@@ -198,7 +198,7 @@ impl Generator {
         let Some(exchange) = &mut active.exchange else {
             return Err(words.to_owned());
         };
-        match exchange.hear_end() {
+        match exchange.take_end() {
             Ok(ExchangeState::Done { .. }) => {
                 self.exchange_done(active);
                 Ok(NextAction::Close)
@@ -212,7 +212,7 @@ impl Generator {
     /// Sends as much as the socket takes.
     pub(super) fn push(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         for _ in 0..ROUNDS_PER_EVENT {
-            if active.unsent().is_empty() && !self.say_more(index, active)? {
+            if active.unsent().is_empty() && !self.queue_more(index, active)? {
                 break;
             }
             match socket::send(self.fd(index)?, active.unsent()) {
@@ -228,12 +228,12 @@ impl Generator {
             || active
                 .exchange
                 .as_ref()
-                .is_some_and(|exchange| exchange.to_say() > 0);
+                .is_some_and(|exchange| exchange.bytes_to_send() > 0);
         self.watch(index, active, more)?;
-        let said_all = active.unsent().is_empty()
-            && active.exchange.as_ref().map(Exchange::said_all)
+        let state_when_sent = active.unsent().is_empty()
+            && active.exchange.as_ref().map(Exchange::state_when_sent)
                 == Some(ExchangeState::Done { reusable: true });
-        if said_all {
+        if state_when_sent {
             self.exchange_done(active);
             return self.next_exchange(active);
         }
@@ -241,11 +241,11 @@ impl Generator {
     }
 
     /// Puts the next bytes to send into `out`. Returns `false` if there are none.
-    fn say_more(&mut self, index: u32, active: &mut ActiveConnection) -> Result<bool, String> {
+    fn queue_more(&mut self, index: u32, active: &mut ActiveConnection) -> Result<bool, String> {
         let Some(exchange) = &mut active.exchange else {
             return Ok(false);
         };
-        let left = exchange.to_say();
+        let left = exchange.bytes_to_send();
         if left == 0 {
             return Ok(false);
         }
@@ -259,12 +259,12 @@ impl Generator {
             };
             let sealed = active
                 .tls
-                .send_with(&mut slot.tls, some, |room| exchange.next_words(room));
+                .send_with(&mut slot.tls, some, |room| exchange.write_next(room));
             sealed.map_err(|error| format!("sealing: {error}"))?;
         } else {
-            exchange.next_words(active.plain_out.grow(some));
+            exchange.write_next(active.plain_out.grow(some));
         }
-        self.tally.bytes_said += left - exchange.to_say();
+        self.tally.bytes_said += left - exchange.bytes_to_send();
         Ok(true)
     }
 
@@ -373,13 +373,13 @@ impl Generator {
 
 /// The result of an exchange after plaintext.
 #[derive(Default)]
-struct HeardPlaintext {
+struct ReceivedPlaintext {
     bytes: u64,
     done: Option<bool>,
 }
 
-impl HeardPlaintext {
-    fn hear(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
+impl ReceivedPlaintext {
+    fn take(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
         self.bytes += plain.len() as u64;
         // Unrequested bytes of a server are counted but not checked; after an answer they are an
         // error.
@@ -389,7 +389,7 @@ impl HeardPlaintext {
         if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
             return Ok(());
         }
-        if let ExchangeState::Done { reusable } = exchange.hear(plain)? {
+        if let ExchangeState::Done { reusable } = exchange.take_plaintext(plain)? {
             self.done = Some(reusable);
         }
         Ok(())

@@ -20,7 +20,7 @@ const SWEEP_EVERY: Duration = Duration::from_millis(200);
 
 impl Generator {
     /// Starts an order, and resets the counts.
-    pub(super) fn obey(&mut self, order: Order, now: Instant) {
+    pub(super) fn start_order(&mut self, order: Order, now: Instant) {
         let job = match order {
             Order::Quit => {
                 self.quit = true;
