@@ -425,7 +425,7 @@ fn a_low_limit_on_descriptors_is_told() {
     let max = ready.split("connections_max=").nth(1).expect("how many");
     let max = max.split_whitespace().next().expect("a number");
     let log = served.log();
-    assert!(log.contains(&format!("{max} connections at most")), "{log}");
+    assert!(log.contains(&format!("at most {max} connections")), "{log}");
     assert!(log.contains("only 1000 descriptors"), "{log}");
     assert!(log.contains("LimitNOFILE="), "{log}");
 }

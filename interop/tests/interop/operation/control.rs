@@ -225,7 +225,7 @@ fn a_former_admin_address_answers_questions_and_takes_no_orders() {
     });
     assert!(say(&address, "GET", "/status").contains("\"phase\": \"ready\""));
     assert!(say(&address, "POST", "/drain").starts_with("HTTP/1.1 403 "));
-    assert_eq!(scene.terminator.lines_with("`admin` is a path").len(), 1);
+    assert_eq!(scene.terminator.lines_with("`admin` takes a path").len(), 1);
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }
 
