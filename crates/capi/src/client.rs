@@ -37,7 +37,7 @@ pub struct dormouse_client {
 pub struct dormouse_made_client {
     /// DORMOUSE_OK, or the problem with the settings.
     pub result: dormouse_result,
-    /// Owned by the caller, who frees it.
+    /// Owned by the caller, which must free it.
     pub client: dormouse_client,
 }
 

@@ -32,7 +32,7 @@ pub struct dormouse_handshake {
 pub struct dormouse_made_handshake {
     /// DORMOUSE_OK, or the error.
     pub result: dormouse_result,
-    /// Owned by the caller, who frees it.
+    /// Owned by the caller, which must free it.
     pub handshake: dormouse_handshake,
 }
 

@@ -28,7 +28,7 @@ pub struct dormouse_identity {
 pub struct dormouse_made_identity {
     /// DORMOUSE_OK, or the problem with the certificate or key.
     pub result: dormouse_result,
-    /// Owned by the caller, who frees it.
+    /// Owned by the caller, which must free it.
     pub identity: dormouse_identity,
 }
 

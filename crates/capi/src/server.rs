@@ -39,7 +39,7 @@ pub struct dormouse_server {
 pub struct dormouse_made_server {
     /// DORMOUSE_OK, or the problem with the settings.
     pub result: dormouse_result,
-    /// Owned by the caller, who frees it.
+    /// Owned by the caller, which must free it.
     pub server: dormouse_server,
 }
 
