@@ -158,8 +158,8 @@ impl ClientContext {
 }
 
 impl ClientContext {
-    /// Returns the same context, except that TLS 1.2 sessions are resumed only by id, never by ticket. It tests
-    /// whether a server stores sessions.
+    /// Returns the same context, except that TLS 1.2 sessions are resumed only by id, never by ticket: for
+    /// finding out whether a server stores sessions.
     #[must_use]
     pub fn with_session_ids_only(&self) -> ClientContext {
         let mut config = ClientConfig::clone(&self.config);
@@ -202,8 +202,8 @@ impl fmt::Debug for ClientContext {
     }
 }
 
-/// Moves ML-DSA schemes out of the list. Erlang/OTP 25 crashes when it reads them in a ClientHello that
-/// resumes, and no public authority issues certificates with them. They stand at the end of the list.
+/// Removes the ML-DSA schemes, which are at the end of the list. Erlang/OTP 25 crashes when it reads them in a
+/// ClientHello that resumes, and no public authority issues certificates with them.
 fn drop_ml_dsa(provider: &mut CryptoProvider) {
     let algorithms = &mut provider.signature_verification_algorithms;
     let is_ml_dsa = |scheme: SignatureScheme| {

@@ -44,8 +44,8 @@ pub struct ServerSettings {
     /// Where sessions are stored, if not in the tickets: each TLS 1.3 ticket then works once, and TLS 1.2 uses
     /// session ids.
     pub sessions: Option<Arc<dyn ServerSessions>>,
-    /// Where sessions of TLS 1.2 are kept for clients which know no tickets, if all others have
-    /// # Errors
+    /// Where TLS 1.2 sessions are stored for clients without ticket support, if other clients keep theirs in
+    /// tickets.
     pub sessions_by_id: Option<Arc<dyn ServerSessions>>,
     /// Client certificates; `None`: none are requested.
     pub client_certificates: Option<ClientCertificates>,

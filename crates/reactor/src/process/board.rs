@@ -189,7 +189,7 @@ impl BoardReader {
         Ok(BoardReader { words })
     }
 
-    /// Whether main vouches for the file with this identity.
+    /// Whether the list contains the file with this identity.
     pub fn vouches_for(&self, file: FileIdentity) -> bool {
         let entry = |n: usize| {
             let at = LIST_AT + n * FILE_BYTES;

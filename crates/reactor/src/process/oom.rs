@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 const MOST: i32 = 1000;
 
 /// The score adjustment of this process, which its children inherit. Open it before the process becomes
-/// undumpable, because afterwards only root can. Not for a process that shares its file table.
+/// non-dumpable, because afterwards only root can. Not for a process that shares its file table.
 #[derive(Debug)]
 pub struct OomScore {
     file: File,

@@ -20,6 +20,7 @@ const EXIT_PANICKED: i32 = 101;
 ///   parent's thread id. So `work` runs in a new thread of the child, for which the data is correct.
 /// - Only the calling thread exists in the child: a lock held by another thread would stay locked forever. The
 ///   caller must be single-threaded, which is checked.
+///
 /// # Errors
 /// The operating system's error; EBUSY if this process has more than one thread.
 pub fn share_table(name: &str, work: impl FnOnce() -> i32 + Send + 'static) -> io::Result<Pid> {
