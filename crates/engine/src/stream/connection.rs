@@ -261,14 +261,14 @@ impl Connection {
                 if !self.received.is_empty() {
                     // Bytes received before the handshake began.
                     let early = std::mem::take(&mut self.received);
-                    match self.shake_hands(state, now, &early) {
+                    match self.advance_handshake(state, now, &early) {
                         Some(Found::InputUsed) => continue,
                         found => found,
                     }
                 } else {
                     let received = input.get(*used..).unwrap_or_default();
                     *used = input.len();
-                    self.shake_hands(state, now, received)
+                    self.advance_handshake(state, now, received)
                 }
             } else {
                 self.open_next(state, now, input, used)
@@ -344,8 +344,13 @@ impl Connection {
         (!range.is_empty()).then_some(Found::Bytes(kind, source, range))
     }
 
-    /// Returns `None` if the handshake continues, or if bytes after it remain to be opened.
-    fn shake_hands(&mut self, state: &mut State, now: UnixTime, received: &[u8]) -> Option<Found> {
+    /// Advances the handshake. Returns `None` if it failed; `end` is then set.
+    fn advance_handshake(
+        &mut self,
+        state: &mut State,
+        now: UnixTime,
+        received: &[u8],
+    ) -> Option<Found> {
         let handshake = self.handshake.as_mut()?;
         match handshake.handle_input(now, received) {
             Ok(Progress::Handshaking) => return Some(Found::InputUsed),

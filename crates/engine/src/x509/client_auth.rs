@@ -1,7 +1,7 @@
 //! Client certificates, verified in every handshake, including resumed ones.
 //!
 //! rustls takes a resumed client's certificates from its ticket and does not verify them again. This module
-//! verifies them against the *current* chain, time and revocation lists. A session whose certificate would be
+//! verifies them against the *current* roots, time and revocation lists. A session whose certificate would be
 //! refused is not resumed, and the full handshake that follows refuses it with the right alert.
 
 use std::fmt;
