@@ -174,7 +174,7 @@ impl HandshakeFailure {
                 let shown = dormouse_printable::line(name);
                 (
                     112,
-                    format!("the client requested the unknown server name \"{shown}\""),
+                    format!("the client requested the unknown server name {shown}"),
                 )
             }
             None => (
@@ -195,7 +195,7 @@ impl HandshakeFailure {
             NoCertificate::UnknownName => HandshakeFailure::unknown_name(name),
             // The certificate is not issued yet: unrecognized_name (RFC 6066 §3).
             NoCertificate::Awaited => {
-                let shown = name.map_or("no name".to_owned(), |name| format!("{name:?}"));
+                let shown = dormouse_printable::line(name.unwrap_or("no name"));
                 let reason = format!(
                     "the client requested {shown}, whose certificate has not been issued yet"
                 );

@@ -16,6 +16,7 @@
 //! as they are.
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 /// Maximum number of characters of a foreign text in a message of ours.
@@ -77,6 +78,17 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// Returns the value of a `name=value` field in a log line. One word of plain ASCII is unchanged; any other
+/// text is quoted and escaped, so that a reader can find the end of the value.
+pub fn field_value(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    Cow::Owned(format!("\"{}\"", whole(&escaped)))
+}
+
 /// Escapes unprintable characters in a JSON document. JSON itself escapes only those below U+0020. The document
 /// keeps its meaning.
 pub fn json(document: &str) -> String {
@@ -132,7 +144,25 @@ mod tests {
     ];
 
     #[test]
+<<<<<<< HEAD
     fn harmful_characters_are_escaped() {
+=======
+    fn a_field_value_is_one_word_or_quoted() {
+        for (text, written) in [
+            ("10.0.0.7:8080", "10.0.0.7:8080"),
+            ("[::1]:443", "[::1]:443"),
+            ("", r#""""#),
+            ("two words", r#""two words""#),
+            (r#"say "x" \"#, r#""say \"x\" \\""#),
+            ("a\nb", r#""a\nb""#),
+        ] {
+            assert_eq!(field_value(text), written);
+        }
+    }
+
+    #[test]
+    fn nothing_harmful_is_shown() {
+>>>>>>> main
         for harmful in HARMFUL {
             for text in [
                 format!("{harmful}"),
