@@ -144,9 +144,6 @@ mod tests {
     ];
 
     #[test]
-<<<<<<< HEAD
-    fn harmful_characters_are_escaped() {
-=======
     fn a_field_value_is_one_word_or_quoted() {
         for (text, written) in [
             ("10.0.0.7:8080", "10.0.0.7:8080"),
@@ -161,8 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_harmful_is_shown() {
->>>>>>> main
+    fn harmful_characters_are_escaped() {
         for harmful in HARMFUL {
             for text in [
                 format!("{harmful}"),
