@@ -35,7 +35,7 @@ GOALS = {"protocol": 512, "streams": 768, "uvloop": 512, "uvloop-streams": 768, 
 TLS = ["plain", "own", "dormouse"]
 WARM_UP = 200
 ECHOES = 5
-BULK_MIB = 256
+BULK_MIB = 64
 
 
 class Server:

@@ -602,7 +602,8 @@ def test_a_handshake_has_a_limit_in_time(run, server_context):
 
 def test_a_client_has_a_limit_in_time_too(run, client_context):
     async def main():
-        server = await asyncio.start_server(lambda _, __: None, "127.0.0.1", 0)
+        held = []
+        server = await asyncio.start_server(lambda *streams: held.append(streams), "127.0.0.1", 0)
         with pytest.raises(ConnectionAbortedError, match="longer than 0.2 seconds"):
             await asyncio.open_connection(
                 "localhost", port_of(server), ssl=client_context, ssl_handshake_timeout=0.2

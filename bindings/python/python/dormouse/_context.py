@@ -11,8 +11,8 @@ from . import _native
 from ._errors import SettingsError, UnsupportedError
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-# What it returns is None, or the number of an alert.
-SNICallback = Callable[[Any, Optional[str], "SSLContext"], Optional[int]]
+# Takes an SSLObject, the server name and the context. Returns None, or the number of an alert.
+SNICallback = Callable[[Any, Any, Any], Optional[int]]
 
 _TLS12, _TLS13 = 0x0303, 0x0304
 _FILE_MAX = 1 << 24
@@ -134,7 +134,7 @@ class SSLContext(ssl.SSLContext):
         self,
         cafile: Optional[Path] = None,
         capath: Optional[Path] = None,
-        cadata: Union[str, bytes, bytearray, None] = None,
+        cadata: Any = None,
     ) -> None:
         """Trust more certificates. All of `capath` are read at once."""
         if cafile is None and capath is None and cadata is None:
@@ -285,7 +285,7 @@ class SSLContext(ssl.SSLContext):
             raise
         self._native = None
 
-    def get_ciphers(self) -> List[Dict[str, Any]]:
+    def get_ciphers(self) -> List[Any]:
         """Return the cipher suites: always all that the engine has."""
         return [
             {
@@ -357,7 +357,7 @@ class SSLContext(ssl.SSLContext):
     # Debugging
 
     @property
-    def keylog_filename(self) -> Optional[str]:
+    def keylog_filename(self) -> Any:
         """The file to which the secrets of all connections go. Only for debugging."""
         return self._key_log
 

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any, Callable, Optional, Tuple
 
 from ._context import SSLContext
-from ._transport import Settings, TLSTransport
+from ._settings import Settings
+from ._transport import TLSTransport
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 

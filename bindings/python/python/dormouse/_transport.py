@@ -7,12 +7,13 @@ import logging
 import os
 import socket
 from asyncio import events
-from typing import Any, Iterable, List, Optional, Tuple, Union
+from typing import Any, Iterable, Optional, Tuple, Union
 
 from . import _native
-from ._context import SSLContext
 from ._errors import MisuseError, WrongThreadError, error_of
+from ._flight import Flight, fail_future
 from ._session_setup import choose_context, client_session, server_session
+from ._settings import Settings
 from ._ssl_object import SSLObject
 
 logger = logging.getLogger("dormouse.asyncio")
@@ -39,71 +40,6 @@ _TICKET_WAIT_S = 1.0
 _WARN_AFTER = 5
 
 Data = Union[bytes, bytearray, memoryview]
-
-
-class Settings:
-    """What all connections of a server, or one connection of a client, are made with."""
-
-    __slots__ = (
-        "context",
-        "server_side",
-        "server_hostname",
-        "handshake_timeout_s",
-        "shutdown_timeout_s",
-        "announces",
-    )
-
-    def __init__(
-        self,
-        context: SSLContext,
-        *,
-        server_side: bool,
-        server_hostname: Optional[str] = None,
-        ssl_handshake_timeout: Optional[float] = None,
-        ssl_shutdown_timeout: Optional[float] = None,
-        announces: bool = True,
-    ) -> None:
-        if server_side:
-            context.native_server()
-        else:
-            context.native_client()
-        self.context = context
-        self.server_side = server_side
-        self.server_hostname = server_hostname
-        self.handshake_timeout_s = _positive("ssl_handshake_timeout", ssl_handshake_timeout, 60.0)
-        self.shutdown_timeout_s = _positive("ssl_shutdown_timeout", ssl_shutdown_timeout, 30.0)
-        # Whether the protocol hears of the connection; start_tls() has told it before.
-        self.announces = announces
-
-
-def _positive(name: str, value: Optional[float], default: float) -> float:
-    if value is None:
-        return default
-    if value <= 0:
-        raise ValueError(f"{name} should be a positive number, got {value}")
-    return value
-
-
-class _Flight:
-    """What a transport needs only while something is in flight: a handshake, a close, an export."""
-
-    __slots__ = ("waiter", "timer", "backlog", "held", "holds_end", "drained", "error")
-
-    def __init__(self) -> None:
-        self.waiter: Optional[asyncio.Future[None]] = None
-        self.timer: Optional[asyncio.TimerHandle] = None
-        # What was written before the handshake was done.
-        self.backlog: List[bytes] = []
-        # What has come with the record before it, while the program wants no data; and whether the end has.
-        self.held: List[bytes] = []
-        self.holds_end = False
-        self.drained: Optional[asyncio.Future[None]] = None
-        self.error: Optional[BaseException] = None
-
-    def cancel_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class TLSTransport(asyncio.Transport, asyncio.Protocol):
@@ -140,19 +76,20 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
     ) -> None:
         self._loop = loop
         self._below: Any = None
+        self._protocol: Any = None
         self._session: Any = session
         self._settings = settings
         self._flags = _NEW
-        self._flight: Optional[_Flight] = None
+        self._flight: Optional[Flight] = None
         if waiter is not None:
             self._in_flight().waiter = waiter
         if not settings.announces:
             self._flags |= _CONNECTED
         self.set_protocol(protocol)
 
-    def _in_flight(self) -> _Flight:
+    def _in_flight(self) -> Flight:
         if self._flight is None:
-            self._flight = _Flight()
+            self._flight = Flight()
         return self._flight
 
     # The protocol of the transport below
@@ -224,9 +161,9 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if flight is not None:
             flight.cancel_timer()
             exc = flight.error or exc
-            _fail_future(flight.drained, exc or ConnectionResetError("the connection was lost"))
+            fail_future(flight.drained, exc or ConnectionResetError("the connection was lost"))
             reason = exc or ConnectionAbortedError("the connection was closed during the TLS handshake")
-            _fail_future(flight.waiter, reason)
+            fail_future(flight.waiter, reason)
         # Protocols keep their transport: no circle may keep the two alive.
         protocol, self._protocol = self._protocol, None
         if flags & _CONNECTED and not flags & _LOST:
@@ -251,7 +188,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         while signals & _CLIENT_HELLO:
             context = choose_context(self._session, self._settings.context, self._report)
             if context is not self._settings.context:
-                self._settings = _with_context(self._settings, context)
+                self._settings = self._settings.with_context(context)
             plaintext, signals = self._session.receive(b"")
         if signals & _OUTPUT:
             self._write_below(self._session.take_output())
@@ -306,7 +243,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
     def _settle(self) -> None:
         """Keep nothing if nothing is in flight any more."""
         flight = self._flight
-        if flight is not None and not (flight.timer or flight.held or flight.holds_end or flight.error):
+        if flight is not None and flight.is_empty():
             self._flight = None
 
     def _established(self) -> None:
@@ -323,7 +260,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
                 self._protocol.connection_made(self)
             except BaseException as error:
                 if flight is not None:
-                    _fail_future(flight.waiter, error)
+                    fail_future(flight.waiter, error)
                 raise
         if flight is None:
             return
@@ -378,7 +315,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             flight.error = error
         self._flags |= _CLOSING
         # Who waits for the handshake hears of it now: the connection may take a while to go.
-        _fail_future(flight.waiter, error)
+        fail_future(flight.waiter, error)
         if at_once:
             self._below.abort()
         else:
@@ -514,13 +451,13 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Set the protocol that gets the data."""
-        self._protocol: Any = protocol
+        self._protocol = protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             self._flags |= _BUFFERED
         else:
             self._flags &= ~_BUFFERED
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
+    def get_protocol(self) -> Any:
         """Return the protocol that gets the data; None after its connection is lost."""
         return self._protocol
 
@@ -631,22 +568,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         return f"<dormouse TLSTransport {state} over {self._below!r}>"
 
 
-def _with_context(settings: Settings, context: SSLContext) -> Settings:
-    return Settings(
-        context,
-        server_side=True,
-        ssl_handshake_timeout=settings.handshake_timeout_s,
-        ssl_shutdown_timeout=settings.shutdown_timeout_s,
-        announces=settings.announces,
-    )
-
-
-def _fail_future(future: Optional[asyncio.Future[None]], error: BaseException) -> None:
-    if future is not None and not future.done():
-        future.set_exception(error)
-
-
-def _feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+def _feed(protocol: Any, data: bytes) -> None:
     """Copy data into the protocol's buffers."""
     rest = memoryview(data)
     while rest:

@@ -26,7 +26,8 @@ from ._loop import (
     start_tls_on,
     timeouts,
 )
-from ._transport import Settings, TLSTransport
+from ._settings import Settings
+from ._transport import TLSTransport
 
 __all__ = [
     "EventLoop",

@@ -14,7 +14,7 @@ __all__ = ["EventLoop", "new_event_loop", "run"]
 T = TypeVar("T")
 
 
-class EventLoop(TLSLoop, uvloop.Loop):
+class EventLoop(TLSLoop, uvloop.Loop):  # type: ignore[misc]
     """An event loop of uvloop whose methods take a `dormouse.SSLContext` as `ssl=`."""
 
 
