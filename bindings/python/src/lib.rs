@@ -11,7 +11,7 @@
 //! | `errors` | exceptions |
 //!
 //! What asyncio and Twisted expect of a transport is in the Python half (`python/dormouse`).
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod certificate;
 mod contexts;

@@ -57,13 +57,9 @@ pub enum FailureKind {
     NoCommonAlpn,
     /// The client requested an unknown server name, or none.
     UnknownName,
-<<<<<<< HEAD
     /// The program around the engine refused the client because of its ClientHello.
     Refused,
-    /// The peer lacks something else that is required.
-=======
     /// The peer lacks another required feature.
->>>>>>> main
     PeerIncompatible,
     /// The peer sent a fatal alert, with this description.
     PeerAlert(u8),
@@ -192,17 +188,13 @@ impl HandshakeFailure {
         failure.with_cleartext_alert(alert)
     }
 
-<<<<<<< HEAD
-    /// The caller refuses a client because of its ClientHello: the failure, and the alert to be sent.
+    /// The failure for a client that the caller refuses because of its ClientHello, and the alert to send.
     pub fn refused_by_caller(alert: u8) -> (HandshakeFailure, [u8; 7]) {
         let reason = "the program refused the client";
-        HandshakeFailure::new(Blame::Peer, FailureKind::Refused, reason).told_in_the_clear(alert)
+        HandshakeFailure::new(Blame::Peer, FailureKind::Refused, reason).with_cleartext_alert(alert)
     }
 
-    /// No certificate is shown: the failure, and the alert to be sent.
-=======
     /// The failure for a missing certificate, and the alert to send.
->>>>>>> main
     pub(crate) fn no_certificate(
         why: NoCertificate,
         name: Option<&str>,
