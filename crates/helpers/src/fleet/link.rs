@@ -121,7 +121,7 @@ impl StoreLink {
         let mut latest = None;
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
         while self.channel != Fd::NONE {
-            let received = socket::receive_words(self.channel, &mut room);
+            let received = socket::receive_plain_message(self.channel, &mut room);
             let report: Option<StoreReport> = match received {
                 Ok(Attempt::WouldBlock) => break,
                 Ok(Attempt::Done(words)) => {

@@ -226,7 +226,7 @@ fn receive_first_message(channel: Fd, poller: &Poller) -> io::Result<FirstMessag
     let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
     let mut events = Events::with_capacity(1);
     loop {
-        match socket::receive_words(channel, &mut room)? {
+        match socket::receive_plain_message(channel, &mut room)? {
             Attempt::Done(words) => {
                 let bytes = room.get(..words.len).unwrap_or_default();
                 return serde_json::from_slice(bytes).map_err(io::Error::other);

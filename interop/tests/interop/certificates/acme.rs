@@ -343,7 +343,7 @@ fn a_failing_name_delays_no_other() {
         let said = site.s_client(&["-servername", "lost.example", version]);
         assert!(said.contains("SSL alert number 112"), "{said}");
     }
-    says(r#"the client asked for \"lost.example\", and no certificate has come for it yet"#);
+    says("the client requested lost.example, whose certificate has not been issued yet");
     let status = site.admin.status();
     let of = &status["acme"]["names"][0];
     assert_eq!(

@@ -206,7 +206,7 @@ fn missing_and_revoked_responses_are_logged() {
             (!site.process.lines_with(what).is_empty()).then_some(())
         });
     };
-    says("says that the certificate was REVOKED");
+    says("says that the certificate is REVOKED");
     says("Connection refused");
     assert_eq!(staple(&site), None);
 }

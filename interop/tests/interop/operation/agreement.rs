@@ -166,7 +166,7 @@ const ALL: &[Wrong] = &[
     wrong(
         "user = 'nobody-has-this-name'",
         "",
-        &["nobody-has-this-name", "there is no user"],
+        &["nobody-has-this-name", "does not exist"],
     )
     .of_system(),
     wrong(

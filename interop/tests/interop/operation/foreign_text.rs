@@ -84,7 +84,7 @@ fn untrusted_text_cannot_forge_log_lines() {
         let _ = connect(&config);
         config.alpn_protocols.clear();
         wait::until("lines of both clients", PATIENCE, || {
-            let refused = site.process.lines_with("is let in by no rule").len();
+            let refused = site.process.lines_with("matches no rule").len();
             (refused >= 2).then_some(())
         });
         let log = site.process.log();
