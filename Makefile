@@ -59,8 +59,11 @@ fmt: ## format the sources
 fmt-check:
 	$(CARGO) fmt --all --check
 
-lint: ## clippy, warnings denied
+# Behind it, what is compiled only without debug assertions, as in a release; foreign crates as they are.
+RELEASE_ONLY := --config profile.dev.debug-assertions=false --config 'profile.dev.package."*".debug-assertions=true'
+lint: ## clippy, warnings denied; then a check of the code that only a release has
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	$(CARGO) check $(LOCKED) --workspace $(RELEASE_ONLY)
 
 doc: ## the documentation of every crate, warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
@@ -88,20 +91,26 @@ advisories: deny-tool ## known vulnerabilities of dependencies; says so where th
 	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
 	fi
 
-.PHONY: bindings test-bindings bindings-install
-bindings: ## libdormouse for C, under target/bindings: header, libraries, pkg-config file
+.PHONY: bindings test-bindings bindings-install compare-runtimes
+bindings: ## libdormouse for C, under target/bindings, and packages for runtimes, under bindings/target
 	$(CARGO) build $(LOCKED) --profile embed --package dormouse-capi
 	crates/capi/install "$(CURDIR)/target/bindings"
+	for build in $(wildcard bindings/*/build); do $$build || exit 1; done
 
-test-bindings: ## the library from C and Go, with OpenSSL and curl, watched (part of `make test`)
+test-bindings: ## the library from C and Go (part of `make test`), and the packages for runtimes
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
+	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
+
+compare-runtimes: ## bytes for each quiet connection in each runtime: plaintext, its own TLS, Dormouse; some by RUNTIMES=python
+	bindings/compare $(RUNTIMES)
 
 PREFIX ?= /usr/local
 bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR
 	crates/capi/install "$(PREFIX)"
 
+PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking
-	$(CARGO) run $(LOCKED) --release --package dormouse -- demo
+	$(CARGO) run $(LOCKED) --profile $(PROFILE) --package dormouse -- demo
 
 figures: release ## memory and CPU beside nginx and HAProxy in one run, against the goals
 	lab/figures

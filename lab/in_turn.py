@@ -1,5 +1,5 @@
-"""Servers against each other in one run: side by side, asked in turn, many times and little at a time. Whatever else the
-machine does meanwhile falls on all of them. Standard library only."""
+"""Measures servers against each other in one run: side by side, in turn, in many short rounds. Other load on the machine
+affects all of them alike. Standard library only."""
 
 import random
 import statistics
@@ -12,14 +12,14 @@ from pathlib import Path
 import bench
 import servers
 
-# Of the resumed ones each client begins with a full handshake: few clients.
+# With resumption, each client begins with a full handshake, so there are few clients.
 CONNECTIONS, CLIENTS = 1000, 20
 CHURN = [
     "churn", "--connections", str(CONNECTIONS), "--concurrency", str(CLIENTS), "--rounds", "1", *bench.QUICK,
 ]  # fmt: skip
 BULK = ["bulk", "--streams", "8", "--bytes", "32M"]
 STREAM = ["bulk", "--streams", "1", "--bytes", "128M"]
-# What is asked, and the instrument's figure. In `rate`, more is better.
+# The load, and the instrument's figure. In `rate`, more is better.
 MODES = {
     "full": (CHURN, bench.CPU_PER_HANDSHAKE),
     "resumed": ([*CHURN, "--resume"], bench.CPU_PER_HANDSHAKE),
@@ -35,7 +35,7 @@ FLOOR_HANDSHAKES, FLOOR_BYTES = 500, 256_000_000
 
 @dataclass
 class Costs:
-    """What one server cost, round by round, in the instrument's unit."""
+    """Cost of one server, round by round, in the instrument's unit."""
 
     rounds: list = field(default_factory=list)
     user_s: float = 0.0
@@ -57,13 +57,13 @@ class Costs:
         return Costs(rounds, 1 - kernel, kernel)
 
     def kernel_share(self):
-        """Of all rounds together: clock ticks are too coarse for one."""
+        """The share over all rounds: clock ticks are too coarse for one round."""
         return self.kernel_s / ((self.user_s + self.kernel_s) or 1)
 
 
 @dataclass
 class Member:
-    """One of those that are asked in turn: `ask` does the work once and gives its cost."""
+    """A participant of the rounds: `ask` runs the load once and returns its cost."""
 
     name: str
     server: servers.Server
@@ -76,7 +76,7 @@ class Member:
 
 
 def member(name, server, mode, directory, kind="proxy"):
-    """A server that `dormouse bench` asks."""
+    """A server under the load of `dormouse bench`."""
     asked, figure = MODES[mode]
     out = Path(directory) / "in-turn.json"
 
@@ -98,7 +98,7 @@ def floor_of_handshakes(name, server):
 
 
 class cryptography:
-    """Work in a process of its own, which is no server: all of it is user time."""
+    """The floor's cryptography in a process of its own: all of it is user time."""
 
     def __init__(self, mode):
         what, count = ("bytes", FLOOR_BYTES) if mode in ("bulk", "stream") else ("handshakes", FLOOR_HANDSHAKES)
@@ -121,10 +121,10 @@ def floor_of_cryptography(name, mode):
 
 
 def costs(members, rounds, what=""):
-    """The cost of each member, round by round. Whatever the instrument says goes to standard error."""
+    """The cost of each member, round by round. All output of the instrument goes to standard error."""
     seen = {member.name: Costs() for member in members}
     with redirect_stdout(sys.stderr):
-        # The first round warms everything up, and is not counted.
+        # The first round warms up all members and is not counted.
         for turn in range(rounds + 1):
             for member in members if turn % 2 else reversed(members):
                 print(f"\n== {what}, round {turn} of {rounds}: {member.name}", flush=True)
@@ -135,7 +135,7 @@ def costs(members, rounds, what=""):
 
 
 def ratio(mine, theirs):
-    """The median of the ratios within each round, and between which values it lies with 95 % confidence (bootstrap)."""
+    """The median of the ratios within each round, and its 95 % confidence interval (bootstrap)."""
     ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
