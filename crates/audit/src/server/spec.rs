@@ -1,9 +1,10 @@
 //! Specification of a server's audit.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::load::{Budget, PATIENCE};
 use dormouse_bench::load::{IdentityFiles, Traffic, Trust};
-use dormouse_measure::ServerSource;
+use dormouse_measure::{Machine, ServerSource};
 
 /// Server to audit, and how.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,6 +40,10 @@ pub struct ServerSpec {
     pub options: Vec<String>,
     /// Whether load on another machine is allowed.
     pub own_server: bool,
+    /// Longest time that the audit may take; `None`: by the effort.
+    pub time_max: Option<Duration>,
+    /// Most bytes by which the server may grow; `None`: half of the memory that is available.
+    pub memory_max_bytes: Option<u64>,
 }
 
 impl ServerSpec {
@@ -49,14 +54,27 @@ impl ServerSpec {
             ..sizes
         }
     }
+
+    /// The limits of an audit that began at this moment.
+    pub(super) fn budget(&self, began: Instant) -> Budget {
+        let time_max = self.time_max.or(self.effort.time_max());
+        let memory_bytes = self.memory_max_bytes;
+        Budget {
+            until: time_max.map(|time_max| began + time_max.saturating_sub(AFTER_LOAD)),
+            memory_bytes: memory_bytes.unwrap_or_else(|| Machine::available_bytes() / 2),
+        }
+    }
 }
+
+/// Time for what follows the load: connections close, an aged ticket is offered.
+const AFTER_LOAD: Duration = Duration::from_secs(4);
 
 /// Effort of an audit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
-    /// Some ten seconds.
+    /// At most 30 seconds.
     Quick,
-    /// A couple of minutes.
+    /// At most three minutes.
     Normal,
     /// As long as it takes to be sure.
     Thorough,
@@ -75,11 +93,22 @@ pub(super) struct Sizes {
     pub(super) settle: Duration,
     pub(super) after: Duration,
     pub(super) bulk_bytes: u64,
+    /// For a connection, a handshake and an answer.
+    pub(super) timeout: Duration,
 }
 
 impl Effort {
+    /// Longest time of an audit with this effort.
+    fn time_max(self) -> Option<Duration> {
+        match self {
+            Self::Quick => Some(Duration::from_secs(30)),
+            Self::Normal => Some(Duration::from_secs(180)),
+            Self::Thorough => None,
+        }
+    }
+
     /// The numbers of this effort.
-    fn sizes(self) -> Sizes {
+    pub(super) fn sizes(self) -> Sizes {
         let s = Duration::from_secs;
         match self {
             Self::Quick => Sizes {
@@ -93,6 +122,7 @@ impl Effort {
                 settle: Duration::from_millis(250),
                 after: Duration::from_millis(500),
                 bulk_bytes: 2_000_000,
+                timeout: s(5),
             },
             Self::Normal => Sizes {
                 n: 2000,
@@ -105,6 +135,7 @@ impl Effort {
                 settle: s(1),
                 after: s(5),
                 bulk_bytes: 32_000_000,
+                timeout: PATIENCE,
             },
             Self::Thorough => Sizes {
                 n: 4700,
@@ -117,6 +148,7 @@ impl Effort {
                 settle: s(2),
                 after: s(30),
                 bulk_bytes: 128_000_000,
+                timeout: PATIENCE,
             },
         }
     }
