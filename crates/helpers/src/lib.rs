@@ -1,5 +1,5 @@
-//! Helper processes beside main and the workers. Work that blocks, or that reads what strangers have
-//! sent, is done by one of these, without privileges and confined.
+//! Helper processes beside main and the workers. Work that blocks, or that parses untrusted input,
+//! is done by an unprivileged, sandboxed helper.
 //!
 //! | process | does |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | [`scout`] | looks up names of backends, checks backends |
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
-//! | [`connection_log`] | writes the lines of the connection log |
+//! | [`errand`] | queries OCSP responders and ACME servers, then exits |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
-//! [`helper`] starts them; `transport` connects to stores and authorities.
+//! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers.
 #![forbid(unsafe_code)]
 
 pub mod connection_log;

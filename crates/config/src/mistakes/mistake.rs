@@ -3,39 +3,40 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Something wrong, where it is, and what would be right.
+/// A mistake: what is wrong, where, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Whether it can be lived with.
+    /// Error or warning.
     pub severity: Severity,
     /// Where it was written.
     pub source: Source,
     /// What is wrong, as one sentence without a full stop.
     pub what: String,
-    /// A few words for under the caret; may be empty.
+    /// A few words to show under the caret; may be empty.
     pub label: String,
     /// What would be right.
     pub help: Option<String>,
-    /// Whose mistake it is.
+    /// What is to blame.
     pub blame: Blame,
 }
 
-/// Whose mistake something is.
+/// What is to blame for a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Blame {
-    /// The configuration's: other text would be right.
+    /// The configuration: its text must change.
     #[default]
     Configuration,
-    /// The operating system's, which refuses what the text asks for: an address in use, a privilege.
+    /// The operating system, which refuses what the text asks for: an address in use, a missing
+    /// privilege.
     System,
 }
 
-/// Whether something can be lived with.
+/// Error or warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It cannot: nothing starts.
+    /// Prevents a start.
     Error,
-    /// It can, but somebody should know.
+    /// Does not prevent a start.
     Warning,
 }
 
@@ -46,20 +47,40 @@ pub enum Source {
     Line {
         /// The included file. `None`: the configuration's own.
         file: Option<PathBuf>,
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// Bytes of the line; never past its end.
+        /// Bytes within the line; never past its end.
         span: Range<usize>,
-        /// The line.
+        /// The line's text.
         text: String,
     },
     /// In the flag of this name.
     Flag(String),
-    /// In the whole of it.
+    /// In the configuration as a whole.
     Whole,
 }
 
-/// All mistakes of a configuration, in the order in which they stand there.
+impl Source {
+    /// Returns the flag, or file, line and column; `file` is the configuration's own.
+    fn place(&self, file: Option<&Path>) -> Option<String> {
+        match self {
+            Source::Line {
+                file: included,
+                line,
+                span,
+                text,
+            } => {
+                let file = included.as_deref().or(file)?.display();
+                let before = text.get(..span.start).unwrap_or_default();
+                Some(format!("{file}:{line}:{}", before.chars().count() + 1))
+            }
+            Source::Flag(flag) => Some(flag.clone()),
+            Source::Whole => file.map(|file| file.display().to_string()),
+        }
+    }
+}
+
+/// All mistakes of a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
     /// The file, unless there were only flags.
@@ -69,7 +90,7 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    /// One mistake which concerns the file as such.
+    /// Returns one mistake that concerns the file itself.
     pub(crate) fn of_file(file: &Path, what: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             file: Some(file.to_owned()),
@@ -84,12 +105,12 @@ impl Mistakes {
         }
     }
 
-    /// How many of them keep the program from starting.
+    /// Returns the number of errors, which prevent a start.
     pub fn errors(&self) -> usize {
         self.all_errors().count()
     }
 
-    /// Whether only the operating system keeps the program from starting: the text is right.
+    /// Returns whether the operating system is to blame for all errors, so that the text is right.
     pub fn are_of_system(&self) -> bool {
         self.errors() > 0 && self.all_errors().all(|one| one.blame == Blame::System)
     }
@@ -99,15 +120,52 @@ impl Mistakes {
         errors.filter(|mistake| mistake.severity == Severity::Error)
     }
 
-    /// Each mistake in one line with its place, for a log.
+    /// Returns each mistake as one line with its location and remedy, for a log.
     pub fn lines(&self) -> Vec<String> {
-        let file = self.file.as_ref().map(|file| file.display().to_string());
-        let line = |mistake: &Mistake| match (&mistake.source, &file) {
-            (Source::Line { line, .. }, Some(file)) => format!("{file}:{line}: {}", mistake.what),
-            (Source::Flag(flag), _) => format!("{flag}: {}", mistake.what),
-            (_, Some(file)) => format!("{file}: {}", mistake.what),
-            (_, None) => mistake.what.clone(),
+        let lines = self.list.iter().map(|mistake| {
+            let place = mistake.source.place(self.file.as_deref());
+            let place = place.map_or(String::new(), |place| format!("{place}: "));
+            let label = match mistake.label.as_str() {
+                "" => String::new(),
+                label => format!(": {label}"),
+            };
+            let help = mistake.help.as_deref();
+            let help = help.map_or(String::new(), |help| {
+                format!("; {}", help.replace('\n', "; "))
+            });
+            format!("{place}{}{label}{help}", mistake.what)
+        });
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_the_log_names_the_included_file_and_the_remedy() {
+        let source = Source::Line {
+            file: Some(PathBuf::from("sites/second.toml")),
+            line: 2,
+            span: 9..19,
+            text: "listen = \"nonsense\"".to_owned(),
         };
-        self.list.iter().map(line).collect()
+        let mistake = Mistake {
+            severity: Severity::Error,
+            source,
+            what: "not an address".to_owned(),
+            label: "no port".to_owned(),
+            help: Some("write HOST:PORT\nor :PORT".to_owned()),
+            blame: Blame::Configuration,
+        };
+        let mistakes = Mistakes {
+            file: Some(PathBuf::from("dormouse.toml")),
+            list: vec![mistake],
+        };
+        assert_eq!(
+            mistakes.lines(),
+            ["sites/second.toml:2:10: not an address: no port; write HOST:PORT; or :PORT"]
+        );
     }
 }

@@ -395,7 +395,7 @@ fn a_worker_serves_on_without_its_keeper() {
         .parent_of(worker)
         .expect("the keeper of a worker");
     signal(keeper, Signal::KILL);
-    scene.terminator.wait_for_line("a keeper is gone", PATIENCE);
+    scene.terminator.wait_for_line("keeper died", PATIENCE);
     for probe in &mut probes {
         probe.echo(100).expect("an echo");
     }
@@ -430,7 +430,7 @@ fn without_main_connections_end_in_a_bounded_time_and_another_start_takes_the_pl
     kill_at_rest(worker);
     let going_on = probes.iter_mut().filter_map(|probe| probe.echo(100).ok());
     assert!(going_on.count() > 0, "connections end evenly, not at once");
-    let gone = scene.terminator.lines_with("the main process is gone");
+    let gone = scene.terminator.lines_with("main process died");
     assert!(gone.len() >= 2, "each worker says so");
 
     // The same configuration, in the same folder: address and admin socket.
