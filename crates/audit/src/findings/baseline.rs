@@ -64,9 +64,14 @@ impl Baseline {
         let over = OVER_BEST.iter().find(|(limit, _)| times > *limit);
         match over {
             Some((_, severity)) => Some(*severity),
-            None if per_connection <= USUAL * known.usual => Some(Severity::Info),
+            None if known.is_usual(per_connection) => Some(Severity::Info),
             None => Some(Severity::Low),
         }
+    }
+
+    /// Whether the runtime costs this much out of the box.
+    pub(super) fn is_usual(&self, per_connection: f64) -> bool {
+        per_connection <= USUAL * self.usual
     }
 
     /// The two figures in words.

@@ -15,6 +15,9 @@ const FILLS: f64 = 0.8;
 const IN_USE_BYTES: f64 = 64.0;
 const IN_USE_PER_ROUND: f64 = 15_000.0;
 
+/// Sessions per closed connection from which on the growth is that of sessions.
+const SESSIONS_EACH: f64 = 0.5;
+
 /// Memory that grows from round to round: what kind of growth is it?
 pub(super) fn judge(
     subject: &AuditSubject,
@@ -47,7 +50,7 @@ fn of_blocks(
     census: Option<&CensusReport>,
     in_use: &Growth,
 ) -> Finding {
-    let (id, cause, confidence) = living(memory.growth_in_use_resumed.value(), in_use);
+    let (mut id, mut cause, mut confidence) = living(memory.growth_in_use_resumed.value(), in_use);
     let ends = in_use.rounds.first().zip(in_use.rounds.last());
     let mut measured = format!("bytes in use: {in_use}");
     if let Some((first, last)) = ends {
@@ -56,6 +59,13 @@ fn of_blocks(
     let rounds = in_use.rounds.len().saturating_sub(1).max(1) as f64;
     let closed = rounds * in_use.connections_per_round as f64;
     let grown = census.map_or(&[][..], |census| &census.grown);
+    let sessions = grown.iter().find(|(size, had, has)| {
+        subject.library.is_session(*size) && (has - had) as f64 > SESSIONS_EACH * closed
+    });
+    if id == FindingId::GrowsUnderChurn && sessions.is_some() {
+        (id, confidence) = (FindingId::SessionCacheGrows, Confidence::Medium);
+        cause = "sessions: the server keeps one more of OpenSSL's session objects for each closed connection. The cache has no bound, or it is not full yet: OpenSSL's own bound is 20,480 sessions".into();
+    }
     for (size, had, has) in grown.iter().take(2) {
         measured += &format!(
             "; blocks of {} bytes: {} → {}, {:.2} for each closed connection",

@@ -46,10 +46,12 @@ pub(super) fn judge(
             .iter()
             .map(|class| class.bytes_per_connection)
             .sum::<f64>();
-        // Where the lab has no figure of this software, buffers of this size are what can be saved.
-        let severity = match baseline {
-            None => severity.max(Severity::Medium),
-            Some(_) => severity,
+        // Beyond what the runtime costs out of the box, buffers of this size are what can be saved.
+        let is_usual = baseline.is_some_and(|known| known.is_usual(idle));
+        let severity = if is_usual {
+            severity
+        } else {
+            severity.max(Severity::Medium)
         };
         findings.extend(buffers(subject, memory, &kept, severity, &command));
     }
@@ -202,11 +204,14 @@ fn where_it_is(
             .iter()
             .filter(|class| class.bytes_per_connection > 0.1 * idle);
         parts.extend(largest.take(3).map(|class| {
+            let known = subject
+                .library
+                .block(class.size_bytes)
+                .unwrap_or(&class.heap);
             format!(
-                "{:.1} blocks of {} bytes ({}, {} zeros)",
+                "{:.1} blocks of {} bytes ({known}, {} zeros)",
                 class.per_connection,
                 whole(class.size_bytes as f64),
-                class.heap,
                 percent(class.zero_share)
             )
         }));

@@ -8,6 +8,7 @@ mod collected;
 mod finding;
 mod growth;
 mod hot_spots;
+mod known_blocks;
 mod memory;
 mod quoted;
 mod resumption;

@@ -2,6 +2,7 @@
 
 use super::baseline::Baseline;
 use super::catalogue::FindingId;
+use super::known_blocks::Library;
 use crate::model::Audit;
 use crate::shell;
 use crate::software::{ASYNCIO, SoftwareKind};
@@ -16,6 +17,7 @@ pub(super) struct AuditSubject {
     which: String,
     /// Options that `bench` takes too.
     options: String,
+    pub(super) library: Library,
     facts: Facts,
 }
 
@@ -70,6 +72,12 @@ impl AuditSubject {
                 .and_then(|named| named.as_str())
                 .map(str::to_owned),
             which,
+            library: Library::of(
+                audit
+                    .software
+                    .value()
+                    .and_then(|software| software.library.as_deref()),
+            ),
             facts: Facts::of(audit),
             options: options.map_or_else(String::new, |options| format!(" {options}")),
         }
