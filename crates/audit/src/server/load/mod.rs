@@ -5,6 +5,7 @@
 //! others.
 
 mod budget;
+mod cpu_profile;
 mod log;
 mod steps;
 

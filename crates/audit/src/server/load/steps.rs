@@ -1,18 +1,17 @@
 //! The steps of load on a server: connections held, opened and closed, streamed over, resumed.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use super::budget::{Budget, CONNECTIONS_MIN};
+use super::cpu_profile::CpuProfile;
 use super::log::{LoadLog, RoundsGrowth};
-use crate::census::{self, HotSpot, ManagedHeap, Snapshot};
+use crate::census::{self, ManagedHeap, Snapshot};
 use crate::model::{MemoryPhase, Trials};
 use crate::server::garbage::{self, ChurnRounds};
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
 use dormouse_bench::load::{Cycle, Messages, Order, Tally};
 use dormouse_measure::{CpuTime, Error, KernelMemory, Verdict};
-use dormouse_reactor::process::{CpuSample, CpuSampler};
 
 /// Opened at once in a phase.
 const IN_FLIGHT: u32 = 32;
@@ -25,9 +24,6 @@ const LARGE_BYTES: u64 = 16_000;
 
 /// Connections by which the server's speed is learnt, and which let it set up what it sets up once.
 const FIRST: u64 = 100;
-
-/// Samples of CPU time below which shares say nothing.
-const SAMPLES_MIN: usize = 50;
 
 /// Steps of load, and what they need to know.
 pub(super) struct LoadSteps {
@@ -352,45 +348,6 @@ impl LoadSteps {
         match census::take(&pids(session), connections) {
             Ok(snapshot) => log.snapshots.push((name, snapshot)),
             Err(why) => log.no_census = Some(why),
-        }
-    }
-}
-
-/// What the server's processes did during handshakes.
-struct CpuProfile {
-    sampler: io::Result<CpuSampler>,
-    samples: Vec<CpuSample>,
-}
-
-impl CpuProfile {
-    fn start() -> Self {
-        Self {
-            sampler: CpuSampler::start(),
-            samples: Vec::new(),
-        }
-    }
-
-    /// Adds what these processes did since the last call.
-    fn add(&mut self, pids: &[i32]) {
-        let taken = self
-            .sampler
-            .as_mut()
-            .map_or_else(|_| Vec::new(), CpuSampler::take);
-        let own = taken
-            .into_iter()
-            .filter(|sample| pids.contains(&sample.pid));
-        self.samples.extend(own);
-    }
-
-    fn hot_spots(&self, pids: &[i32]) -> Result<Vec<HotSpot>, String> {
-        match &self.sampler {
-            Err(error) => Err(format!(
-                "CPU time can't be sampled by this user ({error}): be root, or set kernel.perf_event_paranoid to 0"
-            )),
-            Ok(_) if self.samples.len() < SAMPLES_MIN => {
-                Err(format!("only {} samples were taken", self.samples.len()))
-            }
-            Ok(_) => Ok(census::hot_spots(&self.samples, pids)),
         }
     }
 }
