@@ -23,10 +23,9 @@ const SAMPLE_SHARE: u32 = 50;
 /// Most samples that are kept; beyond, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
 
-/// Garbage for a collector that comes when its heap has grown: connections per step, at a time, and for how long.
-const GARBAGE_CONNECTIONS: u64 = 200;
+/// Garbage for a collector that comes when its heap has grown: connections per step, and at a time.
+const GARBAGE_CONNECTIONS: u64 = 100;
 const GARBAGE_LANES: u32 = 8;
-const GARBAGE_FOR: Duration = Duration::from_secs(8);
 
 /// Observer of a run.
 pub trait Console {
@@ -286,15 +285,15 @@ impl<'a> Session<'a> {
     /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
     ///
     /// Go collects when its heap has grown by as much as lives in it, or every two minutes. So connections that come
-    /// and go, beside `alive` that are held, make garbage.
-    pub fn await_collection(&mut self, alive: u64) {
+    /// and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
+    pub fn await_collection(&mut self, alive: u64, patience: Duration) {
         let Some(before) = self.collections() else {
             return;
         };
         let began = Instant::now();
         // What became garbage during a collection outlives it: so the second one counts.
         while self.collections().is_some_and(|now| now < before + 2)
-            && began.elapsed() < GARBAGE_FOR
+            && began.elapsed() < patience
             && !self.is_over()
         {
             if self

@@ -15,6 +15,8 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// A context or a trust store of one's own is many blocks.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
+/// Blocks of which one size is this share are a program's own, not those of parsed certificates.
+const ONE_SIZE: f64 = 0.6;
 /// A share of the bytes of buffers that appeared with large records: then the buffers grew for these.
 const GREW: f64 = 0.6;
 /// Most of a buffer that is kept for nothing is zero: it was never filled.
@@ -60,11 +62,18 @@ pub(super) fn judge(
     }
 }
 
-/// Go, JVMs and V8 hold a connection in hundreds of small objects anyway.
+/// Whether the blocks of a connection look like parsed certificates: many, and of many sizes. Go, JVMs and V8 hold a
+/// connection in hundreds of small objects anyway.
 fn has_contexts(kind: SoftwareKind, census: &CensusReport) -> bool {
-    let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
-    let bytes: f64 = blocks.map(|class| class.bytes_per_connection).sum();
-    !kind.collects() && census.blocks_per_connection > CONTEXT_BLOCKS && bytes > CONTEXT_BYTES
+    let bytes = || {
+        let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
+        blocks.map(|class| class.bytes_per_connection)
+    };
+    let (all, most) = (bytes().sum::<f64>(), bytes().fold(0.0, f64::max));
+    !kind.collects()
+        && census.blocks_per_connection > CONTEXT_BLOCKS
+        && all > CONTEXT_BYTES
+        && most < ONE_SIZE * all
 }
 
 fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> {

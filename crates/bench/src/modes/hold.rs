@@ -18,6 +18,8 @@ use super::figures::{self, CpuCost};
 
 /// Connections that warm the server up, and stay.
 const WARM_UP: u64 = 100;
+/// How long a collection of garbage is awaited before a census.
+const COLLECTION: Duration = Duration::from_secs(20);
 const PAGE_BYTES: u64 = 4096;
 /// With fewer connections a page or two are seen in the bytes per connection.
 const COARSE_BELOW: u64 = 1_000;
@@ -67,7 +69,7 @@ fn open_all(
     let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
     left_warm_up?;
     let at_first = session.settled(warm_up.of.tally.alive);
-    session.await_collection(warm_up.of.tally.alive);
+    session.await_collection(warm_up.of.tally.alive, COLLECTION);
     let census_first = session.census(warm_up.of.tally.alive);
 
     let (half, left_half, spent_half) = open_measured(session, hold, n / 2)?;
@@ -97,7 +99,7 @@ fn open_all(
     figures::memory(&mut session.run, "at_n", &when, at_n);
     let counts = (alive_first, alive_half, alive);
     if session.server.is_some() {
-        session.await_collection(alive);
+        session.await_collection(alive, COLLECTION);
         let census_n = session.census(alive);
         used(session, census_first, census_n);
     }

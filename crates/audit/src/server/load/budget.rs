@@ -46,6 +46,13 @@ impl Budget {
         }
     }
 
+    /// When a part that may use this share of the time that is left should end.
+    pub(super) fn part(&self, share: f64) -> Option<Instant> {
+        let now = Instant::now();
+        let left = self.until?.saturating_duration_since(now);
+        Some(now + left.mul_f64(share))
+    }
+
     /// Whether twice as many connections as those that took `grown` bytes would be too much.
     pub(super) fn is_exceeded_by_twice(&self, grown: f64) -> bool {
         2.0 * grown > self.memory_bytes as f64
@@ -76,6 +83,13 @@ mod tests {
         );
         let dead = budget(1).fit(sizes, Duration::from_secs(1), 2);
         assert_eq!((dead.n, dead.per_round), (CONNECTIONS_MIN, CONNECTIONS_MIN));
+    }
+
+    #[test]
+    fn parts_share_the_time() {
+        let half = budget(100).part(0.5).unwrap();
+        let left = half.saturating_duration_since(Instant::now());
+        assert!((45..=50).contains(&left.as_secs()), "{left:?}");
     }
 
     #[test]

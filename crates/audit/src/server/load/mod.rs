@@ -84,7 +84,7 @@ impl Load<'_> {
         let versions = u32::try_from(self.resuming.len()).unwrap_or(2);
         self.sizes = self.budget.fit(log.fitted(self.sizes), log.each, versions);
         log.sizes = Some(self.sizes);
-        self.part("growth", &talk, log, |load, session, log| {
+        self.part(GROWTH, &talk, log, |load, session, log| {
             load.churn(session, log)
         })?;
         if http {
@@ -110,9 +110,13 @@ impl Load<'_> {
             expect: Expect::Nothing,
             greeting: false,
         };
-        let held = self.session(&silent, None, log, |load, session, log| {
-            load.hold(session, log, false)
-        });
+        let held = self.session(
+            &silent,
+            None,
+            HOLD_SHARE / 2.0,
+            log,
+            |load, session, log| load.hold(session, log, false),
+        );
         if let Err(error) = held {
             if error.blame != Blame::Target {
                 return Err(error);
@@ -131,10 +135,16 @@ impl Load<'_> {
     fn resume(&mut self, version: TlsVersion, log: &mut LoadLog) -> Result<(), Error> {
         let mut of_version = None;
         let talk = self.talk.clone();
-        let done = self.session(&talk, Some(version), log, |load, session, log| {
-            of_version = Some(load.resume(session, log)?);
-            Ok(())
-        });
+        let done = self.session(
+            &talk,
+            Some(version),
+            REST_SHARE,
+            log,
+            |load, session, log| {
+                of_version = Some(load.resume(session, log)?);
+                Ok(())
+            },
+        );
         self.kept("resumed handshakes", done, log)?;
         let Some((us, of)) = of_version else {
             return Ok(());
@@ -161,7 +171,12 @@ impl Load<'_> {
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let done = self.session(talk, None, log, work);
+        let share = if name == GROWTH {
+            GROWTH_SHARE
+        } else {
+            HOLD_SHARE
+        };
+        let done = self.session(talk, None, share, log, work);
         self.kept(name, done, log)
     }
 
@@ -208,11 +223,13 @@ impl Load<'_> {
         }
     }
 
-    /// Runs `work` in a session whose connections say `talk`; they resume sessions if a version is given.
+    /// Runs `work` in a session whose connections say `talk`; they resume sessions if a version is given. It should use no
+    /// more than a share of the time that is left.
     fn session(
         &mut self,
         talk: &Traffic,
         resumes: Option<TlsVersion>,
+        share: f64,
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -222,6 +239,7 @@ impl Load<'_> {
         let steps = LoadSteps {
             sizes: self.sizes,
             budget: self.budget,
+            until: self.budget.part(share),
             echo: says(Expect::Echo),
             silent: says(Expect::Nothing),
             collects: self.collects,
@@ -254,6 +272,13 @@ pub(super) fn title(version: TlsVersion) -> &'static str {
         TlsVersion::V13 => "TLS 1.3",
     }
 }
+
+/// Name of the part with rounds of connections that come and go.
+const GROWTH: &str = "growth";
+/// Shares of the time that is left, for each part when it begins.
+const GROWTH_SHARE: f64 = 0.45;
+const HOLD_SHARE: f64 = 0.7;
+const REST_SHARE: f64 = 0.5;
 
 /// How long a server may take for a connection or an answer while its speed is not known.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);

@@ -25,10 +25,19 @@ const LARGE_BYTES: u64 = 16_000;
 /// Connections by which the server's speed is learnt, and which let it set up what it sets up once.
 const FIRST: u64 = 100;
 
+/// Fewest rounds through which a line is fitted, the first one besides.
+const ROUNDS_MIN: usize = 4;
+
+/// How long a collection of garbage is awaited: at most, and as a part of the time that is left.
+const GARBAGE_FOR: Duration = Duration::from_secs(8);
+const MOMENTS: u32 = 4;
+
 /// Steps of load, and what they need to know.
 pub(super) struct LoadSteps {
     pub(super) sizes: Sizes,
     pub(super) budget: Budget,
+    /// When this part should end, so that there is time for the next ones.
+    pub(super) until: Option<Instant>,
     pub(super) echo: bool,
     pub(super) silent: bool,
     pub(super) collects: bool,
@@ -89,7 +98,11 @@ impl LoadSteps {
         self.held(session, log, ("n", "N connections"), n);
         let grown = log.pss("n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
-        if self.budget.is_exceeded_by_twice(grown) {
+        if self.is_late() {
+            session
+                .run
+                .note("there was no time to open twice as many connections");
+        } else if self.budget.is_exceeded_by_twice(grown) {
             session
                 .run
                 .note("twice as many connections would exceed the limit of memory");
@@ -111,7 +124,7 @@ impl LoadSteps {
             speak(session, "an exchange on each", held, 0)?;
             self.phase(session, log, ("after_exchange", "after an exchange"), held);
         }
-        if exchanges && self.echo {
+        if exchanges && self.echo && !self.is_late() {
             speak(session, "16 kB each way", held, LARGE_BYTES)?;
             let large = ("after_large_records", "after 16 kB each way");
             self.phase(session, log, large, held);
@@ -201,6 +214,9 @@ impl LoadSteps {
             log.snapshots.retain(|(known, _)| *known != name);
             self.census(session, log, name, 0);
             in_use.extend(counted(log.snapshot(name)));
+            if self.is_late() && resident.len() >= ROUNDS_MIN {
+                break;
+            }
         }
         log.profile = Some(profile.hot_spots(&pids(session)));
         let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
@@ -278,15 +294,26 @@ impl LoadSteps {
             resident.extend(session.settled(0).map(|sample| sample.memory.pss));
             self.await_collection(session, log);
             in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
+            if self.is_late() && resident.len() >= ROUNDS_MIN {
+                break;
+            }
         }
         let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
         Ok(RoundsGrowth::judge(&resident, in_use, self.sizes.per_round))
     }
 
+    /// Whether the next parts need the time.
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
     /// Waits for a collection of garbage, where a census counts what outlives one.
     fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) {
         if log.no_census.is_none() {
-            session.await_collection(log.held);
+            let left = self
+                .until
+                .map(|until| until.saturating_duration_since(Instant::now()));
+            session.await_collection(log.held, left.map_or(GARBAGE_FOR, |left| left / MOMENTS));
         }
     }
 
