@@ -24,8 +24,6 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-pub use dormouse_census as census;
-
 pub use client::ClientSpec;
 pub use findings::{Finding, Severity, Thresholds};
 pub use model::{Audit, Measured};

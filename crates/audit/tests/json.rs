@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use dormouse_audit::census::HotSpot;
 use dormouse_audit::model::{
     AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, Measured, MissingPart, Trials,
 };
 use dormouse_audit::{Audit, report};
+use dormouse_census::HotSpot;
 use serde_json::Value;
 
 type Objects = BTreeMap<String, BTreeSet<String>>;

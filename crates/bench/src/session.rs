@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
             run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
         }
         watch.console.stage_over();
-        let session = Self {
+        Ok(Self {
             spec,
             run: run.clone(),
             fleet,
@@ -187,8 +187,7 @@ impl<'a> Session<'a> {
                 fleet: None,
             },
             watch,
-        };
-        Ok(session)
+        })
     }
 
     /// Whether the run has to end early.

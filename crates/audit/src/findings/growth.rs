@@ -5,8 +5,8 @@ use super::collected::{self, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::census::CensusReport;
 use crate::model::{GROWTH_BYTES, MemoryFigures};
+use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};
 
 /// Of what the rounds added, what lies in shared memory: then that is what fills.

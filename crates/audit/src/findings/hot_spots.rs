@@ -1,7 +1,7 @@
 //! Sampled CPU time in words: what a server does during a handshake.
 
 use super::units::percent;
-use crate::census::HotSpot;
+use dormouse_census::HotSpot;
 
 /// Share of the samples from which on a part is named.
 const NAMED: f64 = 0.08;
@@ -69,6 +69,12 @@ const KINDS: [(&str, &[&str]); 6] = [
 const CRYPTO: [&str; 4] = ["libcrypto", "libgnutls", "libnettle", "libhogweed"];
 /// Interpreters, by the beginnings of their programs and libraries.
 const INTERPRETERS: [&str; 6] = ["python", "libpython", "node", "libnode", "perl", "ruby"];
+
+/// The share of parsing certificates, which a server does once.
+pub(super) fn parsing_share(profile: &[HotSpot]) -> f64 {
+    let parsing = |spot: &&HotSpot| KINDS.first().is_some_and(|(what, _)| kind(spot) == *what);
+    profile.iter().filter(parsing).map(|spot| spot.share).sum()
+}
 
 /// The cause, as it was sampled.
 pub(super) fn words(profile: &[HotSpot]) -> String {
@@ -150,5 +156,10 @@ mod tests {
              10 % in the kernel"
         );
         assert!(words(&[]).contains("no part"));
+        let parsing = [
+            spot("libcrypto.so.3", Some("X509_NAME_cmp"), 0.2),
+            spot("libcrypto.so.3", None, 0.3),
+        ];
+        assert!((parsing_share(&parsing) - 0.2).abs() < 1e-9);
     }
 }

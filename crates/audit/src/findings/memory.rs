@@ -6,9 +6,9 @@ use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::census::{CensusReport, SizeClass};
 use crate::model::{Measured, MemoryFigures};
 use crate::software::SoftwareKind;
+use dormouse_census::{CensusReport, SizeClass};
 
 /// Sizes in which a record of 16 kB fits, one or both directions.
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
@@ -16,7 +16,7 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// Blocks of which one size is this share are a program's own, not those of parsed certificates.
-const ONE_SIZE: f64 = 0.6;
+const ONE_SIZE: f64 = 0.8;
 /// A share of the bytes of buffers that appeared with large records: then the buffers grew for these.
 const GREW: f64 = 0.6;
 /// Most of a buffer that is kept for nothing is zero: it was never filled.

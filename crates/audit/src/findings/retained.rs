@@ -9,8 +9,8 @@ use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::census::CensusReport;
 use crate::model::MemoryFigures;
+use dormouse_census::CensusReport;
 
 /// Bytes that blocks in use pin: in all, and for each of the connections that there were at a time. A heap of some
 /// megabytes which served thousands is none to look after.

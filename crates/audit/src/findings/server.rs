@@ -21,6 +21,8 @@ const RUNTIME_TIMES: f64 = 3.0;
 /// CPU time from which on that is a finding.
 const RSA_BITS: u32 = 2048;
 const SIGNATURE_SHARE: f64 = 0.25;
+/// Share of a handshake's CPU time spent on parsing certificates from which on each connection parses what all could share.
+const PARSING_SHARE: f64 = 0.25;
 /// Idle CPU time: microseconds per connection and second.
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
 /// The first handshake: milliseconds of CPU time over a later one.
@@ -252,6 +254,14 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     // A virtual machine that has just been started compiles as well; its later cost was not measured.
     let compiles = subject.kind.compiles();
     let severity = if compiles { Severity::Low } else { *severity };
+    let parsing = cpu
+        .profile
+        .value()
+        .map_or(0.0, |profile| hot_spots::parsing_share(profile));
+    let severity = match severity {
+        Severity::Low if parsing > PARSING_SHARE => Severity::Medium,
+        other => other,
+    };
     let (cause, confidence) = match cpu.profile.value() {
         Some(profile) if !compiles => (hot_spots::words(profile), Confidence::High),
         _ => (why_dear(compiles, kernel).to_owned(), Confidence::Low),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::measured::Measured;
-use crate::census::HotSpot;
+use dormouse_census::HotSpot;
 
 /// A server's CPU time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::cpu::{CpuFigures, FirstConnection};
 use super::measured::Measured;
 use super::memory::MemoryFigures;
-use crate::census::CensusReport;
+use dormouse_census::CensusReport;
 
 /// Everything about a server.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

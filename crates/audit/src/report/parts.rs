@@ -2,9 +2,9 @@
 
 use super::rows::{Row, bytes, grows, missing, of, row};
 use super::{client_rows, resumption};
-use crate::census::{HotSpot, SizeClass};
 use crate::model::{Audit, FlightRow, Measured, Offer, ServerFigures};
 use dormouse_bench::model::grouped;
+use dormouse_census::{HotSpot, SizeClass};
 
 fn us(value: f64) -> String {
     format!("{} µs", grouped(value, 0))

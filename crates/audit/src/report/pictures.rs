@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::rows::{self, bytes};
 use super::section::picture;
-use crate::census::SizeClass;
 use crate::model::{Measured, ServerFigures};
 use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
+use dormouse_census::SizeClass;
 
 /// Block sizes with a piece of their own in the picture.
 const PIECES: usize = 5;

@@ -22,7 +22,7 @@ use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
 
 use self::dialer::{Dialer, version_name};
-use self::load::Load;
+use self::load::{Budget, Load};
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
 use crate::{shell, software};
@@ -141,7 +141,7 @@ fn examine(
             root: server.tree.root(),
             talk,
             sizes: spec.sizes(),
-            budget: spec.budget(began),
+            budget: Budget::of(spec, began),
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             reference: baseline::measure(key.as_deref()).map_err(Error::system)?,

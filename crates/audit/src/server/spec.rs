@@ -1,10 +1,9 @@
 //! Specification of a server's audit.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::load::{Budget, PATIENCE};
 use dormouse_bench::load::{IdentityFiles, Traffic, Trust};
-use dormouse_measure::{Machine, ServerSource};
+use dormouse_measure::ServerSource;
 
 /// Server to audit, and how.
 #[derive(Clone, PartialEq, Debug)]
@@ -54,20 +53,10 @@ impl ServerSpec {
             ..sizes
         }
     }
-
-    /// The limits of an audit that began at this moment.
-    pub(super) fn budget(&self, began: Instant) -> Budget {
-        let time_max = self.time_max.or(self.effort.time_max());
-        let memory_bytes = self.memory_max_bytes;
-        Budget {
-            until: time_max.map(|time_max| began + time_max.saturating_sub(AFTER_LOAD)),
-            memory_bytes: memory_bytes.unwrap_or_else(|| Machine::available_bytes() / 2),
-        }
-    }
 }
 
-/// Time for what follows the load: connections close, an aged ticket is offered.
-const AFTER_LOAD: Duration = Duration::from_secs(4);
+/// How long a server may take for a connection or an answer.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Effort of an audit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +88,7 @@ pub(super) struct Sizes {
 
 impl Effort {
     /// Longest time of an audit with this effort.
-    fn time_max(self) -> Option<Duration> {
+    pub(super) fn time_max(self) -> Option<Duration> {
         match self {
             Self::Quick => Some(Duration::from_secs(30)),
             Self::Normal => Some(Duration::from_secs(180)),

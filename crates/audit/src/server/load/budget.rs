@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::server::spec::Sizes;
+use crate::server::spec::{ServerSpec, Sizes};
+use dormouse_measure::Machine;
 
 /// Fewest connections of which bytes and microseconds per connection are taken.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
@@ -20,7 +21,20 @@ pub(in crate::server) struct Budget {
     pub(in crate::server) memory_bytes: u64,
 }
 
+/// Time for what follows the load: connections close, an aged ticket is offered.
+const AFTER_LOAD: Duration = Duration::from_secs(4);
+
 impl Budget {
+    /// The limits of an audit that began at this moment.
+    pub(in crate::server) fn of(spec: &ServerSpec, began: Instant) -> Self {
+        let time_max = spec.time_max.or(spec.effort.time_max());
+        let memory_bytes = spec.memory_max_bytes;
+        Self {
+            until: time_max.map(|time_max| began + time_max.saturating_sub(AFTER_LOAD)),
+            memory_bytes: memory_bytes.unwrap_or_else(|| Machine::available_bytes() / 2),
+        }
+    }
+
     /// The numbers that fit into the time that is left, at `each` per connection. `versions` is how many versions resume.
     pub(super) fn fit(&self, sizes: Sizes, each: Duration, versions: u32) -> Sizes {
         let Some(until) = self.until else {
@@ -62,7 +76,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Effort;
+    use crate::server::spec::Effort;
 
     fn budget(seconds: u64) -> Budget {
         Budget {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::census::{self, HotSpot};
+use dormouse_census::{self as census, HotSpot};
 use dormouse_reactor::process::{CpuSample, CpuSampler};
 
 /// Samples of CPU time below which shares say nothing.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::title;
-use crate::census::{self, CensusReport, HotSpot, ManagedHeap, PageSample, Snapshot};
 use crate::model::{
     CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, MissingPart,
     Reference, Trials,
@@ -12,6 +11,7 @@ use crate::model::{
 use crate::server::spec::Sizes;
 use dormouse_bench::load::TlsVersion;
 use dormouse_bench::model::Sample;
+use dormouse_census::{self as census, CensusReport, HotSpot, ManagedHeap, PageSample, Snapshot};
 use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
 /// Why there are no large records.

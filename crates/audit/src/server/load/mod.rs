@@ -9,17 +9,17 @@ mod cpu_profile;
 mod log;
 mod steps;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(super) use self::budget::Budget;
 use self::log::LoadLog;
 use self::steps::LoadSteps;
 use super::spec::{ServerSpec, Sizes};
-use crate::census::CensusReport;
 use crate::model::{CpuFigures, Measured, MemoryFigures, MissingPart, Reference, Trials};
 use dormouse_bench::load::{Expect, Launcher, Tls, TlsVersion, Traffic};
 use dormouse_bench::model::{Run, Sample};
 use dormouse_bench::{Churn, Console, Mode, Session, Spec};
+use dormouse_census::CensusReport;
 use dormouse_measure::{Blame, Error, ServerSource};
 
 /// Load on a server, with everything that it needs.
@@ -279,6 +279,3 @@ const GROWTH: &str = "growth";
 const GROWTH_SHARE: f64 = 0.45;
 const HOLD_SHARE: f64 = 0.7;
 const REST_SHARE: f64 = 0.5;
-
-/// How long a server may take for a connection or an answer while its speed is not known.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);

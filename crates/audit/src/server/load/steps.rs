@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use super::budget::{Budget, CONNECTIONS_MIN};
 use super::cpu_profile::CpuProfile;
 use super::log::{LoadLog, RoundsGrowth};
-use crate::census::{self, ManagedHeap, Snapshot};
 use crate::model::{MemoryPhase, Trials};
 use crate::server::garbage::{self, ChurnRounds};
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
 use dormouse_bench::load::{Cycle, Messages, Order, Tally};
+use dormouse_census::{self as census, ManagedHeap, Snapshot};
 use dormouse_measure::{CpuTime, Error, KernelMemory, Verdict};
 
 /// Opened at once in a phase.
