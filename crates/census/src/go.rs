@@ -319,7 +319,7 @@ mod tests {
     const ARENA: u64 = 0xc0_0000_0000;
 
     fn arenas() -> Arenas {
-        Arenas(vec![ARENA..ARENA + PIECE])
+        Arenas(std::iter::once(ARENA..ARENA + PIECE).collect())
     }
 
     fn span(state: u8, objects: u16, allocated: u16, object_bytes: u64) -> [u8; SPAN_BYTES] {
