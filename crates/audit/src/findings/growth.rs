@@ -15,8 +15,8 @@ const FILLS: f64 = 0.8;
 const IN_USE_BYTES: f64 = 64.0;
 const IN_USE_PER_ROUND: f64 = 15_000.0;
 
-/// Sessions per closed connection from which on the growth is that of sessions.
-const SESSIONS_EACH: f64 = 0.5;
+/// Objects per closed connection from which on each connection leaves one.
+const EACH: f64 = 0.5;
 
 /// Memory that grows from round to round: what kind of growth is it?
 pub(super) fn judge(
@@ -59,12 +59,20 @@ fn of_blocks(
     let rounds = in_use.rounds.len().saturating_sub(1).max(1) as f64;
     let closed = rounds * in_use.connections_per_round as f64;
     let grown = census.map_or(&[][..], |census| &census.grown);
-    let sessions = grown.iter().find(|(size, had, has)| {
-        subject.library.is_session(*size) && (has - had) as f64 > SESSIONS_EACH * closed
-    });
-    if id == FindingId::GrowsUnderChurn && sessions.is_some() {
+    let each_of = |is: &dyn Fn(u64) -> bool| {
+        let of = grown.iter().filter(|(size, ..)| is(*size));
+        of.map(|(_, had, has)| has.saturating_sub(*had) as f64)
+            .sum::<f64>()
+            / closed
+    };
+    let sessions = each_of(&|size| subject.library.is_session(size));
+    let connections = each_of(&|size| subject.library.is_connection(size));
+    // A connection that is never freed keeps its session, too.
+    if id != FindingId::SessionCacheGrows && sessions > EACH && connections < EACH {
         (id, confidence) = (FindingId::SessionCacheGrows, Confidence::Medium);
-        cause = "sessions: the server keeps one more of OpenSSL's session objects for each closed connection. The cache has no bound, or it is not full yet: OpenSSL's own bound is 20,480 sessions".into();
+        cause = format!(
+            "sessions: the server keeps {sessions:.1} more of OpenSSL's session objects for each closed connection. The cache has no bound, or it is not full yet: OpenSSL's own bound is 20,480 sessions"
+        );
     }
     for (size, had, has) in grown.iter().take(2) {
         measured += &format!(

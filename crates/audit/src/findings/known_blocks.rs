@@ -2,10 +2,11 @@
 
 /// Sizes of OpenSSL 3.0 on 64-bit Linux, with malloc's header, as seen at its calls of malloc.
 const OPENSSL_3_0: [(u64, &str); 3] = [
-    (7_616, "OpenSSL's SSL object"),
+    (CONNECTION, "OpenSSL's SSL object"),
     (SESSION, "OpenSSL's session"),
     (976, "OpenSSL's cipher context"),
 ];
+const CONNECTION: u64 = 7_616;
 const SESSION: u64 = 944;
 
 /// The TLS library of a server.
@@ -32,6 +33,11 @@ impl Library {
         known
             .filter(|_| self == Self::OpenSsl3)
             .map(|known| known.1)
+    }
+
+    /// Whether a block of malloc of this size is a connection.
+    pub(super) fn is_connection(self, bytes: u64) -> bool {
+        self == Self::OpenSsl3 && bytes == CONNECTION
     }
 
     /// Whether a block of malloc of this size is a session.
