@@ -32,7 +32,9 @@ pub(super) fn judge(
 ) {
     let idle = memory.per_connection_bytes();
     let baseline = subject.baseline();
-    let Some(severity) = Baseline::judge(baseline, idle) else {
+    // The lab's figures are those of connections that have said nothing yet.
+    let compared = baseline.map_or(idle, |_| memory.comparable_bytes());
+    let Some(severity) = Baseline::judge(baseline, compared) else {
         return;
     };
     let command = subject.bench("hold", "-n 2000");
@@ -49,7 +51,7 @@ pub(super) fn judge(
             .map(|class| class.bytes_per_connection)
             .sum::<f64>();
         // Beyond what the runtime costs out of the box, buffers of this size are what can be saved.
-        let is_usual = baseline.is_some_and(|known| known.is_usual(idle));
+        let is_usual = baseline.is_some_and(|known| known.is_usual(compared));
         let severity = if is_usual {
             severity
         } else {

@@ -159,7 +159,8 @@ impl LoadLog {
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
         let after = if self.pss("2n").is_some() { "2n" } else { "n" };
         MemoryFigures {
-            used_bytes: self.used_bytes(),
+            used_bytes: self.used_bytes(self.held_snapshot()),
+            used_after_handshake_bytes: self.used_bytes(self.snapshot(after)),
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
@@ -182,9 +183,9 @@ impl LoadLog {
         }
     }
 
-    /// Bytes that an idle connection uses, counted in the allocators.
-    fn used_bytes(&self) -> Measured<f64> {
-        let (Some(none), Some(held)) = (self.snapshot("before"), self.held_snapshot()) else {
+    /// Bytes that a connection uses at the moment of a census, counted in the allocators.
+    fn used_bytes(&self, held: Option<&Snapshot>) -> Measured<f64> {
+        let (Some(none), Some(held)) = (self.snapshot("before"), held) else {
             let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
             return Measured::not(why);
         };
