@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::title;
 use crate::model::{
     CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, MissingPart,
     Reference, Trials,
@@ -304,5 +303,13 @@ impl LoadLog {
         let heap = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
         let grown = at - before;
         grown / connections.max(1) as f64 > 2048.0 && heap < grown / 2.0
+    }
+}
+
+/// The name of a version.
+pub(super) fn title(version: TlsVersion) -> &'static str {
+    match version {
+        TlsVersion::V12 => "TLS 1.2",
+        TlsVersion::V13 => "TLS 1.3",
     }
 }
