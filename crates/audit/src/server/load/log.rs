@@ -33,6 +33,8 @@ pub(super) struct LoadLog {
     pub(super) phases: Vec<MemoryPhase>,
     pub(super) snapshots: Vec<(&'static str, Snapshot)>,
     pub(super) no_census: Option<String>,
+    /// Whether a runtime did not collect its garbage before a census of held connections.
+    pub(super) uncollected: bool,
     /// Managed heaps without connections, and with all.
     pub(super) managed: [Option<ManagedHeap>; 2],
     /// A sample of pages, where malloc's heap explains little.
@@ -188,6 +190,11 @@ impl LoadLog {
             let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
             return Measured::not(why);
         };
+        if self.uncollected {
+            return Measured::not(
+                "the server did not collect its garbage in the time of this audit; --time gives it more",
+            );
+        }
         let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
         let used = census::used_per_connection((none, objects_before), (held, objects));
         let hidden = match (self.snapshot("n"), self.snapshot("2n")) {
