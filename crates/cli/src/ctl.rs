@@ -1,5 +1,7 @@
 //! `dormouse ctl`: orders that change a running `serve`, and none of its files.
 
+mod certificates;
+
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use dormouse_handover::status::{BackendStatus, Status};
 use crate::admin::{self, AdminAddress, AdminArgs};
 use crate::exit_status::ExitStatus;
 use crate::terminal;
+use certificates::{PushArgs, WithdrawArgs};
 
 /// How often is looked whether a backend has connections left.
 const LOOK: Duration = Duration::from_millis(500);
@@ -58,6 +61,12 @@ enum Order {
     },
     /// Make new ticket keys now: tickets of the former ones are taken until the next rotation
     RotateTicketKeys(AdminArgs),
+    /// List the certificates that clients are shown
+    Certificates(AdminArgs),
+    /// Show clients this certificate from now on, until the next reload
+    PushCertificate(PushArgs),
+    /// Stop using a certificate that was pushed
+    WithdrawCertificate(WithdrawArgs),
 }
 
 /// Which backend.
@@ -108,6 +117,9 @@ pub(crate) fn run(args: &CtlArgs) -> ExitCode {
             admin::run_order(admin, &format!("/log-level?level={}", encoded(level)))
         }
         Order::RotateTicketKeys(admin) => admin::run_order(admin, "/ticket-keys/rotate"),
+        Order::Certificates(admin) => certificates::list(admin),
+        Order::PushCertificate(args) => certificates::push(args),
+        Order::WithdrawCertificate(args) => certificates::withdraw(args),
     }
 }
 

@@ -8,6 +8,7 @@
 //!   changes     reloads, certificates, addresses                  upgrading  another binary
 //! ```
 
+mod certificates;
 mod changes;
 mod processes;
 mod requests;

@@ -44,6 +44,12 @@ impl Supervisor {
                 let words = "new ticket keys are in use; tickets of the former ones are taken until the next rotation";
                 self.answer(id, result.map(|()| words.to_owned()));
             }
+            AdminOrder::PushCertificate { pem, route } => {
+                self.push_certificate(id, &pem, route.as_deref());
+            }
+            AdminOrder::WithdrawCertificate { name, route } => {
+                self.withdraw_certificate(id, &name, route.as_deref());
+            }
             AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);
                 // It goes on, also if a signal has asked for a drain and the end.

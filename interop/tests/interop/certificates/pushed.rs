@@ -1,0 +1,295 @@
+//! Certificates that are pushed through the admin socket: what clients see, how long it lasts, and what
+//! is refused.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::signal;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+use super::site::{Site, can_run};
+
+const ROUTE: &str =
+    "[[route]]\nname = 'shop'\nlisten = 'LISTEN'\nto = 'echo:'\ncertificates = 'HERE/certs'\n";
+
+fn give(name: &str, kind: Kind, for_name: &str, folder: &Path) -> Files {
+    authority().give_out_for(name, kind, &[for_name], folder)
+}
+
+/// A route with certificates for `first.example` and `second.example`.
+fn site() -> Site {
+    Site::new(ROUTE, |folder| {
+        let certs = folder.join("certs");
+        fs::create_dir(&certs).expect("a folder");
+        for (name, for_name) in [("a-first", "first.example"), ("b-second", "second.example")] {
+            let files = give(name, Kind::EcdsaP256, for_name, folder);
+            fs::rename(files.both, certs.join(format!("{name}.pem"))).expect("moved");
+        }
+    })
+}
+
+fn ctl(site: &Site, words: &[&str]) -> Output {
+    Command::new(tools::dormouse())
+        .arg("ctl")
+        .args(words)
+        .arg("--admin")
+        .arg(site.admin.path())
+        .output()
+        .expect("dormouse ctl")
+}
+
+fn done(site: &Site, words: &[&str]) -> String {
+    let output = ctl(site, words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "dormouse ctl {words:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn refused(site: &Site, words: &[&str]) -> String {
+    let output = ctl(site, words);
+    assert_eq!(output.status.code(), Some(2), "dormouse ctl {words:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn path(file: &Path) -> &str {
+    file.to_str().expect("a path in UTF-8")
+}
+
+/// Clients see the certificate at once, also after the death of a worker, an upgrade, and a change of the
+/// files. A reload shows them the files again.
+#[test]
+fn clients_see_a_pushed_certificate_until_a_reload() {
+    if !can_run() {
+        return;
+    }
+    let mut site = site();
+    let folder = site.folder.path().to_owned();
+    let new = give("new", Kind::EcdsaP256, "second.example", &folder);
+    assert_eq!(site.shown("second.example", &[]), "b-second");
+    let tls = peer::client_for(peer::config(), "second.example");
+    let tcp = peer::connect_tcp(site.address).expect("a connection");
+    let mut held = Peer::over(tcp, tls).expect("a handshake");
+
+    let words = done(
+        &site,
+        &[
+            "push-certificate",
+            "--cert",
+            path(&new.cert),
+            "--key",
+            path(&new.key),
+        ],
+    );
+    assert!(
+        words.starts_with(
+            "clients of route shop are shown the pushed certificate for second.example"
+        ),
+        "{words}"
+    );
+    assert_eq!(site.shown("second.example", &[]), "new");
+    assert_eq!(site.shown("first.example", &[]), "a-first");
+    assert_eq!(site.shown("other.example", &[]), "a-first", "the default");
+    held.stream().write_all(b"still here").expect("sent");
+    let mut echoed = [0; 10];
+    held.stream().read_exact(&mut echoed).expect("an echo");
+
+    let listed = done(&site, &["certificates"]);
+    assert!(
+        listed.contains("pushed: second.example (ECDSA)"),
+        "{listed}"
+    );
+    let status = site.admin.status();
+    let all = status["certificates"].as_array().expect("a list");
+    let pushed = all.iter().filter(|one| one["pushed"] == true).count();
+    assert_eq!((pushed, all.len()), (1, 3));
+
+    for worker in site.process.leaves() {
+        let name = fs::read_to_string(format!("/proc/{worker}/comm"));
+        if name.is_ok_and(|name| name.starts_with("worker")) {
+            signal(worker, Signal::KILL);
+        }
+    }
+    assert_eq!(site.shown("second.example", &[]), "new", "after a crash");
+    signal(site.process.pid(), Signal::USR2);
+    site.process
+        .wait_for_line("the new binary goes on", PATIENCE);
+    assert_eq!(site.shown("second.example", &[]), "new", "after an upgrade");
+
+    let renewed = give("renewed", Kind::EcdsaP256, "second.example", &folder);
+    fs::rename(&renewed.both, folder.join("certs/b-second.pem")).expect("moved");
+    site.process
+        .wait_for_line("certificates have changed", PATIENCE);
+    assert_eq!(
+        site.shown("second.example", &[]),
+        "new",
+        "after a renewal of the file"
+    );
+
+    done(&site, &["withdraw-certificate", "second.example"]);
+    assert_eq!(site.shown("second.example", &[]), "renewed");
+    done(&site, &["push-certificate", "--cert", path(&new.both)]);
+    assert_eq!(site.shown("second.example", &[]), "new");
+    site.admin.order("/reload").expect("a reload");
+    assert_eq!(
+        site.shown("second.example", &[]),
+        "renewed",
+        "after a reload"
+    );
+    let why = refused(&site, &["withdraw-certificate", "second.example"]);
+    assert!(
+        why.contains("no certificate for second.example was pushed"),
+        "{why}"
+    );
+}
+
+/// By HTTP, as the guide says, with curl. A name that no file has needs its route; an RSA certificate for a
+/// name stands behind the one with the other kind of key.
+#[test]
+fn certificates_are_pushed_by_http() {
+    if !can_run() || !tools::present(&["curl"]) {
+        return;
+    }
+    let site = site();
+    let folder = site.folder.path();
+    let push = |files: &Files, query: &str| {
+        let mut curl = Command::new(tools::path("curl"))
+            .args([
+                "--silent",
+                "--show-error",
+                "--unix-socket",
+                path(site.admin.path()),
+            ])
+            .args([
+                "--data-binary",
+                "@-",
+                &format!("http://localhost/certificates{query}"),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("curl");
+        let both = fs::read(&files.both).expect("a certificate and its key");
+        let mut stdin = curl.stdin.take().expect("a pipe");
+        stdin.write_all(&both).expect("written");
+        drop(stdin);
+        let output = curl.wait_with_output().expect("curl ends");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let third = give("third", Kind::EcdsaP256, "third.example", folder);
+    let answer = push(&third, "");
+    assert!(
+        answer
+            .contains("no route has a certificate for third.example yet: give route=, one of shop"),
+        "{answer}"
+    );
+    let answer = push(&third, "?route=nowhere");
+    assert!(answer.contains("there is no route nowhere"), "{answer}");
+    let answer = push(&third, "?route=shop");
+    assert!(answer.contains("\"done\": true"), "{answer}");
+    assert_eq!(site.shown("third.example", &[]), "third");
+
+    let rsa = give("rsa", Kind::Rsa2048, "second.example", folder);
+    let answer = push(&rsa, "");
+    assert!(answer.contains("\"done\": true"), "{answer}");
+    assert_eq!(site.shown("second.example", &[]), "b-second");
+    let only_rsa = ["-sigalgs", "RSA-PSS+SHA256:RSA+SHA256"];
+    assert_eq!(site.shown("second.example", &only_rsa), "rsa");
+}
+
+/// What `dormouse check` says of files is said of a pushed certificate, and nothing changes. No key is
+/// logged, whatever the level.
+#[test]
+fn what_files_must_not_be_can_not_be_pushed() {
+    if !can_run() {
+        return;
+    }
+    let mut site = site();
+    let folder = site.folder.path().to_owned();
+    done(&site, &["log-level", "trace"]);
+    let one = give("one", Kind::EcdsaP256, "second.example", &folder);
+    let other = give("other", Kind::EcdsaP256, "second.example", &folder);
+    let file = |name: &str, text: &str| {
+        let file = folder.join(name);
+        fs::write(&file, text).expect("written");
+        file
+    };
+    let text = fs::read_to_string(&one.cert).expect("a certificate");
+    let key = fs::read_to_string(&one.key).expect("a key");
+    let broken = file("broken.pem", &text.replace('M', "*"));
+    let nothing = file("nothing.pem", "");
+    let prose = file("prose.pem", "a letter to nobody\n");
+    let locked = file(
+        "locked.key",
+        &key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
+    );
+    let two = file("two.key", &[key.as_str(), &key].concat());
+    let cases = [
+        (
+            &one.cert,
+            &other.key,
+            "the key does not belong to the certificate",
+        ),
+        (&one.key, &one.cert, "are the two swapped?"),
+        (&broken, &one.key, "is broken PEM"),
+        (&nothing, &one.key, "is empty"),
+        (&prose, &one.key, "is not PEM"),
+        (&one.cert, &locked, "is encrypted with a passphrase"),
+        (&one.cert, &two, "has 2 private keys in it"),
+    ];
+    for (cert, key, problem) in cases {
+        let route = format!(
+            "[[route]]\nlisten = '127.0.0.1:1'\nto = 'echo:'\ncertificates = [{{ cert = '{}', key = '{}' }}]\n",
+            cert.display(),
+            key.display()
+        );
+        let config = file("check.toml", &route);
+        let check = Command::new(tools::dormouse())
+            .arg("check")
+            .arg(&config)
+            .output()
+            .expect("dormouse check");
+        let said = String::from_utf8_lossy(&check.stderr);
+        assert!(!check.status.success() && said.contains(problem), "{said}");
+        let why = refused(
+            &site,
+            &["push-certificate", "--cert", path(cert), "--key", path(key)],
+        );
+        assert!(why.contains(problem), "{problem}: {why}");
+    }
+    // Main does not rely on `ctl`.
+    let text = format!("{text}{}", fs::read_to_string(&other.key).expect("a key"));
+    let request = format!(
+        "POST /certificates HTTP/1.1\r\nContent-Length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    let answer = site.admin.say(request.as_bytes()).expect("an answer");
+    assert!(
+        answer.starts_with("HTTP/1.1 409 ") && answer.contains("the key does not belong"),
+        "{answer}"
+    );
+    assert_eq!(site.shown("second.example", &[]), "b-second");
+
+    done(&site, &["push-certificate", "--cert", path(&one.both)]);
+    let secret = key.lines().nth(1).expect("a line of the key");
+    site.process
+        .wait_for_line("are shown the pushed certificate", PATIENCE);
+    assert!(
+        site.process.lines_with(secret).is_empty(),
+        "a key was logged"
+    );
+
+    let too_long = file("long.pem", &format!("{}{text}{key}", "# \n".repeat(20_000)));
+    let output = ctl(&site, &["push-certificate", "--cert", path(&too_long)]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("at most 49152 bytes are read"),
+        "{said}"
+    );
+    wait::until("an answer", PATIENCE, || Some(site.admin.status()));
+}
