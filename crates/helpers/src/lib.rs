@@ -10,7 +10,7 @@
 //! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
-//! [`helper`] starts them; `transport` connects to stores and authorities.
+//! [`helper`] starts them; `transport` connects to stores and authorities; [`syslog`] forms messages.
 #![forbid(unsafe_code)]
 
 pub mod connection_log;
@@ -22,4 +22,5 @@ pub mod fuzzed;
 pub mod helper;
 pub mod redirect;
 pub mod scout;
+pub mod syslog;
 mod transport;

@@ -3,10 +3,10 @@
 use crate::option::group::option_groups;
 use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
-use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox};
+use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox, SyslogFacility};
 use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
-use crate::values::log_target::LogTarget;
+use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::pem_files::Ca;
 use crate::values::quantities::{ByteSize, Count};
@@ -316,7 +316,7 @@ option_groups! {
         redirect_port: u32 = default "443", "1" ..= "65535", like "8443";
     }
 
-    /// What is written to standard error.
+    /// What is logged, and where.
     Log, "Log" {
         /// The least important lines that are written: `error`, `warn`, `info`, `debug`,
         /// `trace`, or `off`.
@@ -324,6 +324,14 @@ option_groups! {
 
         /// `text` for people, `json` for programs: one object per line.
         log_format: LogFormat = default "text", like "\"json\"";
+
+        /// Where log lines go: `stderr`, or syslog (RFC 5424): `syslog` is the machine's own at
+        /// /dev/log, `syslog:/PATH` another unix socket, `syslog://IP:PORT` one that listens for UDP.
+        /// A message that syslog does not take at once is dropped.
+        log_to: LogDestination = default "stderr", like "\"syslog\"";
+
+        /// The facility of messages to syslog, of the log and of the connection log.
+        syslog_facility: SyslogFacility = default "daemon", like "\"local0\"";
 
         /// A line for every handshake, done or failed: version, suite, group, server name,
         /// protocol, whether it was resumed and if not why, its time, bytes of each flight.
@@ -333,8 +341,8 @@ option_groups! {
 
         /// A line for every connection when it ends: route, client, backend, server name, protocol,
         /// version, suite, whether a session was resumed, bytes each way, duration, how it ended and
-        /// who ended it. `stderr`, or the path of a file, which is appended to and opened again at
-        /// each reload. Lines that can't be written are dropped and counted; no connection waits.
+        /// who ended it. `stderr`; the path of a file, which is appended to and opened again at each
+        /// reload; or syslog, as in `log_to`. Lines that can't be written are dropped and counted; no connection waits.
         connection_log: LogTarget = default "off",
             costs "128 bytes per connection, and a line for each",
             like "\"/var/log/dormouse.log\"";

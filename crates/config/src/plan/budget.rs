@@ -198,7 +198,7 @@ fn per_connection(config: &Config, capacity: Capacity, receive: u64) -> u64 {
 fn log_entry(config: &Config) -> u64 {
     match config.log.connection_log {
         LogTarget::Off => 0,
-        LogTarget::Stderr | LogTarget::File(_) => LOG_ENTRY_BYTES,
+        LogTarget::Stderr | LogTarget::File(_) | LogTarget::Syslog(_) => LOG_ENTRY_BYTES,
     }
 }
 

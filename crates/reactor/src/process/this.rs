@@ -19,6 +19,13 @@ pub fn pid() -> Pid {
     Pid(std::process::id() as i32)
 }
 
+/// The name of this machine, if it is one that protocols take: ASCII without spaces.
+pub fn host_name() -> Option<String> {
+    let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    is_plain.then_some(name)
+}
+
 /// The user whose rights this process has (its effective user id).
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -6,6 +6,7 @@
 
 mod address;
 mod channel;
+mod datagram;
 mod joint;
 mod open;
 mod options;
@@ -16,6 +17,7 @@ pub use channel::{
     DESCRIPTORS_MAX, MESSAGE_MAX, Message, Words, channel, name_senders, receive_message,
     receive_words, send_message,
 };
+pub use datagram::{DatagramAddress, connect_datagrams, datagrams};
 pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
