@@ -110,6 +110,14 @@ impl Fd {
         Ok(())
     }
 
+    /// Another name of what this one names. It goes away at an exec.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn duplicate(self) -> io::Result<Fd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(self.borrow()?, 3)?.into())
+    }
+
     /// Calls on it return at once from now on, also on every other name of what it names.
     ///
     /// # Errors

@@ -150,6 +150,8 @@ pub(crate) fn plan(
     hold!(next, now, waits;
         "pending_memory" => limits.pending_memory;
         "log_format" => log.log_format;
+        "log_to" => log.log_to;
+        "syslog_facility" => log.syslog_facility;
         // Whether there are tickets at all is part of each route; where keys and sessions lie is not.
         "session_cache" => tickets.session_cache;
         "ticket_keys" => tickets.ticket_keys;

@@ -17,7 +17,7 @@ const EVERY_MS: u64 = 2_000;
 /// A socket to syslog.
 pub(crate) struct SyslogSocket {
     pub(crate) fd: Fd,
-    address: SyslogAddress,
+    pub(crate) address: SyslogAddress,
     due_ms: u64,
 }
 
@@ -85,8 +85,8 @@ pub(crate) struct SavedStandardError(Fd);
 
 impl SavedStandardError {
     /// Puts a socket in the place of standard error, if the log goes to syslog.
-    pub(crate) fn redirect(log: &Log) -> io::Result<Option<SavedStandardError>> {
-        let LogDestination::Syslog(address) = &log.log_to else {
+    pub(crate) fn redirect(to: &LogDestination) -> io::Result<Option<SavedStandardError>> {
+        let LogDestination::Syslog(address) = to else {
             return Ok(None);
         };
         let saved = STANDARD_ERROR.duplicate()?;
@@ -99,5 +99,29 @@ impl SavedStandardError {
 impl Drop for SavedStandardError {
     fn drop(&mut self) {
         let _ = self.0.move_to(STANDARD_ERROR);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::net::UnixDatagram;
+
+    #[test]
+    fn standard_error_is_the_socket_until_it_is_dropped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log.sock");
+        let receiver = UnixDatagram::bind(&path).expect("a socket");
+        let now = || std::fs::metadata("/proc/self/fd/2").map(|found| found.ino());
+        let before = now().expect("standard error");
+        let to = LogDestination::Syslog(SyslogAddress::Unix(path));
+        let saved = SavedStandardError::redirect(&to).expect("redirected");
+        assert_ne!(now().expect("a socket"), before);
+        STANDARD_ERROR.write(b"<30>x").expect("sent");
+        let mut message = [0; 16];
+        assert_eq!(receiver.recv(&mut message).expect("a message"), 5);
+        drop(saved);
+        assert_eq!(now().expect("standard error"), before);
     }
 }

@@ -1,5 +1,6 @@
 //! What main and the process tell each other.
 
+use dormouse_config::{SyslogAddress, SyslogFacility};
 use dormouse_handover::message;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
@@ -12,6 +13,8 @@ pub struct LogArguments {
     pub sources: Vec<i32>,
     /// The file. `None`: standard error.
     pub file: Option<i32>,
+    /// The file is a socket to this syslog, and each line a message of this facility.
+    pub syslog: Option<(SyslogAddress, SyslogFacility)>,
     /// Its end of the channel to main. It writes what there is, and ends, when main closes the other
     /// one.
     pub channel: i32,

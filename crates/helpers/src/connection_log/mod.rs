@@ -8,16 +8,19 @@
 //! The sockets are main's: what was sent while no writer lived is written by the next one.
 
 mod messages;
+mod output;
 mod writer;
 
 pub use messages::{DroppedLines, LogArguments};
 
 use crate::helper::{self, Privileges};
+use crate::syslog::Syslog;
 use dormouse_config::Log;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
 use std::io;
 use std::process::ExitCode;
+use output::Output;
 use writer::Writer;
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
@@ -28,7 +31,11 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 fn run(privileges: &Privileges, arguments: &LogArguments) -> io::Result<()> {
     let sources = arguments.sources.iter().copied().map(Fd).collect();
     let file = arguments.file.map_or(Fd(2), Fd);
-    let writer = Writer::new(sources, file, Fd(arguments.channel))?;
+    let output = match &arguments.syslog {
+        Some((address, facility)) => Output::Syslog(file, Syslog::new(address, *facility)),
+        None => Output::File(file),
+    };
+    let writer = Writer::new(sources, output, Fd(arguments.channel))?;
     privileges.confine(Role::LogWriter)?;
     writer.run()
 }
