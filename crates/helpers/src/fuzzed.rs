@@ -1,13 +1,13 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of untrusted bytes in this crate, exposed for `fuzz/` only; not a public API.
 
 use crate::control::http::{self, Parsed};
 use crate::errand;
 use crate::fleet;
 use crate::scout;
 
-/// Reads a request to the admin address: its method, path and query, the response that refuses it, or
-/// nothing if more has to come.
-#[allow(clippy::type_complexity)] // said once
+/// Parses a request to the admin address. Returns its method, path and number of query parameters, or
+/// the response that rejects it, or `None` if the request is incomplete.
+#[allow(clippy::type_complexity)] // used once
 pub fn http_request(bytes: &[u8]) -> Option<Result<(String, String, usize), Vec<u8>>> {
     match http::parse(bytes, 4 << 10) {
         Parsed::Incomplete => None,
@@ -16,10 +16,11 @@ pub fn http_request(bytes: &[u8]) -> Option<Result<(String, String, usize), Vec<
     }
 }
 
-/// Reads the response of an authority: status and body, or nothing if more has to come.
+/// Parses the response of an OCSP responder or ACME server. Returns status and body, or `None` if the
+/// response is incomplete.
 ///
 /// # Errors
-/// It makes no sense.
+/// The bytes are not a valid response.
 pub fn http_response(
     bytes: &[u8],
     is_head: bool,
@@ -29,15 +30,15 @@ pub fn http_response(
     Ok(response.map(|response| (response.status, response.body)))
 }
 
-/// Reads the reply of a store; the error that it holds or that it is, in words.
+/// Parses the reply of a ticket store.
 ///
 /// # Errors
-/// As it says.
+/// The reply is an error, or not RESP at all; in words.
 pub fn store_reply(mut bytes: &[u8]) -> Result<(), String> {
     fleet::resp::understand(&mut bytes)
 }
 
-/// Reads an answer to a question about `example.com` with the id 0: whether it is one.
+/// Whether bytes are a valid answer to a question about `example.com` with the id 0.
 pub fn dns_answer(bytes: &[u8]) -> bool {
     scout::dns::understands(bytes)
 }

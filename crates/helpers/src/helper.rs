@@ -1,5 +1,5 @@
-//! Start of a helper process, at both ends: main starts each of them in the same way, and they begin
-//! in the same way. Each does one thing, as the user nobody, confined to what that thing needs.
+//! The start of a helper process, on both sides: main starts every helper in the same way, and every
+//! helper begins in the same way. A helper has one task, runs as the user nobody if main is root, and is sandboxed to that task.
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
@@ -15,28 +15,28 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// User and group of helpers when main is root, and of workers where that is safe.
+/// User and group of helpers when main is root, and of workers that need no other user.
 pub const NOBODY: (u32, u32) = (65_534, 65_534);
 
-/// Pause before the next try when a channel is full.
+/// Pause before the next send to a full channel.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// A helper's user, its sandbox, and what it logs.
+/// A helper's user, sandbox and log settings.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Privileges {
-    /// User and group to become. `None`: those of main.
+    /// User and group to switch to. `None`: keep those of main.
     user: Option<(u32, u32)>,
     sandbox: Sandbox,
     log: Log,
 }
 
 impl Privileges {
-    /// The user nobody if main is root, else main's own.
+    /// The user nobody if main is root, else main's own user.
     pub fn nobody(config: &Config) -> Privileges {
         Privileges::of((process::user_id() == 0).then_some(NOBODY), config)
     }
 
-    /// A user and group, or main's own.
+    /// The given user and group, or main's own.
     pub fn of(user: Option<(u32, u32)>, config: &Config) -> Privileges {
         Privileges {
             user,
@@ -45,7 +45,7 @@ impl Privileges {
         }
     }
 
-    /// Root without another user to become looks at sockets of others.
+    /// A helper that stays root also keeps the capability to look at other users' sockets and files.
     fn kept(&self) -> Kept {
         match self.user {
             Some(_) => Kept::Nothing,
@@ -53,40 +53,40 @@ impl Privileges {
         }
     }
 
-    /// Gives up main's privileges for good. Comes before the process reads anything but main's words.
+    /// Gives up main's privileges for good, before the process reads anything that does not come from main.
     pub(crate) fn assume(&self) -> io::Result<()> {
         let user = self.user.map(|(uid, gid)| User { uid, gid });
         process::drop_privileges(user, self.kept())?;
         process::forbid_core_dumps()
     }
 
-    /// Confines the process to what its role needs. Comes when everything outside is open.
+    /// Applies the sandbox of `role`, after everything outside the sandbox has been opened.
     pub(crate) fn confine(&self, role: Role) -> io::Result<()> {
         child::confine(role, self.sandbox)
     }
 }
 
-/// When a helper that has ended is started again: at once, but ever later if it ends again soon after
-/// its start.
+/// Restart schedule of a helper: at once after a long run, with increasing delays if the helper
+/// exits again soon after each start.
 #[derive(Debug, Default)]
 pub struct RestartTimer {
     born_ms: u64,
-    /// Ends soon after a start, in a row.
+    /// Early exits in a row.
     streak: u32,
     due_ms: Option<u64>,
 }
 
 impl RestartTimer {
-    /// A helper that lived this long did not end because of how it was started.
+    /// After this uptime the start itself is not to blame for an exit.
     const SETTLED_MS: u64 = 10_000;
 
-    /// The process has been started.
+    /// Records that the process was started.
     pub fn started(&mut self) {
         self.born_ms = process::boottime_ms();
         self.due_ms = None;
     }
 
-    /// The process has ended: when to start it again is decided.
+    /// Records that the process exited, and schedules its restart.
     pub fn ended(&mut self) {
         let now_ms = process::boottime_ms();
         if now_ms.saturating_sub(self.born_ms) >= Self::SETTLED_MS {
@@ -97,31 +97,31 @@ impl RestartTimer {
         self.due_ms = Some(now_ms + delay.as_millis() as u64);
     }
 
-    /// The process could not be started.
+    /// Records that the process could not be started, and schedules another attempt.
     pub fn failed(&mut self) {
         self.streak = self.streak.saturating_add(1);
         self.due_ms = Some(process::boottime_ms() + (100 << self.streak.min(9)));
     }
 
-    /// The process is to be started now.
+    /// Schedules a start at once.
     pub fn set_due(&mut self) {
         self.due_ms = Some(process::boottime_ms());
     }
 
-    /// When it is to be started.
+    /// Time of the next start.
     pub fn due_ms(&self) -> Option<u64> {
         self.due_ms
     }
 
-    /// Whether it is to be started now. `true` once for each time.
+    /// Returns `true` once for each scheduled start whose time has come.
     pub fn take_due(&mut self) -> bool {
         let now_ms = process::boottime_ms();
         self.due_ms.take_if(|due_ms| *due_ms <= now_ms).is_some()
     }
 }
 
-/// Starts the process `name`, which gets these descriptors at the same numbers. Its arguments are in a memory
-/// file: everybody can read a command line, and lists of processes show it.
+/// Starts the process `name`. It inherits these descriptors under the same numbers. Its arguments
+/// travel in a memory file, because every user can read a command line.
 pub fn start(
     name: &str,
     privileges: &Privileges,
@@ -138,13 +138,13 @@ pub fn start(
     started
 }
 
-/// What lists of processes show of the process `name`.
+/// The title of the process `name` in process lists.
 fn title(name: &str) -> String {
     format!("dormouse: {name}")
 }
 
-/// Runs the process `name`; `args` is what follows the subcommand. `None`: main has not started it,
-/// since its arguments are missing.
+/// Runs the process `name`; `args` is what follows the subcommand. Returns `None` if main did not
+/// start the process, which shows in missing arguments.
 pub(crate) fn run<T: DeserializeOwned>(
     name: &str,
     args: &[String],
@@ -167,13 +167,13 @@ pub(crate) fn run<T: DeserializeOwned>(
     Some(match worked {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(%error, "the {name} process cannot go on");
+            tracing::error!(process = name, %error, "helper process failed");
             ExitCode::from(3)
         }
     })
 }
 
-/// Sends a report to main. Waits while the channel is full: main is busy with something else.
+/// Sends a report to main. Waits while the channel is full, because main is busy with something else.
 pub(crate) fn report(channel: Fd, report: &impl Serialize) -> io::Result<()> {
     while let Attempt::WouldBlock = message::send(channel, report)? {
         thread::sleep(RETRY);
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_main_has_not_started_does_nothing() {
+    fn a_process_that_main_did_not_start_does_nothing() {
         let arguments = [
             vec![],
             vec!["{}".to_owned()],

@@ -1,16 +1,17 @@
-//! Helper processes beside main and the workers. Work that blocks, or that reads what strangers have
-//! sent, is done by one of these, without privileges and confined.
+//! Helper processes beside main and the workers. Work that blocks, or that parses untrusted input,
+//! is done by an unprivileged, sandboxed helper.
 //!
 //! | process | does |
 //! |---|---|
 //! | [`control`] | answers the admin address |
 //! | [`scout`] | looks up names of backends, checks backends |
-//! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
+//! | [`errand`] | queries OCSP responders and ACME servers, then exits |
 //! | [`fleet`] | shares ticket keys through a store |
 //! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
-//! [`helper`] starts them; `transport` connects to stores and authorities; [`syslog`] forms messages.
+//! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers;
+//! [`syslog`] forms messages.
 #![forbid(unsafe_code)]
 
 pub mod connection_log;

@@ -1,5 +1,5 @@
-//! Connections to stores and authorities: TCP, and TLS over it by our own engine; blocking, with a
-//! deadline.
+//! Blocking connections with a deadline to ticket stores, OCSP responders and ACME servers: TCP, or
+//! TLS by our own engine.
 
 use dormouse_config::StoreAddress;
 use dormouse_engine::stream::{BlockingStream, Connection};
@@ -10,27 +10,27 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-/// Makes connections: settings and trust are parsed once.
+/// Connects to servers; TLS settings and trusted roots are parsed once.
 pub(crate) struct Connector {
     tls: Option<ClientContext>,
 }
 
 impl Connector {
-    /// Without TLS.
+    /// A connector without TLS.
     pub(crate) fn plain() -> Connector {
         Connector { tls: None }
     }
 
-    /// Over TLS, with servers that `roots` vouch for.
+    /// A connector with TLS; `roots` verify the servers' certificates.
     pub(crate) fn tls(roots: Roots) -> Result<Connector, String> {
         let mut settings = ClientSettings::new(roots);
-        // Connections are few, or live for long.
+        // Connections are rare or long-lived, so sessions are not worth keeping.
         settings.resumption = None;
         let context = ClientContext::new(settings).map_err(|e| e.to_string())?;
         Ok(Connector { tls: Some(context) })
     }
 
-    /// To a store. `ca`: PEM of those that vouch for it; `None`: those that the system trusts.
+    /// A connector for a ticket store. `ca` is PEM of its authorities; `None`: the system's roots.
     pub(crate) fn to_store(address: &StoreAddress, ca: Option<&str>) -> Result<Connector, String> {
         if !address.tls {
             return Ok(Connector::plain());
@@ -41,7 +41,7 @@ impl Connector {
         })
     }
 
-    /// Connects to the first of the host's addresses that answers.
+    /// Connects to the first of the host's addresses that accepts.
     pub(crate) fn connect(
         &self,
         host: &str,
@@ -49,7 +49,7 @@ impl Connector {
         patience: Duration,
     ) -> io::Result<Transport> {
         let deadline = Instant::now() + patience;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for found in (host, port).to_socket_addrs()? {
             match TcpStream::connect_timeout(&found, left(deadline)?) {
                 Ok(tcp) => {
@@ -84,7 +84,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     Ok(left)
 }
 
-/// A socket whose reads and writes end with the deadline.
+/// A socket whose reads and writes fail after the deadline.
 pub(crate) struct Timed {
     tcp: TcpStream,
     deadline: Instant,
@@ -108,10 +108,10 @@ impl Write for Timed {
     }
 }
 
-/// The kernel says EAGAIN when a timeout of a socket is over.
+/// A socket timeout arrives as EAGAIN; this makes it `TimedOut`.
 fn in_time(result: io::Result<usize>) -> io::Result<usize> {
     result.map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no response in time"),
         _ => error,
     })
 }
@@ -119,7 +119,7 @@ fn in_time(result: io::Result<usize>) -> io::Result<usize> {
 /// TLS over a socket with a deadline.
 type Tls = BlockingStream<Timed, Box<State>>;
 
-/// A connection, plain or over TLS. It says goodbye when it is dropped.
+/// A connection, plain or over TLS. Dropping a TLS connection sends close_notify.
 pub(crate) enum Transport {
     Plain(Timed),
     Tls(Box<Tls>),

@@ -1,11 +1,11 @@
-//! Watch on the files of certificates, of authorities and of revocation lists: new ones are taken into
-//! use by themselves.
+//! Watch on the files of certificates, client CAs and revocation lists: changed files are reloaded
+//! automatically.
 //!
-//! Each look compares what the path leads to (inode, length, time of change), so it does not matter
-//! whether a file was written in place, renamed over, or a symbolic link on the way was changed.
-//! Files that have changed are read at the first look that finds them unchanged again, since
-//! certificate and key are seldom replaced in the same moment. A pair is used once both fit each
-//! other; until then the old pair is, and the log says so, once.
+//! Each poll compares what the paths lead to (inode, length, modification time), so it does not matter
+//! whether a file was written in place, replaced by a rename, or a symbolic link changed. Changed files
+//! are read at the first poll that finds them stable, because certificate and key are rarely replaced at
+//! the same moment. A new pair is used only if key and certificate match; until then the old pair stays
+//! in use, and one log line says so.
 
 use crate::edition::Edition;
 use crate::findings::Findings;
@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fingerprints(Vec<(PathBuf, Option<[i64; 5]>)>);
 
-/// The watch: what the files looked like, and what was wrong with them.
+/// State of the watch: the files' fingerprints, and the errors of the last read.
 #[derive(Debug)]
 pub(crate) struct CertificateWatch {
     looked_ms: u64,
     last: Fingerprints,
-    /// When the files were read.
+    /// Fingerprints at the last read.
     read: Fingerprints,
-    /// What was wrong with them then.
+    /// Errors of the last read.
     complaints: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ChangedFiles {
 }
 
 impl CertificateWatch {
-    /// The files have just been read.
+    /// Starts the watch right after the files were read.
     pub(crate) fn begin(config: &Config) -> CertificateWatch {
         let now = Fingerprints::of(config);
         CertificateWatch {
@@ -50,7 +50,7 @@ impl CertificateWatch {
         }
     }
 
-    /// When the files are looked at again.
+    /// Time of the next poll.
     pub(crate) fn next_look_ms(&self, config: &Config) -> Option<u64> {
         let has_files = |route: &Route| !route.certificates.is_empty() || route.client_ca.is_some();
         let every = config.process.reload_certificates?;
@@ -61,7 +61,7 @@ impl CertificateWatch {
             .then(|| self.looked_ms + every.as_millis() as u64)
     }
 
-    /// Looks at the files, if it is time, and reads those that have changed. `None`: nothing new.
+    /// Polls the files if a poll is due, and reads changed ones. `None`: nothing new.
     pub(crate) fn look(&mut self, edition: &Edition) -> Option<ChangedFiles> {
         let now_ms = process::boottime_ms();
         let due_ms = self.next_look_ms(&edition.config)?;
@@ -95,12 +95,15 @@ impl CertificateWatch {
         }
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
-                tracing::warn!("a file has changed, but the old one stays: {complaint}");
+                tracing::warn!(
+                    error = complaint,
+                    "changed file rejected; keeping the previous contents"
+                );
             }
         }
         self.complaints = complaints;
         if client_trust != current.client_trust {
-            names.push("authorities or revocation lists of clients".to_owned());
+            names.push("client CAs or revocation lists".to_owned());
         }
         if names.is_empty() {
             return None;

@@ -1,8 +1,8 @@
-//! The process that writes the connection log, as main sees it: main opens the file, starts the
-//! process, and starts it again when it ends.
+//! Main's side of the process that writes the connection log: main opens the file, starts the
+//! process, and restarts it after an exit.
 //!
-//! A reload opens the file again, so that logs can be rotated. The next process starts when the
-//! former one has written what there was: each line stands in one file as a whole.
+//! A reload opens the file again, so that logs can be rotated. The next process starts after the
+//! previous one has written its last lines, so no line is split between two files.
 
 use crate::error::{ServeError, system};
 use crate::syslog::SyslogSocket;
@@ -20,14 +20,14 @@ use dormouse_reactor::{Fd, OnExec};
 use dormouse_tables::counters::Common;
 use std::io;
 
-/// Time for a process to write what there is; then main ends it.
+/// Time for a process to write its last lines; then main kills it.
 const LAST_LINES_MS: u64 = 2_000;
-/// Dropped lines are logged so often at most.
+/// Minimum time between log lines about lost lines.
 const QUIET_MS: u64 = 10_000;
-/// Open to the owner and the group, as logs are.
+/// Mode of a new file: readable by the group, as is usual for logs.
 const FILE_MODE: u32 = 0o640;
 
-/// Where lines are written.
+/// Target of the connection log.
 pub(crate) enum LogFile {
     StandardError,
     File(Fd),
@@ -99,10 +99,8 @@ impl Drop for LogFile {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "make its directory first",
-        io::ErrorKind::PermissionDenied => {
-            "the user who starts the program must be able to write it"
-        }
+        io::ErrorKind::NotFound => "create its directory first",
+        io::ErrorKind::PermissionDenied => "the user who starts dormouse needs write access",
         _ => "",
     }
 }
@@ -113,14 +111,14 @@ pub(crate) struct LogWriter {
     process: Option<(Pid, Fd)>,
     restart: RestartTimer,
     file: Option<LogFile>,
-    /// A process that writes its last lines, and when it is ended.
+    /// A process that writes its last lines, and when to kill it.
     former: Option<(Pid, u64)>,
     dropped: u64,
     logged_ms: Option<u64>,
 }
 
 impl LogWriter {
-    /// `former`: the process of the binary before this one.
+    /// `former` is the process that the previous binary has started.
     pub(crate) fn new(file: Option<LogFile>, former: Option<Pid>) -> LogWriter {
         let until_ms = process::boottime_ms() + LAST_LINES_MS;
         let mut writer = LogWriter {
@@ -136,13 +134,13 @@ impl LogWriter {
         self.restart.set_due();
     }
 
-    /// Goes over to this file.
+    /// Switches to another file.
     pub(crate) fn replace_file(&mut self, file: Option<LogFile>, poller: &Poller) {
         self.end(poller);
         self.follow(file);
     }
 
-    /// When something has to be done for it.
+    /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let own = match self.former {
             Some((_, until_ms)) => Some(until_ms),
@@ -152,7 +150,8 @@ impl LogWriter {
         own.into_iter().chain(syslog).min()
     }
 
-    /// Starts the process when it is time; it receives lines from these sockets. Called once a turn.
+    /// Starts the process if a start is due; `sources` are the sockets of the workers. Called once per
+    /// turn.
     pub(crate) fn attend(&mut self, sources: Vec<Fd>, config: &Config, poller: &Poller) {
         if let Some(socket) = self.file.as_mut().and_then(LogFile::syslog) {
             socket.attend();
@@ -160,7 +159,7 @@ impl LogWriter {
         if let Some((pid, until_ms)) = &mut self.former {
             if *until_ms <= process::boottime_ms() {
                 let _ = process::send_signal(*pid, Signal::Kill);
-                // SIGCHLD reports its end.
+                // SIGCHLD reports the exit.
                 *until_ms = u64::MAX;
             }
             return;
@@ -177,13 +176,13 @@ impl LogWriter {
                 self.restart.started();
             }
             Err(error) => {
-                tracing::error!(%error, "the process that writes the connection log can't be started");
+                tracing::error!(process = "log-writer", %error, "helper process start failed");
                 self.restart.failed();
             }
         }
     }
 
-    /// Takes a report of lines that could not be written.
+    /// Processes a report of lost lines.
     pub(crate) fn receive(&mut self, counters: &Shared, poller: &Poller) {
         let Some((_, channel)) = self.process else {
             return;
@@ -200,22 +199,18 @@ impl LogWriter {
                     self.logged_ms = Some(now_ms);
                     let lines = std::mem::take(&mut self.dropped);
                     let error = dropped.error;
-                    tracing::warn!(
-                        lines,
-                        error,
-                        "lines of the connection log could not be written"
-                    );
+                    tracing::warn!(lines, error, "connection log lines lost");
                 }
             }
             Ok(None) => {}
             Err(_) => {
-                // SIGCHLD reports its end.
+                // SIGCHLD reports the exit.
                 let _ = poller.remove(channel);
             }
         }
     }
 
-    /// Notes that the process has ended. `false`: it was another one.
+    /// Handles the exit of a process. Returns `false` if it was not a log writer.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
         if self.former.take_if(|(former, _)| *former == pid).is_some() {
             return true;
@@ -223,15 +218,13 @@ impl LogWriter {
         if self.process.is_none_or(|(ours, _)| ours != pid) {
             return false;
         }
-        tracing::error!(
-            "the process that writes the connection log is gone ({ended}); it is started again"
-        );
+        tracing::error!(process = "log-writer", %ended, "helper process died; restarting");
         self.close(poller);
         self.restart.ended();
         true
     }
 
-    /// Ends the process once it has written what there is.
+    /// Closes the channel: the process writes its last lines and exits.
     pub(crate) fn end(&mut self, poller: &Poller) {
         if let Some(pid) = self.close(poller) {
             self.former = Some((pid, process::boottime_ms() + LAST_LINES_MS));

@@ -1,5 +1,5 @@
-//! TLS contexts, built once by main: workers build the same from the same, so what can't work fails
-//! here, before it changes anything.
+//! TLS contexts, built once by main from the same input as in the workers, so that an invalid setting
+//! fails here, before it changes anything.
 
 use crate::material::Material;
 use dormouse_config::Config;
@@ -24,12 +24,12 @@ pub(crate) fn of_routes(
         &keys.export(),
         backends,
         None,
-        // Main keeps nothing that is parsed: it has no loop that must not stand still.
+        // Main has no use for parsed certificates.
         &mut Identities::default(),
     )
 }
 
-/// Builds the contexts of routes that speak TLS with their backends.
+/// Builds the contexts of routes with TLS to their backends.
 pub(crate) fn of_backends(
     config: &Config,
     material: &Material,

@@ -1,4 +1,4 @@
-//! The control process, as main sees it: started, started again when it ends, told what is new.
+//! Main's side of the control process: starts and restarts it, and sends it the state.
 
 use crate::control_addresses::{ControlAddresses, ControlListeners};
 use crate::shared_memory::SharedMemory;
@@ -13,7 +13,7 @@ use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
 
-/// Pause before a message is sent again that did not fit into the channel.
+/// Pause before a message that did not fit the channel is sent again.
 const RETRY_MS: u64 = 100;
 
 /// The control process and its channel.
@@ -25,7 +25,7 @@ pub(crate) struct ControlProcess {
     restarts: u32,
     restart: RestartTimer,
     retry_at_ms: Option<u64>,
-    /// The state that was sent last.
+    /// The state sent last.
     sent: Option<State>,
     results: Vec<AdminResult>,
 }
@@ -91,28 +91,28 @@ impl ControlProcess {
         Ok(())
     }
 
-    /// The process, if it lives.
+    /// The process id, while the process runs.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.pid
     }
 
-    /// Where it answers.
+    /// Where the process listens.
     pub(crate) fn addresses(&self) -> &ControlAddresses {
         &self.addresses
     }
 
-    /// When something has to be done for it.
+    /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let times = [self.restart.due_ms(), self.retry_at_ms];
         times.into_iter().flatten().min()
     }
 
-    /// Notes that the process has ended. `false`: it was another one.
+    /// Handles the exit of a process. Returns `false` if it was not the control process.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
         if self.pid != Some(pid) {
             return false;
         }
-        tracing::error!("the control process is gone ({ended}); it is started again");
+        tracing::error!(process = "control", %ended, "helper process died; restarting");
         let _ = poller.remove(self.channel);
         self.channel.close();
         self.channel = Fd::NONE;
@@ -122,7 +122,7 @@ impl ControlProcess {
         true
     }
 
-    /// Starts the process again when it is time, and sends what is new. Called once a turn.
+    /// Restarts the process if a start is due, and sends a changed state. Called once per turn.
     pub(crate) fn attend(&mut self, state: State, memory: &SharedMemory, poller: &Poller) {
         let now_ms = process::boottime_ms();
         self.retry_at_ms.take_if(|at_ms| *at_ms <= now_ms);
@@ -130,7 +130,7 @@ impl ControlProcess {
             && self.pid.is_none()
             && let Err(error) = self.start_process(memory, poller)
         {
-            tracing::error!(%error, "the control process can't be started");
+            tracing::error!(process = "control", %error, "helper process start failed");
             self.restart.failed();
         }
         if self.send(state) == Attempt::WouldBlock {
@@ -138,10 +138,10 @@ impl ControlProcess {
         }
     }
 
-    /// Sends the state, if it is new, and all results. `WouldBlock`: the channel is full.
+    /// Sends the state if it has changed, and all results. `WouldBlock`: the channel is full.
     fn send(&mut self, state: State) -> Attempt<()> {
         if self.pid.is_none() {
-            // Clients that waited for an answer have lost their connection.
+            // The clients that waited for these results lost their connections with the process.
             self.results.clear();
             return Attempt::Done(());
         }
@@ -150,7 +150,7 @@ impl ControlProcess {
             match message::send(self.channel, &report) {
                 Ok(Attempt::Done(())) => self.sent = Some(state),
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
-                Err(error) => tracing::debug!(%error, "control can't be told the state"),
+                Err(error) => tracing::debug!(%error, "state could not be sent to control"),
             }
         }
         while let Some(result) = self.results.first() {
@@ -162,16 +162,16 @@ impl ControlProcess {
         Attempt::Done(())
     }
 
-    /// The next order that control passes on.
+    /// The next order that control forwards.
     pub(crate) fn receive(&self, poller: &Poller) -> Option<ForwardedOrder> {
         message::receive(self.channel).unwrap_or_else(|_| {
-            // SIGCHLD reports its end.
+            // SIGCHLD reports the exit.
             let _ = poller.remove(self.channel);
             None
         })
     }
 
-    /// Answers an order at the end of the turn: with what was done, or why not.
+    /// Queues the result of an order, to be sent at the end of the turn.
     pub(crate) fn answer(&mut self, id: u64, result: Result<String, String>) {
         self.results.push(AdminResult {
             id,
@@ -180,7 +180,7 @@ impl ControlProcess {
         });
     }
 
-    /// The program ends, and control with it.
+    /// Ends the process, because the program ends.
     pub(crate) fn end(&self) {
         let _ = message::send(self.channel, &Report::End);
     }

@@ -1,5 +1,5 @@
-//! Where control answers: the admin socket, which takes orders, and the address of metrics. Main opens
-//! both and keeps them, so that each control process gets the same.
+//! The listeners of control: the admin socket, which accepts orders, and the metrics address. Main
+//! opens both and keeps them across restarts of control.
 
 use crate::error::{ServeError, system};
 use dormouse_config::{Admin, Config, MetricsAddress};
@@ -12,12 +12,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Both, listening, as far as the configuration wants them. The socket's file is removed when this is
-/// dropped.
+/// The configured listeners. Dropping this removes the socket's file.
 pub(crate) struct ControlAddresses {
     admin: Option<AdminSocket>,
     metrics: Option<Fd>,
-    /// Only this machine reaches the address of metrics.
+    /// Whether only this machine can reach the metrics address.
     metrics_is_loopback: bool,
 }
 
@@ -26,7 +25,7 @@ struct AdminSocket {
     path: PathBuf,
 }
 
-/// The same, for the next binary in this process.
+/// The listeners, for the next binary in this process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ControlAddressesState {
     admin: Option<(i32, PathBuf)>,
@@ -34,7 +33,7 @@ pub(crate) struct ControlAddressesState {
     metrics_is_loopback: bool,
 }
 
-/// What control is told of them.
+/// The listeners, for the control process.
 pub(crate) struct ControlListeners {
     pub(crate) admin: Option<Fd>,
     pub(crate) metrics: Option<Fd>,
@@ -42,7 +41,8 @@ pub(crate) struct ControlListeners {
 }
 
 impl ControlAddresses {
-    /// Opens them. What is configured must open; the usual path need not. `None`: neither is wanted.
+    /// Opens the listeners. A configured path must open; the default path may fail. `None`: neither is
+    /// configured.
     pub(crate) fn open(config: &Config) -> Result<Option<ControlAddresses>, ServeError> {
         let metrics = config.process.metrics;
         let addresses = ControlAddresses {
@@ -54,7 +54,7 @@ impl ControlAddresses {
         Ok(is_any.then_some(addresses))
     }
 
-    /// Those that another binary in this process has opened.
+    /// Adopts the listeners that another binary in this process has opened.
     pub(crate) fn adopt(state: &ControlAddressesState) -> ControlAddresses {
         let admin = state.admin.as_ref();
         ControlAddresses {
@@ -67,7 +67,7 @@ impl ControlAddresses {
         }
     }
 
-    /// For the next binary in this process.
+    /// The state for the next binary in this process.
     pub(crate) fn state(&self) -> ControlAddressesState {
         let admin = self.admin.as_ref();
         ControlAddressesState {
@@ -86,7 +86,7 @@ impl ControlAddresses {
         }
     }
 
-    /// Their descriptors.
+    /// The listeners' descriptors.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         let ControlListeners { admin, metrics, .. } = self.listeners();
         admin.into_iter().chain(metrics).collect()
@@ -95,33 +95,34 @@ impl ControlAddresses {
 
 fn open_metrics(address: MetricsAddress) -> Result<Fd, ServeError> {
     let options = ListenOptions {
-        // `[::]` stands for all addresses of the machine, those of IPv4 too.
+        // `[::]` means all addresses of the machine, IPv4 included.
         v6only: false,
         ..options()
     };
     socket::listen(&Addr::Tcp(address.0), &options)
-        .map_err(system(format!("open the address of metrics {address}")))
+        .map_err(system(format!("open the metrics address {address}")))
 }
 
 fn open_admin(admin: &Admin) -> Result<Option<AdminSocket>, ServeError> {
     match admin {
         Admin::None | Admin::Loopback(_) => Ok(None),
-        Admin::Auto => Ok(open_usual()),
+        Admin::Auto => Ok(open_default()),
         Admin::Unix(path) => match open_unix(path) {
             Ok(socket) => Ok(Some(socket)),
             Err(error) => Err(ServeError::System {
                 what: format!("open the admin socket {}", path.display()),
                 error,
-                hint: "choose another path with `admin`, or \"none\" to do without",
+                hint: "choose another path with `admin`, or set it to \"none\"",
             }),
         },
     }
 }
 
-fn open_usual() -> Option<AdminSocket> {
+fn open_default() -> Option<AdminSocket> {
     let Some(path) = Admin::usual_path() else {
         tracing::warn!(
-            "no admin socket: XDG_RUNTIME_DIR is not set; `admin` gives it a path of its own"
+            error = "XDG_RUNTIME_DIR is not set",
+            "admin socket not available"
         );
         return None;
     };
@@ -131,14 +132,15 @@ fn open_usual() -> Option<AdminSocket> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
                 path = %path.display(),
-                "no admin socket: another instance answers there; `admin` gives this one its own"
+                error = "another instance listens there",
+                            "admin socket not available"
             );
             None
         }
         Err(error) => {
             tracing::warn!(
                 path = %path.display(), %error,
-                "no admin socket; `admin` gives it another path"
+                "admin socket not available"
             );
             None
         }
@@ -152,7 +154,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a socket for its owner alone, in place of one that a former process has left.
+/// Opens a socket that only its owner can use. Replaces one that a dead main process left behind.
 fn open_unix(path: &Path) -> io::Result<AdminSocket> {
     if is_orphaned(path) {
         fs::remove_file(path)?;
@@ -165,8 +167,8 @@ fn open_unix(path: &Path) -> io::Result<AdminSocket> {
     })
 }
 
-/// Whether the main process that opened this socket has died: its control process still answers there,
-/// and gives way to the next start.
+/// Whether the main process that opened this socket has died. Its control process still answers there,
+/// and makes room for the next start.
 pub(crate) fn is_orphaned(path: &Path) -> bool {
     let address = Addr::Unix(path.to_owned());
     let Ok(connecting) = socket::connect(&address, &ConnectOptions::default()) else {

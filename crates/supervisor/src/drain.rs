@@ -1,4 +1,4 @@
-//! Draining: main begins and ends it, each worker closes its own connections.
+//! Draining: main starts and stops it, each worker closes its own connections.
 
 use crate::serving::Serving;
 use dormouse_config::show_duration;
@@ -9,20 +9,20 @@ use dormouse_reactor::process;
 use dormouse_tables::counters::Count;
 use std::time::Duration;
 
-/// Longer drains are mistakes.
+/// Maximum duration of a drain; a longer one is a mistake.
 const OVER_MS_MAX: u64 = 30 * 86_400_000;
 
-/// How often to look whether a drain is done after which the program ends.
+/// Interval at which to check for the end of a drain that ends the program.
 const LOOK_MS: u64 = 100;
 
-/// The drain under way, if there is one.
+/// The current drain, if there is one.
 #[derive(Default)]
 pub(crate) struct Drain {
     current: Option<control::Drain>,
 }
 
 impl Drain {
-    /// Begins to close all connections, evenly over a time. A drain under way is replaced.
+    /// Starts to close all connections, evenly over a time. Replaces a drain in progress.
     pub(crate) fn begin(
         &mut self,
         over_ms: u64,
@@ -30,7 +30,7 @@ impl Drain {
         serving: &Serving,
     ) -> Result<String, String> {
         if over_ms > OVER_MS_MAX {
-            return Err("a drain takes 30 days at most".to_owned());
+            return Err("a drain may last at most 30 days".to_owned());
         }
         let sum = |count: Count| serving.memory.counters.sum(count as usize);
         let connections = sum(Count::Connections) + sum(Count::Handshaking);
@@ -43,28 +43,28 @@ impl Drain {
         };
         let was_draining = self.current.replace(drain).is_some();
         serving.pairs.order_all(&Order::Drain { over_ms, order });
-        // After the order, so that no worker polls a listener that does not listen.
+        // After the order, so that no worker polls a paused listener.
         if !was_draining {
             serving.listening.pause();
         }
         let over = show_duration(Duration::from_millis(over_ms));
         Ok(format!(
-            "draining: {connections} connections are closed evenly over {over}; nothing new is accepted"
+            "draining: closing {connections} connections evenly over {over}; no new connections are accepted"
         ))
     }
 
-    /// Accepts again.
+    /// Stops the drain, and accepts connections again.
     pub(crate) fn stop(&mut self, serving: &Serving) -> Result<String, String> {
         if self.current.is_none() {
-            return Err("there is no drain that could be stopped".to_owned());
+            return Err("no drain is in progress".to_owned());
         }
         serving.listening.resume(&serving.edition.config)?;
         self.current = None;
         serving.pairs.order_all(&Order::StopDrain);
-        Ok("the drain is stopped; new connections are accepted again".to_owned())
+        Ok("drain stopped; new connections are accepted again".to_owned())
     }
 
-    /// Whether all connections are closed, or the time is over. `true` without a drain.
+    /// Whether all connections are closed or the time is over. `true` without a drain.
     pub(crate) fn is_done(&self, serving: &Serving) -> bool {
         let Some(drain) = &self.current else {
             return true;
@@ -75,7 +75,7 @@ impl Drain {
         left == 0 || drain.begun_ms + drain.over_ms <= process::boottime_ms()
     }
 
-    /// When to look again whether it is done.
+    /// Time of the next check for the end of the drain.
     pub(crate) fn next_look_ms(&self) -> Option<u64> {
         let drain = self.current.as_ref()?;
         let soon_ms = process::boottime_ms() + LOOK_MS;
@@ -86,12 +86,12 @@ impl Drain {
         self.current.is_some()
     }
 
-    /// For control.
+    /// The drain, for control.
     pub(crate) fn report(&self) -> Option<control::Drain> {
         self.current.clone()
     }
 
-    /// The rest of the drain, for a worker that comes after a crash and knows nothing of it.
+    /// The rest of the drain, for a worker that restarts after a crash.
     pub(crate) fn rest(&self) -> Option<Order> {
         let drain = self.current.as_ref()?;
         let end_ms = drain.begun_ms + drain.over_ms;

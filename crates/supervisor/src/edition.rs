@@ -1,4 +1,4 @@
-//! The configuration that runs, with everything that was read for it.
+//! The running configuration, with everything that was read for it.
 
 use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Probe, Upstream};
@@ -8,21 +8,21 @@ use dormouse_reactor::process;
 use dormouse_tables::backends::Backends;
 use std::net::SocketAddr;
 
-/// Backends that are reported: enough for people, and a bound for the number of metrics.
+/// Maximum number of reported backends, which bounds the number of metrics.
 const BACKENDS_MAX: usize = 200;
-/// Routes that are reported, likewise.
+/// Maximum number of reported routes, for the same reason.
 const ROUTES_MAX: usize = 200;
-/// Listeners that are reported of one route.
+/// Maximum number of reported listeners per route.
 const LISTENERS_MAX: usize = 8;
 
-/// A configuration that runs. A reload, and each new certificate, makes another one.
+/// A running configuration. A reload creates the next one, and so does each new certificate.
 #[derive(Clone)]
 pub(crate) struct Edition {
     /// 1 after the start.
     pub(crate) number: u64,
     pub(crate) loaded_ms: u64,
     pub(crate) config: Config,
-    /// What the configuration comes to on this machine.
+    /// The sizes and limits that follow from the configuration on this machine.
     pub(crate) plan: Plan,
     pub(crate) material: Material,
     /// The certificates as control reports them, parsed once.
@@ -59,7 +59,7 @@ impl Edition {
         self.reported.clone()
     }
 
-    /// The routes and originations, for people and for metrics; `numbers` are those of the slots.
+    /// Routes and originations for `status` and metrics; `numbers` are the route numbers in slots.
     pub(crate) fn reported_routes(&self, numbers: &[u16]) -> Vec<control::Route> {
         let Config {
             routes, originate, ..
@@ -76,8 +76,8 @@ impl Edition {
         all.zip(listeners).map(route).take(ROUTES_MAX).collect()
     }
 
-    /// The backends of all routes, for people and for metrics; no more than a message has room for.
-    /// Routes that go to the same address have it in common.
+    /// Backends of all routes for `status` and metrics, up to the size of a message. Routes with the same
+    /// address share one entry.
     pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
         let mut reported: Vec<control::Backend> = Vec::new();
         for (route, route_name) in self.config.routes.iter().zip(self.config.route_names()) {
@@ -124,7 +124,7 @@ impl Edition {
         upstreams(&self.config)
     }
 
-    /// Gives the backends of this name other addresses. `true`: they had different ones.
+    /// Replaces the addresses of backends with this name. Returns `true` if they have changed.
     pub(crate) fn set_addresses(&mut self, name: &str, addresses: &[SocketAddr]) -> bool {
         let routes = self.config.routes.iter_mut();
         let backends = routes
@@ -150,7 +150,7 @@ pub(crate) fn upstreams(config: &Config) -> impl Iterator<Item = &Upstream> {
     config.routes.iter().flat_map(|route| &route.to)
 }
 
-/// The addresses that a route listens on, each as the configuration has it.
+/// The addresses that a route listens on, as written in the configuration.
 fn shown(listeners: &[impl ToString]) -> Vec<String> {
     let mut all: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     all.dedup();
@@ -158,7 +158,7 @@ fn shown(listeners: &[impl ToString]) -> Vec<String> {
     all
 }
 
-/// The addresses of a backend, as the table of backends knows them.
+/// The addresses of a backend, as in the table of backends.
 pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
     match backend {
         Backend::Tcp { .. } => backend.addresses().map(|a| a.to_string()).collect(),
@@ -167,8 +167,7 @@ pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
     }
 }
 
-/// The certificates that clients are shown, the first to expire first; no more than a message to
-/// control has room for.
+/// The certificates served to clients, ordered by expiry, up to the size of a message to control.
 fn reported(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
     let pems = certificates.iter().flatten();
     let reported = pems.filter_map(|pem| {
@@ -187,7 +186,7 @@ fn reported(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
     reported
 }
 
-/// Cut, so that a message has room for all paths and names.
+/// Cuts a text, so that a message has room for all paths and names.
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 120;
     text.chars().take(CHARACTERS_MAX).collect()

@@ -1,23 +1,23 @@
-//! Why `serve` could not begin, or ended as it should not.
+//! Errors of `serve`.
 
 use std::fmt;
 use std::io;
 
-/// Why `serve` could not begin, or ended as it should not.
+/// Why `serve` could not start, or ended unexpectedly.
 #[derive(Debug)]
 pub enum ServeError {
-    /// A certificate or key is not what it should be. Each line says which and why.
+    /// Invalid certificates or keys, one line for each.
     Certificates(Vec<String>),
     /// The operating system refused something.
     System {
-        /// What was tried.
+        /// The failed action, as an infinitive: "listen on 0.0.0.0:443".
         what: String,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
-        /// What would be right.
+        /// The remedy; may be empty.
         hint: &'static str,
     },
-    /// A worker could not begin, or all of them are gone.
+    /// A worker could not start, or all workers are gone.
     Workers(String),
 }
 
@@ -29,8 +29,10 @@ impl fmt::Display for ServeError {
                 what,
                 error,
                 hint: "",
-            } => write!(f, "{what}: {error}"),
-            ServeError::System { what, error, hint } => write!(f, "{what}: {error}\n  {hint}"),
+            } => write!(f, "cannot {what}: {error}"),
+            ServeError::System { what, error, hint } => {
+                write!(f, "cannot {what}: {error}\n  {hint}")
+            }
             ServeError::Workers(what) => f.write_str(what),
         }
     }
@@ -38,7 +40,7 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// For `map_err`: names what was tried.
+/// For `map_err`: adds the failed action to an error.
 pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
     move |error| ServeError::System {
         what: what.into(),

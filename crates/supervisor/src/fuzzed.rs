@@ -1,8 +1,8 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of untrusted bytes in this crate, exposed for `fuzz/` only; not a public API.
 
 use crate::material;
 
-/// The certificates of a file that may also hold their key.
+/// Extracts the certificates from a file that may also hold their key.
 pub fn certificates_in(text: &str) -> String {
     material::pair::certificates_in(text)
 }

@@ -1,33 +1,33 @@
-//! Main: the process with the stable pid, the only one with privileges.
+//! Main: the process with the stable pid, and the only one with privileges.
 //!
-//! It reads configuration, certificates and keys, opens the listeners, makes the shared memory and
-//! starts one keeper per worker. Then it waits: for signals, for processes that end, for clients that
-//! ask for the status. It holds no connection and reads nothing from the network.
+//! Main reads the configuration, certificates and keys, opens the listeners, creates the shared memory,
+//! and starts one keeper per worker. Then it waits for signals, exits of processes, and orders from
+//! control. It holds no connection and reads nothing from the network.
 //!
 //! ```text
-//!   supervisor    the loop, and how main's parts affect each other
+//!   supervisor    the loop, and the effects of main's parts on each other
 //!
-//!   serving       the configuration in force, and what serves it
-//!     edition       a configuration with its certificates, counted
-//!     material      certificates, keys and authorities from files
-//!     contexts      TLS contexts, built once to find mistakes
-//!     listening     sockets that all workers poll         route_numbers  what slots name routes by
+//!   serving       the running configuration, and what serves it
+//!     edition       a configuration with its certificates, and its number
+//!     material      certificates, keys and CAs from files
+//!     contexts      TLS contexts, built once to find errors
+//!     listening     sockets that all workers poll         route_numbers  numbers of routes in slots
 //!     pairs         keepers and workers                   shared_memory  memory of all workers
-//!     ticket_keys   keys of tickets, and their rotation   session_files  sessions of originations
+//!     ticket_keys   ticket keys and their rotation        session_files  sessions of originations
 //!
-//!   load          a configuration with what it names: `serve`, `check` and reload do it alike
-//!     examine     addresses, users and files are tried    findings      what is wrong with them
+//!   load          a configuration with all that it names, for `serve`, `check` and reload alike
+//!     examine     tries addresses, users and files        findings      the problems found
 //!
-//!   start         a program that starts                   resume         one that goes on for another
-//!   reload        from one configuration to the next      reload_report  what became of it
-//!   upgrade       another binary in place of this one     main_state     what that one gets
-//!   drain         closing all connections slowly
+//!   start         the start of the program                resume         the start after an upgrade
+//!   reload        from one configuration to the next      reload_report  its result
+//!   upgrade       replacement by another binary           main_state     what that binary gets
+//!   drain         gradual closing of all connections
 //!
-//!   control       the process that answers requests       control_addresses  where it does
+//!   control       the process that answers requests       control_addresses  its listeners
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
-//!   certificate_watch   files that change                 systemd        notifications, inherited sockets
-//!   syslog        sockets for messages to syslog
-//!   redirect      the process that answers plain HTTP     connection_log the process that writes the log of connections
+//!   certificate_watch   changes of files                systemd        notifications, inherited sockets
+//!   syslog        sockets to syslog
+//!   redirect      the process that answers plain HTTP     connection_log the process that writes the connection log
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Listening sockets: opened by main, which alone has the privilege; polled by all workers.
+//! Listening sockets: opened by main, which has the privilege, and polled by all workers.
 
 use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
@@ -12,28 +12,28 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A listening socket, and the routes behind it.
+/// A listening socket, and the routes that share it.
 #[derive(Clone, Debug)]
 struct Listener {
     address: Addr,
     fd: Fd,
-    /// Numbers of the routes behind it.
+    /// Numbers of the routes that share it.
     routes: Vec<u16>,
-    /// Opened by systemd, which keeps it when this program has ended.
+    /// Opened by systemd, which keeps it open after this program has ended.
     inherited: bool,
 }
 
-/// All listening sockets, and the numbers of the routes behind them.
+/// All listening sockets, and the numbers of their routes.
 pub(crate) struct Listening {
-    /// Those that workers poll.
+    /// Sockets that workers poll.
     listeners: Vec<Listener>,
-    /// Those of plain HTTP, behind which there is no route.
+    /// Sockets of plain HTTP, which have no route.
     redirects: Vec<Listener>,
     numbers: RouteNumbers,
 }
 
 impl Listening {
-    /// Opens the listeners of a configuration, as the program starts.
+    /// Opens the listeners of a configuration at the start of the program.
     pub(crate) fn open(config: &Config) -> Result<Listening, ServeError> {
         let mut inherited = InheritedListeners::from_environment();
         let listening = Listening::of(config, RouteNumbers::default(), &[], &mut inherited)?;
@@ -41,7 +41,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// The listeners that another binary in this process has opened.
+    /// Adopts the listeners that another binary in this process has opened.
     pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
         let open = &handover.descriptors.listeners;
         let sockets = open.iter().map(|&(fd, _)| fd);
@@ -69,10 +69,10 @@ impl Listening {
         }
     }
 
-    /// The listeners of another configuration: sockets that are open stay, new ones are opened.
-    /// Nothing has changed until [`Listening::replace_by`].
+    /// Prepares the listeners of another configuration: open sockets are reused, new ones are opened.
+    /// Nothing changes until [`Listening::replace_by`].
     pub(crate) fn prepare(&self, config: &Config) -> Result<Listening, ServeError> {
-        // Inherited sockets are taken at the start.
+        // Inherited sockets are taken at the start only.
         let none = &mut InheritedListeners::default();
         Listening::of(config, self.numbers.clone(), &self.all(), none)
     }
@@ -125,8 +125,8 @@ impl Listening {
         [self.listeners.as_slice(), &self.redirects].concat()
     }
 
-    /// Goes over to `next`, made by [`Listening::prepare`]. While draining, new listeners are paused.
-    /// With `backlog`, the length of the queues has changed.
+    /// Switches to `next`, made by [`Listening::prepare`]. During a drain, new listeners are paused. With
+    /// `backlog`, the length of the listen queues has changed.
     pub(crate) fn replace_by(&mut self, next: Listening, is_draining: bool, backlog: Option<i32>) {
         let (open, wanted) = (self.all(), next.all());
         if is_draining {
@@ -136,41 +136,41 @@ impl Listening {
         close_all_but(&wanted, &open);
         *self = next;
         if let (Some(backlog), false) = (backlog, is_draining) {
-            // Listeners that stay have the former length.
+            // Reused listeners still have the old length.
             if let Err(error) = resume(&wanted, backlog) {
-                tracing::warn!("{error}");
+                tracing::warn!(error, "listener could not resume");
             }
         }
     }
 
-    /// Refuses new connections: workers have been told to accept nothing more.
+    /// Refuses new connections, after workers were ordered to stop accepting.
     pub(crate) fn pause(&self) {
         pause(&self.all());
     }
 
-    /// Accepts again. The error names the listeners that can't.
+    /// Accepts again. The error names the listeners that cannot.
     pub(crate) fn resume(&self, config: &Config) -> Result<(), String> {
         resume(&self.all(), backlog(config))
     }
 
-    /// The program ends. As [`Listening::pause`], but systemd's own sockets listen on: clients wait
-    /// there for the next program.
+    /// Refuses new connections at the end of the program. As [`Listening::pause`], but systemd's own sockets
+    /// keep listening: clients wait there for the next start.
     pub(crate) fn leave(&self, config: &Config) {
         let all = self.all();
         let (theirs, ours): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.inherited);
         pause(ours);
-        // A drain may have paused them.
+        // A drain may have paused these.
         if let Err(error) = resume(theirs, backlog(config)) {
-            tracing::warn!("{error}");
+            tracing::warn!(error, "listener could not resume");
         }
     }
 
-    /// Numbers of routes, then of originations, in the order of the configuration.
+    /// Numbers of routes, then of originations, in configuration order.
     pub(crate) fn numbers(&self) -> &RouteNumbers {
         &self.numbers
     }
 
-    /// The addresses that are listened on.
+    /// The addresses of all listeners.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let all = self.listeners.iter().chain(&self.redirects);
         all.flat_map(|one| addresses_of(&one.address, one.fd))
@@ -187,7 +187,7 @@ impl Listening {
         self.redirects.iter().map(|listener| listener.fd).collect()
     }
 
-    /// Enters the numbers of its descriptors, and the routes behind each.
+    /// Writes the listeners' descriptors, and the routes of each, into `descriptors`.
     pub(crate) fn describe(&self, descriptors: &mut Descriptors) {
         let first = |listener: &Listener| listener.routes.first().copied().unwrap_or_default();
         let listeners = self.listeners.iter();
@@ -202,7 +202,7 @@ fn routes_behind(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
     numbers.map(Option::unwrap_or_default).collect()
 }
 
-/// Closes the listeners that are not among `kept`.
+/// Closes the listeners that are not in `kept`.
 fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     for listener in listeners {
         if !kept.iter().any(|other| other.fd == listener.fd) {
@@ -214,11 +214,11 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     }
 }
 
-/// An address of the configuration, as the log shows it, and the indices of the routes behind it.
+/// An address of the configuration, its text for the log, and the indices of the routes that share it.
 type Wanted = (Addr, String, Vec<usize>);
 
-/// The same without `0.0.0.0` on the ports `both`, where the listener of `[::]` takes clients of both
-/// families; if the same routes are behind the two.
+/// Removes `0.0.0.0` on the ports `both`, where the listener of `[::]` accepts clients of both families,
+/// provided that the same routes share the two.
 fn of_both_families(mut all: Vec<Wanted>, both: &[u16]) -> Vec<Wanted> {
     for &port in both {
         let all_of = |ip: IpAddr| Addr::Tcp(SocketAddr::new(ip, port));
@@ -278,24 +278,24 @@ fn options(config: &Config) -> ListenOptions {
     }
 }
 
-/// Length of the queue of each listener.
+/// Length of each listen queue.
 pub(crate) fn backlog(config: &Config) -> i32 {
     i32::try_from(config.sockets.backlog.or(4096)).unwrap_or(i32::MAX)
 }
 
-/// Makes the kernel refuse new connections. A unix socket can't be made to listen again; its clients
-/// wait in the queue.
+/// Makes the kernel refuse new connections. A unix socket could not listen again, so it is not paused;
+/// its clients wait in the queue.
 fn pause<'a>(listeners: impl IntoIterator<Item = &'a Listener>) {
     for listener in listeners {
         if let Addr::Tcp(address) = &listener.address
             && let Err(error) = socket::pause_listening(listener.fd)
         {
-            tracing::debug!(%error, %address, "a listener goes on listening");
+            tracing::debug!(%error, %address, "listener could not be paused");
         }
     }
 }
 
-/// Listens again. The error names the listeners that can't.
+/// Listens again. The error names the listeners that cannot.
 fn resume<'a>(
     listeners: impl IntoIterator<Item = &'a Listener>,
     backlog: i32,
@@ -311,11 +311,11 @@ fn resume<'a>(
     if refused.is_empty() {
         Ok(())
     } else {
-        Err(refused.join("\n"))
+        Err(refused.join("; "))
     }
 }
 
-/// Opens a listener, or takes it from systemd; `true`: systemd has opened it.
+/// Opens a listener, or takes it from systemd; then the second value is `true`.
 fn listen_on(
     address: &Addr,
     shown: &str,
@@ -323,16 +323,16 @@ fn listen_on(
     inherited: &mut InheritedListeners,
 ) -> Result<(Fd, bool), ServeError> {
     let ready = match inherited.take(address) {
-        // Accepting must not wait, should another worker have been faster.
+        // Another worker may accept the client first; accept must not block then.
         Some(fd) => fd.set_nonblocking().map(|()| (fd, true)),
         None => socket::listen(address, options).map(|fd| (fd, false)),
     };
     ready.map_err(|error| match inherited.handed_in() {
         Some(others) => ServeError::System {
             what: format!(
-                "listen on {shown}, for which systemd handed in no socket (it handed in {others})"
+                "listen on {shown}: systemd passed no socket for it (it passed {others})"
             ),
-            hint: NOT_HANDED_IN,
+            hint: NOT_PASSED,
             error,
         },
         None => ServeError::System {
@@ -343,21 +343,21 @@ fn listen_on(
     })
 }
 
-pub(crate) const NOT_HANDED_IN: &str = "add a ListenStream= for this address to the socket unit. \
-    ListenStream=443 serves IPv4 and IPv6 where `:443` stands in the configuration; \
-    for different routes on the two, hand in one socket each (BindIPv6Only=ipv6-only)";
+pub(crate) const NOT_PASSED: &str = "add a ListenStream= for this address to the socket unit. \
+    ListenStream=443 serves IPv4 and IPv6 if the configuration has `:443`; \
+    for different routes on the two, pass one socket for each (BindIPv6Only=ipv6-only)";
 
 pub(crate) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another process listens there: `ss -ltnp` shows which; stop it or choose another port"
+            "another process listens there; `ss -ltnp` shows which: stop it, or choose another port"
         }
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need a privilege: run as root, or \
+            "ports below 1024 need a privilege: run as root, use \
              `setcap cap_net_bind_service=+ep` on the binary, or choose a higher port"
         }
         io::ErrorKind::AddrNotAvailable => {
-            "this machine has no such address: `ip addr` shows its own"
+            "this machine does not have the address; `ip addr` lists its addresses"
         }
         _ => "",
     }

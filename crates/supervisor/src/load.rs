@@ -1,5 +1,5 @@
-//! A configuration with everything that it names. `serve`, `check` and a reload load it here, so
-//! that what one of them accepts the others do not refuse.
+//! Loading of a configuration with everything that it names. `serve`, `check` and a reload share it, so
+//! that all three accept the same configurations.
 
 use crate::examine;
 use crate::findings::Findings;
@@ -10,9 +10,9 @@ use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes};
 use dormouse_handover::Pem;
 use std::cell::RefCell;
 
-/// A configuration without mistakes, with what it names.
+/// A valid configuration, with everything that it names.
 pub struct Ready {
-    /// The configuration, and what it comes to on this machine.
+    /// The configuration, with the sizes and limits that follow from it on this machine.
     pub loaded: Loaded,
     pub(crate) material: Material,
 }
@@ -24,18 +24,18 @@ impl Ready {
     }
 }
 
-/// Loads the configuration and everything that it names. The error has all mistakes at once, each
-/// with its place.
+/// Loads the configuration and everything that it names. The error lists all mistakes with their
+/// places.
 ///
 /// # Errors
-/// What keeps the program from starting.
+/// At least one mistake prevents the start.
 pub fn load(source: &Source, occasion: &Occasion<'_>) -> Result<Ready, Mistakes> {
     load_after(source, occasion, &[], &|| true)
 }
 
 /// As [`load`], after another configuration: self-signed certificates and OCSP responses among its
-/// certificates (`former`) are kept. Nothing is examined unless `is_complete` says that all names
-/// are known.
+/// certificates (`former`) are reused. Nothing is examined unless `is_complete` returns `true`, which
+/// means that all names are resolved.
 pub(crate) fn load_after(
     source: &Source,
     occasion: &Occasion<'_>,

@@ -1,4 +1,4 @@
-//! What main leaves to the next binary in its process.
+//! State that main leaves to the next binary in its process.
 
 use crate::control_addresses::ControlAddressesState;
 use crate::pairs::PairState;
@@ -10,10 +10,10 @@ use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Main's state. JSON may gain fields without a new version.
+/// Main's state. New JSON fields need no new version.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct MainState {
-    /// As a worker gets it: configuration, certificates, keys, listeners.
+    /// The handover of a worker: configuration, certificates, keys, listeners.
     #[serde(rename = "told")]
     pub(crate) handover: Handover,
     pub(crate) plan: Plan,
@@ -21,16 +21,16 @@ pub(crate) struct MainState {
     pub(crate) loaded_ms: u64,
     pub(crate) born_ms: u64,
     pub(crate) connections_max: u64,
-    /// The number that the next new route gets.
+    /// The number of the next new route.
     pub(crate) next_number: u16,
     pub(crate) waits_for_restart: Vec<String>,
     pub(crate) pairs: Vec<PairState>,
-    /// Where control answers.
+    /// The listeners of control.
     #[serde(default)]
     pub(crate) control: Option<ControlAddressesState>,
     /// Sessions of originations.
     pub(crate) sessions: Option<SessionFilesState>,
-    /// Processes of the old binary that are about to end.
+    /// Processes of the old binary that are about to exit.
     pub(crate) former: Vec<i32>,
     /// The old binary's process that writes the last lines of the connection log.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub(crate) struct MainState {
 }
 
 impl MainState {
-    /// Writes it into a memory file.
+    /// Writes the state to a memory file.
     pub(crate) fn write(&self) -> io::Result<Fd> {
         let formats = serde_json::to_vec(&Formats::ours())?;
         parts::write(
@@ -48,7 +48,7 @@ impl MainState {
         )
     }
 
-    /// Reads it, if this build can go on with the writer's formats.
+    /// Reads the state, if this build supports the writer's formats.
     pub(crate) fn read(fd: Fd) -> io::Result<MainState> {
         let [formats, state, secrets] = parts::locate(fd)?;
         let formats: Formats = serde_json::from_slice(&parts::read(fd, formats)?)?;

@@ -1,5 +1,5 @@
-//! The binary of an upgrade: judged before any of it runs, opened once, and executed by that
-//! descriptor, so that what was judged is what is run.
+//! The binary of an upgrade: opened once, checked before any of it runs, and executed by that
+//! descriptor, so that exactly the checked file runs.
 
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::FileIdentity;
@@ -9,13 +9,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Write permission of the group, and of everybody.
+/// Write permission of the group, and of all users.
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
-/// In a folder: only the owner of a file replaces it.
+/// On a folder: only the owner of a file can replace it.
 const STICKY: u32 = 0o1000;
 
-/// A binary that may be run in place of this one.
+/// A binary that may replace this one.
 #[derive(Debug)]
 pub(crate) struct NewBinary {
     path: PathBuf,
@@ -23,8 +23,8 @@ pub(crate) struct NewBinary {
 }
 
 impl NewBinary {
-    /// Opens and judges the file at `path`, which main would run with all that it may do: nobody but
-    /// main's own user and root may be able to change it, or put another one in its place.
+    /// Opens and checks the file at `path`. Main would run it with all its privileges, so only main's own
+    /// user and root may be able to change or replace it.
     pub(crate) fn open(path: &Path) -> Result<NewBinary, String> {
         let path = path
             .canonicalize()
@@ -32,7 +32,7 @@ impl NewBinary {
         let file = process::open_program(&path)
             .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         let binary = NewBinary { path, file };
-        binary.judge()?;
+        binary.check()?;
         Ok(binary)
     }
 
@@ -40,36 +40,38 @@ impl NewBinary {
         &self.path
     }
 
-    /// What is run.
+    /// The program to execute.
     pub(crate) fn program(&self) -> ProgramFile {
         ProgramFile::Open(self.file)
     }
 
-    /// How keepers are told of it: they open it themselves, and look whether it is the same file.
+    /// Describes the file for keepers, which open it themselves and compare device and inode.
     pub(crate) fn description(&self) -> io::Result<String> {
         let FileIdentity { device, inode } = FileIdentity::of(self.file)?;
         Ok(format!("{device} {inode} {}", self.path.display()))
     }
 
-    fn judge(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         let shown = self.path.display();
-        // By the descriptor: the path may lead to another file by now.
+        // By descriptor, because the path may lead to another file by now.
         let opened = std::fs::metadata(format!("/proc/self/fd/{}", self.file));
-        let opened = opened.map_err(|error| format!("cannot look at {shown}: {error}"))?;
+        let opened = opened.map_err(|error| format!("cannot examine {shown}: {error}"))?;
         if !opened.is_file() {
             return Err(format!("{shown} is not a file"));
         }
-        if let Some(why) = who_else_changes(&opened) {
-            return Err(format!("{shown} is not run, because {why}"));
+        if let Some(why) = writable_by_others(&opened) {
+            return Err(format!("{shown} is not safe to run: {why}"));
         }
         for folder in self.path.ancestors().skip(1) {
             let found = folder.metadata();
             let found =
-                found.map_err(|error| format!("cannot look at {}: {error}", folder.display()))?;
+                found.map_err(|error| format!("cannot examine {}: {error}", folder.display()))?;
             let is_sticky = found.mode() & STICKY != 0 && is_own_or_roots(&found);
-            if let Some(why) = who_else_changes(&found).filter(|_| !is_sticky) {
+            if let Some(why) = writable_by_others(&found).filter(|_| !is_sticky) {
                 let folder = folder.display();
-                return Err(format!("{shown} is not run, because of {folder}: {why}"));
+                return Err(format!(
+                    "{shown} is not safe to run because of {folder}: {why}"
+                ));
             }
         }
         Ok(())
@@ -82,8 +84,8 @@ impl Drop for NewBinary {
     }
 }
 
-/// Why somebody beside main's own user and root could change this file or folder.
-fn who_else_changes(found: &Metadata) -> Option<String> {
+/// Why a user other than main's own and root could change this file or folder.
+fn writable_by_others(found: &Metadata) -> Option<String> {
     let mode = found.mode() & 0o7777;
     if !is_own_or_roots(found) {
         return Some(format!(
@@ -93,13 +95,13 @@ fn who_else_changes(found: &Metadata) -> Option<String> {
     }
     if mode & OTHERS_WRITE != 0 {
         return Some(format!(
-            "every user may change it (mode {mode:o}): chmod o-w"
+            "every user can change it (mode {mode:o}): chmod o-w"
         ));
     }
     let is_own_group = found.gid() == 0 || found.gid() == process::group_id();
     (mode & GROUP_WRITES != 0 && !is_own_group).then(|| {
         let group = found.gid();
-        format!("group {group} may change it (mode {mode:o}): chmod g-w")
+        format!("group {group} can change it (mode {mode:o}): chmod g-w")
     })
 }
 
@@ -114,7 +116,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_binary_that_others_could_change_is_not_run() {
+    fn a_binary_that_others_can_change_is_rejected() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let inner = folder.path().join("bin");
         fs::create_dir(&inner).expect("a folder");
@@ -124,23 +126,26 @@ mod tests {
             fs::set_permissions(path, Permissions::from_mode(mode)).expect("a file of the test");
         };
         mode(&path, 0o755);
-        let binary = NewBinary::open(&path).expect("one that only its owner changes");
+        let binary = NewBinary::open(&path).expect("only its owner can change it");
         let description = binary.description().expect("open");
         assert!(description.ends_with(&format!(" {}", path.display())));
         for (changed, bad) in [(&path, 0o757), (&inner, 0o777), (&inner, 0o703)] {
             mode(changed, bad);
             let refused = NewBinary::open(&path).expect_err("writable by others");
-            assert!(refused.contains("is not run, because"), "{refused}");
+            assert!(refused.contains("is not safe to run"), "{refused}");
             mode(changed, 0o755);
         }
-        // As in /tmp: others may put files beside it, and can't replace it.
+        // As in /tmp: other users can create files beside it, but cannot replace it.
         mode(&inner, 0o1777);
         assert!(NewBinary::open(&path).is_ok());
-        assert!(NewBinary::open(&inner).is_err(), "a folder");
-        assert!(NewBinary::open(&inner.join("none")).is_err(), "nothing");
+        assert!(NewBinary::open(&inner).is_err(), "the path is a folder");
+        assert!(
+            NewBinary::open(&inner.join("none")).is_err(),
+            "the path does not exist"
+        );
         if process::user_id() == 0 {
             std::os::unix::fs::chown(&path, Some(1), None).expect("a file of the test");
-            let refused = NewBinary::open(&path).expect_err("somebody else's");
+            let refused = NewBinary::open(&path).expect_err("another user's file");
             assert!(refused.contains("belongs to user 1"), "{refused}");
         }
     }

@@ -1,20 +1,20 @@
-//! On which occasion a configuration is loaded: a start, a check, a reload.
+//! The circumstances in which a configuration is loaded: a start, a check, a reload.
 
 use crate::systemd::InheritedListeners;
 use dormouse_config::{self as config, Config, Purpose, Severity};
 use std::io;
 use std::net::SocketAddr;
 
-/// Looks up the addresses of a host.
+/// Resolves a host name.
 pub type LookUp<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// What loading depends on besides the source.
+/// Everything that loading depends on besides the source.
 pub struct Occasion<'a> {
-    /// What the configuration is loaded for.
+    /// The purpose of loading.
     pub purpose: Purpose,
-    /// Looks up names of backends.
+    /// Resolves names of backends.
     pub look_up: LookUp<'a>,
-    /// The addresses that are listened on already, and may be.
+    /// Addresses that are in use, and may be.
     pub occupied: &'a dyn Fn(&Config) -> Occupied,
 }
 
@@ -32,24 +32,24 @@ impl Occasion<'static> {
     }
 }
 
-/// Addresses that are listened on already, and may be: by this program, by the running instance that
-/// a reload will tell, or by systemd for it.
+/// Addresses that are in use, and may be: by this program, by the running instance that will get the
+/// reload, or by systemd for this program.
 #[derive(Debug, Default)]
 pub struct Occupied {
     /// The listeners.
     pub listeners: Vec<String>,
-    /// Somebody answers at the admin socket, and may.
+    /// Whether the admin socket is in use, and may be.
     pub admin: bool,
 }
 
 impl Occupied {
-    /// Nothing is.
+    /// No address is in use.
     pub fn nothing() -> Occupied {
         Occupied::default()
     }
 }
 
-/// Who may lack a privilege now may still look at a configuration for somebody who has it.
+/// Severity of a missing privilege: a warning for `check`, because the user who serves may have it.
 pub(crate) fn of_privilege(purpose: Purpose) -> Severity {
     match purpose {
         Purpose::Serve => Severity::Error,

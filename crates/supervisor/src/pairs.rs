@@ -1,4 +1,4 @@
-//! Pairs of keeper and worker: started by main, given orders, heard, and noted when they end.
+//! Pairs of keeper and worker: main starts them, sends orders, receives reports, and records their exits.
 
 use crate::tokens;
 use dormouse_dataplane::keeper::{self, KnownFile};
@@ -23,41 +23,41 @@ use std::io;
 
 /// A keeper and its worker.
 struct Pair {
-    /// The keeper; a stale number once it has ended.
+    /// The keeper; a stale id after its exit.
     keeper: Pid,
-    /// The keeper of the former binary, until it ends.
+    /// The old binary's keeper, until it exits.
     former: Option<Pid>,
-    /// The worker that has begun last.
+    /// The worker that became ready last.
     worker: Option<Pid>,
     born_ms: u64,
     /// How the keeper ended.
     ended: Option<Ended>,
     /// Main's end of the channel to the worker.
     orders: Fd,
-    /// Where lines of the connection log come from; [`Fd::NONE`]: another binary, which knew of none,
-    /// has started the pair.
+    /// Main's end of the connection log's socket pair. [`Fd::NONE`]: the pair was started by an older binary
+    /// without connection log.
     log_source: Fd,
-    /// The keeper's orders.
+    /// Board with the keeper's commands.
     board: Board,
     ready: bool,
-    /// The edition of the configuration that the worker follows.
+    /// The edition that the worker follows.
     edition: u64,
-    /// Editions that the worker was given, and has not answered.
+    /// Editions sent to the worker that it has not answered.
     given: Vec<u64>,
-    /// The numbers of its descriptors, as they were at its start.
+    /// The pair's descriptor numbers, as at its start.
     descriptors: Descriptors,
-    /// The challenge that the worker shows, or showed last.
+    /// The challenge that the worker answers, or answered last.
     challenge: u64,
-    /// The worker is gone for good.
+    /// Whether the worker is gone for good.
     is_over: bool,
-    /// What the worker is bound by.
+    /// Limits of the worker's sandbox.
     bounds: Bounds,
-    /// What the next worker will be bound by: this one is about to give way to it.
+    /// Sandbox limits of the next worker, while this worker is about to be replaced.
     renewal: Option<Bounds>,
     share: Share,
 }
 
-/// A pair, as one binary leaves it to the next.
+/// A pair's state, passed from one binary to the next.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PairState {
     keeper: i32,
@@ -73,18 +73,18 @@ pub(crate) struct PairState {
     log_source: Option<i32>,
 }
 
-/// Most editions that a worker is given before it has answered: its keeper knows the handovers of
-/// these, and of as many again that a worker before it was given.
+/// Maximum number of unanswered editions. The keeper keeps the handovers of these, and of as many that a
+/// previous worker received.
 const GIVEN_MAX: usize = FILES_MAX / 2;
 
-/// All pairs; a worker is named by its place among them.
+/// All pairs. A worker's number is its index.
 #[derive(Default)]
 pub(crate) struct Pairs {
     all: Vec<Pair>,
 }
 
 impl Pairs {
-    /// Makes the shared memory of a pair, and starts its keeper with this handover.
+    /// Creates the shared memory of a pair, and starts its keeper with this handover.
     pub(crate) fn start(&mut self, mut handover: Handover, poller: &Poller) -> io::Result<()> {
         let share = handover.share.clone();
         let slots =
@@ -93,7 +93,7 @@ impl Pairs {
         let notes = Notes::default().write()?;
         let (ours, theirs) = socket::channel(OnExec::Close)?;
         socket::name_senders(ours)?;
-        // Neither takes memory as long as there is no connection log.
+        // Neither uses memory while there is no connection log.
         let log_entries = LogEntries::create(share.connections_max)?;
         let (log_source, log_lines) = socket::pair(OnExec::Close)?;
         let board = Board::create("dormouse-board")?;
@@ -111,7 +111,7 @@ impl Pairs {
         let mut program = Program::this(command).with(Inherit::Only(inherited));
         program.environment = Some(child::environment());
         let keeper = program.start()?;
-        // Main keeps no descriptor of the pair but its end of the channel.
+        // Main keeps only its end of the channel.
         let memory = [slots.fd(), pending.fd(), notes, log_entries.fd()];
         for fd in memory.into_iter().chain([theirs, log_lines, file, reader]) {
             fd.close();
@@ -139,7 +139,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// The pairs that another binary in this process has started.
+    /// Adopts the pairs that another binary in this process has started.
     pub(crate) fn adopt(states: &[PairState], poller: &Poller) -> io::Result<Pairs> {
         let mut all = Vec::with_capacity(states.len());
         for (worker, state) in states.iter().enumerate() {
@@ -174,7 +174,7 @@ impl Pairs {
         Ok(Pairs { all })
     }
 
-    /// For the next binary in this process.
+    /// The state for the next binary in this process.
     pub(crate) fn state(&self) -> Vec<PairState> {
         let state = |pair: &Pair| PairState {
             keeper: pair.keeper.0,
@@ -198,7 +198,7 @@ impl Pairs {
         fds.chain(self.log_sources()).collect()
     }
 
-    /// The sockets that lines of the connection log come from.
+    /// Sockets from which connection log lines are received.
     pub(crate) fn log_sources(&self) -> Vec<Fd> {
         let sources = self.all.iter().map(|pair| pair.log_source);
         sources.filter(|&fd| fd != Fd::NONE).collect()
@@ -208,7 +208,7 @@ impl Pairs {
         self.all.len()
     }
 
-    /// A worker's share of the limits, if it has one already.
+    /// A worker's share of the limits, once it has one.
     pub(crate) fn share(&self, worker: u32) -> Option<&Share> {
         self.all.get(worker as usize).map(|pair| &pair.share)
     }
@@ -223,23 +223,23 @@ impl Pairs {
         self.all.iter().map(keeper).collect()
     }
 
-    // ---- orders and answers ----
+    // ---- orders and reports ----
 
-    /// Gives an order to a worker. A worker that can't be reached is found to be gone later, or gets
-    /// what it missed when its successor is ready.
+    /// Sends an order to a worker. If the worker cannot be reached, its exit is reported later, or its
+    /// successor gets what it missed when it becomes ready.
     pub(crate) fn order(&self, worker: usize, order: &Order) {
         if let Some(pair) = self.all.get(worker) {
             pair.order(order);
         }
     }
 
-    /// Gives an order to all workers.
+    /// Sends an order to all workers.
     pub(crate) fn order_all(&self, order: &Order) {
         self.all.iter().for_each(|pair| pair.order(order));
     }
 
-    /// Gives a worker another handover, with the listeners of its edition. A worker that is behind
-    /// gets it once it has answered.
+    /// Sends a worker a new handover, with the listeners of its edition. A worker with too many unanswered
+    /// editions gets it after it has answered.
     pub(crate) fn give_edition(
         &mut self,
         worker: usize,
@@ -252,7 +252,7 @@ impl Pairs {
         if pair.given.len() >= GIVEN_MAX {
             return Ok(());
         }
-        // The numbers of this process mean nothing there, but for how many listeners there are.
+        // Descriptor numbers of this process are meaningless to the worker, except the count of listeners.
         let Descriptors {
             listeners: of_edition,
             doors,
@@ -264,7 +264,7 @@ impl Pairs {
             ..pair.descriptors.clone()
         };
         let file = handover.write()?;
-        // Before the worker has it: its keeper may find it there at any time after.
+        // Before the worker has the file, because its keeper may find it there at any time after.
         pair.board.vouch_for(file).inspect_err(|_| file.close())?;
         for some in listeners.chunks(DESCRIPTORS_MAX) {
             pair.order(&Order::Listeners(some.to_vec()));
@@ -279,9 +279,8 @@ impl Pairs {
         Ok(())
     }
 
-    /// The next word of a worker or its keeper, and which process has said it. What main has to
-    /// remember of it is noted here. `None`: there is none, or it is one that can't come now, or not
-    /// from there.
+    /// Returns the next report of a worker or its keeper, with the sender's process id, and records what main
+    /// must remember of it. `None`: there is none, or it is invalid at this time or from this sender.
     pub(crate) fn receive(
         &mut self,
         worker: usize,
@@ -290,10 +289,7 @@ impl Pairs {
         let pair = self.all.get_mut(worker)?;
         let heard = orders::receive_report(pair.orders).unwrap_or_else(|error| {
             if error.kind() == io::ErrorKind::InvalidData {
-                tracing::error!(
-                    worker,
-                    "what a worker says makes no sense: {error}; it is not listened to any more"
-                );
+                tracing::error!(worker, %error, "invalid message from a worker; closing its channel");
             }
             let _ = poller.remove(pair.orders);
             pair.is_over = true;
@@ -302,45 +298,45 @@ impl Pairs {
         heard.filter(|(word, sender)| pair.note_word(word, *sender))
     }
 
-    /// Whether a worker is to be given the edition in force: it has answered all that it was given.
+    /// Whether a worker must be sent the current edition: it has answered all earlier ones.
     pub(crate) fn lacks_edition(&self, worker: usize, edition: u64) -> bool {
         let pair = self.all.get(worker);
         pair.is_some_and(|pair| pair.edition != edition && pair.given.is_empty())
     }
 
-    /// Whether all workers have begun.
+    /// Whether all workers have become ready.
     pub(crate) fn are_ready(&self) -> bool {
         self.all.iter().all(|pair| pair.ready)
     }
 
-    /// Whether all workers have begun, and all keepers live.
+    /// Whether all workers have become ready, and all keepers run.
     pub(crate) fn are_whole(&self) -> bool {
         let is_whole = |pair: &Pair| pair.ready && pair.ended.is_none();
         self.all.iter().all(is_whole)
     }
 
-    /// Whether a worker follows this edition of the configuration.
+    /// Whether a worker follows this edition.
     pub(crate) fn has_edition(&self, worker: usize, edition: u64) -> bool {
         let pair = self.all.get(worker);
         pair.is_some_and(|pair| pair.edition == edition)
     }
 
-    /// Whether all workers that are left follow this edition.
+    /// Whether all remaining workers follow this edition.
     pub(crate) fn have_edition(&self, edition: u64) -> bool {
         let has_it = |pair: &Pair| pair.edition == edition || pair.is_over;
         self.all.iter().all(has_it)
     }
 
-    /// Whether all workers that are left show this challenge.
+    /// Whether all remaining workers answer this challenge.
     pub(crate) fn show_challenge(&self, number: u64) -> bool {
         let shows_it = |pair: &Pair| pair.challenge == number || pair.is_over;
         self.all.iter().all(shows_it)
     }
 
-    // ---- renewal ----
+    // ---- replacement ----
 
-    /// A sandbox can't be widened. A worker whose configuration needs more than its own allows gives
-    /// way to another one, which begins with its connections: first it becomes quiet.
+    /// Replaces a worker whose configuration needs more than its sandbox allows, because a sandbox cannot be
+    /// widened. The worker first becomes quiet; its successor takes over its connections.
     pub(crate) fn renew_if_bound(&mut self, worker: usize, wanted: Bounds) {
         let Some(pair) = self.all.get_mut(worker) else {
             return;
@@ -351,7 +347,8 @@ impl Pairs {
         }
     }
 
-    /// A worker is quiet. If it is to give way, it ends, and its keeper starts the next one.
+    /// Handles a worker that has become quiet: if it is to be replaced, it exits, and its keeper starts the
+    /// next one.
     pub(crate) fn renew(&self, worker: usize) {
         let pair = self.all.get(worker);
         if let Some(pair) = pair.filter(|pair| pair.renewal.is_some()) {
@@ -359,14 +356,14 @@ impl Pairs {
         }
     }
 
-    /// Whether a worker is about to give way to another one.
+    /// Whether a worker is about to be replaced.
     pub(crate) fn are_renewed(&self) -> bool {
         self.all.iter().any(|pair| pair.renewal.is_some())
     }
 
     // ---- keepers ----
 
-    /// Notes that a keeper has ended. Returns whether its worker had begun; `None`: it was no keeper.
+    /// Records a keeper's exit. Returns whether its worker had become ready; `None`: it was not a keeper.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended) -> Option<bool> {
         let is_it = |pair: &&mut Pair| pair.keeper == pid && pair.ended.is_none();
         let pair = self.all.iter_mut().find(is_it)?;
@@ -374,21 +371,21 @@ impl Pairs {
         Some(pair.ready)
     }
 
-    /// Whether all keepers have ended.
+    /// Whether all keepers have exited.
     pub(crate) fn are_over(&self) -> bool {
         self.all.iter().all(|pair| pair.ended.is_some())
     }
 
-    /// Writes a command with its text on the boards of all keepers.
+    /// Posts a command with its text on the boards of all keepers.
     pub(crate) fn post(&self, command: Command, text: &str) -> io::Result<()> {
         let mut pairs = self.all.iter();
         pairs.try_for_each(|pair| pair.board.post(command as u32, text).map(drop))
     }
 
-    /// Writes a command on the boards, and wakes the keepers.
+    /// Posts a command on the boards, and wakes the keepers.
     pub(crate) fn command(&self, command: Command) {
         for pair in &self.all {
-            // A post without a text always fits.
+            // A post without text always fits.
             let _ = pair.board.post(command as u32, "");
         }
         for pair in self.all.iter().filter(|pair| pair.ended.is_none()) {
@@ -396,7 +393,7 @@ impl Pairs {
         }
     }
 
-    /// Goes over to the keepers of the new binary. Returns the former ones, which will end.
+    /// Switches to the keepers of the new binary. Returns the old ones, which will exit.
     pub(crate) fn replace_keepers(&mut self, keepers: &[Pid]) -> Vec<Pid> {
         let pairs = self.all.iter_mut().zip(keepers);
         let replace = |(pair, &keeper): (&mut Pair, &Pid)| {
@@ -408,14 +405,14 @@ impl Pairs {
         pairs.map(replace).collect()
     }
 
-    /// A pair stays with the former binary's keeper. Returns that one.
+    /// Switches a pair back to the old binary's keeper. Returns that keeper.
     pub(crate) fn restore_keeper(&mut self, worker: usize) -> Option<Pid> {
         let pair = self.all.get_mut(worker)?;
         pair.keeper = pair.former.take()?;
         Some(pair.keeper)
     }
 
-    /// A keeper of the former binary has ended: its number means nothing any more.
+    /// Forgets an old keeper after its exit, because its process id may be reused.
     pub(crate) fn forget_former(&mut self, pid: Pid) {
         for pair in &mut self.all {
             pair.former.take_if(|former| *former == pid);
@@ -429,11 +426,12 @@ impl Pairs {
 }
 
 impl Pair {
-    /// Notes what is to be remembered of a word. `false`: it can't come now, or not from there.
+    /// Records what main must remember of a report. Returns `false` if it is invalid at this time or from
+    /// this sender.
     fn note_word(&mut self, word: &WorkerReport, sender: Pid) -> bool {
         match word {
             WorkerReport::Ready => {
-                // Each worker says so once.
+                // Each worker reports this once.
                 let is_new = self.worker != Some(sender);
                 self.worker = Some(sender);
                 self.ready = true;
@@ -461,7 +459,7 @@ impl Pair {
         }
     }
 
-    /// Takes an edition off those that were given. `false`: it was not given.
+    /// Removes an edition from those that were sent. Returns `false` if it was not sent.
     fn take_given(&mut self, edition: u64) -> bool {
         let place = self.given.iter().position(|&given| given == edition);
         place.map(|place| self.given.remove(place)).is_some()
@@ -469,7 +467,7 @@ impl Pair {
 
     fn order(&self, order: &Order) {
         if let Err(error) = orders::send_order(self.orders, order) {
-            tracing::warn!(%error, keeper = self.keeper.0, "a worker can't be given an order");
+            tracing::warn!(%error, keeper = self.keeper.0, "order to a worker failed");
         }
     }
 }

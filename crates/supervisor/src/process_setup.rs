@@ -1,4 +1,4 @@
-//! What main sets up in its process first: limits, signals, the poller.
+//! Main's first steps in its process: limits, signals, the poller.
 
 use crate::error::{ServeError, system};
 use crate::tokens;
@@ -7,8 +7,8 @@ use dormouse_reactor::signal::{self, Signal, Signals};
 use dormouse_reactor::{OnExec, descriptors, process};
 use std::fs;
 
-/// Becomes the reaper of orphaned workers, forbids core dumps, and raises the limit on descriptors,
-/// which the plan counts on and workers inherit.
+/// Makes main the reaper of orphaned workers, forbids core dumps, and raises the descriptor limit, which
+/// the plan relies on and workers inherit.
 pub(crate) fn prepare_process() -> Result<(), ServeError> {
     if let Err(error) = fs::metadata("/proc/self/exe") {
         return Err(ServeError::System {
@@ -23,10 +23,10 @@ pub(crate) fn prepare_process() -> Result<(), ServeError> {
     Ok(())
 }
 
-/// The signals that main acts on. They are blocked from here on in every process that is started.
+/// Opens the signals that main handles. Every process that main starts inherits them blocked.
 ///
-/// No other signal ends main but one which says that it is broken: without it nothing could be told to
-/// end.
+/// All other signals are ignored, except those that report a fault of main: without main nothing could
+/// end the program in order.
 pub(crate) fn open_signals() -> Result<Signals, ServeError> {
     signal::ignore_meaningless();
     Signals::open(
@@ -44,9 +44,9 @@ pub(crate) fn open_signals() -> Result<Signals, ServeError> {
     .map_err(system("listen for signals"))
 }
 
-/// The poller of main, and what it waits for from the start.
+/// Opens main's poller.
 pub(crate) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
-    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    let poller = Poller::create(OnExec::Close).map_err(system("create an epoll instance"))?;
     poller
         .add(signals.fd(), tokens::SIGNALS, Interest::READ)
         .map_err(system("wait for signals"))?;

@@ -1,7 +1,7 @@
-//! The redirect process, as main sees it: started where plain HTTP is listened on, started again
-//! when it ends, told of challenges.
+//! Main's side of the redirect process: starts it where plain HTTP is configured, restarts it after an
+//! exit, and sends it ACME challenges.
 //!
-//! Another configuration gets another process. The former one serves its clients to their end.
+//! A changed configuration starts another process. The previous one serves its remaining clients.
 
 use crate::serving::Serving;
 use crate::tokens;
@@ -17,16 +17,16 @@ use dormouse_reactor::socket;
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
 
-/// The process, and what it answers.
+/// The process, and its task.
 #[derive(Default)]
 pub(crate) struct RedirectProcess {
     process: Option<(Pid, Fd)>,
     restart: RestartTimer,
-    /// What the process was started with, or is to be.
+    /// The task of the process, started or due to start.
     task: Option<Task>,
-    /// The number of the challenge that it was told of last.
+    /// Number of the challenge sent last.
     told: u64,
-    /// The number of the challenge that it answers.
+    /// Number of the challenge that the process answers.
     shows: u64,
 }
 
@@ -49,20 +49,20 @@ impl Task {
 }
 
 impl RedirectProcess {
-    /// When something has to be done for it.
+    /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.restart.due_ms()
     }
 
-    /// Starts the process when it is time, and ends it when there is another task or, unless clients
-    /// are accepted, none. Returns the process that was ended. Called once a turn.
+    /// Starts the process if a start is due, and ends it when the task has changed or clients are no longer
+    /// accepted. Returns the process that was ended. Called once per turn.
     pub(crate) fn attend(
         &mut self,
         is_accepting: bool,
         serving: &Serving,
         poller: &Poller,
     ) -> Option<Pid> {
-        // A listener that is paused is always ready, and nothing can be accepted from it.
+        // A paused listener is always ready, but accepting from it fails.
         let task = is_accepting.then(|| Task::of(serving)).flatten();
         if task != self.task {
             self.task = task;
@@ -80,7 +80,7 @@ impl RedirectProcess {
                     self.told = 0;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the redirect process can't be started");
+                    tracing::error!(process = "redirect", %error, "helper process start failed");
                     self.restart.failed();
                 }
             }
@@ -88,7 +88,7 @@ impl RedirectProcess {
         None
     }
 
-    /// Tells the process of the challenge with this number. Called once a turn.
+    /// Sends the process the challenge with this number. Called once per turn.
     pub(crate) fn tell(&mut self, number: u64, challenge: Option<&HttpChallenge>) {
         if let Some((_, channel)) = self.process
             && self.told != number
@@ -97,14 +97,14 @@ impl RedirectProcess {
                 number,
                 challenge: challenge.cloned(),
             };
-            // A channel that is full is tried again in the next turn.
+            // If the channel is full, the next turn tries again.
             if let Ok(socket::Attempt::Done(())) = message::send(channel, &order) {
                 self.told = number;
             }
         }
     }
 
-    /// Hears which challenge the process answers.
+    /// Receives which challenge the process answers.
     pub(crate) fn receive(&mut self, poller: &Poller) {
         let Some((_, channel)) = self.process else {
             return;
@@ -113,29 +113,29 @@ impl RedirectProcess {
             Ok(Some(ChallengeShown(number))) => self.shows = number,
             Ok(None) => {}
             Err(_) => {
-                // SIGCHLD reports its end.
+                // SIGCHLD reports the exit.
                 let _ = poller.remove(channel);
             }
         }
     }
 
-    /// The number of the challenge that it answers.
+    /// Number of the challenge that the process answers.
     pub(crate) fn shows(&self) -> u64 {
         self.shows
     }
 
-    /// Notes that the process has ended. `false`: it was another one.
+    /// Handles the exit of a process. Returns `false` if it was not the redirect process.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
         if self.process.is_none_or(|(ours, _)| ours != pid) {
             return false;
         }
-        tracing::error!("the redirect process is gone ({ended}); it is started again");
+        tracing::error!(process = "redirect", %ended, "helper process died; restarting");
         self.end(poller);
         self.restart.ended();
         true
     }
 
-    /// Ends the process once its clients are served. Returns it: its end is still to come.
+    /// Closes the channel, so that the process exits after its clients. Returns its id for later.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
         let (pid, channel) = self.process.take()?;
         let _ = poller.remove(channel);

@@ -1,5 +1,5 @@
-//! A reload, before anything changes: the configuration is loaded again, and options that a running
-//! program can't change stay as they are.
+//! The first part of a reload, before anything changes: loads the configuration again, and keeps the
+//! options that a running program cannot change.
 
 use crate::edition::Edition;
 use crate::load::{self, Ready};
@@ -12,24 +12,24 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Stands for the address of a name that is still to be looked up. It leads nowhere: the configuration
-/// is loaded again with the right address.
+/// Stands for the address of an unresolved name. It is never used: the configuration is loaded again once
+/// the name is resolved.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Why a reload is refused of a program that was started with `-c -`.
-const FROM_STANDARD_INPUT: &str = "the configuration came from standard input, which can't be read again: \
-    restart the program, or give it a file";
+/// Why a program that was started with `-c -` cannot reload.
+const FROM_STANDARD_INPUT: &str = "the configuration came from standard input, which cannot be read again; \
+restart dormouse, or start it with a file";
 
-/// A configuration that was loaded again.
+/// Result of loading the configuration again.
 pub(crate) enum Reloaded {
     /// It is complete.
     Complete(Box<Ready>),
-    /// These names have to be looked up first.
+    /// These names must be resolved first.
     LookUp(BTreeSet<String>),
 }
 
-/// Loads the configuration again, with everything that it names. Where a name can't be looked up, its
-/// current addresses stay.
+/// Loads the configuration again, with everything that it names. A name that cannot be resolved keeps its
+/// current addresses.
 pub(crate) fn load(
     source: &Source,
     names: &FoundNames,
@@ -56,7 +56,7 @@ pub(crate) fn load(
     let occasion = Occasion {
         purpose: Purpose::Serve,
         look_up: &look_up,
-        // What another admin address would need is tried when the program starts the next time.
+        // Another admin address takes effect at the next start, and is tried then.
         occupied: &|_| Occupied {
             listeners: listeners.to_vec(),
             admin: true,
@@ -69,36 +69,40 @@ pub(crate) fn load(
     if !missing.is_empty() {
         return Ok(Reloaded::LookUp(missing));
     }
-    let mut ready = ready.map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?;
+    let mut ready = ready.map_err(|mistakes| {
+        for error in mistakes.lines() {
+            tracing::error!(error, "configuration error");
+        }
+        mistakes.render(false).trim_end().to_owned()
+    })?;
     for warning in ready.loaded.warnings.lines() {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "configuration warning");
     }
     ready.loaded = ready.loaded.settled();
     Ok(Reloaded::Complete(Box::new(ready)))
 }
 
-/// What was fixed when the program started.
+/// Properties that are fixed at the start.
 pub(crate) struct FixedAtStart {
     /// Slots of all workers.
     pub(crate) connections_max: u64,
-    /// There is memory for sessions of originations.
+    /// Whether there is memory for sessions of originations.
     pub(crate) has_sessions: bool,
-    /// There is memory for paces of clients.
+    /// Whether there is memory for the rate limits of clients.
     pub(crate) has_paces: bool,
-    /// Workers can pass on lines of the connection log.
+    /// Whether workers have a socket for connection log lines.
     pub(crate) has_log_sources: bool,
 }
 
-/// A configuration that the running program can follow.
+/// A configuration that the running program can switch to.
 pub(crate) struct ReloadPlan {
     pub(crate) config: Config,
     pub(crate) plan: Plan,
-    /// Options that have changed, and wait for the next start.
+    /// Changed options that take effect at the next start.
     pub(crate) waits_for_restart: Vec<String>,
 }
 
-/// Leaves options as they are in the running configuration, and notes the names of those that would
-/// have changed.
+/// Keeps the running values of options, and collects the names of those that differ.
 macro_rules! hold {
     ($next:ident, $now:ident, $waits:ident; $($name:literal => $($field:ident).+;)*) => {$(
         if $next.$($field).+ != $now.$($field).+ {
@@ -108,7 +112,7 @@ macro_rules! hold {
     )*};
 }
 
-/// The plan that leads from the configuration `now` to the next one.
+/// The plan from the configuration `now` to the next one.
 pub(crate) fn plan(
     now: &Config,
     now_plan: &Plan,
@@ -128,13 +132,13 @@ pub(crate) fn plan(
         "admin" => process.admin;
         "metrics" => process.metrics;
         "sandbox" => process.sandbox;
-        // Keepers have become this user, and know how long a worker may be silent.
+        // Keepers run as this user, and know how long a worker may be silent.
         "user" => process.user;
         "group" => process.group;
         "hang_timeout" => timeouts.hang_timeout;
     );
     if next.limits.memory != now.limits.memory {
-        // What follows from it is settled as a whole, and a part of it lies in mappings.
+        // Several sizes follow from it, and some of them are fixed in mappings.
         hold!(next, now, waits;
             "memory" => limits.memory;
             "max_connections" => limits.max_connections;
@@ -152,21 +156,21 @@ pub(crate) fn plan(
         "log_format" => log.log_format;
         "log_to" => log.log_to;
         "syslog_facility" => log.syslog_facility;
-        // Whether there are tickets at all is part of each route; where keys and sessions lie is not.
+        // Whether a route issues tickets can change; where keys and sessions are stored cannot.
         "session_cache" => tickets.session_cache;
         "ticket_keys" => tickets.ticket_keys;
         "ticket_secret_file" => tickets.ticket_secret_file;
         "ticket_store_ca" => tickets.ticket_store_ca;
     );
     if !fixed.has_sessions {
-        // The memory for their sessions is made at the start.
+        // The memory for their sessions is created at the start.
         hold!(next, now, waits; "originate" => originate;);
     }
     if waits.iter().any(|option| option == "workers") {
-        // The plan was made for other workers than there are.
+        // The plan was made for another number of workers.
         plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
     }
-    // After an upgrade from a binary that knew nothing of it.
+    // After an upgrade from a binary without this limit.
     if !fixed.has_paces && next.limits.bytes_per_client.take().is_some() {
         waits.push("bytes_per_client".to_owned());
     }
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_takes_what_can_change_and_holds_what_can_not() {
+    fn a_plan_applies_what_can_change_and_keeps_the_rest() {
         let now = loaded("workers = 1\nidle_timeout = '60s'", "to = 'echo:'");
         let next = loaded(
             "workers = 2\nidle_timeout = '90s'\nbytes_per_client = '1MiB'",
@@ -226,10 +230,7 @@ mod tests {
             plan,
             waits_for_restart,
         } = plan(&now.config, &now.plan, next, &fixed);
-        assert_eq!(
-            plan.workers, 1,
-            "the plan is one for the workers that there are"
-        );
+        assert_eq!(plan.workers, 1, "the plan is for the running workers");
         assert_eq!(waits_for_restart, ["workers", "bytes_per_client"]);
         assert!(config.process.workers == now.config.process.workers);
         assert!(config.timeouts.idle_timeout == idle && idle != now.config.timeouts.idle_timeout);

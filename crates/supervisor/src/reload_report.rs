@@ -1,4 +1,4 @@
-//! Reports of reloads: to the requests that wait for them, to systemd, and to `status`.
+//! Results of reloads: for the waiting requests, for systemd, and for `status`.
 
 use crate::control::ControlProcess;
 use crate::pairs::Pairs;
@@ -9,33 +9,33 @@ use dormouse_reactor::process;
 /// Time for workers to report that they follow the new configuration.
 const PATIENCE_MS: u64 = 10_000;
 
-/// Longest report that is kept, in characters.
+/// Maximum length of a stored result, in characters.
 const WORDS_MAX: usize = 4096;
 
-/// The last reload, and the one that not all workers have answered.
+/// The last reload, and the one that not all workers have confirmed.
 #[derive(Default)]
 pub(crate) struct ReloadReport {
     last: Option<control::Reload>,
     waiting: Option<Waiting>,
 }
 
-/// A reload that not all workers have answered.
+/// A reload that not all workers have confirmed.
 struct Waiting {
     /// Requests that wait for an answer.
     requests: Vec<u64>,
-    /// The answer when all workers have reported.
+    /// The result once all workers have confirmed.
     words: String,
     due_ms: u64,
 }
 
-/// A reload that is over, and its answer.
+/// A completed reload, and its result.
 pub(crate) struct Finished {
     requests: Vec<u64>,
     result: Result<String, String>,
 }
 
 impl ReloadReport {
-    /// Waits for the workers. A reload that still waits is over when this one is.
+    /// Waits for the workers. An earlier reload that still waits completes with this one.
     pub(crate) fn wait(&mut self, mut requests: Vec<u64>, words: String) {
         requests.extend(self.waiting.take().into_iter().flat_map(|r| r.requests));
         self.waiting = Some(Waiting {
@@ -49,7 +49,7 @@ impl ReloadReport {
         self.waiting.is_some()
     }
 
-    /// The reload is over if all workers follow this edition.
+    /// Completes the reload if all workers follow this edition.
     pub(crate) fn finish_if_complete(&mut self, edition: u64, pairs: &Pairs) -> Option<Finished> {
         let is_complete = pairs.have_edition(edition);
         let waiting = self.waiting.take_if(|_| is_complete)?;
@@ -59,23 +59,23 @@ impl ReloadReport {
         })
     }
 
-    /// A worker stays with the old configuration.
+    /// Completes the reload after a worker has rejected it.
     pub(crate) fn refused_by(&mut self, worker: usize, why: &str) -> Option<Finished> {
         let waiting = self.waiting.take()?;
         Some(Finished {
             requests: waiting.requests,
             result: Err(format!(
-                "worker {worker} stays with the old configuration: {why}"
+                "worker {worker} keeps the old configuration: {why}"
             )),
         })
     }
 
-    /// When a reload has taken too long.
+    /// Deadline of the reload.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.waiting.as_ref().map(|waiting| waiting.due_ms)
     }
 
-    /// The reload is over if it has taken too long.
+    /// Completes the reload if its deadline is over.
     pub(crate) fn finish_if_late(&mut self, edition: u64, pairs: &Pairs) -> Option<Finished> {
         let now_ms = process::boottime_ms();
         let waiting = self.waiting.take_if(|waiting| waiting.due_ms <= now_ms)?;
@@ -84,7 +84,7 @@ impl ReloadReport {
             .map(|worker| worker.to_string())
             .collect();
         let words = format!(
-            "{}; but worker {} has not said yet that it goes by it",
+            "{}; worker {} has not confirmed it yet",
             waiting.words,
             late.join(", ")
         );
@@ -94,7 +94,7 @@ impl ReloadReport {
         })
     }
 
-    /// Reports a reload that is over.
+    /// Publishes the result of a completed reload.
     pub(crate) fn publish(
         &mut self,
         finished: Finished,
@@ -126,7 +126,7 @@ impl ReloadReport {
 }
 
 impl Finished {
-    /// A configuration that is refused.
+    /// A rejected configuration.
     pub(crate) fn refused(requests: Vec<u64>, why: String) -> Finished {
         Finished {
             requests,

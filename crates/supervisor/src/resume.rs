@@ -1,4 +1,4 @@
-//! Going on in place of another binary: the same process id, children, listeners and memory.
+//! Continuing in place of another binary: with its process id, children, listeners and memory.
 
 use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
@@ -23,27 +23,26 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
 
-/// Checks whether this binary could go on with the running one's state. If so, the process is to exit
-/// with [`CAN_RESUME`](crate::CAN_RESUME).
+/// Checks whether this binary could take over the running one's state. If so, the process must exit with
+/// [`CAN_RESUME`](crate::CAN_RESUME).
 ///
 /// # Errors
-/// Why it can't go on.
+/// Why it cannot take over.
 pub fn try_resume(state: i32) -> Result<(), ServeError> {
     trial::crash_at("check", 0);
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
-    let state =
-        MainState::read(Fd(state)).map_err(system("go on with the running binary's state"))?;
+    let state = MainState::read(Fd(state)).map_err(system("read the running binary's state"))?;
     ticket_keys(&state.handover).map(drop)
 }
 
-/// Goes on in place of the binary that wrote `state`.
+/// Takes over from the binary that wrote `state`.
 ///
 /// # Errors
-/// Why it could not go on.
+/// Why it could not take over.
 pub fn resume(state: i32, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
     process_setup::prepare_process()?;
     let fd = Fd(state);
-    let state = MainState::read(fd).map_err(system("go on with the former binary's state"))?;
+    let state = MainState::read(fd).map_err(system("read the old binary's state"))?;
     fd.close();
     set_logs(&state.handover.config.log);
     let workers = state.pairs.len();
@@ -52,7 +51,7 @@ pub fn resume(state: i32, source: Source, set_logs: fn(&Log)) -> Result<(), Serv
         version = env!("CARGO_PKG_VERSION"),
         pid = std::process::id(),
         workers,
-        "upgraded: the new binary goes on"
+        "upgraded; new binary running"
     );
     supervisor.run()
 }
@@ -80,7 +79,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         ends_drained: false,
     };
     let log_file = LogFile::open(config).unwrap_or_else(|error| {
-        tracing::error!("there is no connection log until the next reload: {error}");
+        tracing::error!(%error, "connection log disabled until the next reload");
         None
     });
     let log_writer = LogWriter::new(log_file, state.log_writer.map(Pid));

@@ -1,15 +1,15 @@
-//! Numbers of routes: slots name routes by them, and a reload does not change them.
+//! Numbers of routes: slots refer to routes by number, and a reload keeps the numbers.
 //!
-//! A route that shares an address with a former one is that route, and keeps its number; where
-//! several share the address, a name and a protocol in common decide first. Any other route gets the
-//! next number, and not soon one that was in use: connections of a removed route still have it. They
-//! continue without their route; see [`dormouse_routes::route::by_number`].
+//! A route that shares an address with a previous route is the same route, and keeps its number. If
+//! several routes share the address, a common name and protocol take precedence. Any other route gets the
+//! next number, and not soon one that was in use, because connections of a removed route still have it.
+//! They continue without their route; see [`dormouse_routes::route::by_number`].
 
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
 use dormouse_tables::traffic::ROUTE_NUMBERS;
 
-/// Numbers wrap around here. There are at most a thousand routes at a time.
+/// Numbers wrap around here. A configuration has at most a thousand routes.
 const NUMBERS_MAX: u16 = ROUTE_NUMBERS as u16;
 
 /// An address of a route, with the names and protocols that it serves there.
@@ -21,7 +21,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether both serve the same clients: one address, and a name and a protocol in common.
+    /// Whether both serve the same clients: same address, and a common name and protocol.
     fn serves_same(&self, other: &Endpoint) -> bool {
         let common = |one: &[String], two: &[String]| {
             (one.is_empty() && two.is_empty()) || one.iter().any(|word| two.contains(word))
@@ -32,21 +32,21 @@ impl Endpoint {
     }
 }
 
-/// The numbers in use, and the next one.
+/// The numbers in use, and the next free one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteNumbers {
-    /// Of each route, then of each origination, with its endpoints.
+    /// Endpoints and number of each route, then of each origination.
     given: Vec<(Vec<Endpoint>, u16)>,
     next: u16,
 }
 
 impl RouteNumbers {
-    /// Gives a number to each route of the configuration, then to each origination.
+    /// Assigns a number to each route of the configuration, then to each origination.
     pub(crate) fn of(&self, config: &Config) -> RouteNumbers {
         let all: Vec<Vec<Endpoint>> = endpoints(config).collect();
         let mut numbers: Vec<Option<u16>> = vec![None; all.len()];
         let same_address = |one: &Endpoint, two: &Endpoint| one.address == two.address;
-        // Routes that are surely the same choose first.
+        // The closest matches choose first.
         let ways: [fn(&Endpoint, &Endpoint) -> bool; 2] = [Endpoint::serves_same, same_address];
         for is_same in ways {
             for (n, endpoints) in all.iter().enumerate() {
@@ -77,7 +77,7 @@ impl RouteNumbers {
         RouteNumbers { given, next }
     }
 
-    /// The numbers that another binary in this process has given.
+    /// Adopts the numbers that another binary in this process has assigned.
     pub(crate) fn adopt(config: &Config, list: &[u16], next: u16) -> RouteNumbers {
         let given = endpoints(config).zip(list.iter().copied());
         RouteNumbers {
@@ -86,12 +86,12 @@ impl RouteNumbers {
         }
     }
 
-    /// The number that the next new route gets.
+    /// The number of the next new route.
     pub(crate) fn next(&self) -> u16 {
         self.next
     }
 
-    /// In the order of the configuration.
+    /// The numbers in configuration order.
     pub(crate) fn list(&self) -> Vec<u16> {
         self.given.iter().map(|(_, number)| *number).collect()
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_keeps_its_number_as_long_as_it_has_an_address_of_before() {
+    fn a_route_keeps_its_number_while_it_keeps_an_address() {
         let (a, b, c) = ("'127.0.0.1:5001'", "'127.0.0.1:5002'", "'127.0.0.1:5003'");
         let first = RouteNumbers::default().of(&config(&[a, b]));
         assert_eq!(first.list(), [0, 1]);
@@ -160,14 +160,14 @@ mod tests {
         let moved = swapped.of(&config(&["'127.0.0.1:5002','127.0.0.1:5009'", c]));
         assert_eq!(moved.list(), [1, 2], "c is new, a is gone");
         let back = moved.of(&config(&[a, "'127.0.0.1:5009'"]));
-        assert_eq!(back.list(), [3, 1], "a is another one now");
+        assert_eq!(back.list(), [3, 1], "a is a new route");
         let split = back.of(&config(&[a, "'127.0.0.1:5009'", b]));
         assert_eq!(split.list(), [3, 1, 4]);
     }
 
-    /// On one address, each keeps the number of the one that was for the same names.
+    /// On a shared address, each route keeps the number of the one with the same names.
     #[test]
-    fn routes_which_share_an_address_are_told_apart_by_their_names() {
+    fn routes_that_share_an_address_are_matched_by_name() {
         let (a, b, rest) = (
             "'127.0.0.1:5001' server_names = ['a.example', 'aa.example']",
             "'127.0.0.1:5001' server_names = '*.b.example'",
@@ -186,14 +186,14 @@ mod tests {
         assert_eq!(
             renamed.list(),
             [0, 1, 2],
-            "the one that is left is the one renamed"
+            "the remaining number belongs to the renamed route"
         );
         let more = renamed.of(&config(&[a, two, b, rest]));
         assert_eq!(more.list(), [3, 0, 1, 2]);
     }
 
     #[test]
-    fn numbers_of_living_routes_are_not_given_away_when_they_begin_anew() {
+    fn wrapped_numbers_skip_those_in_use() {
         let mut numbers = RouteNumbers::default().of(&config(&["'127.0.0.1:5001'"]));
         let two = config(&["'127.0.0.1:5001'", "'127.0.0.1:5002'"]);
         let one = config(&["'127.0.0.1:5001'"]);

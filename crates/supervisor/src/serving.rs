@@ -1,4 +1,4 @@
-//! Everything that serves: the edition of the configuration, and what workers need to follow it.
+//! Everything that serves: the current edition, and what workers need to follow it.
 
 use crate::contexts;
 use crate::edition::Edition;
@@ -20,12 +20,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 
-/// The configuration in force, and what serves it.
+/// The running configuration, and what serves it.
 pub(crate) struct Serving {
     pub(crate) edition: Edition,
-    /// Slots of all workers: a reload can't make more.
+    /// Slots of all workers; fixed at the start.
     pub(crate) connections_max: u64,
-    /// Who keepers and workers are; `None`: whom main is.
+    /// User and group of keepers and workers. `None`: those of main.
     pub(crate) user: Option<(u32, u32)>,
     pub(crate) memory: SharedMemory,
     pub(crate) ticket_keys: Keyring,
@@ -43,7 +43,7 @@ impl Serving {
         Ok(())
     }
 
-    /// What a worker gets when it begins, and with each edition.
+    /// The handover of a worker, for its start and for each edition.
     pub(crate) fn handover(&self, worker: u32) -> Handover {
         let Edition {
             number,
@@ -94,7 +94,7 @@ impl Serving {
 
     // ---- editions ----
 
-    /// What a reload can't change.
+    /// The properties that a reload cannot change.
     pub(crate) fn fixed(&self) -> FixedAtStart {
         FixedAtStart {
             connections_max: self.connections_max,
@@ -104,7 +104,7 @@ impl Serving {
         }
     }
 
-    /// Lets sessions and ticket keys follow a configuration that is loaded again.
+    /// Applies a reloaded configuration to sessions and ticket keys.
     pub(crate) fn follow(&mut self, config: &Config, material: &Material) -> Result<(), String> {
         contexts::of_origins(config, material)?;
         if let Some(sessions) = &mut self.memory.sessions {
@@ -115,7 +115,7 @@ impl Serving {
         followed.map_err(|mistakes| in_words(&mistakes))
     }
 
-    /// Begins another edition, or says why not; then nothing has changed.
+    /// Switches to another edition. On an error nothing has changed.
     pub(crate) fn apply(
         &mut self,
         config: Config,
@@ -138,7 +138,7 @@ impl Serving {
         Ok(())
     }
 
-    /// As [`Serving::apply`], for the same configuration with other certificates.
+    /// As [`Serving::apply`], with the same configuration and other certificates.
     pub(crate) fn apply_material(
         &mut self,
         material: Material,
@@ -148,22 +148,22 @@ impl Serving {
         self.apply(config, plan, material, is_draining)
     }
 
-    /// Gives a worker the edition in force. A worker that does not take it now gets it again when it
-    /// is ready the next time, or has answered what it was given before.
+    /// Sends the current edition to a worker. A worker that does not receive it now gets it again when it
+    /// becomes ready, or has answered earlier editions.
     pub(crate) fn give_edition(&mut self, worker: usize) {
         let handover = self.handover(worker as u32);
         let given = self
             .pairs
             .give_edition(worker, handover, &self.listening.fds());
         if let Err(error) = given {
-            tracing::error!(%error, worker, "a worker can't be told of the reload");
+            tracing::error!(%error, worker, "configuration could not be sent to a worker");
         }
     }
 
     // ---- workers ----
 
-    /// Gives a worker that begins what its handover does not know: the keeper may have kept it since
-    /// the start.
+    /// Sends a worker that has become ready what its handover lacks, because its keeper may have kept the
+    /// handover since the start.
     pub(crate) fn bring_up_to_date(&mut self, worker: usize) {
         self.pairs.order(worker, &self.ticket_keys_order());
         self.give_addresses(worker);
@@ -185,7 +185,7 @@ impl Serving {
         }
     }
 
-    /// A name has these addresses now. `false`: it had them before.
+    /// Replaces the addresses of a name. Returns `false` if they are unchanged.
     pub(crate) fn set_addresses(&mut self, name: &str, found: &[SocketAddr]) -> bool {
         if !self.edition.set_addresses(name, found) {
             return false;
@@ -194,7 +194,7 @@ impl Serving {
         tracing::info!(
             name,
             addresses = shown.join(", "),
-            "a backend has other addresses"
+            "backend addresses changed"
         );
         for address in &shown {
             self.memory.backends.place(address);
@@ -203,17 +203,17 @@ impl Serving {
         true
     }
 
-    /// Gives out new ticket keys when it is time, and waits for the store that has them.
+    /// Rotates ticket keys if a rotation is due, and polls the ticket store's process.
     pub(crate) fn rotate_ticket_keys(&mut self, poller: &Poller) {
         if self.ticket_keys.update(unix_time(), &self.memory.counters) {
             self.pairs.order_all(&self.ticket_keys_order());
         }
         if let Err(error) = self.wait_for_ticket_keys(poller) {
-            tracing::error!(%error, "nobody listens to the store of the ticket keys");
+            tracing::error!(%error, "ticket store process could not be polled");
         }
     }
 
-    /// Gives out new ticket keys now, or says why not.
+    /// Rotates ticket keys now.
     pub(crate) fn rotate_ticket_keys_now(&mut self) -> Result<(), String> {
         self.ticket_keys
             .rotate_now(unix_time(), &self.memory.counters)?;
@@ -221,7 +221,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Waits for the store of the ticket keys, if there is one.
+    /// Starts to poll the ticket store's process, if there is a new one.
     pub(crate) fn wait_for_ticket_keys(&mut self, poller: &Poller) -> io::Result<()> {
         match self.ticket_keys.new_bell() {
             Some(bell) => poller.add(bell, tokens::TICKET_KEYS, Interest::READ),
@@ -241,7 +241,7 @@ fn addresses_order(name: &str, addresses: Vec<SocketAddr>) -> Order {
     }
 }
 
-/// Mistakes as `dormouse check` shows them.
+/// Mistakes in the format of `dormouse check`.
 fn in_words(mistakes: &[String]) -> String {
     let lines: Vec<String> = mistakes.iter().map(|m| format!("error: {m}")).collect();
     lines.join("\n\n")

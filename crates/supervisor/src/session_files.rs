@@ -1,8 +1,8 @@
-//! Sessions of originations between restarts: main makes the mapping, fills it from the files, and
-//! writes the files again when something has changed, since workers may not open any.
+//! Sessions of originations between restarts: main creates the mapping, fills it from the files, and
+//! writes the files again after changes, because workers cannot open files.
 //!
-//! A file is JSON, readable by its owner alone: whoever has a session can take part in it. It is
-//! written whole under another name and then renamed, so that there is always one that is whole.
+//! A file is JSON, readable only by its owner, because a session's secrets let others resume it. It is
+//! replaced as a whole: written under another name, then renamed.
 
 use crate::error::ServeError;
 use dormouse_config::Config;
@@ -19,14 +19,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// How often it is looked whether something has changed. What came since is lost if the machine
-/// fails; a session that was offered since may be offered again.
+/// Interval at which changes are saved. After a power failure later sessions are lost, and a session that
+/// was offered since may be offered again.
 const LOOK: Duration = Duration::from_secs(5);
-/// Sessions of a thousand servers are smaller.
+/// Maximum size of a file; the sessions of a thousand servers need less.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const FORMAT: &str = "dormouse sessions 1";
 
-/// The mapping, and the files that follow it.
+/// The mapping, and its files.
 pub(crate) struct SessionFiles {
     sessions: ClientSessions,
     files: Vec<SessionFile>,
@@ -36,11 +36,11 @@ pub(crate) struct SessionFiles {
 struct SessionFile {
     path: PathBuf,
     places: Vec<([u8; 16], SessionPlace)>,
-    /// The sum of the places' stamps when it was written last.
+    /// Sum of the places' stamps at the last write.
     written: u64,
 }
 
-/// What the next binary in this process needs to go on with the sessions.
+/// The state for the next binary in this process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SessionFilesState {
     fd: i32,
@@ -81,7 +81,7 @@ impl Drop for StoredSession {
 }
 
 impl SessionFiles {
-    /// Makes the mapping, if there are originations which resume, and reads the files.
+    /// Creates the mapping, if there are originations, and reads the files.
     pub(crate) fn open(
         config: &Config,
         origins: &[OriginPem],
@@ -91,7 +91,7 @@ impl SessionFiles {
         }
         let sessions =
             ClientSessions::create(origin::PLACES).map_err(|error| ServeError::System {
-                what: "make shared memory for sessions".to_owned(),
+                what: "create shared memory for sessions".to_owned(),
                 error,
                 hint: "",
             })?;
@@ -106,7 +106,7 @@ impl SessionFiles {
         Ok(Some(files))
     }
 
-    /// Follows this configuration from now on. A file that is new in it is read.
+    /// Takes over a configuration. Files that are new in it are read.
     pub(crate) fn follow(
         &mut self,
         config: &Config,
@@ -127,7 +127,7 @@ impl SessionFiles {
                 places: places.collect(),
                 written: 0,
             };
-            // What a known one holds is older than what lies in memory.
+            // A known file is older than the memory.
             if self.files.iter().all(|known| known.path != *path) {
                 match file.read() {
                     Ok(()) => file.written = file.stamps(),
@@ -143,7 +143,7 @@ impl SessionFiles {
         Ok(())
     }
 
-    /// For the next binary in this process.
+    /// The state for the next binary in this process.
     pub(crate) fn state(&self) -> SessionFilesState {
         let files = self.files.iter().map(|file| FileState {
             path: file.path.clone(),
@@ -156,7 +156,7 @@ impl SessionFiles {
         }
     }
 
-    /// Goes on with what another binary in this process has left.
+    /// Adopts the state that another binary in this process has left.
     pub(crate) fn adopt(config: &Config, state: &SessionFilesState) -> io::Result<SessionFiles> {
         let sessions = ClientSessions::adopt(Fd(state.fd), origin::PLACES, u32::from(MAIN))?;
         let files = state.files.iter().map(|file| {
@@ -183,7 +183,7 @@ impl SessionFiles {
         self.sessions.fd()
     }
 
-    /// Milliseconds until the next look; `None`: there is no file.
+    /// Milliseconds until the next save; `None`: there are no files.
     pub(crate) fn until_look_ms(&self) -> Option<u64> {
         let left = LOOK.saturating_sub(self.looked.elapsed());
         (!self.files.is_empty()).then_some(left.as_millis() as u64 + 1)
@@ -195,7 +195,7 @@ impl SessionFiles {
         }
     }
 
-    /// Writes the files of which something has changed.
+    /// Writes the files whose sessions have changed.
     pub(crate) fn save(&mut self) {
         self.looked = Instant::now();
         for file in &mut self.files {
@@ -203,10 +203,10 @@ impl SessionFiles {
             if stamps == file.written {
                 continue;
             }
-            // Whatever comes of it: tried again when there is something new.
+            // Set before the write: after a failure, the next change tries again.
             file.written = stamps;
             if let Err(error) = file.write() {
-                tracing::error!(file = %file.path.display(), %error, "sessions can't be written");
+                tracing::error!(file = %file.path.display(), %error, "session file could not be written");
             }
         }
     }
@@ -273,17 +273,17 @@ impl ServerSessions {
     }
 }
 
-/// Whether sessions can be read from the file, if there is one.
+/// Checks that sessions can be read from the file, if it exists.
 pub(crate) fn examine(path: &Path) -> Result<(), String> {
     read_contents(path).map(drop)
 }
 
-/// What is in a file of sessions. `None`: there is none yet.
+/// Reads a session file. `None`: it does not exist yet.
 fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
     let Some(text) = read_secret(path)? else {
         return Ok(None);
     };
-    let foreign = "is not a file of sessions\ngive another name, or remove it";
+    let foreign = "not a session file\nset another path, or remove the file";
     let content: FileContents = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
     match content.format == FORMAT {
         true => Ok(Some(content)),
@@ -291,27 +291,29 @@ fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
     }
 }
 
-/// The text of a file which only its owner can read. `None`: there is none yet.
+/// Reads a file that only its owner may read. `None`: it does not exist yet.
 fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("can't be read: {error}")),
+        Err(error) => return Err(format!("cannot be read: {error}")),
     };
-    let found = file.metadata().map_err(|e| format!("can't be read: {e}"))?;
+    let found = file
+        .metadata()
+        .map_err(|e| format!("cannot be read: {e}"))?;
     if !found.is_file() {
-        return Err("is not a file".to_owned());
+        return Err("not a regular file".to_owned());
     }
     if found.permissions().mode() & 0o077 != 0 {
         return Err(format!(
-            "holds secrets, and others than its owner may read it: chmod 600 {}",
+            "holds secrets, but other users than the owner may read it: chmod 600 {}",
             path.display()
         ));
     }
     let mut text = Zeroizing::new(String::new());
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
-        .map_err(|e| format!("can't be read: {e}"))?;
+        .map_err(|e| format!("cannot be read: {e}"))?;
     Ok(Some(text))
 }
 
@@ -354,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owner_may_read_it() {
+    fn a_session_file_is_private() {
         let directory = std::env::temp_dir().join(format!("dormouse-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let path = directory.join("sessions");
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_through_text() {
+    fn hex_round_trips() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(unhex(&hex(&bytes)), Some(bytes));
         for wrong in ["0", "zz", "0é"] {

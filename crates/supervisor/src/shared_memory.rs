@@ -1,4 +1,4 @@
-//! Memory that main makes and all workers share.
+//! Memory that main creates and all workers share.
 
 use crate::error::{ServeError, system};
 use crate::material::Material;
@@ -14,7 +14,7 @@ use dormouse_tables::traffic::Traffic;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
-/// Memory of all workers.
+/// Memory shared by all workers.
 pub(crate) struct SharedMemory {
     pub(crate) counters: Shared,
     /// Counts per client address.
@@ -30,10 +30,10 @@ pub(crate) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes all of it, for a configuration that starts.
+    /// Creates all mappings at the start of the program.
     pub(crate) fn create(loaded: &Loaded, material: &Material) -> Result<SharedMemory, ServeError> {
         let Loaded { config, plan, .. } = loaded;
-        let cannot = || system("make shared memory");
+        let cannot = || system("create shared memory");
         Ok(SharedMemory {
             sessions: SessionFiles::open(config, &material.origins)?,
             counters: Shared::create("dormouse-counters", plan.workers as usize)
@@ -45,7 +45,7 @@ impl SharedMemory {
         })
     }
 
-    /// Adopts what another binary in this process has made.
+    /// Adopts the mappings that another binary in this process has created.
     pub(crate) fn adopt(
         descriptors: &Descriptors,
         config: &Config,
@@ -57,7 +57,7 @@ impl SharedMemory {
         let backends = Backends::adopt(Fd(descriptors.backends), workers, 0);
         let traffic = match descriptors.traffic {
             Some(fd) => Traffic::adopt(Fd(fd), workers, 0).map_err(io::Error::other),
-            // After an upgrade from a binary that counted nothing by route.
+            // After an upgrade from a binary without this table.
             None => Traffic::create(workers),
         };
         let sessions = sessions.map(|state| SessionFiles::adopt(config, state));
@@ -73,7 +73,7 @@ impl SharedMemory {
         })
     }
 
-    /// Enters the numbers of its descriptors.
+    /// Writes the mappings' descriptors into `descriptors`.
     pub(crate) fn describe(&self, descriptors: &mut Descriptors) {
         descriptors.counters = self.counters.fd().0;
         descriptors.clients = self.clients.fd().0;
@@ -97,7 +97,7 @@ impl SharedMemory {
         fds
     }
 
-    /// Descriptors by which another process may read these tables, not write them.
+    /// Descriptors through which another process can read these tables, but not write them.
     pub(crate) fn readers(&self) -> io::Result<Readers> {
         let counters = self.counters.reader()?;
         let backends = self.backends.reader().inspect_err(|_| counters.close())?;
@@ -128,7 +128,7 @@ impl Readers {
     }
 }
 
-/// Not known to anybody outside: what the standard library seeds its own tables with.
+/// A random number. The seed is the standard library's, so outsiders cannot predict it.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -140,5 +140,5 @@ fn create_session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
     }
     Cache::create("dormouse-sessions", bytes)
         .map(|cache| Some(cache.fd()))
-        .map_err(system("make the session cache"))
+        .map_err(system("create the session cache"))
 }

@@ -1,9 +1,9 @@
-//! Where a configuration comes from.
+//! The source of a configuration.
 
 use dormouse_config::{Flag, Section};
 use std::path::{Path, PathBuf};
 
-/// Where a configuration comes from: a reload reads it from there again.
+/// The source of a configuration, which a reload reads again.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The file, if there is one.

@@ -1,4 +1,4 @@
-//! The start of the program: everything that can fail does so before a client is served.
+//! The start of the program: everything that can fail does so before the first client is served.
 
 use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
@@ -23,14 +23,13 @@ use dormouse_reactor::process;
 use dormouse_reactor::process::OomScore;
 use std::io;
 
-/// How much sooner than main keepers and workers are killed when memory runs out: as if they used
-/// this many thousandths of the machine's memory more.
+/// Added to the OOM score of keepers and workers, in thousandths of the machine's memory.
 const KEEPERS_OOM_SCORE: i32 = 300;
 
-/// Serves until told to stop. `set_logs` sets what is logged, again after each reload.
+/// Serves until stopped. `set_logs` applies the log settings, again after each reload.
 ///
 /// # Errors
-/// Why it could not begin, or could not go on.
+/// Why it could not start, or ended unexpectedly.
 pub fn serve(ready: Ready, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
     let Ready { loaded, material } = ready;
     let saved = SavedStandardError::redirect(&loaded.config.log.log_to);
@@ -90,9 +89,9 @@ fn prepare(
     ))
 }
 
-/// Starts all keepers, which start their workers. When memory runs out the kernel is to kill these
-/// before main: their connections go on in the next worker. Of keeper and worker the worker is always
-/// the larger one.
+/// Starts all keepers, which start their workers. When memory runs out, the kernel shall kill these before
+/// main, because the next worker takes over their connections. A worker is always larger than its keeper,
+/// so it goes first.
 fn start_pairs(supervisor: &mut Supervisor, oom: io::Result<OomScore>) -> Result<(), ServeError> {
     let mut start = || supervisor.start_pairs();
     let (started, scored) = match oom {
@@ -100,7 +99,7 @@ fn start_pairs(supervisor: &mut Supervisor, oom: io::Result<OomScore>) -> Result
         Err(error) => (start(), Err(error)),
     };
     if let Err(error) = scored {
-        tracing::debug!(%error, "workers have the score for want of memory that main has");
+        tracing::debug!(%error, "OOM score of workers could not be raised");
     }
     started.map_err(system("start a worker"))
 }

@@ -1,9 +1,9 @@
-//! systemd: notifications about this service, and listeners inherited from it (sd_notify(3),
+//! systemd: notifications about this service, and inherited listeners (sd_notify(3),
 //! sd_listen_fds(3)).
 //!
-//! Both come as environment variables: the address of a datagram socket that takes a line or two
-//! about the state of the service, and the number of listening sockets that are open already, from
-//! descriptor 3 on. Without them nothing happens.
+//! systemd configures both through environment variables: the address of a datagram socket for lines
+//! about the service's state, and the number of inherited listening sockets, which begin at descriptor 3.
+//! Without these variables this module does nothing.
 
 use dormouse_config::{environment_number, hands_in_listeners, is_for_this_process};
 use dormouse_reactor::Fd;
@@ -18,26 +18,26 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The first inherited descriptor.
 const FIRST: i32 = 3;
-/// More are not taken.
+/// Maximum number of inherited sockets.
 const INHERITED_MAX: i32 = 1000;
 
-/// The socket to systemd, and the watchdog's period.
+/// The notification socket, and the watchdog's period.
 pub(crate) struct Notifier {
     socket: Option<UnixDatagram>,
-    /// Interval of the sign of life: half of the watchdog's timeout.
+    /// Interval of watchdog notifications: half of the watchdog's timeout.
     period_ms: Option<u64>,
     next_ms: u64,
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// Reads the environment.
     pub(crate) fn from_environment() -> Notifier {
         let socket = std::env::var_os("NOTIFY_SOCKET");
         let socket = socket.filter(|path| !path.is_empty());
         let socket = socket.and_then(|path| match connect(&path) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                tracing::warn!(%error, "NOTIFY_SOCKET can't be used");
+                tracing::warn!(%error, "NOTIFY_SOCKET is unusable");
                 None
             }
         });
@@ -50,7 +50,7 @@ impl Notifier {
         }
     }
 
-    /// All workers are ready.
+    /// Reports that all workers are ready.
     pub(crate) fn ready(&self, workers: usize) {
         let pid = std::process::id();
         self.say(&format!(
@@ -58,31 +58,31 @@ impl Notifier {
         ));
     }
 
-    /// A reload begins (`Type=notify-reload`): `systemctl reload` waits until it is over.
+    /// Reports the start of a reload (`Type=notify-reload`): `systemctl reload` waits for its end.
     pub(crate) fn reloading(&self) {
-        // The time tells which of several reloads an answer belongs to.
+        // The time tells systemd which reload an answer belongs to.
         let now_us = process::monotonic_us();
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
     }
 
-    /// The reload is over, with this result.
+    /// Reports the end of the reload.
     pub(crate) fn reloaded(&self, result: Result<&str, &str>) {
         let (Ok(words) | Err(words)) = result;
         let first = words.lines().next().unwrap_or_default();
         let refused = if result.is_err() {
-            "the last reload was refused: "
+            "last reload rejected: "
         } else {
             ""
         };
         self.say(&format!("READY=1\nSTATUS={refused}{first}\n"));
     }
 
-    /// The program begins to stop.
+    /// Reports the start of the stop.
     pub(crate) fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=closing connections\n");
     }
 
-    /// Gives the sign of life, if it is time.
+    /// Sends a watchdog notification if one is due.
     pub(crate) fn alive(&mut self, now_ms: u64) {
         let (Some(period_ms), Some(_)) = (self.period_ms, &self.socket) else {
             return;
@@ -93,7 +93,7 @@ impl Notifier {
         }
     }
 
-    /// When the next sign of life is due.
+    /// Time of the next watchdog notification.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.period_ms
             .filter(|_| self.socket.is_some())
@@ -104,7 +104,7 @@ impl Notifier {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(text.as_bytes())
         {
-            tracing::debug!(%error, "systemd does not hear");
+            tracing::debug!(%error, "notification to systemd failed");
         }
     }
 }
@@ -116,21 +116,21 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
         None => SocketAddr::from_pathname(path)?,
     };
     socket.connect_addr(&address)?;
-    // A system manager that does not read must not hold us up.
+    // A service manager that does not read must not block main.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Whether this descriptor was inherited from systemd, by this binary or by a former one in this
-/// process: the numbers stay.
+/// Whether this descriptor was inherited from systemd, by this binary or by an earlier one in this process,
+/// which keeps the numbers.
 pub(crate) fn was_inherited(fd: Fd) -> bool {
     let count = environment_number("LISTEN_FDS").filter(|_| hands_in_listeners());
     let number = u64::try_from(fd.0 - FIRST).ok();
     number.zip(count).is_some_and(|(at, count)| at < count)
 }
 
-/// The ports of those of these listeners that take clients of both families on all addresses (`[::]:443`
-/// without IPV6_V6ONLY). Only a system manager hands in such listeners.
+/// Ports of the listeners that accept clients of both families on all addresses (`[::]:443` without
+/// IPV6_V6ONLY). Only a service manager passes such listeners.
 pub(crate) fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
     let port = |fd: Fd| match Addr::local(fd) {
         Ok(Addr::Tcp(address)) if address.ip() == Ipv6Addr::UNSPECIFIED => Some(address.port()),
@@ -144,7 +144,7 @@ pub(crate) fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) ->
         .collect()
 }
 
-/// The addresses that a listener serves: `0.0.0.0` too, if it takes clients of both families.
+/// The addresses that a listener serves: `0.0.0.0` too, if it accepts both families.
 pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
     let ports = ports_of_both_families([fd]);
     let ipv4 = ports.iter().map(|port| format!("0.0.0.0:{port}"));
@@ -155,12 +155,12 @@ pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
 #[derive(Default)]
 pub(crate) struct InheritedListeners {
     left: Vec<(Addr, Fd)>,
-    /// All that were handed in, as an error shows them.
+    /// All passed addresses, for error messages.
     handed_in: Vec<String>,
 }
 
 impl InheritedListeners {
-    /// Those of the environment.
+    /// Reads the inherited listeners from the environment.
     pub(crate) fn from_environment() -> InheritedListeners {
         let count = if hands_in_listeners() {
             let count =
@@ -172,7 +172,7 @@ impl InheritedListeners {
         let left = (FIRST..FIRST + count).filter_map(|fd| match Addr::local(Fd(fd)) {
             Ok(address) => Some((address, Fd(fd))),
             Err(error) => {
-                tracing::warn!(fd, %error, "what was handed in is no socket");
+                tracing::warn!(fd, %error, "inherited descriptor is not a socket");
                 None
             }
         });
@@ -184,33 +184,33 @@ impl InheritedListeners {
         }
     }
 
-    /// The sockets that no listener has taken.
+    /// The sockets that no listener has taken yet.
     pub(crate) fn left(&self) -> impl Iterator<Item = Fd> {
         self.left.iter().map(|&(_, fd)| fd)
     }
 
-    /// The addresses of all sockets that were handed in. `None`: there were none.
+    /// The addresses of all passed sockets. `None`: there were none.
     pub(crate) fn handed_in(&self) -> Option<String> {
         (!self.handed_in.is_empty()).then(|| self.handed_in.join(", "))
     }
 
-    /// The addresses on which they listen.
+    /// The addresses of the remaining sockets.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let all = self.left.iter();
         all.flat_map(|(address, fd)| addresses_of(address, *fd))
             .collect()
     }
 
-    /// The socket that listens there, if there is one.
+    /// Takes the socket that listens on this address, if there is one.
     pub(crate) fn take(&mut self, address: &Addr) -> Option<Fd> {
         let at = self.left.iter().position(|(there, _)| there == address)?;
         Some(self.left.swap_remove(at).1)
     }
 
-    /// Closes the sockets that no route has taken.
+    /// Closes the sockets that no route needs.
     pub(crate) fn close_rest(self) {
         for (address, fd) in self.left {
-            tracing::warn!(%address, "no route listens on this address; the socket that was handed in is closed");
+            tracing::warn!(%address, "inherited socket is unused; closing it");
             fd.close();
         }
     }

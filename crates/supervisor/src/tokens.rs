@@ -1,4 +1,4 @@
-//! What main's poller waits for, by token.
+//! Tokens of main's poller.
 
 pub(crate) const SIGNALS: u64 = 1;
 pub(crate) const CONTROL: u64 = 2;
@@ -8,5 +8,5 @@ pub(crate) const LOOKUP: u64 = 5;
 pub(crate) const ERRAND: u64 = 6;
 pub(crate) const REDIRECT: u64 = 7;
 pub(crate) const LOG_WRITER: u64 = 8;
-/// The first worker; the others follow.
+/// Token of the first worker; the others follow.
 pub(crate) const WORKERS: u64 = 1000;

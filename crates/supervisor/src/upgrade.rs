@@ -1,13 +1,13 @@
-//! Another binary in place of this one, with every connection, listener and counter.
+//! Replacement of the running binary, while every connection, listener and counter survives.
 //!
-//! 1. **Check.** The new binary is started beside this one: can it go on with what we would leave?
-//! 2. **Quiet.** Workers accept nothing more, and serve on; handshakes may end.
-//! 3. **Prepare.** Workers end. Each keeper has a child execute the new binary, which converts a
-//!    copy of the connections and reports it.
-//! 4. **Commit.** When all have reported: the old keepers end, the new ones go on, and main executes
+//! 1. **Check.** The new binary starts beside this one, and checks whether it can take over its state.
+//! 2. **Quiet.** Workers stop accepting, but keep serving; handshakes finish.
+//! 3. **Prepare.** Workers exit. Each keeper has a child execute the new binary, which converts a copy of
+//!    the connections and reports it.
+//! 4. **Commit.** When all have reported, the old keepers exit, the new ones continue, and main executes
 //!    the new binary itself.
 //!
-//! Until the commit any failure leads back to the old binary and the old memory.
+//! Until the commit, any failure returns to the old binary and the old memory.
 
 use crate::main_state::MainState;
 use crate::new_binary::NewBinary;
@@ -21,24 +21,24 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Exit status of a binary that was tried and can go on. Not 0: any program may exit with that.
+/// Exit status of a binary that can take over. Not 0, because any program may exit with that.
 pub const CAN_RESUME: u8 = 75;
 
-/// Time for the new binary to report that it can go on.
+/// Time for the check of the new binary.
 const CHECK_MS: u64 = 10_000;
-/// Time for workers to become quiet, beyond the grace for handshakes.
+/// Time for workers to become quiet, in addition to the grace for handshakes.
 const QUIET_MS: u64 = 2_000;
-/// Time for new keepers to convert the connections, while nobody is served.
+/// Time for new keepers to convert the connections, during which service is paused.
 const PREPARE_MS: u64 = 3_000;
 
-/// How a new binary ends that was tried and can go on.
+/// How the check ends if the new binary can take over.
 const CAN_GO_ON: Ended = Ended::Exited(CAN_RESUME as i32);
 
-/// Options of `serve` by which a binary learns whose place it takes.
+/// Options of `serve` for a binary that takes over, or checks whether it can.
 const TRY: &str = "--try-resume=";
 const RESUME: &str = "--resume=";
 
-/// An upgrade under way.
+/// An upgrade in progress.
 pub(crate) struct Upgrade {
     binary: NewBinary,
     /// The request that waits for an answer.
@@ -49,28 +49,28 @@ pub(crate) struct Upgrade {
 }
 
 enum Stage {
-    /// The new binary, started to try.
+    /// The new binary checks whether it can take over.
     Check { child: Pid },
-    /// Workers that are not quiet yet.
+    /// These workers are not quiet yet.
     Quiet { waiting: Vec<usize> },
-    /// New keepers, by pair; nobody is served since then.
+    /// New keepers, by pair. Service is paused since then.
     Prepare {
         takeovers: Vec<Takeover>,
         since_ms: u64,
     },
 }
 
-/// What is known of the new keeper of a pair.
+/// The state of a pair's new keeper.
 #[derive(Clone, Default)]
 struct Takeover {
-    /// The process, by its parent's word.
+    /// The new keeper, as named by its parent.
     child: Option<Pid>,
-    /// What was reported, by whom. The child may be faster than its parent's word.
+    /// Reports with their senders. The child may report before its parent names it.
     reports: Vec<(Pid, Result<(), String>)>,
 }
 
 impl Takeover {
-    /// More than there are processes that could report.
+    /// Bound on stored reports; more than there are processes that may report.
     const REPORTS_MAX: usize = 8;
 
     fn report(&mut self, sender: Pid, report: Result<(), String>) {
@@ -79,7 +79,7 @@ impl Takeover {
         }
     }
 
-    /// What the new keeper has reported, or why its parent says that there is none.
+    /// The new keeper's report, or the reason of its parent why there is none.
     fn outcome(&self, keeper: Pid) -> Option<Result<Pid, String>> {
         let of = |who: Pid| self.reports.iter().find(move |(sender, _)| *sender == who);
         if let Some((_, Err(why))) = of(keeper) {
@@ -91,18 +91,18 @@ impl Takeover {
     }
 }
 
-/// What an upgrade comes to after an event.
+/// The result of an event in an upgrade.
 pub(crate) enum Step {
-    /// It goes on.
+    /// The upgrade continues.
     Wait,
-    /// All pairs are prepared: these are the new keepers. From here on there is no way back.
+    /// All pairs are prepared by these new keepers. There is no way back from here.
     Commit(Vec<Pid>),
-    /// It has failed, and why.
+    /// The upgrade has failed; the reason.
     Fail(String),
 }
 
 impl Upgrade {
-    /// Begins with the check of `binary`, or of whatever lies now where this binary was started from.
+    /// Starts the check of `binary`, by default the file at the path from which this binary was started.
     pub(crate) fn begin(
         binary: Option<&Path>,
         request: Option<u64>,
@@ -116,7 +116,7 @@ impl Upgrade {
         let shown = binary.path().display();
         let child =
             start_check(&binary, state).map_err(|e| format!("cannot start {shown}: {e}"))?;
-        tracing::info!(binary = %shown, "upgrade: the new binary is tried");
+        tracing::info!(binary = %shown, "upgrade started; checking the new binary");
         let now_ms = process::monotonic_ms();
         Ok(Upgrade {
             binary,
@@ -127,7 +127,7 @@ impl Upgrade {
         })
     }
 
-    /// Notes that a process has ended. `None`: it was not the binary that is tried.
+    /// Handles the exit of a process. `None`: it was not the check.
     pub(crate) fn note_end(
         &mut self,
         pid: Pid,
@@ -140,7 +140,7 @@ impl Upgrade {
         }
         if ended != CAN_GO_ON {
             return Some(Step::Fail(format!(
-                "{} cannot go on with what runs here: tried, it {ended} (what it said stands above)",
+                "{} cannot take over the running state: its check {ended}; see its output in the log",
                 self.binary.path().display()
             )));
         }
@@ -151,9 +151,9 @@ impl Upgrade {
         Some(Step::Wait)
     }
 
-    /// Takes the word of a worker, or of a keeper. What is said of a new keeper counts if the keeper
-    /// of the pair has said it, or the process that this one has named: main asks the kernel who
-    /// speaks, so that no worker can name a process.
+    /// Handles a report of a worker or keeper. A report about a new keeper counts only if it comes from the
+    /// keeper of the pair, or from the process that this keeper has named. The kernel names the sender, so a
+    /// worker cannot name a process.
     pub(crate) fn note_word(
         &mut self,
         worker: usize,
@@ -203,19 +203,21 @@ impl Upgrade {
         Step::Wait
     }
 
-    /// Time until the stage has taken too long.
+    /// Time until the stage's deadline.
     pub(crate) fn until_late_ms(&self) -> u64 {
         self.deadline_ms.saturating_sub(process::monotonic_ms())
     }
 
-    /// Why the stage has taken too long. `None`: it has not.
+    /// Why the upgrade is late. `None`: it is not.
     pub(crate) fn late(&self) -> Option<String> {
         if self.until_late_ms() > 0 {
             return None;
         }
         Some(match &self.stage {
-            Stage::Check { .. } => "the new binary did not answer within 10 s".to_owned(),
-            Stage::Quiet { waiting } => format!("workers {waiting:?} did not become quiet"),
+            Stage::Check { .. } => "the check of the new binary took longer than 10 s".to_owned(),
+            Stage::Quiet { waiting } => {
+                format!("{} did not become quiet in time", numbered(waiting))
+            }
             Stage::Prepare { takeovers, .. } => {
                 let all = takeovers.iter().enumerate();
                 let is_late = |takeover: &Takeover| {
@@ -224,16 +226,16 @@ impl Upgrade {
                 };
                 let late = all.filter(|(_, takeover)| is_late(takeover));
                 let late: Vec<usize> = late.map(|(worker, _)| worker).collect();
-                format!("workers {late:?} were not taken over within {PREPARE_MS} ms")
+                format!("no takeover of {} within {PREPARE_MS} ms", numbered(&late))
             }
         })
     }
 
-    /// Goes back to the old binary and the old memory. Returns the request that waits for an answer.
+    /// Returns to the old binary and the old memory. Returns the request that waits for an answer.
     pub(crate) fn abort(self, pairs: &Pairs) -> Option<u64> {
         match self.stage {
             Stage::Check { child } => {
-                // It may be the process that ended.
+                // The process may have exited already.
                 let _ = process::send_signal(child, Signal::Kill);
             }
             Stage::Quiet { .. } => {}
@@ -243,29 +245,37 @@ impl Upgrade {
         self.request
     }
 
-    /// All pairs are with the new binary. Returns it, with the request that waits and its answer.
+    /// Completes the upgrade. Returns the new binary, and the answer to the waiting request.
     pub(crate) fn complete(self) -> (NewBinary, Option<(u64, String)>) {
         let now_ms = process::monotonic_ms();
-        let still_ms = match self.stage {
+        let paused_ms = match self.stage {
             Stage::Prepare { since_ms, .. } => now_ms.saturating_sub(since_ms),
             _ => 0,
         };
         tracing::info!(
             binary = %self.binary.path().display(),
             took_ms = now_ms.saturating_sub(self.began_ms),
-            still_ms,
-            "upgrade: every connection is with the new binary"
+            paused_ms,
+            "upgrade committed; new binary has every connection"
         );
         let path = self.binary.path().display();
-        let words = format!(
-            "{path} serves in place of the former binary; nobody was served for {still_ms} ms"
-        );
+        let words =
+            format!("{path} has replaced the running binary; service paused for {paused_ms} ms");
         let answer = self.request.map(|request| (request, words));
         (self.binary, answer)
     }
 }
 
-/// The step when all new keepers have reported, or one that it can't go on.
+/// "worker 0" or "workers 0, 1".
+fn numbered(workers: &[usize]) -> String {
+    let numbers: Vec<String> = workers.iter().map(usize::to_string).collect();
+    match workers {
+        [only] => format!("worker {only}"),
+        _ => format!("workers {}", numbers.join(", ")),
+    }
+}
+
+/// Commits when all new keepers have reported; fails if one of them cannot take over.
 fn commit_if_prepared(takeovers: &[Takeover], pairs: &Pairs) -> Step {
     let mut keepers = Vec::with_capacity(takeovers.len());
     for (worker, takeover) in takeovers.iter().enumerate() {
@@ -289,7 +299,7 @@ fn start_check(binary: &NewBinary, state: &MainState) -> io::Result<Pid> {
     child
 }
 
-/// Main executes the new binary, which inherits these descriptors. Returns only if it could not.
+/// Executes the new binary in place of main, with these descriptors. Returns only on failure.
 pub(crate) fn execute(binary: &NewBinary, state: &MainState, fds: &[Fd]) -> io::Result<()> {
     let state = state.write()?;
     let mut inherited = fds.to_vec();
@@ -297,7 +307,7 @@ pub(crate) fn execute(binary: &NewBinary, state: &MainState, fds: &[Fd]) -> io::
     match successor(binary, RESUME, state, inherited).replace_this() {
         Ok(never) => match never {},
         Err(error) => {
-            // No process that is started from now on is to have these.
+            // Processes that are started from now on must not inherit these.
             for fd in fds {
                 let _ = fd.set_on_exec(OnExec::Close);
             }
@@ -323,7 +333,7 @@ fn successor(binary: &NewBinary, how: &str, state: Fd, inherited: Vec<Fd>) -> Pr
     }
 }
 
-/// Where this binary was started from, even if another file lies there by now.
+/// The path from which this binary was started, even if another file is there by now.
 fn own_path() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     let text = path.to_string_lossy();

@@ -1,4 +1,4 @@
-//! Who keepers and workers become: the `user` of the configuration, or nobody where that is safe.
+//! User of keepers and workers: the configured `user`, or nobody where that is safe.
 
 use crate::error::ServeError;
 use dormouse_config::{Backend, Config};
@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// User and group of keepers and workers. `None`: those of main.
+/// Chooses the user and group of keepers and workers. `None`: those of main.
 ///
 /// # Errors
-/// The `user` of the configuration is not there, or main can't become it.
+/// The configured `user` does not exist, or main cannot switch to it.
 pub(crate) fn choose(config: &Config) -> Result<Option<(u32, u32)>, ServeError> {
     match &config.process.user {
         Some(name) => configured(name, config.process.group.as_deref()).map(Some),
@@ -19,7 +19,7 @@ pub(crate) fn choose(config: &Config) -> Result<Option<(u32, u32)>, ServeError> 
         None => match why_not_nobody(config) {
             None => Ok(Some(NOBODY)),
             Some(why) => {
-                tracing::warn!("workers run as root, because {why}: set `user`");
+                tracing::warn!(reason = why, "workers run as root");
                 Ok(None)
             }
         },
@@ -28,25 +28,32 @@ pub(crate) fn choose(config: &Config) -> Result<Option<(u32, u32)>, ServeError> 
 
 fn configured(name: &str, group: Option<&str>) -> Result<(u32, u32), ServeError> {
     let cannot = |error: io::Error, hint| ServeError::System {
-        what: format!("become the user `{name}` in keepers and workers"),
+        what: format!("run keepers and workers as the user `{name}`"),
         error,
         hint,
     };
-    let user = process::look_up_user(name, group)
-        .map_err(|why| cannot(io::Error::other(why), "`getent passwd` shows who there is"))?;
+    let user = process::look_up_user(name, group).map_err(|why| {
+        cannot(
+            io::Error::other(why),
+            "`getent passwd` lists the existing users",
+        )
+    })?;
     let own = process::user_id();
     if own != 0 && own != user.uid {
         let refused = io::ErrorKind::PermissionDenied.into();
-        return Err(cannot(refused, "start as root, or without `user`"));
+        return Err(cannot(refused, "start as root, or remove `user`"));
     }
     Ok((user.uid, user.gid))
 }
 
-/// Why keepers and workers of root can't be nobody without having been asked.
+/// Why keepers and workers of root do not run as nobody by default.
 fn why_not_nobody(config: &Config) -> Option<String> {
     let (uid, gid) = NOBODY;
     if !process::can_become(User { uid, gid }) {
-        return Some("this container has no other users, or root may not become one".to_owned());
+        return Some(
+            "this container has no other users, or root cannot switch to one; set `user`"
+                .to_owned(),
+        );
     }
     let mut backends = config.routes.iter().flat_map(|route| &route.to);
     let unix = backends.find_map(|to| match &to.backend {
@@ -55,21 +62,21 @@ fn why_not_nobody(config: &Config) -> Option<String> {
     });
     if let Some(path) = unix {
         return Some(format!(
-            "{} is a unix socket, which nobody may not be able to reach",
+            "{} is a unix socket, which the user nobody may be unable to reach; set `user`",
             path.display()
         ));
     }
     let program = std::env::current_exe().ok()?;
     let closed = program.ancestors().find(|part| !is_open_to_all(part))?;
     Some(format!(
-        "{} is closed to others, and an upgrade could not start the program",
+        "the user nobody cannot execute {}, which an upgrade needs; set `user`",
         closed.display()
     ))
 }
 
-/// Whether every user may execute this file, or go through this folder.
+/// Whether every user can execute this file or enter this folder.
 fn is_open_to_all(part: &Path) -> bool {
     let mode = part.metadata().map(|found| found.permissions().mode());
-    // What is not there any more closes nothing.
+    // A deleted path restricts nothing.
     mode.is_ok_and(|mode| mode & 0o001 != 0) || !part.exists()
 }

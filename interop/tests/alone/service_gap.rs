@@ -195,7 +195,7 @@ fn measure(connections: usize, target: Target, what: &str) {
     for round in 0..ROUNDS {
         signal(scene.terminator.pid(), Signal::USR2);
         wait::until("the new binary to go on", PATIENCE, || {
-            let done = scene.terminator.lines_with("the new binary goes on").len();
+            let done = scene.terminator.lines_with("new binary running").len();
             (done > round).then_some(())
         });
         let echoes = probing.look();
@@ -207,7 +207,7 @@ fn measure(connections: usize, target: Target, what: &str) {
         &format!("{what}: upgrade, longest silence of all probes"),
         gaps,
     );
-    for line in scene.terminator.lines_with("still_ms") {
+    for line in scene.terminator.lines_with("paused_ms") {
         println!("{}", line.split("took_ms").nth(1).unwrap_or(&line));
     }
 

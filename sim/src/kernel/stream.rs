@@ -332,7 +332,7 @@ impl Streams {
         }
         let room = other.received_max.saturating_sub(other.received.len());
         let n = end.sent.len().min(room).min(most);
-        other.received.extend(end.sent.drain(..n));
+        move_front(&mut end.sent, &mut other.received, n);
         self.changes += u64::from(n > 0);
         if end.sent.is_empty() && end.shut && !other.ended {
             other.ended = true;
@@ -396,4 +396,13 @@ impl Streams {
             error,
         }
     }
+}
+
+/// Moves `n` bytes: by slices, because most of what is simulated passes here.
+fn move_front(from: &mut VecDeque<u8>, to: &mut VecDeque<u8>, n: usize) {
+    let (front, back) = from.as_slices();
+    let first = front.len().min(n);
+    to.extend(&front[..first]);
+    to.extend(&back[..n - first]);
+    from.drain(..n);
 }

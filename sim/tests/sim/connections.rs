@@ -8,6 +8,8 @@ use dormouse_sim::{
     Buffers, Command, CountedWorker, DEAF_US, Faults, Options, ProxyHeaders, Sabotage, Scenario,
     Violation, Way, World,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 /// Seeds that one run of the tests takes.
@@ -29,29 +31,59 @@ fn connections_keep_their_bytes_and_their_ends() {
         return println!("{report:?}");
     }
     let first = number("SIM_FIRST").unwrap_or(1);
-    let seeds = first..first + number("SIM_SEEDS").unwrap_or(SEEDS);
+    let last = first + number("SIM_SEEDS").unwrap_or(SEEDS);
     let begun = Instant::now();
-    let (mut lives, mut deaths, mut failed) = (0, 0, Vec::new());
-    for seed in seeds {
-        match World::run(Scenario::of(seed), None, false) {
-            Ok(report) => {
-                lives += report.lives;
-                deaths += report.deaths;
+    let next = AtomicU64::new(first);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let shares: Vec<Share> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| Share::run(&next, last)))
+            .collect();
+        let join = |thread: ScopedJoinHandle<'_, Share>| thread.join().expect("no panic");
+        running.into_iter().map(join).collect()
+    });
+    println!(
+        "{} connections, {} deaths of workers in {:?}, on {threads} threads",
+        shares.iter().map(|share| share.connections).sum::<u64>(),
+        shares.iter().map(|share| share.deaths).sum::<u64>(),
+        begun.elapsed()
+    );
+    let failed: Vec<u64> = shares.into_iter().flat_map(|share| share.failed).collect();
+    assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+/// What one thread has run.
+#[derive(Default)]
+struct Share {
+    connections: u64,
+    deaths: u64,
+    failed: Vec<u64>,
+}
+
+impl Share {
+    /// Takes one seed after the other until `last`.
+    fn run(next: &AtomicU64, last: u64) -> Share {
+        let mut share = Share::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= last {
+                return share;
             }
-            Err(violation) => {
-                println!("seed {seed}: {violation}");
-                println!(
-                    "  SEED={seed} cargo test -p dormouse-sim --test sim connections_keep -- --nocapture"
-                );
-                failed.push(seed);
+            match World::run(Scenario::of(seed), None, false) {
+                Ok(report) => {
+                    share.connections += report.lives;
+                    share.deaths += report.deaths;
+                }
+                Err(violation) => {
+                    println!("seed {seed}: {violation}");
+                    println!(
+                        "  SEED={seed} cargo test -p dormouse-sim --test sim connections_keep -- --nocapture"
+                    );
+                    share.failed.push(seed);
+                }
             }
         }
     }
-    println!(
-        "{lives} connections, {deaths} deaths of workers in {:?}",
-        begun.elapsed()
-    );
-    assert!(failed.is_empty(), "seeds {failed:?}");
 }
 
 /// Must end as it should. `SIM_TRACE=1` shows every call of what does not.

@@ -59,6 +59,26 @@ pub enum Source {
     Whole,
 }
 
+impl Source {
+    /// The flag, or file, line and column; `file` is the configuration's own.
+    fn place(&self, file: Option<&Path>) -> Option<String> {
+        match self {
+            Source::Line {
+                file: included,
+                line,
+                span,
+                text,
+            } => {
+                let file = included.as_deref().or(file)?.display();
+                let before = text.get(..span.start).unwrap_or_default();
+                Some(format!("{file}:{line}:{}", before.chars().count() + 1))
+            }
+            Source::Flag(flag) => Some(flag.clone()),
+            Source::Whole => file.map(|file| file.display().to_string()),
+        }
+    }
+}
+
 /// All mistakes of a configuration, in the order in which they stand there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
@@ -99,15 +119,52 @@ impl Mistakes {
         errors.filter(|mistake| mistake.severity == Severity::Error)
     }
 
-    /// Each mistake in one line with its place, for a log.
+    /// Each mistake in one line with its place and remedy, for a log.
     pub fn lines(&self) -> Vec<String> {
-        let file = self.file.as_ref().map(|file| file.display().to_string());
-        let line = |mistake: &Mistake| match (&mistake.source, &file) {
-            (Source::Line { line, .. }, Some(file)) => format!("{file}:{line}: {}", mistake.what),
-            (Source::Flag(flag), _) => format!("{flag}: {}", mistake.what),
-            (_, Some(file)) => format!("{file}: {}", mistake.what),
-            (_, None) => mistake.what.clone(),
+        let lines = self.list.iter().map(|mistake| {
+            let place = mistake.source.place(self.file.as_deref());
+            let place = place.map_or(String::new(), |place| format!("{place}: "));
+            let label = match mistake.label.as_str() {
+                "" => String::new(),
+                label => format!(": {label}"),
+            };
+            let help = mistake.help.as_deref();
+            let help = help.map_or(String::new(), |help| {
+                format!("; {}", help.replace('\n', "; "))
+            });
+            format!("{place}{}{label}{help}", mistake.what)
+        });
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_the_log_names_the_included_file_and_the_remedy() {
+        let source = Source::Line {
+            file: Some(PathBuf::from("sites/second.toml")),
+            line: 2,
+            span: 9..19,
+            text: "listen = \"nonsense\"".to_owned(),
         };
-        self.list.iter().map(line).collect()
+        let mistake = Mistake {
+            severity: Severity::Error,
+            source,
+            what: "not an address".to_owned(),
+            label: "no port".to_owned(),
+            help: Some("write HOST:PORT\nor :PORT".to_owned()),
+            blame: Blame::Configuration,
+        };
+        let mistakes = Mistakes {
+            file: Some(PathBuf::from("dormouse.toml")),
+            list: vec![mistake],
+        };
+        assert_eq!(
+            mistakes.lines(),
+            ["sites/second.toml:2:10: not an address: no port; write HOST:PORT; or :PORT"]
+        );
     }
 }

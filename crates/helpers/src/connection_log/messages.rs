@@ -1,4 +1,4 @@
-//! What main and the process tell each other.
+//! Messages between main and the log writer.
 
 use dormouse_config::{SyslogAddress, SyslogFacility};
 use dormouse_handover::message;
@@ -6,30 +6,30 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 
-/// Command line of the process.
+/// Arguments of the process.
 #[derive(Serialize, Deserialize)]
 pub struct LogArguments {
-    /// Sockets that lines come from, one for each worker.
+    /// Sockets from which lines are received, one per worker.
     pub sources: Vec<i32>,
-    /// The file. `None`: standard error.
+    /// The log file. `None`: standard error.
     pub file: Option<i32>,
     /// The file is a socket to this syslog, and each line a message of this facility.
     pub syslog: Option<(SyslogAddress, SyslogFacility)>,
-    /// Its end of the channel to main. It writes what there is, and ends, when main closes the other
-    /// one.
+    /// The process's end of the channel to main. When main closes its end, the process writes the
+    /// remaining lines and exits.
     pub channel: i32,
 }
 
-/// Lines that were dropped since the last report.
+/// Lines dropped since the last report.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DroppedLines {
-    /// How many.
+    /// Number of lines.
     pub lines: u64,
-    /// Why.
+    /// The reason.
     pub error: String,
 }
 
-/// Tells main of lines that were dropped. `false`: main is busy, and is told later.
+/// Reports dropped lines to main. Returns `false` if the channel is full; the caller tries again later.
 pub(super) fn report(channel: Fd, dropped: &DroppedLines) -> bool {
     matches!(message::send(channel, dropped), Ok(Attempt::Done(())))
 }

@@ -1,11 +1,11 @@
 //! The process that writes the connection log.
 //!
-//! Workers may not wait for a disk, and open no file. Each sends its lines over a socket; this
-//! process writes them to the file that main has opened. While the file takes nothing, nothing is
-//! received, the sockets fill up, and workers drop lines and count them. Lines that the file refuses
-//! (a full disk) are dropped here; main is told how many.
+//! A worker must not wait for a disk, and opens no file. Each worker sends its lines over a socket;
+//! this process writes them to the file that main has opened. While the file is not writable, the
+//! process does not receive, the sockets fill up, and workers drop lines and count them. If a write
+//! fails (a full disk, say), this process drops the lines and reports their number to main.
 //!
-//! The sockets are main's: what was sent while no writer lived is written by the next one.
+//! The sockets belong to main: lines sent while no writer runs are written by the next writer.
 
 mod messages;
 mod output;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use output::Output;
 use writer::Writer;
 
-/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     helper::run("log-writer", args, start_logs, run)
 }

@@ -1,4 +1,4 @@
-//! From the workers' sockets to the file: whole lines, in the order of each worker.
+//! From the workers' sockets to the file: whole lines, in order for each worker.
 
 use super::messages::{DroppedLines, report};
 use super::output::Output;
@@ -7,22 +7,22 @@ use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, process};
 use std::io;
 
-/// Received at once.
+/// Bytes received at once.
 const CHUNK: usize = 64 << 10;
-/// Waits to be written at most; nothing is received meanwhile.
+/// Maximum bytes that wait to be written; above it, nothing is received.
 const WAITING_MAX: usize = 256 << 10;
-/// A line is not longer.
+/// Maximum length of a line.
 const LINE_MAX: usize = 8 << 10;
-/// Pause before a file that took nothing is tried again.
+/// Pause before the next write to a file that would block.
 const RETRY_MS: u64 = 50;
-/// Main is told of dropped lines so often at most.
+/// Minimum time between two reports of dropped lines.
 const REPORT_MS: u64 = 1_000;
 
 const TOKEN_MAIN: u64 = 1;
-/// And those after it, one for each source.
+/// First token of the sources.
 const TOKEN_SOURCES: u64 = 1000;
 
-/// A worker's socket, and the beginning of a line that has come from it.
+/// A worker's socket, and the beginning of an incomplete line from it.
 struct Source {
     fd: Fd,
     partial: Vec<u8>,
@@ -34,10 +34,10 @@ pub(super) struct Writer {
     sources: Vec<Source>,
     output: Output,
     main: Fd,
-    /// Whole lines, and how much of them is written.
+    /// Whole lines that wait to be written, and the number of their bytes already written.
     waiting: Vec<u8>,
     written: usize,
-    /// The file ends in the middle of a line.
+    /// Whether the file ends in the middle of a line.
     is_torn: bool,
     retry_ms: Option<u64>,
     dropped: u64,
@@ -74,7 +74,7 @@ impl Writer {
         })
     }
 
-    /// Writes until main ends it, and then what there is.
+    /// Writes lines until main closes the channel, then the remaining ones.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
@@ -82,7 +82,7 @@ impl Writer {
             let mut received = 0;
             for event in events.iter() {
                 match event.token() {
-                    // Main says nothing: its end is closed.
+                    // Main sends nothing on this channel, so an event means that main closed it.
                     TOKEN_MAIN => self.is_ending = true,
                     token => {
                         received += self.receive(token.saturating_sub(TOKEN_SOURCES) as usize);
@@ -107,16 +107,17 @@ impl Writer {
         let now_ms = process::boottime_ms();
         let report_ms = (self.dropped > 0).then_some(self.report_ms);
         let next = [self.retry_ms, report_ms].into_iter().flatten().min();
-        // While it ends it looks whether anything is left.
+        // While ending, do not wait: the loop ends when nothing is left to receive.
         let look_ms = self.is_ending.then_some(0);
         next.map(|at_ms| at_ms.saturating_sub(now_ms)).or(look_ms)
     }
 
-    /// Nothing waits that the file would take.
+    /// Writes what is left, incomplete lines included. Returns `false` while the file still takes whole
+    /// lines.
     fn is_done(&mut self) -> bool {
         let is_stuck = self.retry_ms.is_some();
         if self.waiting.is_empty() || is_stuck {
-            // The beginning of a line goes on in the next writer's part of the file.
+            // The next writer appends the rest of an incomplete line.
             for source in &mut self.sources {
                 self.waiting.append(&mut source.partial);
             }
@@ -126,7 +127,7 @@ impl Writer {
         false
     }
 
-    /// Receives from a source. Returns how much.
+    /// Receives from a source. Returns the number of bytes.
     fn receive(&mut self, index: usize) -> usize {
         let Some(source) = self.sources.get_mut(index) else {
             return 0;
@@ -138,7 +139,7 @@ impl Writer {
         let count = match socket::recv(source.fd, &mut chunk) {
             Ok(Attempt::Done(count)) if count > 0 => count,
             Ok(Attempt::WouldBlock) => return 0,
-            // Its worker is gone for good, with the keeper that had started it.
+            // The worker and its keeper are gone for good.
             Ok(Attempt::Done(_)) | Err(_) => {
                 let _ = self.poller.remove(source.fd);
                 source.is_watched = false;
@@ -163,7 +164,7 @@ impl Writer {
         count
     }
 
-    /// Writes what waits, as much as the file takes.
+    /// Writes waiting lines until the file would block.
     fn write(&mut self) {
         self.retry_ms = None;
         while let Some(rest) = self
@@ -198,7 +199,8 @@ impl Writer {
         }
     }
 
-    /// The file refuses: a line of which a part is written is ended before the next one.
+    /// Drops the waiting lines after a failed write. If a line was written in part, a line feed is due
+    /// before the next line.
     fn drop_waiting(&mut self, error: &io::Error) {
         let rest = self.waiting.get(self.written..).unwrap_or_default();
         let lines = rest.iter().filter(|&&byte| byte == b'\n').count();
@@ -212,7 +214,7 @@ impl Writer {
         self.written = self.waiting.len();
     }
 
-    /// Sources are watched while there is room.
+    /// Polls the sources only while there is room for their lines.
     fn watch(&mut self) -> io::Result<()> {
         let has_room = self.waiting.len() < WAITING_MAX;
         for (source, token) in self.sources.iter().zip(TOKEN_SOURCES..) {

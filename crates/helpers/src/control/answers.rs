@@ -1,4 +1,4 @@
-//! Responses to requests, and the orders that go to main.
+//! Responses to requests, and the orders that are forwarded to main.
 
 use super::door::Access;
 use super::http::{Request, Response};
@@ -12,22 +12,22 @@ use dormouse_handover::status::OrderResult;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// A drain without a time of its own takes this long.
+/// Default duration of a drain.
 const DRAIN_MS: u64 = 600_000;
 
-/// What a browser is shown.
+/// The status page.
 const PAGE: &str = include_str!("page.html");
 
 const PATHS: &str = "\
-GET  /                  everything at a glance, for a browser
-GET  /status            everything, as JSON
-GET  /metrics           counters, for Prometheus
-GET  /healthz           200 as long as somebody is served
-GET  /readyz            200 when new connections are accepted
-POST /reload            read the configuration again
+GET  /                  status page, for a browser
+GET  /status            full status, as JSON
+GET  /metrics           metrics, for Prometheus
+GET  /healthz           200 while a worker runs
+GET  /readyz            200 while new connections are accepted
+POST /reload            reload the configuration
 POST /drain?over=10m&order=longest|shortest
-POST /drain/stop        accept again
-POST /backends/out?address=ADDRESS&route=NAME        no new connections; also /backends/in
+POST /drain/stop        cancel the drain; accept connections again
+POST /backends/out?address=ADDRESS&route=NAME        no new connections; undo with /backends/in
 POST /backends/weight?address=ADDRESS&weight=N
 POST /log-level?level=debug
 POST /ticket-keys/rotate
@@ -35,17 +35,17 @@ POST /certificates?route=NAME                        body: a chain and its key, 
 POST /certificates/withdraw?name=NAME&route=NAME
 POST /upgrade?binary=PATH";
 
-/// How a request is handled.
+/// What to do with a request.
 pub(super) enum Handling {
-    /// With this response.
+    /// Send this response.
     Respond(Response),
-    /// By main, which gets this order.
+    /// Forward this order to main.
     Forward(AdminOrder),
 }
 
-/// Decides about a request.
+/// Decides how to handle a request.
 pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling {
-    if let Some(refused) = not_from_a_foreign_page(request, access) {
+    if let Some(refused) = refuse_foreign_page(request, access) {
         return Handling::Respond(refused);
     }
     let wanted = match request.path.as_str() {
@@ -61,10 +61,15 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         | "/ticket-keys/rotate"
         | "/certificates"
         | "/certificates/withdraw" => "POST",
-        _ => return Handling::Respond(Response::words(404, &format!("there is:\n{PATHS}"))),
+        _ => {
+            return Handling::Respond(Response::words(
+                404,
+                &format!("no such path; try one of these:\n{PATHS}"),
+            ));
+        }
     };
     if request.method != wanted {
-        let words = format!("{} is for {wanted}", request.path);
+        let words = format!("{} needs the method {wanted}", request.path);
         return Handling::Respond(Response {
             allow: Some(wanted),
             ..Response::words(405, &words)
@@ -90,11 +95,11 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
     })
 }
 
-/// A browser on this machine may be led here by a page from anywhere: by a name which is made to
-/// mean this address, or by an order sent blindly. Neither is answered.
-fn not_from_a_foreign_page(request: &Request, access: Access) -> Option<Response> {
+/// Refuses requests that a foreign web page makes through a browser on this machine: a page can send
+/// orders blindly, and can read answers if its own host name resolves to this address (DNS rebinding).
+fn refuse_foreign_page(request: &Request, access: Access) -> Option<Response> {
     if request.method == "POST" && request.origin.is_some() {
-        let words = "orders are not taken from web pages";
+        let words = "orders from web pages are refused";
         return Some(Response::words(403, words));
     }
     let is_loopback = access == Access::Questions { is_loopback: true };
@@ -108,16 +113,16 @@ fn not_from_a_foreign_page(request: &Request, access: Access) -> Option<Response
             name.eq_ignore_ascii_case("localhost")
         }
     };
-    let words = "ask by the loopback address, or as localhost";
+    let words = "use a loopback address or `localhost` as the host of the URL";
     (!is_ours).then(|| Response::words(421, words))
 }
 
-/// Somebody is served. That main is gone is no reason to kill all connections.
+/// Healthy means that a worker runs. The death of main must not make a supervisor kill all connections.
 fn health(view: &View) -> Response {
     match (view.workers_alive(), view.main_alive()) {
-        (0, _) => Response::words(503, "no worker lives"),
+        (0, _) => Response::words(503, "no worker runs"),
         (_, true) => Response::words(200, "ok"),
-        (_, false) => Response::words(200, "connections are served, but the main process is gone"),
+        (_, false) => Response::words(200, "workers run, but the main process is gone"),
     }
 }
 
@@ -134,7 +139,7 @@ fn order(request: &Request, view: &View, access: Access) -> Handling {
     if access != Access::Orders {
         return Handling::Respond(Response::words(
             403,
-            "orders are taken on the admin socket only (the option `admin`), where it is known who gives them",
+            "orders are accepted only on the admin socket (option `admin`), where the client's user is known",
         ));
     }
     if !view.main_alive() {
@@ -164,7 +169,7 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
                 _ => BackendChange::Weight(weight(take("weight"))?),
             },
             address: take("address")
-                .ok_or("which backend? give address=")?
+                .ok_or("address= is missing: name a backend, as GET /status lists it")?
                 .to_owned(),
             route: take("route").map(str::to_owned),
         },
@@ -194,8 +199,8 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
                 Some("shortest") => DrainOrder::Shortest,
                 Some(other) => {
                     return Err(format!(
-                        "`{other}` is no order; there is longest (quiet for the longest time \
-                         first) and shortest"
+                        "`{other}` is not a drain order; use `longest` (longest idle first) or \
+                         `shortest`"
                     ));
                 }
             },
@@ -203,7 +208,7 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
     };
     match parameters.first() {
         None => Ok(order),
-        Some((name, _)) => Err(format!("{} knows no parameter `{name}`", request.path)),
+        Some((name, _)) => Err(format!("{} has no parameter `{name}`", request.path)),
     }
 }
 
@@ -223,28 +228,28 @@ fn log_level(given: Option<&str>) -> Result<LogLevel, String> {
         .find(|(word, _)| Some(*word) == given);
     found.map(|(_, level)| *level).ok_or_else(|| {
         let known: Vec<&str> = LogLevel::WORDS.iter().map(|(word, _)| *word).collect();
-        format!("give level=, one of {}", known.join(", "))
+        format!("level= needs one of {}", known.join(", "))
     })
 }
 
 fn weight(given: Option<&str>) -> Result<u32, String> {
     let number = given.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| "give weight=, a whole number".to_owned())
+    number.ok_or_else(|| "weight= needs a whole number".to_owned())
 }
 
-/// What became of an order.
+/// Response to a completed order.
 pub(super) fn answered(result: &AdminResult) -> Response {
     outcome(result.done, &result.words, 409)
 }
 
-/// Nobody can carry an order out.
+/// Response to an order after main's death.
 pub(super) fn gone() -> Response {
-    let words = "the main process is gone: connections are served on, but nothing can be changed; \
-                 start the program again when they can be spared";
+    let words = "the main process is gone: connections are still served, but nothing can be changed; \
+            restart dormouse when its connections may be closed";
     outcome(false, words, 503)
 }
 
-/// Main did not answer in time.
+/// Response to an order that main did not answer in time.
 pub(super) fn too_late() -> Response {
     outcome(false, "the main process does not answer", 504)
 }
@@ -276,11 +281,11 @@ mod tests {
             origin: origin.map(str::to_owned),
             body: SecretText(String::new()),
         };
-        not_from_a_foreign_page(&request, access).map(|response| response.status)
+        refuse_foreign_page(&request, access).map(|response| response.status)
     }
 
     #[test]
-    fn pages_of_others_are_not_answered() {
+    fn requests_of_foreign_pages_are_refused() {
         let local = Access::Questions { is_loopback: true };
         let open = Access::Questions { is_loopback: false };
         for host in [

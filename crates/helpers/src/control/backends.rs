@@ -1,4 +1,4 @@
-//! Backends, for `status` and for metrics.
+//! Backends in `/status` and `/metrics`.
 
 use super::exposition::Page;
 use super::routes::{self, ENDS};
@@ -9,7 +9,7 @@ use dormouse_reactor::process;
 use dormouse_tables::backends::CheckedHealth;
 use dormouse_tables::traffic::{Row, Tally};
 
-/// What there is to say of one.
+/// A backend and its figures.
 struct Known<'a> {
     backend: &'a Backend,
     connections: u64,
@@ -42,7 +42,7 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
     })
 }
 
-/// The part of `GET /status`.
+/// The backends of `GET /status`.
 pub(super) fn document(view: &View) -> Vec<BackendStatus> {
     let one = |known: Known<'_>| BackendStatus {
         routes: known.backend.routes.clone(),
@@ -67,7 +67,8 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
     all(view).map(one).collect()
 }
 
-/// The part of `GET /metrics`. A backend that several routes share is one series, with their names.
+/// The backends of `GET /metrics`. A backend shared by several routes is one series; its label lists all
+/// of them.
 pub(super) fn metrics(view: &View, page: &mut Page) {
     type Value<'a> = Box<dyn Fn(&Known<'_>) -> u64 + 'a>;
     let known: Vec<Known<'_>> = all(view).collect();
@@ -81,31 +82,31 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         (
             "backend_up",
             "gauge",
-            "Whether a backend is given new connections.",
+            "Whether new connections are sent to a backend.",
             Box::new(|known| u64::from(known.is_up)),
         ),
         (
             "backend_connections",
             "gauge",
-            "Connections with a backend.",
+            "Open connections to a backend.",
             Box::new(|known| known.connections),
         ),
         (
             "backend_failures_in_a_row",
             "gauge",
-            "Connects to a backend that have failed in a row.",
+            "Consecutive failed connects to a backend.",
             Box::new(|known| known.failures),
         ),
         (
             "backend_connections_opened_total",
             "counter",
-            "Connections that a backend has accepted.",
+            "Connections established to a backend.",
             counted(Tally::Opened),
         ),
         (
             "backend_connections_failed_total",
             "counter",
-            "Connections that could not be made with a backend.",
+            "Failed connects to a backend.",
             counted(Tally::Failed),
         ),
     ];
@@ -130,7 +131,7 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         ),
         (
             "backend_connections_closed_total",
-            "Connections with a backend that have ended, by reason.",
+            "Closed connections to a backend, by reason.",
             "reason",
             &ENDS,
         ),

@@ -1,4 +1,5 @@
-//! A client: a connection with one request and one response, each within a time.
+//! A client of the admin address: a connection with one request and one response, with a deadline
+//! for each step.
 
 use super::door::Access;
 use super::http::{self, HEAD_BYTES_MAX, Parsed, Request, Response};
@@ -6,15 +7,15 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
 use zeroize::Zeroizing;
 
-/// How long a request may take to arrive, a response to be taken, and an end to be answered.
+/// Time for a request to arrive, for the client to read the response, and for the client to close.
 const PATIENCE_MS: u64 = 5_000;
-/// How long main may take over an order.
+/// Time for main to carry out an order.
 pub(super) const ORDER_MS: u64 = 600_000;
 
 /// A connection.
 pub(super) struct Client {
     pub(super) fd: Fd,
-    /// What it may ask for.
+    /// The requests that this client may make.
     pub(super) access: Access,
     pub(super) deadline_ms: u64,
     state: ClientState,
@@ -22,23 +23,24 @@ pub(super) struct Client {
 
 enum ClientState {
     Reading(Zeroizing<Vec<u8>>),
-    /// Main has been asked, under this number.
+    /// The order went to main with this id.
     Waiting(u64),
     Writing {
         bytes: Vec<u8>,
         sent: usize,
     },
-    /// All is said; the other end's end is awaited, so that no reset overtakes the response.
+    /// The response is sent. Closing waits for the client's FIN, because a reset could overtake the
+    /// response.
     Lingering,
 }
 
-/// What follows from an event.
+/// The result of an event.
 pub(super) enum ClientStep {
-    /// Wait for more.
+    /// The client needs more events.
     Pending,
-    /// A request is complete.
+    /// The request is complete.
     Request(Request),
-    /// It is over.
+    /// The connection is over.
     Closed,
 }
 
@@ -53,28 +55,28 @@ impl Client {
         }
     }
 
-    /// Whether it is to be watched for room to write.
+    /// Whether the poller must watch it for writing.
     pub(super) fn is_writing(&self) -> bool {
         matches!(self.state, ClientState::Writing { .. })
     }
 
-    /// Whether main's answer to this order is for it.
+    /// Whether it waits for main's answer to the order `id`.
     pub(super) fn waits_for(&self, id: u64) -> bool {
         matches!(self.state, ClientState::Waiting(waits) if waits == id)
     }
 
-    /// Whether it waits for main at all.
+    /// Whether it waits for an answer of main.
     pub(super) fn waits(&self) -> bool {
         matches!(self.state, ClientState::Waiting(_))
     }
 
-    /// Main has been asked.
+    /// Starts to wait for main's answer to the order `id`.
     pub(super) fn wait_for(&mut self, id: u64, now_ms: u64) {
         self.state = ClientState::Waiting(id);
         self.deadline_ms = now_ms + ORDER_MS;
     }
 
-    /// Something can be read or written, or the other end is gone.
+    /// Handles a readable, writable or closed socket.
     pub(super) fn step(&mut self, now_ms: u64) -> ClientStep {
         match &mut self.state {
             ClientState::Reading(bytes) => match read(self.fd, bytes, room(self.access)) {
@@ -86,7 +88,7 @@ impl Client {
                     Parsed::Refused(response) => self.respond(&response, now_ms),
                 },
             },
-            // It may give up waiting; more requests are not read.
+            // The client may close early; further requests are not read.
             ClientState::Waiting(_) | ClientState::Lingering => {
                 match socket::recv(self.fd, &mut [0; 512]) {
                     Ok(Attempt::Done(0)) | Err(_) => ClientStep::Closed,
@@ -97,7 +99,7 @@ impl Client {
         }
     }
 
-    /// Begins to send the response.
+    /// Starts to send the response.
     pub(super) fn respond(&mut self, response: &Response, now_ms: u64) -> ClientStep {
         self.deadline_ms = now_ms + PATIENCE_MS;
         self.state = ClientState::Writing {
@@ -131,7 +133,7 @@ fn room(access: Access) -> usize {
     HEAD_BYTES_MAX + access.body_bytes_max()
 }
 
-/// Reads what has come, up to the longest request.
+/// Receives up to the longest request.
 fn read(fd: Fd, bytes: &mut Vec<u8>, room: usize) -> ClientStep {
     let mut chunk = Zeroizing::new([0; 1024]);
     while bytes.len() < room {

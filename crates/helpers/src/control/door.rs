@@ -1,4 +1,4 @@
-//! Where clients of control come in: the admin socket, and the address of metrics.
+//! The listening sockets of control: the admin socket and the metrics address.
 
 use dormouse_handover::control::ControlArguments;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -6,20 +6,20 @@ use dormouse_reactor::{Fd, OnExec, socket};
 use socket::{Accepted, Attempt};
 use std::io;
 
-/// What a client may ask for, by where it came in.
+/// The requests that a client may make, decided by the listener that accepted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
-    /// The admin socket: it is known who asks, and orders are taken.
+    /// The admin socket: the kernel names the client's user, so orders are accepted.
     Orders,
-    /// The address of metrics: nobody knows who asks, and orders are refused.
+    /// The metrics address: the client is anonymous, so orders are refused.
     Questions {
-        /// Only this machine reaches it. A browser may still be led there by a foreign page.
+        /// Reachable from this machine only. A foreign web page may still send a local browser here.
         is_loopback: bool,
     },
 }
 
 impl Access {
-    /// Clients at the same time; more wait in the queue. Those who only look leave room for orders.
+    /// Maximum number of clients; more wait in the listen queue. Metrics clients leave room for orders.
     pub(super) fn clients_max(self) -> usize {
         match self {
             Access::Orders => 32,
@@ -44,7 +44,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Those that main has opened.
+    /// The listeners that main has opened.
     pub(super) fn all(told: &ControlArguments) -> Vec<Door> {
         let is_loopback = told.metrics_is_loopback;
         let both = [
@@ -61,7 +61,7 @@ impl Door {
         both.into_iter().filter_map(door).collect()
     }
 
-    /// Is told of clients from now on, by this token.
+    /// Starts to poll the listener with this token.
     pub(super) fn open(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         if !self.is_polled {
             poller.add(self.listener, token, Interest::READ)?;
@@ -70,24 +70,24 @@ impl Door {
         Ok(())
     }
 
-    /// No client can come in: who connects now waits in the queue.
+    /// Stops polling the listener; new clients wait in the listen queue.
     pub(super) fn close(&mut self, poller: &Poller) {
         self.is_polled = poller.remove(self.listener).is_err();
     }
 
-    /// Nobody comes in any more, and another process can listen at the address.
+    /// Closes the listener, so that another process can bind the address.
     pub(super) fn give_up(&mut self, poller: &Poller) {
         self.close(poller);
         self.listener.close();
     }
 
-    /// The next client. `None`: there is none, or it can't be accepted.
+    /// Accepts the next client. `None`: no client waits, or accepting failed.
     pub(super) fn accept(&self) -> Option<Fd> {
         match socket::accept(self.listener, OnExec::Close) {
             Ok(Attempt::Done(Accepted { fd, .. })) => Some(fd),
             Ok(Attempt::WouldBlock) => None,
             Err(error) => {
-                tracing::warn!(%error, "the control process cannot accept");
+                tracing::warn!(%error, "control accept failed");
                 None
             }
         }

@@ -1,8 +1,8 @@
-//! The text format of Prometheus (version 0.0.4), as it is written.
+//! A writer for the text format of Prometheus (version 0.0.4).
 
 use std::fmt::{Display, Write as _};
 
-/// The page as it grows: families, each with its samples.
+/// The page so far: metric families, each followed by its samples.
 #[derive(Default)]
 pub(super) struct Page {
     text: String,
@@ -10,24 +10,24 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Begins a family of ours; the samples that follow belong to it.
+    /// Begins a family with the prefix `dormouse_`; the samples that follow belong to it.
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.family_of_all(&format!("dormouse_{name}"), kind, help);
     }
 
-    /// Begins a family whose name every program uses.
+    /// Begins a family whose name is common to all programs, without the prefix.
     pub(super) fn family_of_all(&mut self, name: &str, kind: &str, help: &str) {
         name.clone_into(&mut self.family);
         // Writing into a String can't fail.
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    /// Writes a sample of the family.
+    /// Writes a sample of the current family.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.sample_of("", labels, value);
     }
 
-    /// Writes a sample of a histogram, whose name ends in `suffix`.
+    /// Writes a sample of a histogram with the name's `suffix`.
     pub(super) fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(&self.family);
         self.text.push_str(suffix);
@@ -39,15 +39,15 @@ impl Page {
         let _ = writeln!(self.text, "{after} {value}");
     }
 
-    /// Returns the whole page.
+    /// Returns the page.
     pub(super) fn finish(self) -> String {
         self.text
     }
 }
 
-/// As the value of a label is written.
+/// Escapes a label value.
 fn escaped(value: &str) -> String {
-    // File names and names of certificates may hold anything.
+    // File names and certificate names can contain any character.
     let value = dormouse_printable::lines(value).to_string();
     let escape = |character| match character {
         '\\' => "\\\\".to_owned(),
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_what_prometheus_reads() {
+    fn a_page_follows_the_prometheus_text_format() {
         let mut page = Page::default();
         page.family("x_total", "counter", "Of x.");
         page.sample(&[("file", "a\"b\\c\nd"), ("name", "é")], 7);

@@ -1,4 +1,5 @@
-//! As much of HTTP/1.1 (RFC 9112) as the admin address speaks: one request, one response, the end.
+//! The part of HTTP/1.1 (RFC 9112) that the admin address needs: one request and one response per
+//! connection.
 
 use dormouse_handover::SecretText;
 use serde::Serialize;
@@ -8,32 +9,32 @@ use std::fmt::Write as _;
 pub(crate) const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// A request of which nothing is missing.
+/// A complete request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// The parameters of the query, decoded.
+    /// Decoded query parameters.
     pub(crate) query: Vec<(String, String)>,
-    /// Whom the request is for, as it says.
+    /// The `Host` header.
     pub(crate) host: Option<String>,
-    /// The page which a browser sends it for. Programs say nothing of the kind.
+    /// The `Origin` header: the page for which a browser sends the request. Other programs send none.
     pub(crate) origin: Option<String>,
     /// A certificate and its key, for the one request that takes them.
     pub(crate) body: SecretText,
 }
 
-/// What the bytes so far come to.
+/// The result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// More has to come.
+    /// The request is incomplete.
     Incomplete,
     Request(Request),
-    /// It will never be a request that is answered.
+    /// The request is invalid; this response says why.
     Refused(Response),
 }
 
-/// Reads a request whose body has at most `body_max` bytes.
+/// Parses a request whose body has at most `body_max` bytes.
 pub(crate) fn parse(bytes: &[u8], body_max: usize) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -43,10 +44,10 @@ pub(crate) fn parse(bytes: &[u8], body_max: usize) -> Parsed {
             return Parsed::Incomplete;
         }
         Ok(httparse::Status::Partial) => {
-            return Parsed::Refused(Response::words(431, "the request is too long"));
+            return Parsed::Refused(Response::words(431, "request longer than 8 KiB"));
         }
         Err(error) => {
-            let words = format!("this is not HTTP/1.1: {error}");
+            let words = format!("not an HTTP/1.1 request: {error}");
             return Parsed::Refused(Response::words(400, &words));
         }
     };
@@ -85,14 +86,17 @@ fn header(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
 
 fn body_len(headers: &[httparse::Header<'_>]) -> Result<usize, Response> {
     if header(headers, "transfer-encoding").is_some() {
-        return Err(Response::words(411, "a body needs a Content-Length here"));
+        return Err(Response::words(
+            411,
+            "a body needs a Content-Length; Transfer-Encoding is not supported",
+        ));
     }
     match header(headers, "content-length") {
         None => Ok(0),
         Some(len) => len
             .trim()
             .parse()
-            .map_err(|_| Response::words(400, "this Content-Length is not a number")),
+            .map_err(|_| Response::words(400, "Content-Length is not a number")),
     }
 }
 
@@ -107,7 +111,7 @@ fn parameters(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Percent-encoding undone (RFC 3986 §2.1). What is no UTF-8 then is replaced.
+/// Decodes percent-encoding (RFC 3986 §2.1). Invalid UTF-8 is replaced.
 fn decode(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -127,23 +131,23 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// What a browser may do with an answer: the page asks this address, and nobody else.
+/// Content-Security-Policy of every response: the status page may send requests to this address only.
 const POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; \
                       style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// What is answered.
+/// A response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
     pub(crate) body: String,
-    /// With 405: the method that would be right.
+    /// With status 405: the allowed method.
     pub(crate) allow: Option<&'static str>,
 }
 
 impl Response {
-    /// Plain text, a line.
+    /// A plain-text response of one line.
     pub(crate) fn words(status: u16, words: &str) -> Response {
         Response {
             status,
@@ -153,9 +157,9 @@ impl Response {
         }
     }
 
-    /// JSON, for people to read too: fields stand in the order of their names.
+    /// A JSON response, indented and sorted by field name for human readers.
     pub(crate) fn json(status: u16, document: &impl Serialize) -> Response {
-        // Our documents have text keys only, so this can't fail.
+        // All keys of our documents are strings, so this cannot fail.
         let value = serde_json::to_value(document).unwrap_or_default();
         Response {
             status,
@@ -165,7 +169,7 @@ impl Response {
         }
     }
 
-    /// The bytes to send.
+    /// Serialises the response.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
@@ -219,7 +223,7 @@ mod tests {
             assert_eq!(parsed, Parsed::Incomplete, "{cut}");
         }
         let Parsed::Request(request) = parse(POST.as_bytes(), BODY_MAX) else {
-            panic!("this is a request");
+            panic!("the request is complete");
         };
         assert_eq!((&*request.method, &*request.path), ("POST", "/drain"));
         let query: Vec<_> = request.query.iter().map(|(n, v)| (&**n, &**v)).collect();
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_a_reason() {
+    fn invalid_requests_are_rejected_with_a_status() {
         let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
         let large = format!(
             "POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n",

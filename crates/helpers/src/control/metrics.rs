@@ -1,8 +1,8 @@
 //! `GET /metrics`: the text format of Prometheus (version 0.0.4).
 //!
-//! The number of series is bounded, whatever clients do: labels are states, reasons, pools,
-//! workers, and the certificates and backends of the configuration. A counter that is in no family
-//! stands for itself, so what is counted anywhere can be seen here.
+//! The number of series is bounded, whatever clients do: labels are states, reasons, pools, workers,
+//! and the certificates, routes and backends of the configuration. A counter without a family is its
+//! own series, so every counter appears here.
 
 use super::exposition::Page;
 use super::view::View;
@@ -11,7 +11,7 @@ use dormouse_reactor::process::{ProcessUse, process_use};
 use dormouse_tables::counters::{Common, Count, Kind};
 use dormouse_tables::latency::Latency;
 
-/// Counters which are one thing, told apart by labels. Of each counter: the labels' values.
+/// Counters that form one metric, distinguished by labels. `of` gives the label values of each counter.
 struct Family {
     name: &'static str,
     help: &'static str,
@@ -22,7 +22,7 @@ struct Family {
 const FAMILIES: &[Family] = &[
     Family {
         name: "connections_closed_total",
-        help: "Established connections that have ended, by reason.",
+        help: "Established connections that were closed, by reason.",
         labels: &["reason"],
         of: &[
             (&["clean"], Count::ClosedClean),
@@ -39,7 +39,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "handshakes_total",
-        help: "Handshakes with clients that have ended, by result.",
+        help: "Handshakes with clients that ended, by result.",
         labels: &["result"],
         of: &[
             (&["full"], Count::HandshakesFull),
@@ -49,9 +49,9 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "handshakes_failed_total",
-        help: "Handshakes with clients that failed, by reason. Those with the reasons timeout, \
-               given_up and silent were ended by dormouse; they are not in \
-               dormouse_handshakes_total.",
+        help: "Failed handshakes with clients, by reason. Handshakes with the reasons timeout, \
+                       given_up and silent were ended by dormouse and are not counted in \
+                       dormouse_handshakes_total.",
         labels: &["reason"],
         of: &[
             (&["not_tls"], Count::HandshakesNotTls),
@@ -70,8 +70,8 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "handshakes_by_version_total",
-        help: "Handshakes with clients that succeeded, by version of TLS, and by whether a session \
-               was resumed.",
+        help: "Successful handshakes with clients, by TLS version and by whether a session was \
+                       resumed.",
         labels: &["version", "resumption"],
         of: &[
             (&["1.3", "full"], Count::HandshakesFull13),
@@ -82,7 +82,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "handshake_bytes_total",
-        help: "Bytes of handshakes that succeeded, by direction.",
+        help: "Bytes of successful handshakes, by direction.",
         labels: &["direction"],
         of: &[
             (&["in"], Count::HandshakeBytesIn),
@@ -91,7 +91,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "resumptions_refused_total",
-        help: "Sessions that clients offered and that were not resumed, by reason.",
+        help: "Sessions that clients offered but that were not resumed, by reason.",
         labels: &["reason"],
         of: &[
             (&["unknown_key"], Count::ResumptionUnknownKey),
@@ -117,8 +117,8 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "connect_handshakes_by_version_total",
-        help: "Handshakes with servers that succeeded, by version of TLS, and by whether a session \
-               was resumed.",
+        help: "Successful handshakes with servers, by TLS version and by whether a session was \
+                       resumed.",
         labels: &["version", "resumption"],
         of: &[
             (&["1.3", "full"], Count::ConnectHandshakesFull13),
@@ -129,8 +129,8 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "bytes_total",
-        help: "Bytes of established connections: ciphertext received, plaintext sent on, plaintext \
-               received, ciphertext sent.",
+        help: "Bytes of established connections: ciphertext received, plaintext forwarded, plaintext \
+                       received, ciphertext sent.",
         labels: &["direction"],
         of: &[
             (&["tls_in"], Count::TlsBytesIn),
@@ -141,7 +141,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "denied_total",
-        help: "Connections that were closed without an answer, by rule.",
+        help: "Connections closed without an answer, by rule.",
         labels: &["rule"],
         of: &[
             (&["network"], Count::DeniedNetwork),
@@ -151,7 +151,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "accepting_paused_total",
-        help: "Times accepting was paused, by what had run out.",
+        help: "Times accepting was paused, by exhausted resource.",
         labels: &["reason"],
         of: &[
             (&["connections"], Count::PausedFull),
@@ -162,7 +162,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "reads_put_off_total",
-        help: "Times a connection was not read, by the memory that was used up.",
+        help: "Times a connection was not read because memory was exhausted, by pool.",
         labels: &["pool"],
         of: &[
             (&["pending"], Count::PendingExhausted),
@@ -171,7 +171,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "paced_total",
-        help: "Times a connection had to wait because of what had passed, by limit.",
+        help: "Times a connection was delayed by a rate limit, by limit.",
         labels: &["limit"],
         of: &[
             (&["bytes_per_client"], Count::PacedClient),
@@ -180,7 +180,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "worker_ends_total",
-        help: "Times a worker was replaced: it died (hung ones included), or it was upgraded.",
+        help: "Times a worker was replaced: after its death (hangs included), or by an upgrade.",
         labels: &["reason"],
         of: &[
             (&["died"], Count::Restarts),
@@ -189,7 +189,7 @@ const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Those which other gauges are made of.
+/// Counters that appear inside other gauges.
 const WITHIN_OTHERS: &[Count] = &[
     Count::Connections,
     Count::AtRest,
@@ -236,7 +236,7 @@ fn connections(page: &mut Page, view: &View) {
     page.family(
         "warm_connections",
         "gauge",
-        "Connections at rest that are established to servers and wait for a local client.",
+        "Idle connections established to servers in advance, without a local client yet.",
     );
     page.sample(&[], view.sum(Count::Warm));
     if let Some(state) = view.state() {
@@ -278,15 +278,11 @@ fn histogram(page: &mut Page, view: &View, latency: Latency) {
 
 fn memory(page: &mut Page, view: &View) {
     let pools = status::memory(view);
-    page.family("memory_used_bytes", "gauge", "Memory in use, by pool.");
+    page.family("memory_used_bytes", "gauge", "Memory used, by pool.");
     for (pool, figures) in &pools {
         page.sample(&[("pool", pool)], figures.used_bytes);
     }
-    page.family(
-        "memory_bound_bytes",
-        "gauge",
-        "Limit on the memory of a pool.",
-    );
+    page.family("memory_bound_bytes", "gauge", "Memory limit, by pool.");
     for (pool, figures) in &pools {
         if let Some(bytes) = figures.bound_bytes {
             page.sample(&[("pool", pool)], bytes);
@@ -299,12 +295,12 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     page.family(
         "certificate_expiry_timestamp_seconds",
         "gauge",
-        "When a certificate that clients are shown ends, as Unix time; of many, those which end \
-         first.",
+        "Expiry of a certificate served to clients, as Unix time; of many certificates, those that \
+         expire first.",
     );
     let mut files: Vec<&str> = Vec::new();
     for certificate in certificates.unwrap_or_default() {
-        // A series for each file, whatever is in it.
+        // One series per file, whatever the file contains.
         if !files.contains(&certificate.file.as_str()) {
             files.push(&certificate.file);
             let labels = [("file", &*certificate.file), ("name", &*certificate.name)];
@@ -315,15 +311,15 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
         page.family(
             "acme_orders_total",
             "counter",
-            "Certificates asked for at the ACME server since the main process began, by result.",
+            "Certificate orders at the ACME server since the main process started, by result.",
         );
         page.sample(&[("result", "issued")], acme.issued);
         page.sample(&[("result", "failed")], acme.failed);
         page.family(
             "acme_failures",
             "gauge",
-            "Attempts in a row by which no certificate came for a name from the ACME server; of \
-             many names, those which failed, and those which are due first.",
+            "Consecutive failed orders for a name at the ACME server; of many names, those that \
+             failed and those that are due first.",
         );
         for name in &acme.names {
             page.sample(&[("name", &*name.name)], name.failures);
@@ -334,7 +330,7 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
         page.family(
             "ticket_key_age_seconds",
             "gauge",
-            "Age of the key which seals tickets now.",
+            "Age of the key that encrypts new session tickets.",
         );
         page.sample(
             &[],
@@ -346,13 +342,13 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     page.family(
         "ticket_store_failures_total",
         "counter",
-        "Failed queries of the store of ticket keys.",
+        "Failed requests to the ticket key store.",
     );
     page.sample(&[], view.common(Common::StoreFailures));
     page.family(
         "connection_log_lost_total",
         "counter",
-        "Lines of the connection log that its file refused.",
+        "Connection log lines that could not be written to the log file.",
     );
     page.sample(&[], view.common(Common::LogLinesLost));
 }
@@ -361,18 +357,18 @@ fn processes(page: &mut Page, view: &View) {
     page.family(
         "build_info",
         "gauge",
-        "1, with the version of the program that answers.",
+        "Always 1; the label is the version of dormouse that answers.",
     );
     page.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     for (name, help, value) in [
         (
             "workers_alive",
-            "Workers that live.",
+            "Number of running workers.",
             view.workers_alive() as u64,
         ),
         (
             "main_alive",
-            "Whether the main process lives.",
+            "Whether the main process runs.",
             u64::from(view.main_alive()),
         ),
         (
@@ -387,41 +383,41 @@ fn processes(page: &mut Page, view: &View) {
     page.family(
         "control_restarts_total",
         "counter",
-        "Times the control process, which answers this, was started again.",
+        "Restarts of the control process, which answers this request.",
     );
     page.sample(&[], view.restarts);
     if let Some(state) = view.state() {
         page.family(
             "configuration_edition",
             "gauge",
-            "1 after the start, one more with each reload.",
+            "Number of the running configuration: 1 after the start, plus 1 for each reload.",
         );
         page.sample(&[], state.configuration.edition);
         let refused = (state.configuration.last_reload.as_ref()).is_some_and(|last| !last.done);
         page.family(
             "configuration_refused",
             "gauge",
-            "Whether the last reload was refused.",
+            "Whether the last reload was rejected.",
         );
         page.sample(&[], u8::from(refused));
     }
     of_processes(page, view);
 }
 
-/// What every program reports of itself, of each process. A process that is started again begins anew.
+/// The metrics that every program reports, for each process. A restarted process starts from zero.
 fn of_processes(page: &mut Page, view: &View) {
     type Value = fn(&ProcessUse) -> f64;
     let families: [(&str, &str, &str, Value); 4] = [
         (
             "process_cpu_seconds_total",
             "counter",
-            "CPU time that a process has used.",
+            "CPU time used by a process.",
             |used| used.cpu_s,
         ),
         (
             "process_resident_memory_bytes",
             "gauge",
-            "Resident memory of a process, what it shares with others included.",
+            "Resident memory of a process, including shared memory.",
             |used| used.resident_bytes as f64,
         ),
         (
@@ -433,7 +429,7 @@ fn of_processes(page: &mut Page, view: &View) {
         (
             "process_start_time_seconds",
             "gauge",
-            "When a process was started, as Unix time.",
+            "Start time of a process, as Unix time.",
             |used| used.started_s,
         ),
     ];
@@ -450,7 +446,7 @@ fn of_processes(page: &mut Page, view: &View) {
     }
 }
 
-/// The processes of the program: what each is, the number of its worker, and its process id.
+/// The processes of the program: role, worker number and process id.
 fn all_processes(view: &View) -> Vec<(&'static str, String, i32)> {
     let mut all = vec![("control", String::new(), dormouse_reactor::process::pid().0)];
     if let Some(state) = view.state() {
@@ -463,7 +459,7 @@ fn all_processes(view: &View) -> Vec<(&'static str, String, i32)> {
     all
 }
 
-/// A counter that is in no family.
+/// Writes a counter without a family.
 fn alone(page: &mut Page, view: &View, count: Count) {
     let in_family = |family: &Family| family.of.iter().any(|&(_, one)| one == count);
     if WITHIN_OTHERS.contains(&count) || FAMILIES.iter().any(in_family) {
@@ -483,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_in_one_family_at_most() {
+    fn a_counter_is_in_at_most_one_family() {
         let mut all: Vec<&str> = FAMILIES
             .iter()
             .flat_map(|family| family.of.iter().map(|(_, count)| count.name()))

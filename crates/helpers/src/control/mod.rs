@@ -1,14 +1,14 @@
-//! The control process: answers questions about the program, and passes orders on to main.
+//! The control process: answers the admin address, and forwards orders to main.
 //!
-//! It has no privileges, holds no connection and no slot, and sees the counters through a mapping
-//! that it cannot write to. It is started, and started again, by main, and outlives it: when main
-//! is gone it still answers, and says so. Every part of it is bounded: clients, bytes, time.
+//! It has no privileges, holds no connection and no slot, and sees the counters through a read-only
+//! mapping. Main starts and restarts it. If main dies, control survives, keeps answering and reports
+//! that main is gone. Clients, bytes and times are all bounded.
 //!
 //! ```text
 //!   answers  responses, and orders for main
 //!   http     requests and responses                      status   GET /status
-//!   client   one who asks                                metrics  GET /metrics
-//!   view     what control can see                       routes, backends  parts of both
+//!   client   one client                                  metrics  GET /metrics
+//!   view     the data behind all answers                 routes, backends  parts of both
 //!                                                        exposition  the text format of metrics
 //! ```
 
@@ -42,18 +42,18 @@ use std::io;
 use std::process::ExitCode;
 use view::View;
 
-/// Who asks at the same time; more wait in the listener's queue.
+/// Maximum number of clients; more wait in the listen queue.
 const CLIENTS_MAX: usize = 32;
-/// How often it is seen whether anybody is left, once main is gone.
+/// Interval at which control checks for remaining workers after main's death.
 const LOOK_MS: u64 = 1_000;
 
 const TOKEN_MAIN: u64 = 1;
-/// And those after it, one for each listener.
+/// First token of the listeners.
 const TOKEN_DOORS: u64 = 2;
-/// And those after it, one for each client.
+/// First token of the clients.
 const TOKEN_CLIENTS: u64 = 100;
 
-/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     helper::run("control", args, start_logs, |privileges, told| {
         Control::begin(privileges, told)?.run()
@@ -94,7 +94,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Answers until the program ends.
+    /// Answers requests until the program ends.
     fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
@@ -114,7 +114,7 @@ impl Control {
             }
             self.end_late_clients();
             if !self.view.main_alive() && !self.view.is_anybody_there() {
-                tracing::info!("nobody is served any more; the control process ends");
+                tracing::info!("no workers left; control process exiting");
                 return Ok(());
             }
         }
@@ -130,7 +130,7 @@ impl Control {
 
     // ---- main ----
 
-    /// `true`: the program ends.
+    /// Handles a message from main. Returns `true` if the program ends.
     fn receive_report(&mut self) -> bool {
         match message::receive(self.main) {
             Ok(None) => {}
@@ -147,7 +147,7 @@ impl Control {
             }
             Ok(Some(Report::End)) => return true,
             Err(error) => {
-                tracing::error!(%error, "the main process is gone; questions are answered still");
+                tracing::error!(%error, "main process gone; control process still answers queries");
                 let _ = self.poller.remove(self.main);
                 self.view.note_that_main_is_gone();
                 self.make_room();
@@ -161,7 +161,8 @@ impl Control {
         false
     }
 
-    /// The next start takes the place of a unix socket. A port it can't have while this one listens.
+    /// Closes the TCP listener after main's death, so that the next start can bind its port. A unix
+    /// socket stays open: the next start replaces its path.
     fn make_room(&mut self) {
         let poller = &self.poller;
         self.doors.retain_mut(|door| {
@@ -282,13 +283,13 @@ impl Control {
             client.fd.close();
         }
         for (n, door) in self.doors.iter_mut().enumerate() {
-            // If that fails, it is tried again when the next client has gone.
+            // If polling fails, the next closed client tries it again.
             let _ = door.open(&self.poller, TOKEN_DOORS + n as u64);
         }
     }
 }
 
-/// On the admin socket: only for the owner and root, whatever the mode of the file.
+/// On the admin socket, admits only the owner and root, whatever the mode of the file.
 fn is_allowed(client: &mut Client, owner: u32) -> bool {
     if client.access != Access::Orders {
         return true;
@@ -296,8 +297,8 @@ fn is_allowed(client: &mut Client, owner: u32) -> bool {
     match socket::peer_user_id(client.fd) {
         Ok(uid) if uid == 0 || uid == owner => true,
         Ok(uid) => {
-            tracing::warn!(uid, "this user may not use the admin socket");
-            let words = "only the user who runs the program, and root, may ask";
+            tracing::warn!(uid, "admin request denied");
+            let words = "only root and the user who runs dormouse may use the admin socket";
             let _ = client.respond(&Response::words(403, words), process::boottime_ms());
             false
         }

@@ -1,4 +1,4 @@
-//! Routes, for `status` and for metrics: what each has, and what has passed.
+//! Routes in `/status` and `/metrics`.
 
 use super::exposition::Page;
 use super::view::View;
@@ -7,7 +7,7 @@ use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
 use dormouse_tables::traffic::{Row, Tally};
 use std::collections::BTreeMap;
 
-/// Why connections end, as metrics and `status` name it.
+/// Reasons for a close, as metrics and `status` name them.
 pub(super) const ENDS: [(&str, Tally); 10] = [
     ("clean", Tally::ClosedClean),
     ("tls_truncated", Tally::ClosedTlsTruncated),
@@ -38,7 +38,7 @@ fn all(view: &View) -> &[Route] {
     view.state().map_or(&[], |state| &state.routes)
 }
 
-/// The part of `GET /status`.
+/// The routes of `GET /status`.
 pub(super) fn document(view: &View) -> Vec<RouteStatus> {
     let one = |route: &Route| {
         let row = Row::of_route(route.number);
@@ -60,7 +60,7 @@ pub(super) fn document(view: &View) -> Vec<RouteStatus> {
     all(view).iter().map(one).collect()
 }
 
-/// Plaintext that has passed for a row.
+/// Plaintext bytes of a row.
 pub(super) fn plain_bytes(view: &View, row: Option<Row>) -> TrafficFigures {
     TrafficFigures {
         sent: view.traffic.sum(row, Tally::PlainBytesOut),
@@ -68,13 +68,13 @@ pub(super) fn plain_bytes(view: &View, row: Option<Row>) -> TrafficFigures {
     }
 }
 
-/// How the connections of a row have ended; reasons that never were are left out.
+/// Closed connections of a row by reason; reasons with a count of 0 are left out.
 pub(super) fn ends(view: &View, row: Option<Row>) -> BTreeMap<String, u64> {
     let counted = ENDS.map(|(reason, tally)| (reason.to_owned(), view.traffic.sum(row, tally)));
     counted.into_iter().filter(|(_, n)| *n > 0).collect()
 }
 
-/// The part of `GET /metrics`.
+/// The routes of `GET /metrics`.
 pub(super) fn metrics(view: &View, page: &mut Page) {
     let routes = all(view);
     if routes.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
     page.family(
         "route_connections",
         "gauge",
-        "Connections of a route, with its clients or, of an origination, with its servers.",
+        "Established connections of a route: with clients, or with servers for a `connect` route.",
     );
     alone(page, Tally::Connections);
     page.family(
@@ -110,14 +110,14 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
     page.family(
         "route_handshakes_total",
         "counter",
-        "Handshakes of a route, by result. Those that failed before the client had named a route \
-         are in none.",
+        "Handshakes of a route, by result. A handshake that fails before a route is chosen is \
+         not included.",
     );
     by_label(page, "result", &HANDSHAKES);
     page.family(
         "route_connections_closed_total",
         "counter",
-        "Connections of a route that have ended, by reason.",
+        "Closed connections of a route, by reason.",
     );
     by_label(page, "reason", &ENDS);
     page.family(

@@ -1,4 +1,4 @@
-//! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
+//! `GET /status`: the full status as JSON. docs/guide/status.md describes its fields.
 
 use super::view::{View, is_alive};
 use super::{backends, routes};
@@ -58,7 +58,7 @@ pub(super) fn document(view: &View) -> Status {
     }
 }
 
-/// Where the program is in its life.
+/// Phase of the program's life.
 pub(super) fn phase(view: &View) -> LifePhase {
     if !view.main_alive() {
         return LifePhase::Orphaned;
@@ -78,7 +78,7 @@ fn connections(view: &View) -> ConnectionFigures {
     }
 }
 
-/// Each pool with what is used of it and its bound.
+/// Memory pools with their use and bound.
 pub(super) fn memory(view: &View) -> BTreeMap<String, PoolFigures> {
     let bounds = view.state().map(|state| &state.bounds);
     let slot = size_of::<Slot>() as u64;
@@ -101,13 +101,13 @@ pub(super) fn memory(view: &View) -> BTreeMap<String, PoolFigures> {
             view.sum(Count::PendingBytes),
             bounds.map(|bounds| bounds.pending_bytes),
         ),
-        // Of what clients have sent, not more than this.
+        // Upper bound of the bytes that clients have sent.
         pool(
             "handshakes",
             view.sum(Count::Handshaking) * handshake_bytes,
             bounds.map(|bounds| bounds.handshakes * handshake_bytes),
         ),
-        // In long send queues.
+        // Long send queues only.
         pool(
             "kernel",
             view.sum(Count::KernelBytes),
@@ -150,7 +150,7 @@ fn worker(view: &View, number: usize, now_ms: u64) -> WorkerStatus {
     }
 }
 
-/// How often, and the bounds under which half and 99 of 100 were.
+/// Number of observations, and upper bounds of the median and the 99th percentile.
 fn latency(view: &View, latency: Latency) -> LatencyFigures {
     let seen = view.latency(latency);
     let ms = |share| seen.quantile_us(share).map(|us| us as f64 / 1000.0);
@@ -172,7 +172,7 @@ fn certificates(state: &State, now_s: u64) -> Vec<CertificateStatus> {
     .collect()
 }
 
-/// Certificates from an ACME server: what became of attempts, and what is next for each name.
+/// Certificates from an ACME server: results so far, and the next attempt for each name.
 fn acme(all: &Acme, now_ms: u64, now_s: u64) -> AcmeStatus {
     let name = |name: &AcmeName| AcmeNameStatus {
         name: name.name.clone(),
@@ -227,7 +227,7 @@ fn counts(view: &View) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// The keys of tickets: how old, how long still, and the state of the store.
+/// Ticket keys: age, time until rotation, and the state of the store.
 fn ticket_keys(read: impl Fn(Common) -> u64, now_s: u64) -> TicketKeyStatus {
     let since = |common: Common| match read(common) {
         0 => None,

@@ -1,4 +1,4 @@
-//! What control can see: the counters, what main has told last, and which processes there are.
+//! The data behind all answers: the counters, main's last report, and the processes.
 
 use dormouse_handover::control::{Phase, State};
 use dormouse_reactor::process::{self, Pid};
@@ -19,12 +19,12 @@ pub(super) struct View {
     pub(super) born_ms: u64,
 }
 
-/// A worker, as it is now.
+/// A worker's current state.
 pub(super) struct WorkerView {
     pub(super) pid: i32,
     pub(super) alive: bool,
     pub(super) born_ms: u64,
-    /// How the one before it ended, and when.
+    /// How the previous worker ended, and when.
     pub(super) last_death: Option<(String, u64)>,
 }
 
@@ -54,7 +54,7 @@ impl View {
         self.main_gone = true;
     }
 
-    /// What main has told last. `None` for a moment after the start.
+    /// Main's last report. `None` for a moment after the start.
     pub(super) fn state(&self) -> Option<&State> {
         self.state.as_deref()
     }
@@ -71,7 +71,7 @@ impl View {
         self.counters.common(common as usize)
     }
 
-    /// How long something took, over all workers.
+    /// Distribution of a latency over all workers.
     pub(super) fn latency(&self, latency: Latency) -> Distribution {
         latency.distribution(&self.counters)
     }
@@ -101,21 +101,21 @@ impl View {
         all.filter(|worker| worker.alive).count()
     }
 
-    /// Does any process serve?
+    /// Whether any worker or keeper still runs.
     pub(super) fn is_anybody_there(&self) -> bool {
         let keepers = self.state.iter().flat_map(|state| &state.keepers);
         let mut keepers = keepers.filter(|keeper| keeper.ended.is_none());
         self.workers_alive() > 0 || keepers.any(|keeper| is_alive(keeper.pid))
     }
 
-    /// Are new connections accepted?
+    /// Whether new connections are accepted.
     pub(super) fn is_accepting(&self) -> bool {
         let ready = |state: &State| state.phase == Phase::Ready;
         self.main_alive() && self.state().is_some_and(ready) && self.workers_alive() > 0
     }
 }
 
-/// Whether a process does anything any more: one whose end nobody has taken note of does not.
+/// Whether a process runs. A zombie does not.
 pub(super) fn is_alive(pid: i32) -> bool {
     process::runs(Pid(pid))
 }

@@ -1,12 +1,13 @@
-//! A certificate from an ACME server (RFC 8555), by tls-alpn-01 (RFC 8737) or http-01, and when the server
-//! wants it renewed (RFC 9773).
+//! A client of ACME servers (RFC 8555): obtains certificates by tls-alpn-01 (RFC 8737) or http-01, and
+//! asks when to renew them (RFC 9773).
 //!
-//! The protocol is a library's. Here are its requests over our own TLS, and the order of things:
-//! account, order, challenge (which main gives to the workers or to the redirect process, and says
-//! when they have it), request, certificate. Keys are made here and handed to main; this process ends soon, and keeps none.
+//! A library implements the protocol. This module sends its requests over our own TLS, and runs an
+//! order in sequence: account, order, challenge, signing request, certificate. Main passes the challenge
+//! to the workers or to the redirect process, and reports when they answer it. Keys are generated here and
+//! passed to main; this process exits soon and keeps none.
 //!
-//! The library is asynchronous, but nothing in it ever waits: each request has been made when its
-//! future is asked for the first time.
+//! The library is asynchronous, but nothing in it ever waits: the HTTP client completes each request
+//! before it returns the future.
 
 use super::http::{self, Request};
 use super::messages::{
@@ -38,30 +39,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// One request and its response.
+/// Time for one request and its response.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
-/// From the first request to the certificate. Main waits somewhat longer.
+/// Time from the first request to the certificate. Main waits a little longer.
 const ORDER_PATIENCE: Duration = Duration::from_secs(100);
-/// Between two looks at what the server does: at first, and at most.
+/// Pause between two polls of an order, at first and at most.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(3);
-/// How often main is asked whether it goes on.
+/// Pause between two looks at the channel to main.
 const MAIN_LOOK: Duration = Duration::from_millis(20);
-/// An order is begun anew so often when the server takes none of our nonces (RFC 8555 §6.5).
+/// Maximum number of orders when the server rejects our nonces (RFC 8555 §6.5).
 const NONCE_TRIES: usize = 4;
-/// Most characters of what a server says about an error.
+/// Maximum characters of a server's error message.
 const WORDS_MAX: usize = 1000;
 
 /// A client of ACME servers.
 pub(super) struct AcmeClient {
     connector: Arc<Connector>,
     channel: Fd,
-    /// The account that was used last, and its directory.
+    /// The account used last, and its directory.
     account: Option<(String, Account)>,
 }
 
 impl AcmeClient {
-    /// `trust`: PEM of the authorities that may vouch for servers.
+    /// `trust` is PEM of the authorities for the servers' certificates.
     pub(super) fn new(trust: &str, channel: Fd) -> Result<AcmeClient, String> {
         Ok(AcmeClient {
             connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
@@ -81,7 +82,7 @@ impl AcmeClient {
             match at_once(self.order(request, deadline)) {
                 Ok(issued) => return Ok(issued),
                 Err(error) if tries < NONCE_TRIES && is(&error, "badNonce") => tries += 1,
-                // It has forgotten us.
+                // The server no longer knows the account: create a new one.
                 Err(error) if self.account.is_some() && is(&error, "accountDoesNotExist") => {
                     let made = at_once(self.create(&request.server));
                     self.account = None;
@@ -97,7 +98,7 @@ impl AcmeClient {
         }
     }
 
-    /// When the server wants a certificate renewed. `None`: it does not say.
+    /// Asks when the server wants a certificate renewed. `None`: the server does not say.
     pub(super) fn ask_renewal(
         &mut self,
         query: &RenewalQuery,
@@ -139,7 +140,7 @@ impl AcmeClient {
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
                 AuthorizationStatus::Pending => {}
-                _ => return Err(Error::Str("an authorization that can still be given")),
+                _ => return Err(Error::Str("an authorization that is pending or valid")),
             }
             let kind = match request.challenge {
                 AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
@@ -159,12 +160,12 @@ impl AcmeClient {
         until(&mut order, OrderStatus::Valid, deadline).await?;
         let chain = order.certificate().await?;
         Ok(IssuedCertificate {
-            chain: chain.ok_or(Error::Str("a certificate, though the order is valid"))?,
+            chain: chain.ok_or(Error::Str("a certificate for a valid order"))?,
             key: PrivateKeyLines::of(&key),
         })
     }
 
-    /// The account that main knows, or a new one.
+    /// Returns the account that main knows, or creates one.
     async fn account(&mut self, server: &AcmeServer) -> Result<Account, Error> {
         if let Some((directory, account)) = &self.account
             && *directory == server.directory
@@ -218,21 +219,25 @@ impl AcmeClient {
         Account::builder_with_http(Box::new(Http(Arc::clone(&self.connector))))
     }
 
-    /// Has the challenge shown, and waits until it can be seen.
+    /// Passes the challenge to main, and waits until main reports that it is answered.
     fn show(&self, challenge: &ErrandReport, deadline: Instant) -> Result<(), Error> {
         helper::report(self.channel, challenge).map_err(other)?;
         while Instant::now() < deadline {
             match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
-                Some(_) => return Err(Error::Str("main's word that the challenge is shown")),
+                Some(_) => {
+                    return Err(late(
+                        "main sent another job instead of a confirmation of the challenge",
+                    ));
+                }
                 None => thread::sleep(MAIN_LOOK),
             }
         }
-        Err(late("the challenge could not be shown in time"))
+        Err(late("main did not confirm the challenge in time"))
     }
 }
 
-/// What shows that the name is ours, for those who show it.
+/// The challenge, in the form that workers or the redirect process need.
 fn report_of(
     request: &CertificateRequest,
     challenge: &ChallengeHandle<'_>,
@@ -255,7 +260,8 @@ fn report_of(
     })
 }
 
-/// The server may know, or not, what is replaced: that is no reason to get nothing.
+/// Creates an order. If the server rejects the reference to the replaced certificate, the order is
+/// created without it.
 async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Order, Error> {
     let names = [Identifier::Dns(request.name.clone())];
     let certificate = request.replaces.as_deref().map(CertificateDer::from);
@@ -271,7 +277,7 @@ async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Or
     account.new_order(&NewOrder::new(&names)).await
 }
 
-/// Looks until the order has come so far.
+/// Polls until the order has reached this status.
 async fn until(order: &mut Order, wanted: OrderStatus, deadline: Instant) -> Result<(), Error> {
     let mut pause = LOOK;
     loop {
@@ -283,14 +289,14 @@ async fn until(order: &mut Order, wanted: OrderStatus, deadline: Instant) -> Res
             return Err(why_invalid(order).await);
         }
         if Instant::now() + pause >= deadline {
-            return Err(late("the server takes too long"));
+            return Err(late("the server did not complete the order in time"));
         }
         thread::sleep(pause);
         pause = (pause * 3 / 2).min(LOOK_MAX);
     }
 }
 
-/// What the server has found wrong.
+/// The reason why the server has invalidated the order.
 async fn why_invalid(order: &mut Order) -> Error {
     let of_order = order.state().error.clone();
     let mut authorizations = order.authorizations();
@@ -303,10 +309,13 @@ async fn why_invalid(order: &mut Order) -> Error {
             return Error::Api(problem);
         }
     }
-    of_order.map_or(late("the server has refused the order"), Error::Api)
+    of_order.map_or(
+        late("the server rejected the order without a reason"),
+        Error::Api,
+    )
 }
 
-/// Is it this problem (RFC 8555 §6.7)?
+/// Whether the error is this ACME problem (RFC 8555 §6.7).
 fn is(error: &Error, problem: &str) -> bool {
     match error {
         Error::Api(Problem { r#type, .. }) => r#type
@@ -322,7 +331,7 @@ fn in_words(error: &Error) -> String {
         Error::Api(problem) => {
             let kind = problem.r#type.as_deref().unwrap_or_default();
             let kind = kind.rsplit(':').next().unwrap_or_default();
-            let mut words = format!("the server says {kind}");
+            let mut words = format!("the server answered {kind}");
             if let Some(detail) = &problem.detail {
                 words = format!("{words}: {detail}");
             }
@@ -331,9 +340,9 @@ fn in_words(error: &Error) -> String {
             }
             words
         }
-        Error::Str(missing) => format!("the server does not give {missing}"),
-        Error::Unsupported(what) => format!("the server does not know {what}"),
-        Error::Json(error) => format!("the server says what makes no sense: {error}"),
+        Error::Str(missing) => format!("the server did not send {missing}"),
+        Error::Unsupported(what) => format!("the server does not support {what}"),
+        Error::Json(error) => format!("the server's answer is not valid: {error}"),
         error => error.to_string(),
     };
     dormouse_printable::line_up_to(&words, WORDS_MAX).to_string()
@@ -347,7 +356,8 @@ fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Other(Box::new(error))
 }
 
-/// Requests, each on a connection of its own. Each is done when it has been made.
+/// HTTP client of the library. Each request has its own connection, and is complete when its future is
+/// returned.
 struct Http(Arc<Connector>);
 
 impl HttpClient for Http {
@@ -388,11 +398,11 @@ impl Http {
     }
 }
 
-/// The outcome of what never waits.
+/// The result of a future that never waits.
 fn at_once<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => Err(late("something waits that should not")),
+        Poll::Pending => Err(late("a future waits that must complete at once")),
     }
 }
 
@@ -401,16 +411,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_is_told_in_words() {
+    fn an_acme_problem_is_described_in_words() {
         let problem =
             r#"{"type":"urn:ietf:params:acme:error:malformed","detail":"no","status":400}"#;
         let error = Error::Api(serde_json::from_str(problem).expect("a problem"));
-        assert_eq!(in_words(&error), "the server says malformed: no");
+        assert_eq!(in_words(&error), "the server answered malformed: no");
         assert!(is(&error, "malformed") && !is(&error, "formed"));
     }
 
     #[test]
-    fn what_would_wait_is_an_error() {
+    fn a_future_that_waits_is_an_error() {
         let waits = at_once(std::future::pending::<Result<(), Error>>());
         assert!(in_words(&waits.expect_err("it waits")).contains("waits"));
     }

@@ -1,10 +1,10 @@
-//! One request over HTTP/1.1, one response: bounded in time and bytes, on a connection of its own.
+//! An HTTP/1.1 client: one request and one response per connection, bounded in time and bytes.
 
 use crate::transport::Connector;
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
-/// Of a response, head and body together.
+/// Maximum bytes of a response, head included.
 const RESPONSE_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
 const NO_CONTENT: u16 = 204;
@@ -19,12 +19,12 @@ pub(super) struct Request<'a> {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Names as they came.
+    /// Header names as received.
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
 }
 
-/// Where a URL leads to.
+/// The parts of a URL.
 #[derive(Debug, PartialEq)]
 struct Place<'a> {
     tls: bool,
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
             Some(rest) => (true, rest),
             None => (false, url.strip_prefix("http://")?),
         };
-        // What comes out of a certificate must not end a line of the request.
+        // A URL from a certificate must not be able to end a line of the request.
         if rest.contains(|c: char| !c.is_ascii_graphic()) {
             return None;
         }
@@ -59,19 +59,18 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Sends the request and reads all of the response. `tls`: it goes over TLS, by this; else it must
-/// not.
+/// Sends the request and reads the whole response. With `tls`, the URL must be https; without, http.
 pub(super) fn exchange(
     request: &Request<'_>,
     tls: Option<&Connector>,
     patience: Duration,
 ) -> io::Result<Response> {
     let invalid = |why: &'static str| io::Error::new(io::ErrorKind::InvalidInput, why);
-    let place = Place::of(request.url).ok_or_else(|| invalid("not a URL that can be asked"))?;
+    let place = Place::of(request.url).ok_or_else(|| invalid("not a valid http or https URL"))?;
     if place.tls != tls.is_some() {
         return Err(invalid(match place.tls {
-            true => "https is not expected here",
-            false => "only https is good enough here",
+            true => "the URL must be http, not https",
+            false => "the URL must be https, not http",
         }));
     }
     let plain = Connector::plain();
@@ -93,7 +92,7 @@ pub(super) fn exchange(
             n => received.extend_from_slice(room.get(..n).unwrap_or_default()),
         }
         if received.len() > RESPONSE_MAX {
-            return Err(io::Error::other("the response is too long"));
+            return Err(io::Error::other("response longer than 256 KiB"));
         }
     }
 }
@@ -122,7 +121,7 @@ fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
     message
 }
 
-/// The response, if all of it is there. `ended`: nothing more comes.
+/// Parses a response. Returns `None` if it is incomplete. `ended`: the server closed the connection.
 pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Option<Response>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);
@@ -157,7 +156,9 @@ pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Op
         };
     }
     match value("content-length").map(str::parse::<usize>) {
-        Some(Err(_)) => Err(io::Error::other("a length which is no number")),
+        Some(Err(_)) => Err(io::Error::other(
+            "the response's Content-Length is not a number",
+        )),
         Some(Ok(wanted)) => match body.get(..wanted) {
             Some(body) => whole(body),
             None => Ok(None),
@@ -167,13 +168,13 @@ pub(crate) fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Op
     }
 }
 
-/// What is in the chunks (RFC 9112 §7.1), if the last is there.
+/// The contents of all chunks (RFC 9112 §7.1). `None`: the last chunk is missing.
 fn unchunk(mut rest: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut body = Vec::new();
     loop {
         let Ok(httparse::Status::Complete((head, len))) = httparse::parse_chunk_size(rest) else {
             return if httparse::parse_chunk_size(rest).is_err() {
-                Err(io::Error::other("a chunk which is none"))
+                Err(io::Error::other("the response has an invalid chunk size"))
             } else {
                 Ok(None)
             };
@@ -201,7 +202,7 @@ mod tests {
     use dormouse_testkit::Authority;
     use std::net::TcpListener;
 
-    /// How a server ends after its response.
+    /// How a server ends the connection after its response.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum ServerEnd {
         CloseNotify,
@@ -209,7 +210,7 @@ mod tests {
         ClosedSocket,
     }
 
-    /// Answers one request with a response that only the end of the connection ends.
+    /// Exchanges a request for a response whose body ends with the connection.
     fn exchange_with(server_end: ServerEnd) -> io::Result<Response> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let port = listener.local_addr().expect("an address").port();
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_which_is_cut_off_is_no_response() {
+    fn a_truncated_response_is_an_error() {
         let whole = exchange_with(ServerEnd::CloseNotify).expect("a response");
         assert_eq!(whole.body, b"half of a ");
         for server_end in [ServerEnd::FatalAlert, ServerEnd::ClosedSocket] {
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_lead_to_places_and_end_no_line() {
+    fn urls_are_parsed_and_cannot_end_a_line() {
         let place = |url| Place::of(url).map(|place| (place.host, place.port, place.path));
         assert_eq!(place("https://a/"), Some(("a", 443, "/")));
         assert_eq!(place("http://a.example"), Some(("a.example", 80, "/")));
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_whole_however_they_are_framed() {
+    fn responses_are_complete_in_every_framing() {
         let all = [
             &b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"[..],
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",

@@ -1,25 +1,25 @@
-//! What main and an errand tell each other.
+//! Messages between main and an errand.
 
 use crate::redirect::HttpChallenge;
 use dormouse_config::AcmeChallenge;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Command line of an errand.
+/// Arguments of an errand.
 #[derive(Serialize, Deserialize)]
 pub struct ErrandArguments {
     /// The errand's end of the channel to main.
     pub channel: i32,
-    /// Memory file with the authorities that may vouch for ACME servers, PEM, if one is asked.
+    /// Memory file with the authorities (PEM) for ACME servers' certificates, if there is such a job.
     pub trust: Option<i32>,
 }
 
-/// An order from main.
+/// A job from main.
 #[derive(Serialize, Deserialize)]
 pub enum Job {
     /// Ask the authority whether the first certificate of a chain is revoked.
     Ocsp {
-        /// Comes back with the response.
+        /// Returned with the response.
         id: u64,
         /// The chain, DER.
         chain: Vec<Vec<u8>>,
@@ -28,7 +28,7 @@ pub enum Job {
     Obtain(CertificateRequest),
     /// Ask when a certificate is to be renewed.
     AskRenewal(RenewalQuery),
-    /// The challenge can be seen: the server may look.
+    /// The challenge is answered now: the server may validate it.
     Proceed,
 }
 
@@ -37,9 +37,9 @@ pub enum Job {
 pub enum ErrandReport {
     /// A new account, for main to keep.
     Account(Account),
-    /// A challenge, for workers to show to the server.
+    /// A challenge for workers to answer.
     Challenge(Challenge),
-    /// A challenge, for the redirect process to answer.
+    /// A challenge for the redirect process to answer.
     HttpChallenge(HttpChallenge),
     /// An order has ended.
     Certificate {
@@ -55,9 +55,9 @@ pub enum ErrandReport {
         /// `None`: the server does not say.
         window: Result<Option<RenewalWindow>, String>,
     },
-    /// The authority's response, checked.
+    /// The authority's response, verified.
     Ocsp {
-        /// As in the job.
+        /// The id of the job.
         id: u64,
         /// The response, DER, and the Unix time until which it is valid.
         response: Result<(Vec<u8>, u64), String>,
@@ -80,29 +80,29 @@ pub struct AcmeServer {
 /// An order for a certificate.
 #[derive(Serialize, Deserialize)]
 pub struct CertificateRequest {
-    /// The server that issues it.
+    /// The server that issues the certificate.
     pub server: AcmeServer,
-    /// The name it is for.
+    /// The name that the certificate is for.
     pub name: String,
-    /// The certificate it replaces, DER.
+    /// DER of the certificate that it replaces.
     pub replaces: Option<Vec<u8>>,
-    /// How the server is shown that the name is ours.
+    /// How to prove control of the name to the server.
     pub challenge: AcmeChallenge,
 }
 
-/// A question: when is this certificate to be renewed?
+/// A query for the renewal time of a certificate.
 #[derive(Serialize, Deserialize)]
 pub struct RenewalQuery {
-    /// The server that issued it.
+    /// The server that issued the certificate.
     pub server: AcmeServer,
-    /// The name it is for.
+    /// The name that the certificate is for.
     pub name: String,
     /// The certificate, DER.
     pub certificate: Vec<u8>,
 }
 
-/// Credentials of an account, as the ACME library writes them. None of these texts has a character
-/// that JSON escapes: so reading and writing leaves no copies behind.
+/// Credentials of an account, in the ACME library's format. None of these strings has a character
+/// that JSON escapes, so parsing and serialising leave no copies behind.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Account {
     /// URL of the account.
@@ -122,14 +122,14 @@ pub struct AccountBinding {
     pub key: String,
 }
 
-/// A certificate that proves control of a name, and is good for nothing else.
+/// A certificate that proves control of a name, and serves no other purpose.
 #[derive(Serialize, Deserialize)]
 pub struct Challenge {
     /// The name.
     pub name: String,
     /// PEM.
     pub chain: String,
-    /// Its key.
+    /// The certificate's key.
     pub key: PrivateKeyLines,
 }
 
@@ -138,11 +138,11 @@ pub struct Challenge {
 pub struct IssuedCertificate {
     /// PEM.
     pub chain: String,
-    /// Its key.
+    /// The certificate's key.
     pub key: PrivateKeyLines,
 }
 
-/// The time in which a server wants a certificate renewed.
+/// The period in which a server wants a certificate renewed.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct RenewalWindow {
     /// Unix time.
@@ -153,8 +153,8 @@ pub struct RenewalWindow {
     pub ask_again_s: u64,
 }
 
-/// The lines of a private key in PEM. In JSON the end of a line is an escape, and a parser of
-/// escapes leaves copies behind.
+/// The lines of a private key in PEM. As one string, its line ends would be JSON escapes, and a parser
+/// of escapes leaves copies behind.
 #[derive(Serialize, Deserialize)]
 pub struct PrivateKeyLines(Vec<String>);
 
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_travels_without_escapes() {
+    fn a_key_is_serialised_without_escapes() {
         let pem = "-----BEGIN PRIVATE KEY-----\nAAAA\nBB==\n-----END PRIVATE KEY-----\n";
         let text = serde_json::to_string(&PrivateKeyLines::of(pem)).expect("JSON");
         assert!(!text.contains('\\'), "{text}");

@@ -1,13 +1,13 @@
-//! An errand: a short-lived process without privileges that asks the authorities of certificates
-//! over the network, so that main and the workers never read what a stranger sends.
+//! An errand: a short-lived process without privileges that queries OCSP responders and ACME servers,
+//! so that main and the workers never parse their responses.
 //!
-//! Its jobs wait in its channel when it starts; it sends its reports through the same channel, and
-//! ends. Main ends an errand that takes too long.
+//! When the process starts, its jobs are already queued in its channel. It sends its reports through the
+//! same channel and exits. Main kills an errand that takes too long.
 //!
 //! ```text
 //!   messages  jobs and reports
-//!   http      one request, bounded in time and bytes      ocsp   is a certificate revoked?
-//!   acme      a certificate for a name, and when to renew it
+//!   http      one request, bounded in time and bytes      ocsp   revocation status of a certificate
+//!   acme      certificates, and when to renew them
 //! ```
 
 mod acme;
@@ -30,7 +30,7 @@ use dormouse_reactor::sandbox::Role;
 use std::io;
 use std::process::ExitCode;
 
-/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     helper::run("errand", args, start_logs, run)
 }

@@ -1,4 +1,4 @@
-//! Asks a responder (RFC 6960 appendix A.1) and looks at its answer.
+//! Queries an OCSP responder (RFC 6960 appendix A.1) and verifies its response.
 
 use super::http::{self, Request};
 use dormouse_engine::{check_ocsp, ocsp_question};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The answer, DER, and until when it holds; or why there is none that can be used.
+/// Returns the response (DER) and the end of its validity; or the reason why there is no usable response.
 pub(super) fn ask(chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
     let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
-    let (url, question) = ocsp_question(&chain).ok_or("the certificate names no responder")?;
+    let (url, question) = ocsp_question(&chain).ok_or("the certificate names no OCSP responder")?;
     let response = http::exchange(
         &Request {
             method: "POST",
@@ -23,9 +23,9 @@ pub(super) fn ask(chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
     )
     .map_err(|error| format!("{url}: {error}"))?;
     if response.status != 200 {
-        return Err(format!("{url}: the answer is {}", response.status));
+        return Err(format!("{url}: HTTP status {}", response.status));
     }
     let times = check_ocsp(&response.body, &chain, unix_time())
-        .map_err(|problem| format!("{url}: the answer {problem}"))?;
+        .map_err(|problem| format!("{url}: the response {problem}"))?;
     Ok((response.body, times.until_s))
 }

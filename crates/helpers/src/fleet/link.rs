@@ -1,4 +1,4 @@
-//! Main's end of the process that talks to the store.
+//! Main's side of the process that talks to the ticket store.
 
 use super::messages::{
     FirstMessage, StoreArguments, StoreReport, StoreSettings, StoreState, message,
@@ -19,28 +19,28 @@ use std::io;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// How long the start waits for the fleet's keys; later they come whenever they come.
+/// How long the start waits for the fleet's keys; after that they are used as soon as they arrive.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The process, and how to start it again.
+/// The process, and what it takes to restart it.
 pub struct StoreLink {
     settings: StoreSettings,
     privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
-    /// Nobody waits for the channel yet.
+    /// Whether the current channel is not polled yet.
     is_new: bool,
     restart: RestartTimer,
 }
 
 impl StoreLink {
-    /// Starts the process. It offers `keys` to a store that has none, as soon as it can.
+    /// Starts the process. It writes `keys` to a store that has none, as soon as it can.
     pub fn start(
         settings: StoreSettings,
         keys: &TicketKeys,
         config: &Config,
     ) -> Result<StoreLink, String> {
-        // What is wrong with a file is told now, and to whoever starts us.
+        // An invalid CA file is an error of the start, not of the process.
         Connector::to_store(&settings.address, settings.ca.as_deref())?;
         let mut link = StoreLink {
             settings,
@@ -84,8 +84,8 @@ impl StoreLink {
         Ok(())
     }
 
-    /// The fleet's keys, if the store has them now. If it is unreachable, or slow, that is said by
-    /// the process, and nobody waits any longer.
+    /// Waits a short time for the fleet's keys. If the store is unreachable or slow, the process logs it,
+    /// and the start goes on without them.
     pub fn first(&mut self, shared: &Shared) -> Option<TicketKeys> {
         let poller = Poller::create(OnExec::Close).ok()?;
         let watched = poller.add(self.channel, 0, Interest::READ);
@@ -111,12 +111,12 @@ impl StoreLink {
         }
     }
 
-    /// What becomes readable when there is news, if it is another than before.
+    /// The channel, once after each start of the process, for the caller to poll.
     pub fn new_bell(&mut self) -> Option<Fd> {
         std::mem::take(&mut self.is_new).then_some(self.channel)
     }
 
-    /// The latest keys, if there are newer ones than before. How it stands is counted.
+    /// Returns the newest keys since the last call. Records the store's state in the counters.
     pub fn news(&mut self, shared: &Shared) -> Option<TicketKeys> {
         let mut latest = None;
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
@@ -130,7 +130,7 @@ impl StoreLink {
                 }
                 Err(_) => None,
             };
-            // Its end, or nonsense: it is started again when it has ended.
+            // The process has exited or sent nonsense. It is restarted once its exit is reported.
             let Some(report) = report else {
                 self.cut();
                 break;
@@ -142,15 +142,12 @@ impl StoreLink {
         latest
     }
 
-    /// Was it this process that has ended? Then another is started, ever later if it ends again and
-    /// again.
+    /// Handles the exit of process `pid`. Returns `false` if it was another process; else schedules a restart.
     pub fn ended(&mut self, pid: Pid, ended: Ended, shared: &Shared) -> bool {
         if self.pid != Some(pid) {
             return false;
         }
-        tracing::error!(
-            "the process for the store of the ticket keys is gone ({ended}); it is started again"
-        );
+        tracing::error!(%ended, process = "ticket-store", "helper process died; restarting");
         self.pid = None;
         self.cut();
         note(StoreState::Unreachable, shared);
@@ -158,24 +155,28 @@ impl StoreLink {
         true
     }
 
-    /// How long until something has to be done for it.
+    /// Time until the next start is due.
     pub fn until_start_ms(&self) -> Option<u64> {
         let at_ms = self.restart.due_ms()?;
         Some(at_ms.saturating_sub(process::boottime_ms()))
     }
 
-    /// Starts it again when it is time.
+    /// Starts the process if a start is due.
     pub fn start_if_due(&mut self, keys: &TicketKeys) {
         if !self.restart.take_due() {
             return;
         }
         if let Err(error) = self.start_process(keys) {
-            tracing::error!(error, "the process for the store can't be started");
+            tracing::error!(
+                process = "ticket-store",
+                error,
+                "helper process start failed"
+            );
             self.restart.failed();
         }
     }
 
-    /// Ends it. The process that is to be waited for.
+    /// Kills the process. Returns its id, for the caller to reap.
     pub fn end(&mut self) -> Option<Pid> {
         self.cut();
         let pid = self.pid.take();

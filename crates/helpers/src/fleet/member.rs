@@ -1,4 +1,4 @@
-//! One machine of the fleet: the process that talks to the store.
+//! One machine of the fleet: the process that talks to the ticket store.
 
 use super::messages::{FirstMessage, StoreArguments, StoreReport, StoreState, message};
 use super::resp::{self, Store};
@@ -16,31 +16,31 @@ use std::time::Duration;
 use std::{fmt, io};
 use zeroize::Zeroizing;
 
-/// Where the keys lie.
+/// Name of the value that holds the keys.
 const KEY: &str = "dormouse:ticket-keys";
 
-/// How often the store is looked at.
+/// Interval between two polls of the store.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How long one look may take, connecting included.
+/// Time for one poll, connecting included.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Keys which nobody has looked after for so many rotations are gone from the store.
+/// The store deletes keys that no machine has replaced for this number of rotations.
 const ROTATIONS_KEPT: u64 = 4;
 
-/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     helper::run("ticket-store", args, start_logs, |privileges, started| {
         Member::begin(privileges, started)?.run()
     })
 }
 
-/// Why a look at the store came to nothing.
+/// Why a poll of the store failed.
 enum StoreError {
     Wire(io::Error),
     Refused(String),
     Unreadable,
-    /// A fault of our own.
+    /// A failure of our own engine.
     Engine(String),
 }
 
@@ -57,13 +57,13 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::Wire(error) => write!(f, "can't be reached: {error}"),
-            StoreError::Refused(words) => write!(f, "refuses: {words}"),
+            StoreError::Wire(error) => write!(f, "unreachable: {error}"),
+            StoreError::Refused(words) => write!(f, "refused: {words}"),
             StoreError::Engine(words) => f.write_str(words),
             StoreError::Unreadable => write!(
                 f,
-                "holds keys which ticket_secret_file does not open: another fleet's, or damaged; \
-                 if they are damaged: redis-cli DEL {KEY}"
+                "ticket_secret_file does not decrypt the store's keys: they belong to another fleet or \
+                                are damaged; to delete damaged keys: redis-cli DEL {KEY}"
             ),
         }
     }
@@ -96,7 +96,7 @@ struct Member {
     connector: Connector,
     store: Option<Store>,
     keys: TicketKeys,
-    /// Main has not been told of these keys.
+    /// Whether main has not received these keys yet.
     fresh: bool,
     state: Option<StoreState>,
     channel: Fd,
@@ -125,7 +125,7 @@ impl Member {
         })
     }
 
-    /// Looks at the store for as long as there is a main to tell.
+    /// Polls the store until main closes the channel.
     fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1);
         loop {
@@ -136,14 +136,14 @@ impl Member {
             self.tell(&outcome)?;
             self.poller
                 .wait(&mut events, Some(LOOK.as_millis() as u64))?;
-            // Nothing more is ever said to this process: it is the end of the channel.
+            // Main sends nothing more on this channel, so an event means that main closed it.
             if events.iter().next().is_some() {
                 return Ok(());
             }
         }
     }
 
-    /// Looks at the store once: adopts what is there, or puts there what is due.
+    /// Polls the store once: adopts its keys, or writes keys if there are none or a rotation is due.
     fn look(&mut self) -> Result<(), StoreError> {
         let mut store = match self.store.take() {
             Some(store) => store,
@@ -157,7 +157,7 @@ impl Member {
         store.watch(KEY)?;
         match store.get(KEY)? {
             None => {
-                // A new fleet, or a store that lost everything: what we have goes on.
+                // A new fleet, or a store that lost its data: this machine's keys become the fleet's.
                 self.keys.rotate_if_due(unix_time())?;
                 self.fresh |= self.put(&mut store)?;
             }
@@ -170,7 +170,7 @@ impl Member {
                 if due {
                     let before = std::mem::replace(&mut self.keys, theirs);
                     if !self.put(&mut store)? {
-                        // Another machine was faster: its keys come with the next look.
+                        // Another machine was faster; the next poll returns its keys.
                         self.keys = before;
                         self.store = Some(store);
                         return Ok(());
@@ -186,14 +186,14 @@ impl Member {
         Ok(())
     }
 
-    /// Puts our keys there, if the value is still the one that was looked at.
+    /// Writes our keys, unless the value has changed since it was read.
     fn put(&mut self, store: &mut Store) -> Result<bool, StoreError> {
         let sealed = self.keys.seal(&self.secret)?;
         let period_s = u64::from(self.keys.period_s().unwrap_or(3600));
         Ok(store.replace(KEY, &sealed, period_s * ROTATIONS_KEPT)?)
     }
 
-    /// To main always, to the log when it changes.
+    /// Reports every outcome to main, and logs changes of the state.
     fn tell(&mut self, outcome: &Result<(), StoreError>) -> io::Result<()> {
         let state = match outcome {
             Ok(()) => StoreState::Reachable,
@@ -203,9 +203,9 @@ impl Member {
         let report = message(&StoreReport { state, keys }).map_err(io::Error::other)?;
         match socket::send_message(self.channel, &report, &[]) {
             Ok(Attempt::Done(())) => self.fresh = false,
-            // It is told with the next look.
+            // The keys go with the next report.
             Ok(Attempt::WouldBlock) => {}
-            // Main is gone, which is seen at once.
+            // Main is gone; the poller notices at once.
             Err(_) => return Ok(()),
         }
         if self.state.replace(state) == Some(state) {
@@ -213,9 +213,10 @@ impl Member {
         }
         let store = &self.address;
         match outcome {
-            Ok(()) => tracing::info!(%store, "ticket keys are shared through the store"),
-            Err(trouble) => tracing::warn!(%store,
-                "the store of the ticket keys {trouble}; handshakes go on with the keys there are"),
+            Ok(()) => tracing::info!(%store, "ticket store reachable; sharing ticket keys"),
+            Err(error) => {
+                tracing::warn!(%store, %error, "ticket store failed; keeping current ticket keys")
+            }
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What main and the ticket store's process tell each other.
+//! Messages between main and the ticket store's process.
 
 use super::secret::Secret;
 use dormouse_config::StoreAddress;
@@ -6,34 +6,34 @@ use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// How the store is reached.
+/// Settings of the ticket store.
 pub struct StoreSettings {
     /// Its address.
     pub address: StoreAddress,
     /// The fleet's secret, which seals the keys.
     pub secret: Secret,
-    /// Authorities that may vouch for it, PEM. `None`: those of the system.
+    /// PEM of the authorities for the store's certificate. `None`: the system's roots.
     pub ca: Option<String>,
 }
 
-/// Command line of the process. There is nothing secret in it.
+/// Arguments of the process. They hold nothing secret.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoreArguments {
-    /// Its end of the channel.
+    /// The process's end of the channel.
     pub(super) channel: i32,
 }
 
-/// The first message through the channel, and the only one to the process.
+/// The first message through the channel, and the only one from main.
 #[derive(Serialize, Deserialize)]
 pub(super) struct FirstMessage {
     pub(super) address: StoreAddress,
     pub(super) secret: Vec<u8>,
     pub(super) ca: Option<String>,
-    /// Main's keys, for a store that has none.
+    /// Main's keys, to be written to a store that has none.
     pub(super) keys: Vec<u8>,
 }
 
-/// The process's report after each look at the store.
+/// The process's report after each poll of the store.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoreReport {
     pub(super) state: StoreState,
@@ -56,22 +56,22 @@ impl Drop for StoreReport {
 
 /// Serialises a message for the channel.
 pub(super) fn message(content: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, String> {
-    // Room for all of it at once: a buffer that grows leaves copies behind which nobody wipes.
+    // Allocate everything at once: a growing buffer leaves copies behind that nobody wipes.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
     serde_json::to_writer(&mut *bytes, content).map_err(|e| e.to_string())?;
     Ok(bytes)
 }
 
-/// The state of the store, as a machine of the fleet sees it.
+/// State of the store, as this machine sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum StoreState {
-    /// The keys are the fleet's.
+    /// The store holds the fleet's keys.
     Reachable = 1,
-    /// It does not answer, or not in time.
+    /// The store does not answer, or not in time.
     Unreachable = 2,
-    /// It answers with an error: a wrong password, no room, read-only.
+    /// The store answers with an error: wrong password, out of memory, read-only.
     Refuses = 3,
-    /// What it holds is not sealed with our secret.
+    /// The store holds a value that is not encrypted with our secret.
     Unreadable = 4,
 }
 

@@ -1,21 +1,21 @@
 //! Ticket keys shared by a fleet through Redis or Valkey.
 //!
-//! The store holds one value: the keys, sealed with the fleet's secret. A process of its own, which
-//! has no privileges and nothing else to do, looks at it every few seconds. Whoever finds the keys
-//! due makes the next ones and puts them there if the value is still the one it has seen (WATCH,
-//! MULTI, EXEC); so one machine rotates for all, and any may. What a machine rotates to is *next*,
-//! which all of them have had for a whole period.
+//! The store holds one value: the keys, encrypted with the fleet's secret. A separate process without
+//! privileges polls it every few seconds. The first machine that finds a rotation due generates the next
+//! keys, and writes them unless the value has changed since it was read (WATCH, MULTI, EXEC). So any
+//! machine can rotate for all. Rotation promotes the *next* key, which every machine has known for a whole
+//! period.
 //!
-//! Handshakes know nothing of this: main is told of new keys when there are any, and goes on with
-//! the ones it has when there are none. It reads nothing that the store has sent but keys which
-//! were unsealed. Clocks may differ by minutes: a ticket from the near future is good, and *next* is
-//! known to everybody long before it seals.
+//! Handshakes do not depend on the store: main receives new keys when there are any, and keeps its
+//! current keys otherwise. Main parses nothing from the store but keys that were decrypted successfully.
+//! Clocks may differ by minutes: a ticket from the near future is valid, and every machine knows the *next*
+//! key long before it encrypts tickets.
 //!
 //! ```text
-//!   link      main's end: starts the process, takes its reports
+//!   link      main's side: starts the process, receives its reports
 //!   member    the process: one machine of the fleet
-//!   messages  what both tell each other
-//!   resp      its protocol: commands and bounded replies
+//!   messages  messages between the two
+//!   resp      the store's protocol: commands and bounded replies
 //! ```
 
 mod link;

@@ -1,23 +1,23 @@
-//! The protocol of Redis and Valkey (RESP 2): the few commands that are needed, and replies which
-//! are bounded, since whatever listens there may answer anything. A client library would bring some
-//! fifteen crates and a TLS of its own, and neither bounds what it reads nor a whole exchange in time.
+//! The protocol of Redis and Valkey (RESP 2): the few commands that are needed, and bounded replies,
+//! because the server may send anything. A client library would add some fifteen crates and its own TLS,
+//! and would bound neither the size of replies nor the time of a whole exchange.
 
 use crate::transport::Transport;
 use dormouse_config::StoreAddress;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-/// The longest line: a status or an error.
+/// Maximum length of a line: a status or an error.
 const LINE_MAX: usize = 1024;
-/// The longest value.
+/// Maximum length of a value.
 const VALUE_MAX: usize = 16 << 10;
-/// The most elements of an answer.
+/// Maximum number of elements in a list.
 const ELEMENTS_MAX: usize = 16;
 
-/// Why a command came to nothing.
+/// Why a command failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The connection failed, or what came is not this protocol.
+    /// The connection failed, or the reply is not RESP.
     Wire(io::Error),
     /// The store answered with an error.
     Refused(String),
@@ -35,7 +35,7 @@ enum Reply {
     Error(String),
     Number(i64),
     Value(Option<Vec<u8>>),
-    /// Of the elements only the number is of interest; `None`: a transaction was given up.
+    /// The number of elements, whose values do not matter. `None`: the transaction was aborted.
     List(Option<usize>),
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Logs in and chooses the database, as the address says.
+    /// Logs in and selects the database that the address names.
     pub(super) fn open(transport: Transport, address: &StoreAddress) -> Result<Store, Failure> {
         let mut store = Store { transport };
         match (&address.user, &address.password) {
@@ -63,12 +63,12 @@ impl Store {
         self.transport.set_deadline(after);
     }
 
-    /// From now on [`Store::replace`] fails if somebody else changes the value.
+    /// Makes [`Store::replace`] fail if another client changes the value from now on.
     pub(super) fn watch(&mut self, key: &str) -> Result<(), Failure> {
         self.status(&["WATCH", key])
     }
 
-    /// Ends that.
+    /// Cancels [`Store::watch`].
     pub(super) fn unwatch(&mut self) -> Result<(), Failure> {
         self.status(&["UNWATCH"])
     }
@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Sets the value, unless it has changed since [`Store::watch`]. It is gone after `ttl_s`.
+    /// Sets the value with a lifetime of `ttl_s`, unless it has changed since [`Store::watch`].
     pub(super) fn replace(&mut self, key: &str, value: &[u8], ttl_s: u64) -> Result<bool, Failure> {
         self.status(&["MULTI"])?;
         let ttl = ttl_s.to_string();
@@ -123,7 +123,7 @@ fn unexpected(_: &Reply) -> Failure {
 fn nonsense() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "what answers there is neither Redis nor Valkey",
+        "the server is neither Redis nor Valkey",
     )
 }
 
@@ -137,7 +137,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Reads one reply of a store: the error that it holds or that it is, in words.
+/// Reads one reply. The error is the store's error reply, or why the bytes are not RESP.
 pub(crate) fn understand(from: &mut impl Read) -> Result<(), String> {
     match reply(from) {
         Ok(Reply::Error(words)) | Err(Failure::Refused(words)) => Err(words),
@@ -167,7 +167,7 @@ fn value(from: &mut impl Read, len: &str) -> Result<Reply, Failure> {
     if len > VALUE_MAX {
         return Err(Failure::Wire(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("its answer has {len} bytes, which no ticket keys have"),
+            format!("the store's value has {len} bytes; ticket keys have at most {VALUE_MAX}"),
         )));
     }
     let mut bytes = vec![0; len + 2];
@@ -179,7 +179,7 @@ fn value(from: &mut impl Read, len: &str) -> Result<Reply, Failure> {
     Ok(Reply::Value(Some(bytes)))
 }
 
-/// The elements are read and dropped; an error among them is the whole's.
+/// Reads and discards the elements. An error among them is the error of the whole list.
 fn list(from: &mut impl Read, len: &str) -> Result<Reply, Failure> {
     if len == "-1" {
         return Ok(Reply::List(None));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_something_else_is_refused() {
+    fn oversized_and_foreign_replies_are_rejected() {
         let long = [b"+".as_slice(), &[b'x'; 2000], b"\r\n"].concat();
         for bytes in [
             &b"$999999999\r\n"[..],
@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_at_all(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
         }
     }

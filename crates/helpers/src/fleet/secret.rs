@@ -1,4 +1,4 @@
-//! The secret that seals ticket keys, and files which only their owner may read.
+//! The secret that encrypts ticket keys, and files that only their owner may read.
 
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::process;
@@ -8,41 +8,36 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// No key file, and no secret, is as large as this.
+/// Maximum size of a key file or secret.
 const FILE_MAX: u64 = 64 << 10;
 
-/// The secret that seals keys.
+/// The secret that encrypts ticket keys.
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Reads it; white space around it does not count, so that an editor may end it with a line.
+    /// Reads the secret. Surrounding white space is ignored, so a final line feed does no harm.
     pub fn read(path: &Path) -> Result<Secret, String> {
-        let bytes = read_private(path)?.ok_or_else(|| {
-            format!(
-                "{}: there is no such file\n  {}",
-                path.display(),
-                make(path)
-            )
-        })?;
+        let bytes = read_private(path)?
+            .ok_or_else(|| format!("{}: no such file\n  {}", path.display(), make(path)))?;
         let secret = bytes.trim_ascii();
         if secret.len() < TicketKeys::SECRET_MIN {
             return Err(format!(
-                "{}: a secret has at least {} bytes, this one has {}\n  {}",
+                "{}: the secret has {} bytes, but needs at least {}\n  {}",
                 path.display(),
-                TicketKeys::SECRET_MIN,
                 secret.len(),
+                TicketKeys::SECRET_MIN,
                 make(path)
             ));
         }
         Ok(Secret::new(secret))
     }
 
-    /// Its bytes.
+    /// The secret's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// A secret of these bytes.
+    /// Makes a secret of these bytes.
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(Zeroizing::new(bytes.to_vec()))
     }
@@ -50,13 +45,13 @@ impl Secret {
 
 fn make(path: &Path) -> String {
     format!(
-        "make one: (umask 077; openssl rand -hex 32 > {})",
+        "create one: (umask 077; openssl rand -hex 32 > {})",
         path.display()
     )
 }
 
-/// A file that only its owner may read, or a file of root's that a group of this user may read, as
-/// Kubernetes mounts secrets. `None`: there is no such file.
+/// Reads a file that only its owner may read, or a file of root's that a group of this user may read, as
+/// Kubernetes mounts secrets. `None`: the file does not exist.
 pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let shown = path.display();
     let file = match File::open(path) {
@@ -65,14 +60,14 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
         Err(e) => return Err(format!("cannot read {shown}: {e}")),
     };
     let cannot = |e: io::Error| format!("cannot read {shown}: {e}");
-    // Of the file that is open, not of what may have come in its place.
+    // Checks the open file, because the path may lead to another file by now.
     let found = file.metadata().map_err(cannot)?;
     if !found.is_file() {
-        return Err(format!("{shown}: this is not a regular file"));
+        return Err(format!("{shown}: not a regular file"));
     }
     if !is_private(found.mode(), found.uid(), process::user_id()) {
         return Err(format!(
-            "{shown}: others than its owner may use this file (mode {:o}), and whoever reads it can read every connection that was resumed\n  mend it: chmod 600 {shown}, and replace what is in it",
+            "{shown}: mode {:o} lets other users than the owner use this file, and its secret decrypts every connection that was resumed\n  remedy: chmod 600 {shown}, and replace the secret",
             found.mode() & 0o777
         ));
     }
@@ -81,7 +76,7 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
         .read_to_end(&mut bytes)
         .map_err(cannot)?;
     if bytes.len() as u64 > FILE_MAX {
-        return Err(format!("{shown}: this is larger than any key file"));
+        return Err(format!("{shown}: larger than 64 KiB, so not a key file"));
     }
     Ok(Some(bytes))
 }

@@ -1,14 +1,14 @@
-//! A client of plain HTTP: one request, one response, the end, each within a time.
+//! A client of plain HTTP: one request and one response, with a deadline for each step.
 
 use super::messages::{HttpChallenge, Site};
 use super::response::{self, HEAD_BYTES_MAX};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
 
-/// Time for the head of a request; then for the response and the client's end.
+/// Time to receive the head of a request; then for the response and the client's close.
 const PATIENCE_MS: u64 = 5_000;
-/// Bytes behind the head that are read and forgotten: closing with unread bytes becomes a reset,
-/// which may overtake the response.
+/// Maximum bytes after the head that are read and discarded: closing a socket with unread bytes sends a
+/// reset, which could overtake the response.
 const DISCARDED_MAX: usize = 256 << 10;
 
 /// A connection.
@@ -24,12 +24,12 @@ enum Phase {
     Lingering { discarded: usize },
 }
 
-/// What follows from an event.
+/// What the client waits for after an event.
 #[derive(PartialEq, Eq)]
 pub(super) enum Next {
-    /// The client has to send something.
+    /// More bytes from the client.
     Read,
-    /// The client has to take something.
+    /// Room in the socket for the response.
     Write,
     /// The connection is over.
     Close,
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// The socket is ready for something.
+    /// Handles a ready socket.
     pub(super) fn step(
         &mut self,
         now_ms: u64,
@@ -92,7 +92,7 @@ impl Client {
     }
 }
 
-/// Receives what there is of a head, up to its greatest length.
+/// Receives up to the longest head.
 fn receive(fd: Fd, head: &mut Vec<u8>) -> Next {
     let mut chunk = [0; 1024];
     while head.len() < HEAD_BYTES_MAX {

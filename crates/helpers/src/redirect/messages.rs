@@ -1,19 +1,19 @@
-//! What main and the redirect process tell each other.
+//! Messages between main and the redirect process.
 
 use serde::{Deserialize, Serialize};
 
-/// Command line of the redirect process.
+/// Arguments of the redirect process.
 #[derive(Serialize, Deserialize)]
 pub struct RedirectArguments {
     /// Listening sockets.
     pub listeners: Vec<i32>,
-    /// Its end of the channel to main. It ends when main closes the other one.
+    /// The process's end of the channel to main. The process ends when main closes its end.
     pub channel: i32,
-    /// Where requests are sent.
+    /// Target of the redirects.
     pub site: Site,
 }
 
-/// Where requests are sent.
+/// Target of the redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// Status of a redirect: 301 or 308.
@@ -22,26 +22,26 @@ pub struct Site {
     pub port: u16,
 }
 
-/// The answer to an ACME server that looks whether a name is ours (RFC 8555 §8.3).
+/// The response to an ACME server that validates our control of a name (RFC 8555 §8.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpChallenge {
     /// The name.
     pub name: String,
-    /// The last part of the path at which the server looks.
+    /// The last part of the path that the server requests.
     pub token: String,
-    /// What it must find there. It is no secret.
+    /// The expected response. It is not secret.
     pub key_authorization: String,
 }
 
-/// Main's order: this challenge is answered from now on, or none.
+/// An order of main: answer this challenge from now on, or none.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ChallengeOrder {
-    /// Its number.
+    /// Number of the order.
     pub number: u64,
     /// The challenge.
     pub challenge: Option<HttpChallenge>,
 }
 
-/// The order with this number is obeyed.
+/// Confirms that the order with this number is in effect.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ChallengeShown(pub u64);

@@ -1,14 +1,14 @@
-//! The redirect process: answers plain HTTP with a redirect to https, and nothing else but the
-//! challenge of an ACME server (http-01).
+//! The redirect process: answers plain HTTP with a redirect to https, or with the response to an ACME
+//! challenge (http-01).
 //!
 //! It reads what strangers send, so it is a process of its own: no privileges, no file, no new
-//! connection, nothing secret. Workers never see these clients. Every part of it is bounded:
-//! clients, bytes, time. While every place is taken, a newcomer gets the place of the client that
-//! has had its own for longest.
+//! It parses untrusted requests, so it is a process of its own: no privileges, no file, no outgoing
+//! connection, no secret. Workers never see these clients. Clients, bytes and times are all bounded. At
+//! the limit of clients, a new client replaces the client with the earliest deadline.
 //!
 //! ```text
-//!   messages   what main and the process tell each other
-//!   client     one connection                            response  what a request is answered with
+//!   messages   messages between main and the process
+//!   client     one connection                            response  the response to a request
 //! ```
 
 mod client;
@@ -31,20 +31,20 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// Clients at the same time.
+/// Maximum number of clients.
 const CLIENTS_MAX: usize = 512;
-/// Clients accepted from a listener before the others have their turn.
+/// Maximum number of clients accepted from one listener per turn.
 const ACCEPTS_PER_TURN: usize = 32;
-/// Pause after a client that could not be accepted.
+/// Pause after a failed accept.
 const RETRY: Duration = Duration::from_millis(20);
 
 const TOKEN_MAIN: u64 = 1;
-/// And those after it, one for each listener.
+/// First token of the listeners.
 const TOKEN_LISTENERS: u64 = 1000;
-/// And those after it, one for each client.
+/// First token of the clients.
 const TOKEN_CLIENTS: u64 = 1_000_000;
 
-/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     helper::run("redirect", args, start_logs, |privileges, arguments| {
         Redirect::begin(privileges, arguments)?.run()
@@ -58,7 +58,7 @@ struct Redirect {
     site: Site,
     challenge: Option<HttpChallenge>,
     clients: Vec<Option<Client>>,
-    /// Main has closed the channel: clients are served to their end, and none is accepted.
+    /// Main has closed the channel: no more clients are accepted, and the process ends after the last one.
     is_ending: bool,
 }
 
@@ -116,7 +116,7 @@ impl Redirect {
             Ok(None) => {}
             Ok(Some(order)) => {
                 self.challenge = order.challenge;
-                // A main that is gone needs no answer.
+                // If main is gone, the next event reports it.
                 let _ = helper::report(self.main, &ChallengeShown(order.number));
             }
             Err(_) => self.end(),
@@ -143,8 +143,8 @@ impl Redirect {
                 Ok(Attempt::Done(accepted)) => accepted.fd,
                 Ok(Attempt::WouldBlock) => return,
                 Err(error) => {
-                    // Descriptors may have run out: the listener stays ready, so make room.
-                    tracing::debug!(%error, "a client of plain HTTP can't be accepted");
+                    // Out of descriptors, probably: the listener stays ready, so close a client to free one.
+                    tracing::debug!(%error, "redirect accept failed");
                     self.close_oldest();
                     return thread::sleep(RETRY);
                 }
@@ -159,13 +159,13 @@ impl Redirect {
         }
     }
 
-    /// A place for a newcomer: if none is free, that of the client whose time is over first.
+    /// Returns a free index. If there is none, closes the client with the earliest deadline.
     fn free_place(&mut self) -> usize {
         let free = self.clients.iter().position(Option::is_none);
         free.unwrap_or_else(|| self.close_oldest())
     }
 
-    /// Closes the client whose time is over first. Returns its place.
+    /// Closes the client with the earliest deadline. Returns its index.
     fn close_oldest(&mut self) -> usize {
         let places = self.clients.iter().enumerate();
         let deadlines = places.filter_map(|(index, one)| Some((one.as_ref()?.deadline_ms, index)));

@@ -1,19 +1,19 @@
-//! What a request is answered with: a redirect, the response to a challenge, or an error.
+//! The response to a request: a redirect, the response to an ACME challenge, or an error.
 
 use super::messages::{HttpChallenge, Site};
 use std::net::Ipv6Addr;
 
-/// A request's head is not longer than this.
+/// Maximum length of a request's head.
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// Longest name of a host (RFC 1035 §2.3.4).
+/// Maximum length of a host name (RFC 1035 §2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
-/// Where an ACME server looks (RFC 8555 §8.3).
+/// Path that an ACME server requests (RFC 8555 §8.3).
 const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
-/// The whole response to a request that begins with these bytes. `None`: more of its head has to
-/// come. A body is never read: a redirect does not depend on it.
+/// The whole response to a request that begins with these bytes. `None`: the head is incomplete. The
+/// body is never parsed, because the response does not depend on it.
 pub(super) fn respond(
     head: &[u8],
     site: Site,
@@ -25,7 +25,7 @@ pub(super) fn respond(
         Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => return None,
         Ok(httparse::Status::Partial) => error(
             "431 Request Header Fields Too Large",
-            "the head of the request is longer than 8 KiB",
+            "request head longer than 8 KiB",
         ),
         Ok(httparse::Status::Complete(_)) => match Target::of(&request) {
             Ok(target) => answer(&target, site, challenge),
@@ -33,7 +33,7 @@ pub(super) fn respond(
         },
         Err(why) => error(
             "400 Bad Request",
-            &format!("this is not a request of HTTP/1.1: {why}"),
+            &format!("not an HTTP/1.1 request: {why}"),
         ),
     })
 }
@@ -75,7 +75,7 @@ fn response(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// What is asked for: a path, with its query, at a host.
+/// Host and path, with the query, of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Target<'a> {
     host: &'a str,
@@ -89,22 +89,22 @@ impl<'a> Target<'a> {
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'#')
         {
-            return Err("the target of the request has characters that no URL has");
+            return Err("the request target has characters that are invalid in a URL");
         }
         let scheme = "http://";
         let is_absolute = given
             .get(..scheme.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-        // A host in the target goes before the one in the header (RFC 9112 §3.2.2).
+        // A host in the target takes precedence over the header (RFC 9112 §3.2.2).
         let (authority, path) = match (is_absolute, given.starts_with('/')) {
             (true, _) => {
                 let rest = given.get(scheme.len()..).unwrap_or_default();
                 rest.split_at(rest.find('/').unwrap_or(rest.len()))
             }
             (false, true) => (host_header(request.headers)?, given),
-            (false, false) => return Err("the target of the request is no path"),
+            (false, false) => return Err("the request target is not a path"),
         };
-        let host = host_of(authority).ok_or("the host of the request is no name or address")?;
+        let host = host_of(authority).ok_or("the request's host is not a name or address")?;
         let path = if path.is_empty() { "/" } else { path };
         Ok(Target { host, path })
     }
@@ -115,15 +115,15 @@ fn host_header<'a>(headers: &[httparse::Header<'a>]) -> Result<&'a str, &'static
     let mut found = headers.iter().filter(is_host);
     match (found.next(), found.next()) {
         (Some(host), None) => {
-            std::str::from_utf8(host.value).map_err(|_| "the host of the request is no text")
+            std::str::from_utf8(host.value).map_err(|_| "the request's Host header is not text")
         }
-        (None, _) => Err("the request names no host"),
-        (Some(_), Some(_)) => Err("the request names two hosts"),
+        (None, _) => Err("the request has no Host header"),
+        (Some(_), Some(_)) => Err("the request has two Host headers"),
     }
 }
 
-/// The host of `HOST` or `HOST:PORT`, if it is a name or an address. The port was that of plain
-/// HTTP.
+/// The host of `HOST` or `HOST:PORT`, if it is a name or an address. The port is dropped, because it is
+/// the port of plain HTTP.
 fn host_of(authority: &str) -> Option<&str> {
     let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
     if let Some(rest) = authority.strip_prefix('[') {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_sent_to_the_same_host_and_path() {
+    fn a_request_is_redirected_to_the_same_host_and_path() {
         for (head, to) in [
             (
                 "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn another_port_and_status_stand_in_the_response() {
+    fn the_configured_port_and_status_appear_in_the_response() {
         let site = Site {
             status: 301,
             port: 8443,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_never_ends_is_refused() {
+    fn an_endless_head_is_rejected() {
         let mut head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ".to_vec();
         assert_eq!(respond(&head, SITE, None), None);
         head.resize(HEAD_BYTES_MAX, b'x');
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_open_challenge_is_answered() {
+    fn only_the_current_challenge_is_answered() {
         let challenge = HttpChallenge {
             name: "a.example".to_owned(),
             token: "tok".to_owned(),

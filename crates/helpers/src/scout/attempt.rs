@@ -1,4 +1,4 @@
-//! One check of one backend: connects, sends the request, reads the first line of the answer.
+//! One health check of one backend: connects, sends the request, reads the start of the response.
 
 use super::task::Check;
 use super::tls::TlsCheck;
@@ -8,34 +8,34 @@ use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, 
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
 
-/// Length of "HTTP/1.1 200": all that is read of an answer.
+/// Length of "HTTP/1.1 200", the only part of a response that is read.
 const STATUS_BYTES: usize = 12;
 
-/// Received at once.
+/// Maximum bytes received at once.
 const RECEIVE_MAX: usize = 16 << 10;
 
 /// The state of an attempt after a step.
 pub(super) enum Progress {
-    /// Waits for its socket.
+    /// The check waits for its socket.
     Pending,
-    /// The backend is well.
+    /// The backend is healthy.
     Passed,
-    /// The backend is not well: the reason.
+    /// The backend is unhealthy; the reason.
     Failed(String),
 }
 
-/// A check under way.
+/// A check in progress.
 pub(super) struct CheckAttempt {
     fd: Fd,
     connected: bool,
-    /// Bytes still to be sent.
+    /// Bytes that remain to be sent.
     unsent: Vec<u8>,
     tls: Option<TlsCheck>,
     answer: Vec<u8>,
 }
 
 impl CheckAttempt {
-    /// Connects. With a `context` TLS is spoken.
+    /// Connects; over TLS if there is a `context`.
     pub(super) fn begin(
         check: &Check,
         address: &Addr,
@@ -71,7 +71,7 @@ impl CheckAttempt {
         self.fd
     }
 
-    /// What it waits for.
+    /// The readiness that the check waits for.
     pub(super) fn interest(&self) -> Interest {
         if self.connected && self.unsent.is_empty() {
             Interest::READ
@@ -80,7 +80,7 @@ impl CheckAttempt {
         }
     }
 
-    /// Goes on as far as it can.
+    /// Continues until the socket would block.
     pub(super) fn step(&mut self, check: &Check) -> Progress {
         match self.go_on(check) {
             Ok(next) => next,
@@ -88,13 +88,13 @@ impl CheckAttempt {
         }
     }
 
-    /// The time for an answer is over.
+    /// The result if the check has not completed before its timeout.
     pub(super) fn late(&self, check: &Check) -> Progress {
         let done = match &self.tls {
             _ if !self.connected => "connection",
             Some(tls) if !tls.is_established() => "TLS handshake",
             Some(_) if check.request.is_none() => return Progress::Passed,
-            _ => "answer",
+            _ => "response",
         };
         Progress::Failed(format!("no {done} within {} ms", check.timeout_ms))
     }
@@ -123,13 +123,15 @@ impl CheckAttempt {
                 None => STATUS_BYTES.saturating_sub(self.answer.len()),
             };
             let n = match socket::recv(self.fd, &mut room[..wanted])? {
-                Attempt::Done(0) => return Ok(self.broken(check, "it ended the connection")),
+                Attempt::Done(0) => {
+                    return Ok(self.broken(check, "the backend closed the connection"));
+                }
                 Attempt::Done(n) => n,
                 Attempt::WouldBlock => return Ok(Progress::Pending),
             };
             let next = self.hear(check, &mut room[..n]);
             if !matches!(next, Progress::Pending) {
-                // An alert, maybe; nobody waits for it to be read.
+                // Best effort: an alert may be left to send, and the connection is closed next.
                 let _ = socket::send(self.fd, &self.unsent);
                 return Ok(next);
             }
@@ -154,24 +156,24 @@ impl CheckAttempt {
                 let more = came.plaintext.iter().take(missing);
                 self.answer.extend(more);
                 match self.judge(check) {
-                    Progress::Pending if came.is_end => {
-                        Progress::Failed("it ended without an answer".to_owned())
-                    }
+                    Progress::Pending if came.is_end => Progress::Failed(
+                        "the backend closed the connection without a response".to_owned(),
+                    ),
                     next => next,
                 }
             }
         }
     }
 
-    /// The connection is over before there is an answer.
+    /// The result after the connection ended without a response.
     fn broken(&self, check: &Check, why: &str) -> Progress {
         match &self.tls {
-            // It had nothing against us, or would have said so; how it ends is its own affair.
+            // The handshake succeeded and no alert came; how the backend closes does not matter.
             Some(tls) if tls.is_established() && check.request.is_none() => Progress::Passed,
             Some(tls) if !tls.is_established() && self.connected => {
-                Progress::Failed(format!("{why} in the TLS handshake"))
+                Progress::Failed(format!("{why} during the TLS handshake"))
             }
-            _ if self.connected => Progress::Failed(format!("{why} without an answer")),
+            _ if self.connected => Progress::Failed(format!("{why} without a response")),
             _ => Progress::Failed(why.to_owned()),
         }
     }
@@ -184,14 +186,14 @@ impl CheckAttempt {
             return Progress::Pending;
         }
         match status(&self.answer) {
-            None => Progress::Failed("its answer is not HTTP/1".to_owned()),
+            None => Progress::Failed("the response is not HTTP/1".to_owned()),
             Some(code) if good.contain(code) => Progress::Passed,
-            Some(code) => Progress::Failed(format!("it answered with status {code}")),
+            Some(code) => Progress::Failed(format!("the response has status {code}")),
         }
     }
 }
 
-/// The code of a status line (RFC 9112 §4).
+/// The status code of a status line (RFC 9112 §4).
 fn status(line: &[u8]) -> Option<u16> {
     let rest = line.strip_prefix(b"HTTP/1.")?;
     match rest {

@@ -1,7 +1,7 @@
-//! Health of backends: checks each of them in turn, and reports changes.
+//! Health of backends: checks each backend periodically, and reports changes.
 //!
-//! A backend is up after `rise` good answers in a row, and down after `fall` bad ones; before that
-//! nothing is reported. Each check comes up to a fifth sooner than the interval says, so that the
+//! A backend is up after `rise` consecutive successes, and down after `fall` consecutive failures;
+//! before that nothing is reported. Each interval is randomly shortened by up to a fifth, so that the
 //! checks of many backends spread out.
 
 use super::attempt::{CheckAttempt, Progress};
@@ -16,17 +16,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
-/// The channel: main sends another list of checks, or is gone.
+/// Token of the channel: main has sent another list of checks, or is gone.
 const TOKEN_MAIN: u64 = u64::MAX;
 
-/// Length of a reason in characters; the rest is cut.
+/// Maximum characters of a reason.
 const WORDS_MAX: usize = 400;
 
-/// All backends that are checked.
+/// All checked backends.
 pub(super) struct Checks {
     poller: Poller,
     channel: Fd,
-    /// By a number that no other backend has had: an event for a backend that is gone finds nothing.
+    /// By a number that is never reused, so that a late event for a removed backend finds nothing.
     backends: BTreeMap<u64, CheckedBackend>,
     next_number: u64,
     contexts: Vec<TlsContexts>,
@@ -34,30 +34,31 @@ pub(super) struct Checks {
     attempts: u64,
 }
 
-/// A backend that is checked.
+/// A checked backend.
 struct CheckedBackend {
     check: Check,
     address: Addr,
-    /// When the next check begins, or the time for this one is over.
+    /// Start of the next check, or deadline of the current one.
     due_ms: u64,
     attempt: Option<CheckAttempt>,
-    /// Checks so far, and whether the last answer was a good one.
+    /// Number of checks so far.
     attempts: u64,
+    /// Whether the last check succeeded.
     last_was_good: bool,
     health: HealthState,
 }
 
-/// The state of a backend, as its answers show it.
+/// A backend's health, derived from its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HealthState {
-    /// The last report.
+    /// The health reported last.
     reported: Option<bool>,
     good_in_a_row: u32,
     bad_in_a_row: u32,
 }
 
 impl HealthState {
-    /// Counts an answer. `true`: the state has changed, and is to be reported.
+    /// Records a result. Returns `true` if the health has changed and must be reported.
     fn take(&mut self, good: bool, check: &Check) -> bool {
         if good {
             (self.good_in_a_row, self.bad_in_a_row) = (self.good_in_a_row.saturating_add(1), 0);
@@ -84,7 +85,7 @@ impl CheckedBackend {
 }
 
 impl Checks {
-    /// Makes everything ready; the first checks come within their intervals.
+    /// Prepares all checks. The first checks start soon, spread over a second at most.
     pub(super) fn begin(
         checks: Vec<Check>,
         profiles: &[TlsProfile],
@@ -107,7 +108,7 @@ impl Checks {
         Ok(all)
     }
 
-    /// Checks these from now on. A backend that was checked before in the same way keeps its state.
+    /// Replaces the list of checks. A backend whose check is unchanged keeps its state.
     fn replace_checks(&mut self, checks: Vec<Check>) -> io::Result<()> {
         let former = std::mem::take(&mut self.backends).into_iter();
         let by_name = |(number, checked): (u64, CheckedBackend)| {
@@ -176,7 +177,7 @@ impl Checks {
         }
     }
 
-    /// The next check is due, or the time for one is over.
+    /// Starts the next check, or ends one that has timed out.
     fn on_time(&mut self, number: u64, now_ms: u64) -> io::Result<()> {
         let Some(backend) = self.backends.get_mut(&number) else {
             return Ok(());
@@ -241,7 +242,7 @@ impl Checks {
         helper::report(self.channel, &ScoutReport::Health { backend, well })
     }
 
-    /// Not known to anybody outside: what the standard library seeds its own tables with.
+    /// A random number. The seed is the standard library's, so outsiders cannot predict it.
     fn random_below(&mut self, bound: u64) -> u64 {
         self.attempts += 1;
         let mut hasher = self.random.build_hasher();
@@ -250,7 +251,7 @@ impl Checks {
     }
 }
 
-/// The first check of a backend comes within this time, however long the interval.
+/// Maximum delay of a backend's first check, however long the interval.
 const FIRST_WITHIN_MS: u64 = 1_000;
 
 #[cfg(test)]
@@ -263,7 +264,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn it_takes_some_answers_in_a_row() {
+    fn health_changes_after_consecutive_results() {
         let check = Check {
             backend: "10.0.0.1:80".to_owned(),
             preface: Vec::new(),
@@ -289,9 +290,9 @@ mod tests {
             .collect();
         assert_eq!(told, ".....D .. ...U .. .....D");
     }
-    /// A pool of which one address stays while the other is replaced more often than it is backends.
+    /// A pool of two addresses: one stays, the other changes faster than a check can reach its threshold.
     #[test]
-    fn what_is_known_of_an_address_outlives_the_changes_of_others() {
+    fn health_survives_changes_of_other_backends() {
         let backends = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
         let [stays, one, other] = backends.each_ref().map(|backend| Check {
             backend: backend.local_addr().expect("an address").to_string(),
@@ -320,7 +321,7 @@ mod tests {
             let found = std::iter::from_fn(|| message::receive(main).expect("the scout is there"));
             found.into_iter().any(|found: ScoutReport| found == well)
         });
-        assert!(told, "10 s were too short for three answers");
+        assert!(told, "no report after three answers within 10 s");
         main.close();
         scout.join().expect("no panic").expect("a proper end");
         channel.close();

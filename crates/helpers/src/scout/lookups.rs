@@ -1,8 +1,8 @@
-//! Lookups of names: their addresses from the operating system, which knows DNS, /etc/hosts and
-//! whatever else nsswitch.conf names; the lifetime of these addresses from [`dns`].
+//! Name lookups. The operating system returns the addresses, because it knows DNS, /etc/hosts and
+//! all other sources of nsswitch.conf; [`dns`] returns their lifetime.
 //!
-//! Both block until there is an answer, up to half a minute when there is none; so a few threads
-//! share the names, and no name waits for all others.
+//! Both block until there is an answer, or up to half a minute without one. So a few threads share the
+//! names, and a slow name delays only the names of its thread.
 
 use super::dns::{self, Lifetime, ResolverFiles};
 use super::messages::ScoutReport;
@@ -17,13 +17,13 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Lookups at the same time, at most.
+/// Maximum number of concurrent lookups.
 const THREADS_MAX: usize = 8;
 
 /// A thread that looks up names.
 pub(super) type LookupThread = JoinHandle<io::Result<()>>;
 
-/// Begins to look up these names, once or by a schedule, and to report their addresses.
+/// Starts threads that look up these names, once or by a schedule, and report their addresses.
 pub(super) fn begin(
     names: &[String],
     schedule: Option<LookupSchedule>,
@@ -38,7 +38,7 @@ pub(super) fn begin(
     (0..threads).map(start).collect()
 }
 
-/// Waits until all threads have ended: each name was looked up, or main is gone.
+/// Waits for all threads: they end after one lookup per name, or when main is gone.
 pub(super) fn wait(threads: Vec<LookupThread>) -> io::Result<()> {
     for thread in threads {
         match thread.join() {
@@ -55,7 +55,7 @@ fn look_up_all(names: &[String], schedule: Option<LookupSchedule>, channel: Fd) 
     while let Some(Reverse((at, name))) = due.pop() {
         thread::sleep(at.saturating_duration_since(Instant::now()));
         let began = Instant::now();
-        // First for how long, so that no address is taken to hold longer than it does.
+        // The lifetime is read first, so that addresses are never believed longer than it says.
         let lifetime = match schedule {
             Some(_) => dns::lifetime(host(name), &ResolverFiles::read()),
             None => Lifetime::Unknown,
@@ -79,14 +79,14 @@ impl LookupSchedule {
         let least = Duration::from_millis(self.ttl_min_ms);
         let most = Duration::from_millis(self.ttl_max_ms).max(least);
         match (found, lifetime) {
-            // Its addresses come from there, as one that both name shows.
+            // The lifetime applies if DNS and the operating system share an address.
             (Ok(found), Lifetime::Of(addresses, ttl))
                 if found.iter().any(|one| addresses.contains(&one.ip())) =>
             {
                 (*ttl).clamp(least, most)
             }
-            // There may be another name by then, and nobody should wait for it longer than for
-            // those of which nothing is known.
+            // The name may exist sooner than DNS promises. It must not wait longer than a name of unknown
+            // lifetime.
             (Err(_), Lifetime::OfNothing(ttl)) => (*ttl).clamp(least, most).min(every),
             _ => every,
         }
@@ -98,8 +98,8 @@ fn host(name: &str) -> &str {
 }
 
 fn look_up(name: &str) -> Result<Vec<SocketAddr>, String> {
-    let (host, port) = name.rsplit_once(':').ok_or("it has no port")?;
-    let port = port.parse().map_err(|_| "it has no port")?;
+    let (host, port) = name.rsplit_once(':').ok_or("the name has no port")?;
+    let port = port.parse().map_err(|_| "the name has no valid port")?;
     config::usable(config::look_up(host, port))
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lifetime_counts_within_its_bounds_and_where_it_is_the_addresses_own() {
+    fn a_lifetime_applies_within_its_bounds_and_to_its_own_addresses() {
         let schedule = LookupSchedule {
             every_ms: 30_000,
             ttl_min_ms: 1_000,
@@ -122,7 +122,7 @@ mod tests {
             (&found, of(1, 300), 300),
             (&found, of(1, 0), 1),
             (&found, of(1, u64::from(u32::MAX)), 3_600),
-            // From elsewhere, or not known.
+            // Other addresses, or unknown.
             (&found, of(2, 300), 30),
             (&found, none(300), 30),
             (&found, Lifetime::Unknown, 30),

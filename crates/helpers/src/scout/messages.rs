@@ -1,4 +1,4 @@
-//! What main and a scout tell each other.
+//! Messages between main and a scout.
 
 use super::task::{Check, Task};
 use dormouse_reactor::socket::{self, Attempt};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 
-/// Command line of a scout.
+/// Arguments of a scout.
 #[derive(Serialize, Deserialize)]
 pub struct ScoutArguments {
     /// Memory file with the task.
@@ -16,7 +16,7 @@ pub struct ScoutArguments {
     pub channel: i32,
 }
 
-/// A result of a scout's work.
+/// A result of a lookup or of checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ScoutReport {
     /// A lookup has ended.
@@ -28,18 +28,18 @@ pub enum ScoutReport {
     },
     /// A backend's health has changed.
     Health {
-        /// Its address, as the table of backends knows it.
+        /// The backend's address, as in the table of backends.
         backend: String,
-        /// The error says why it is not well.
+        /// The error is the reason why the backend is unhealthy.
         well: Result<(), String>,
     },
 }
 
-/// Start of a message to a running scout: a memory file with checks comes along.
+/// First bytes of a message to a running scout, which carries a memory file with checks.
 const CHECKS: &[u8] = b"checks";
 
-/// Main's order to check these backends from now on, and no others. `WouldBlock`: the scout does
-/// not read its channel.
+/// Orders a scout to check these backends from now on, and no others. `WouldBlock`: the scout does not
+/// read its channel.
 pub fn send_checks(channel: Fd, checks: &[Check]) -> io::Result<Attempt<()>> {
     let task = Task {
         checks: checks.to_vec(),
@@ -53,11 +53,11 @@ pub fn send_checks(channel: Fd, checks: &[Check]) -> io::Result<Attempt<()>> {
 
 /// What a scout receives from main.
 pub(super) enum Instruction {
-    /// Nothing new.
+    /// No message.
     None,
     /// Check these backends, and no others.
     Checks(Vec<Check>),
-    /// Main is gone, or has ended this scout.
+    /// Main is gone or stops this scout.
     End,
 }
 

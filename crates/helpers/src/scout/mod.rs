@@ -1,17 +1,17 @@
 //! The scout: a process that looks up names and checks backends.
 //!
-//! Both take time, and both read what strangers have sent; so neither main nor a worker does it. A
-//! scout gets its [`Task`] at its start, in a memory file, and sends one [`ScoutReport`] for each
-//! result. When a name gets other addresses, main sends another list of checks, and the scout keeps
-//! what it knows of the backends that stay. For any other change main ends the scout and starts
-//! another: results live elsewhere, in the table of backends and with main.
+//! Both can block, and both parse untrusted responses, so neither main nor a worker does them. A scout
+//! receives its [`Task`] at its start, in a memory file, and sends one [`ScoutReport`] for each
+//! result. When the addresses of a name change, main sends a new list of checks, and the scout keeps the
+//! health of the backends that stay. For any other change main replaces the scout; no result is lost,
+//! because results are kept in the table of backends and in main.
 //!
 //! ```text
-//!   task      the work of a scout                       messages  what main and a scout tell each other
+//!   task      the work of a scout                       messages  messages between main and a scout
 //!   lookups   names, in threads: the system's resolver blocks
 //!   dns       the lifetime of a name's addresses
-//!   checks    all backends, in one loop                 attempt   one check of one backend
-//!   tls       its TLS
+//!   checks    all checks, in one loop                   attempt   one check of one backend
+//!   tls       TLS of a check
 //! ```
 
 mod attempt;
@@ -33,7 +33,7 @@ use dormouse_reactor::sandbox::Role;
 use std::io;
 use std::process::ExitCode;
 
-/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+/// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     helper::run("scout", args, start_logs, run)
 }
@@ -46,7 +46,7 @@ fn run(privileges: &Privileges, arguments: &ScoutArguments) -> io::Result<()> {
         return lookups::wait(lookups);
     }
     let checks = Checks::begin(task.checks, &task.profiles, channel)?;
-    // Made into contexts; the text of the keys is wiped.
+    // The TLS contexts are built; dropping the profiles wipes the text of the keys.
     drop(task.profiles);
     checks.run()
 }

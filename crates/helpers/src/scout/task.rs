@@ -1,4 +1,4 @@
-//! What a scout is to do, and how it is passed on: a memory file.
+//! The work of a scout, passed in a memory file.
 
 use dormouse_config::StatusCodes;
 use dormouse_handover::{OriginPem, Pem, parts};
@@ -11,7 +11,7 @@ use std::io;
 pub struct Task {
     /// Names to look up: hosts with ports.
     pub names: Vec<String>,
-    /// `None`: each name is looked up once, and then the scout ends.
+    /// `None`: each name is looked up once, then the scout exits.
     pub schedule: Option<LookupSchedule>,
     /// Backends to check, in the order of their addresses.
     pub checks: Vec<Check>,
@@ -19,7 +19,7 @@ pub struct Task {
     pub profiles: Vec<TlsProfile>,
 }
 
-/// When names are looked up again.
+/// Intervals between the lookups of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupSchedule {
     /// Interval for a name whose addresses have no known lifetime.
@@ -30,12 +30,12 @@ pub struct LookupSchedule {
     pub ttl_max_ms: u64,
 }
 
-/// TLS settings for the backends of a route.
+/// TLS settings for the checks of a route's backends.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct TlsProfile {
-    /// Trust and own certificate, as clients' connections have them.
+    /// Trusted roots and client certificate, the same as for clients' connections.
     pub pem: OriginPem,
-    /// Protocols that the check offers.
+    /// ALPN protocols that the check offers.
     pub alpn: Vec<String>,
 }
 
@@ -44,17 +44,18 @@ pub struct TlsProfile {
 pub struct CheckTls {
     /// Index among the task's profiles.
     pub profile: usize,
-    /// Name that the backend's certificate must be for.
+    /// Name that the backend's certificate must match.
     pub server_name: String,
 }
 
 impl Task {
-    /// Whether there is nothing to do.
+    /// Whether the task has no names and no checks.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.checks.is_empty()
     }
 
-    /// Whether a scout with the task `other` only needs another list of checks.
+    /// Whether a scout with the task `other` only needs another list of checks. Its sandbox depends on
+    /// whether any check connects to a unix socket.
     pub fn differs_only_in_checks(&self, other: &Task) -> bool {
         let is_unix = |check: &Check| check.backend.starts_with("unix:");
         let asks = |task: &Task| (!task.checks.is_empty(), task.checks.iter().any(is_unix));
@@ -68,33 +69,33 @@ impl Task {
 /// How one backend is checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its address, as the table of backends knows it.
+    /// The backend's address, as in the table of backends.
     pub backend: String,
-    /// Bytes sent first: a PROXY protocol header that names no client.
+    /// Bytes sent first: a PROXY protocol header without client address.
     pub preface: Vec<u8>,
     /// `None`: the check does not speak TLS.
     pub tls: Option<CheckTls>,
-    /// A request, and the status codes of a good answer. `None`: a connection, with its TLS
-    /// handshake, is enough.
+    /// The request, and the status codes that count as success. `None`: a connection, with its TLS
+    /// handshake if there is TLS, is enough.
     pub request: Option<(String, StatusCodes)>,
-    /// Time between two checks.
+    /// Interval between checks.
     pub every_ms: u64,
-    /// Time for one check.
+    /// Timeout of a check.
     pub timeout_ms: u64,
-    /// Good answers in a row after which the backend is up.
+    /// Consecutive successes after which the backend is up.
     pub rise: u32,
-    /// Bad answers in a row after which it is down.
+    /// Consecutive failures after which the backend is down.
     pub fall: u32,
 }
 
 impl Task {
-    /// Writes it into a memory file, for a scout to read.
+    /// Writes the task to a memory file for a scout.
     pub fn write(&self) -> io::Result<Fd> {
         let keys = parts::join_secrets(self.identities().map(|pem| pem.key.as_bytes()).collect());
         parts::write(&[], &serde_json::to_vec(self)?, &keys)
     }
 
-    /// Certificates that are shown to backends.
+    /// Client certificates for backends.
     fn identities(&self) -> impl Iterator<Item = &Pem> {
         let profiles = self.profiles.iter();
         profiles.filter_map(|profile| profile.pem.identity.as_ref())
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_goes_through_the_memory_file() {
+    fn a_task_survives_the_memory_file() {
         let task = Task {
             names: vec!["app.example:80".to_owned()],
             schedule: Some(LookupSchedule {

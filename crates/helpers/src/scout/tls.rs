@@ -1,11 +1,11 @@
-//! A check's TLS connection: the same handshake as clients' connections make with this backend, and
-//! then no more than it takes to know that the backend is well.
+//! TLS of a check: the same handshake as for clients' connections to this backend, and then only as much
+//! as it takes to know that the backend accepts us.
 //!
-//! That a handshake is done says less than it seems: in TLS 1.3 a server judges our certificate when
-//! for us all is over (RFC 8446 §4.4.2.4, and appendix E.1.2). So a check sends something, the request
-//! or close_notify, and waits for what comes to it: an answer, a ticket, an end, or an alert. Tickets
-//! are used for the next checks, but each tenth handshake is a full one, as is each after a failure:
-//! what was resumed says nothing of the certificate.
+//! A completed handshake proves less than it seems: in TLS 1.3 a server verifies our certificate after
+//! the handshake is complete on our side (RFC 8446 §4.4.2.4, and appendix E.1.2). So a check sends
+//! something, the request or close_notify, and waits for a reaction: data, a ticket, a close, or an
+//! alert. Later checks resume with these tickets. But every tenth handshake is a full one, as is each
+//! after a failure, because a resumed handshake does not verify the certificate.
 
 use super::task::TlsProfile;
 use dormouse_engine::stream::{Connection, End, Event};
@@ -14,10 +14,10 @@ use dormouse_handover::unix_time;
 use dormouse_record::State;
 use dormouse_routes::backend_tls;
 
-/// One handshake in so many is a full one.
+/// Every how many checks a full handshake is made.
 const FULL_EVERY: u64 = 10;
 
-/// How TLS is spoken with some backends, in this process.
+/// TLS contexts of a profile.
 pub(super) struct TlsContexts {
     full: ClientContext,
     resuming: ClientContext,
@@ -42,7 +42,7 @@ impl TlsContexts {
         })
     }
 
-    /// For the check of this number, which comes after one that was good or not.
+    /// The context for check `number`; `last_was_good` is the result of the check before.
     pub(super) fn context(&self, number: u64, last_was_good: bool) -> &ClientContext {
         if last_was_good && !number.is_multiple_of(FULL_EVERY) {
             &self.resuming
@@ -58,18 +58,18 @@ pub(super) struct TlsCheck {
     state: Box<State>,
 }
 
-/// What has come.
+/// Bytes and events received from a backend.
 #[derive(Default)]
 pub(super) struct Received {
     pub(super) plaintext: Vec<u8>,
-    /// The backend has accepted us as its client: by a ticket, an end, or data.
+    /// The backend has accepted us as its client: it sent a ticket, a close or data.
     pub(super) is_accepted: bool,
-    /// It has ended.
+    /// The backend has closed the connection.
     pub(super) is_end: bool,
 }
 
 impl TlsCheck {
-    /// Begins a handshake; what there is to send goes to `unsent`.
+    /// Begins a handshake. Appends the bytes to send to `unsent`.
     pub(super) fn begin(
         context: &ClientContext,
         server_name: &str,
@@ -88,8 +88,8 @@ impl TlsCheck {
         !self.connection.is_handshaking()
     }
 
-    /// Takes what was received. Once the handshake is done, sends `request`, or that nothing more
-    /// will be sent. The error is in words; `unsent` then holds the alert.
+    /// Processes received bytes. After the handshake, sends `request`, or close_notify if there is none. On
+    /// an error, `unsent` holds the alert to send.
     pub(super) fn receive(
         &mut self,
         mut input: &mut [u8],
@@ -102,7 +102,7 @@ impl TlsCheck {
             match self.connection.handle(&mut self.state, now, &mut input) {
                 Event::InputUsed => break Ok(()),
                 Event::Established(info) => {
-                    // The backend's Finished comes last in TLS 1.2: it has judged all that it judges.
+                    // In TLS 1.2 the server's Finished comes last: the server has verified everything.
                     received.is_accepted = info.protocol == Version::Tls12;
                     if let Err(why) = self.ask(request) {
                         break Err(why);
@@ -118,7 +118,10 @@ impl TlsCheck {
                     break Ok(());
                 }
                 Event::Ended(End::Alert(number)) => {
-                    break Err(format!("it sent the alert {}", alert_name(number)));
+                    break Err(format!(
+                        "the backend sent the TLS alert {}",
+                        alert_name(number)
+                    ));
                 }
                 Event::Ended(End::Refused(refusal)) => break Err(refusal.to_string()),
                 Event::Ended(end) => break Err(end.to_string()),

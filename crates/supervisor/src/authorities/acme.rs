@@ -1,8 +1,8 @@
-//! Certificates from an ACME server: for which names, and when to ask for the next.
+//! Certificates from an ACME server: which names need one, and when to order the next.
 //!
-//! An errand does the asking. Nothing here outlives main but the files (`material::acme`): an order
-//! that was not finished begins again, as ACME servers expect. A name that failed waits, longer each
-//! time, and keeps no other name waiting.
+//! An errand talks to the server. Only the files (`material::acme`) outlive main: an unfinished order
+//! starts again, as ACME servers expect. A failed name is retried after a growing pause, and does not
+//! delay other names.
 
 use super::retry::backoff_ms;
 use crate::edition::Edition;
@@ -22,20 +22,20 @@ use std::hash::{BuildHasher as _, RandomState};
 
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
-/// When the server is asked about a certificate that has just come, or about which it said nothing.
+/// Delay of the first renewal query for a new certificate, and of the next query after a failed one.
 const ASK_MS: u64 = DAY_MS / 4;
-/// Bounds of the server's word on when to ask again (RFC 9773 §4.3.2).
+/// Bounds for the server's Retry-After (RFC 9773 §4.3.2).
 const ASK_AGAIN_S: std::ops::RangeInclusive<u64> = 600..=86_400;
-/// Certificates about which one errand asks.
+/// Maximum number of certificates in one errand's renewal queries.
 const ASKED_AT_ONCE: usize = 32;
-/// Pause when a worker was started anew while the server looked.
+/// Pause after an order during which a worker restarted.
 const DISTURBED_MS: u64 = 1000;
-/// Most names that control gets.
+/// Maximum number of names reported to control.
 const REPORTED_MAX: usize = 64;
-/// Longest reason, in characters.
+/// Maximum length of a reason, in characters.
 const WORDS_MAX: usize = 400;
 
-/// All names of the configuration.
+/// All ACME names of the configuration.
 #[derive(Default)]
 pub(super) struct AcmeNames {
     all: BTreeMap<String, AcmeName>,
@@ -44,22 +44,22 @@ pub(super) struct AcmeNames {
     hasher: RandomState,
 }
 
-/// A name, its certificate, and what comes next.
+/// A name, its certificate, and the next steps.
 struct AcmeName {
-    /// The certificate that is shown.
+    /// Validity of the current certificate.
     shown: Option<Validity>,
-    /// When the server wants the certificate renewed.
+    /// The server's renewal window.
     advised: Option<RenewalWindow>,
-    /// When a certificate is ordered.
+    /// When to order a certificate.
     obtain_ms: u64,
-    /// When the server is asked about the one that is shown.
+    /// When to ask the server for the renewal window.
     ask_ms: u64,
     failures: u32,
     /// Why the last attempt failed.
     why: Option<String>,
 }
 
-/// The time of a certificate, and the hash of its chain.
+/// Validity of a certificate, and the hash of its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Validity {
     from_s: u64,
@@ -67,24 +67,24 @@ struct Validity {
     digest: u64,
 }
 
-/// A certificate that has been issued, in its place among all others.
+/// An issued certificate, and the certificates of all routes with it.
 pub(super) struct NewCertificate {
     pub(super) name: String,
     pub(super) certificates: Certificates,
 }
 
-/// What an errand is to do for names.
+/// Work of an errand.
 pub(super) enum AcmeWork {
     /// Order a certificate.
     Order(CertificateRequest),
-    /// Ask when to renew.
+    /// Query renewal windows.
     AskRenewals(Vec<Job>),
 }
 
 impl Validity {
-    /// When to renew: within the server's window, else when two thirds are over and somewhat sooner;
-    /// in any case before the last tenth begins. `share`, of 2^64, differs between machines, so that
-    /// they do not ask all at once.
+    /// When to renew: within the server's window, else after two thirds of the lifetime or a little
+    /// earlier; in any case before the last tenth. `share`, a fraction of 2^64, differs between machines,
+    /// so that a fleet does not renew all at once.
     fn renew_at_s(self, advised: Option<RenewalWindow>, share: u64) -> u64 {
         let part = |whole_s: u64| ((u128::from(whole_s) * u128::from(share)) >> 64) as u64;
         let life_s = self.until_s.saturating_sub(self.from_s);
@@ -105,7 +105,7 @@ impl Validity {
 }
 
 impl AcmeNames {
-    /// Follows another configuration, or other certificates.
+    /// Takes over another configuration or other certificates.
     pub(super) fn follow(&mut self, config: &Config, pems: &[Vec<Pem>], now_ms: u64) {
         let mut former = std::mem::take(&mut self.all);
         for name in config.acme_names() {
@@ -119,7 +119,7 @@ impl AcmeNames {
                         shown,
                         advised: None,
                         obtain_ms: now_ms,
-                        // One that was there before is asked about at once, a new one later.
+                        // A certificate from a previous run is queried at once, a new one later.
                         ask_ms: now_ms + if known.is_some() { ASK_MS } else { 0 },
                         failures: 0,
                         why: None,
@@ -141,7 +141,7 @@ impl AcmeNames {
         })
     }
 
-    /// The configuration was loaded again, and what was wrong may be mended.
+    /// Retries failed names at once, because a reload may have removed the cause.
     pub(super) fn try_at_once(&mut self) {
         let now_ms = process::boottime_ms();
         for (name, entry) in &mut self.all {
@@ -155,7 +155,7 @@ impl AcmeNames {
         self.all.values().map(AcmeName::due_ms).min()
     }
 
-    /// The order for this name has failed, and the next one is put off.
+    /// Records a failed order, and schedules the next.
     pub(super) fn note_failure(&mut self, name: &str, why: &str, now_ms: u64) {
         let failures = self.all.get(name).map_or(0, |entry| entry.failures);
         self.note_failure_until(name, why, now_ms, backoff_ms(failures));
@@ -169,26 +169,28 @@ impl AcmeNames {
         entry.failures = entry.failures.saturating_add(1);
         entry.obtain_ms = now_ms + pause_ms;
         entry.why = Some(why.chars().take(WORDS_MAX).collect());
-        let again_in_s = pause_ms / 1000;
+        let retry_in_s = pause_ms / 1000;
         match entry.shown {
             None => tracing::warn!(
                 name,
-                again_in_s,
-                "no certificate from the ACME server: {why}; clients which ask for this name are refused"
+                retry_in_s,
+                error = why,
+                "ACME order failed; clients that ask for this name are refused"
             ),
             Some(shown) => {
-                let left_s = shown.until_s.saturating_sub(unix_time().as_secs());
+                let expires_in_s = shown.until_s.saturating_sub(unix_time().as_secs());
                 tracing::warn!(
                     name,
-                    again_in_s,
-                    ends_in_s = left_s,
-                    "no new certificate from the ACME server: {why}; the one of before is shown"
+                    retry_in_s,
+                    expires_in_s,
+                    error = why,
+                    "ACME order failed; keeping the current certificate"
                 );
             }
         }
     }
 
-    /// For control: names that fail first, then by the time of the next order.
+    /// The report for control: failing names first, then by the time of the next order.
     pub(super) fn report(&self) -> Option<control::Acme> {
         if self.all.is_empty() {
             return None;
@@ -219,7 +221,7 @@ impl AcmeName {
         }
     }
 
-    /// Decides when the next certificate is ordered. A name that failed keeps its turn.
+    /// Schedules the next order. A failed name keeps its schedule.
     fn plan(&mut self, hasher: &RandomState, name: &str, now_ms: u64) {
         if self.failures > 0 {
             return;
@@ -237,7 +239,7 @@ impl AcmeName {
 }
 
 impl AcmeNames {
-    /// The work that is due: one certificate, or questions about some.
+    /// Returns the work that is due: one order, or renewal queries.
     pub(super) fn work(&mut self, edition: &Edition, now_ms: u64) -> Option<AcmeWork> {
         let to_order = self
             .all
@@ -267,7 +269,7 @@ impl AcmeNames {
         let due = self.all.iter_mut().filter(|(_, entry)| is_due(entry));
         let mut names = Vec::new();
         for (name, entry) in due.take(ASKED_AT_ONCE) {
-            // Whatever comes of it.
+            // Scheduled before the result is known, so that a failure does not repeat at once.
             entry.ask_ms = now_ms + ASK_MS;
             names.push(name.clone());
         }
@@ -287,14 +289,11 @@ impl AcmeNames {
             }))
         };
         let jobs: Vec<Job> = names.into_iter().filter_map(ask).collect();
-        tracing::debug!(
-            certificates = jobs.len(),
-            "the ACME server is asked when to renew"
-        );
+        tracing::debug!(certificates = jobs.len(), "querying ACME renewal windows");
         jobs
     }
 
-    /// Takes the server's word on a renewal.
+    /// Records the server's renewal window.
     pub(super) fn note_window(
         &mut self,
         name: &str,
@@ -314,16 +313,16 @@ impl AcmeNames {
                 entry.plan(&self.hasher, name, now_ms);
             }
             Ok(None) => {
-                tracing::debug!(name, "the ACME server does not say when to renew");
+                tracing::debug!(name, "no ACME renewal window");
                 entry.ask_ms = now_ms + DAY_MS;
             }
-            Err(why) => tracing::info!(name, "the ACME server does not say when to renew: {why}"),
+            Err(error) => tracing::info!(name, error, "ACME renewal query failed"),
         }
     }
 
-    /// An order has ended. Keeps the certificate, and puts it in its place; `None`: there is none, or
-    /// another configuration does not want it. `is_disturbed`: a worker was started anew while the
-    /// server looked.
+    /// Handles the result of an order: saves the certificate, and adds it to those of the routes. Returns
+    /// `None` if the order failed, or if the configuration no longer has the name. `is_disturbed`: a worker
+    /// restarted during the validation.
     pub(super) fn note_order(
         &mut self,
         name: &str,
@@ -371,9 +370,13 @@ impl AcmeNames {
         };
         acme::check_for(&pem, name)?;
         self.issued += 1;
-        if let Err(why) = acme::keep(config, name, &pem) {
-            // It is used all the same; the next start orders another.
-            tracing::error!("a certificate can't be kept: {why}");
+        if let Err(error) = acme::keep(config, name, &pem) {
+            // The certificate is used anyway; the next start orders another.
+            tracing::error!(
+                name,
+                error,
+                "ACME certificate could not be saved; in use until the next restart"
+            );
         }
         let mut certificates = edition.material.certificates.clone();
         acme::place(config, &mut certificates, name, &pem);
@@ -381,7 +384,7 @@ impl AcmeNames {
     }
 }
 
-/// Keeps a new account.
+/// Saves a new account.
 pub(super) fn keep_account(account: &Account, config: &Config) {
     if account.directory != config.acme.acme_server {
         return;
@@ -390,17 +393,17 @@ pub(super) fn keep_account(account: &Account, config: &Config) {
         Ok(()) => tracing::info!(
             server = account.directory,
             account = account.id,
-            "there is an account at the ACME server now"
+            "ACME account created"
         ),
-        Err(why) => tracing::error!("the account at the ACME server can't be kept: {why}"),
+        Err(error) => tracing::error!(error, "ACME account could not be saved"),
     }
 }
 
 fn server(config: &Config) -> Result<AcmeServer, String> {
     let key = acme::binding_key(config)?;
     let binding = config.acme.acme_eab_id.clone().zip(key);
-    let account = acme::account(config).unwrap_or_else(|why| {
-        tracing::warn!("a new account is made at the ACME server: {why}");
+    let account = acme::account(config).unwrap_or_else(|error| {
+        tracing::warn!(error, "ACME account file unusable; creating a new account");
         None
     });
     Ok(AcmeServer {
@@ -414,7 +417,7 @@ fn server(config: &Config) -> Result<AcmeServer, String> {
     })
 }
 
-/// The certificate that is shown for a name, DER.
+/// The current certificate of a name, DER.
 fn leaf(edition: &Edition, name: &str) -> Option<Vec<u8>> {
     let file = acme::file_of(&edition.config, name).display().to_string();
     let mut pems = edition.material.certificates.iter().flatten();
@@ -434,14 +437,14 @@ mod tests {
     };
 
     #[test]
-    fn it_is_renewed_when_two_thirds_are_over() {
+    fn a_certificate_is_renewed_after_two_thirds_of_its_lifetime() {
         assert_eq!(LIFE.renew_at_s(None, 0), 1060 * DAY_S);
         let soonest_s = LIFE.renew_at_s(None, u64::MAX);
         assert!((1057 * DAY_S..1057 * DAY_S + 60).contains(&soonest_s));
     }
 
     #[test]
-    fn it_is_renewed_when_the_server_wants_it_but_never_too_late() {
+    fn a_certificate_is_renewed_in_the_servers_window_but_never_too_late() {
         let window = |from_day: i64, until_day: i64| {
             let day_s = DAY_S as i64;
             Some(RenewalWindow {
@@ -453,6 +456,10 @@ mod tests {
         assert_eq!(LIFE.renew_at_s(window(1050, 1052), 1 << 63), 1051 * DAY_S);
         assert_eq!(LIFE.renew_at_s(window(-5, 3), 0), 0, "at once");
         assert_eq!(LIFE.renew_at_s(window(2000, 2001), 0), 1081 * DAY_S);
-        assert_eq!(LIFE.renew_at_s(window(7, -7), 9), 7 * DAY_S, "senseless");
+        assert_eq!(
+            LIFE.renew_at_s(window(7, -7), 9),
+            7 * DAY_S,
+            "reversed window"
+        );
     }
 }

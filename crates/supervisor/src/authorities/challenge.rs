@@ -1,5 +1,5 @@
-//! The challenge of an ACME server, by which it sees that a name is ours: all workers show it
-//! (tls-alpn-01), or the redirect process answers it (http-01).
+//! The challenge of an ACME server, which proves control of a name: all workers answer it
+//! (tls-alpn-01), or the redirect process does (http-01).
 
 use crate::pairs::Pairs;
 use dormouse_handover::orders::Order;
@@ -7,32 +7,32 @@ use dormouse_helpers::errand::Challenge;
 use dormouse_helpers::redirect::HttpChallenge;
 use zeroize::Zeroizing;
 
-/// The challenge that is shown, if there is one.
+/// The current challenge, if there is one.
 #[derive(Default)]
 pub(super) struct OpenChallenge {
     open: Option<Open>,
-    /// Counts challenges that were opened or closed.
+    /// Incremented whenever a challenge is opened or closed.
     number: u64,
 }
 
 struct Open {
     number: u64,
     shown: Shown,
-    /// The errand knows that it is shown.
+    /// Whether the errand knows that the challenge is answered.
     is_announced: bool,
-    /// A worker was started meanwhile: the server may have looked just then, and seen nothing.
+    /// Whether a worker restarted meanwhile: the server may have validated just then, and failed.
     is_disturbed: bool,
 }
 
 enum Shown {
-    /// By workers, which get this text.
+    /// By workers, which receive this text.
     ByWorkers(Zeroizing<String>),
     /// By the redirect process.
     OverHttp(HttpChallenge),
 }
 
 impl OpenChallenge {
-    /// Gives the challenge to all workers.
+    /// Sends the challenge to all workers.
     pub(super) fn open(&mut self, challenge: &Challenge, pairs: &Pairs) {
         self.number += 1;
         let key = challenge.key.pem();
@@ -41,15 +41,12 @@ impl OpenChallenge {
         for part in [&challenge.name, "\n", &challenge.chain, "\n", &*key] {
             text.push_str(part);
         }
-        tracing::debug!(
-            name = challenge.name,
-            "a challenge of the ACME server is open"
-        );
+        tracing::debug!(name = challenge.name, "ACME challenge open");
         pairs.order_all(&Order::Challenge(self.number, Some(text.clone())));
         self.set(Shown::ByWorkers(text));
     }
 
-    /// The redirect process is to answer the challenge: it is asked for by [`OpenChallenge::of_http`].
+    /// Opens a challenge for the redirect process, which receives it from [`OpenChallenge::of_http`].
     pub(super) fn open_http(&mut self, challenge: HttpChallenge) {
         self.number += 1;
         self.set(Shown::OverHttp(challenge));
@@ -64,7 +61,7 @@ impl OpenChallenge {
         });
     }
 
-    /// What the redirect process answers, and its number.
+    /// Number and challenge for the redirect process.
     pub(super) fn of_http(&self) -> (u64, Option<&HttpChallenge>) {
         let challenge = self.open.as_ref().and_then(|open| match &open.shown {
             Shown::OverHttp(challenge) => Some(challenge),
@@ -73,7 +70,7 @@ impl OpenChallenge {
         (self.number, challenge)
     }
 
-    /// Gives the challenge to a worker that was started anew.
+    /// Sends the challenge to a restarted worker.
     pub(super) fn repeat(&mut self, worker: usize, pairs: &Pairs) {
         if let Some(open) = &mut self.open
             && let Shown::ByWorkers(text) = &open.shown
@@ -84,7 +81,7 @@ impl OpenChallenge {
         }
     }
 
-    /// Whether the challenge can be seen. `true` once for each.
+    /// Returns `true` once for each challenge, as soon as all processes answer it.
     pub(super) fn take_shown(&mut self, pairs: &Pairs, http_shows: u64) -> bool {
         let is_shown = |open: &Open| match &open.shown {
             Shown::ByWorkers(_) => pairs.show_challenge(open.number),
@@ -95,12 +92,12 @@ impl OpenChallenge {
         open.map(|open| open.is_announced = true).is_some()
     }
 
-    /// Whether a worker was started while the challenge was open.
+    /// Whether a worker restarted while the challenge was open.
     pub(super) fn is_disturbed(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_disturbed)
     }
 
-    /// Takes the challenge back.
+    /// Closes the challenge.
     pub(super) fn close(&mut self, pairs: &Pairs) {
         let Some(open) = self.open.take() else {
             return;

@@ -1,9 +1,9 @@
-//! The authorities of certificates: OCSP responders and ACME servers. Here is when they are asked, and
-//! the process that asks them, an errand: one at a time, started by main, with jobs in its channel.
+//! OCSP responders and ACME servers: when to query them, and the errand process that does so. Main
+//! runs one errand at a time, with the jobs queued in its channel.
 //!
 //! ```text
 //!   ocsp   responses to staple                        acme       certificates for names
-//!   retry  pauses after failures                      challenge  what ACME servers look for
+//!   retry  pauses after failures                      challenge  proof of control of a name
 //! ```
 
 mod acme;
@@ -32,42 +32,42 @@ use dormouse_reactor::{Fd, OnExec};
 use ocsp::OcspSchedule;
 use std::io;
 
-/// Time for an errand; then main ends it.
+/// Maximum run time of an errand; then main kills it.
 const PATIENCE_MS: u64 = 120_000;
 
-/// What authorities are asked, and the errand that asks.
+/// Schedules of all queries, and the current errand.
 #[derive(Default)]
 pub(crate) struct Authorities {
     ocsp: OcspSchedule,
     names: AcmeNames,
     challenge: OpenChallenge,
     errand: Option<Errand>,
-    /// The edition that `ocsp` and `names` follow.
+    /// The edition that `ocsp` and `names` are based on.
     edition: Option<u64>,
 }
 
-/// A process at work.
+/// A running errand.
 struct Errand {
     pid: Pid,
     channel: Fd,
     due_ms: u64,
-    /// `None`: it was called back, and its reports are not taken.
+    /// `None`: the errand was cancelled, and its reports are discarded.
     purpose: Option<Purpose>,
 }
 
 /// The purpose of an errand.
 enum Purpose {
-    /// OCSP responses.
+    /// OCSP queries.
     Ocsp,
-    /// A certificate for this name from this server.
+    /// An order for a certificate for this name from this server.
     Order { name: String, directory: String },
-    /// When certificates are to be renewed.
+    /// Queries for renewal windows.
     AskRenewals,
 }
 
-/// Certificates that are to be shown from now on.
+/// New certificates for clients.
 pub(crate) enum NewCertificates {
-    /// The same as before, with new OCSP responses.
+    /// The same certificates with new OCSP responses.
     Stapled(Certificates),
     /// With a certificate that an ACME server has issued for this name.
     Issued {
@@ -77,8 +77,8 @@ pub(crate) enum NewCertificates {
 }
 
 impl Authorities {
-    /// When something has to be done. `can_order`: clients are accepted, so that an ACME server can
-    /// see that a name is ours.
+    /// Time of the next action. `can_order`: clients are accepted, so that an ACME server can validate a
+    /// name.
     pub(crate) fn next_deadline_ms(&self, edition: &Edition, can_order: bool) -> Option<u64> {
         match &self.errand {
             Some(errand) => Some(errand.due_ms),
@@ -96,14 +96,13 @@ impl Authorities {
         asks.then(|| self.ocsp.next_due_ms()).flatten()
     }
 
-    /// Starts an errand, or ends one that takes too long. Called once a turn, when the deadline is
-    /// over.
+    /// Starts an errand, or kills one that runs too long. Called once per turn after the deadline.
     pub(crate) fn attend(&mut self, edition: &Edition, pairs: &Pairs, poller: &Poller) {
         let now_ms = process::boottime_ms();
         if let Some(errand) = &mut self.errand {
-            tracing::warn!("an errand takes too long, and is ended");
+            tracing::warn!(process = "errand", "helper process timed out; killing it");
             let _ = process::send_signal(errand.pid, Signal::Kill);
-            // SIGCHLD reports its end.
+            // SIGCHLD reports the exit.
             errand.due_ms = u64::MAX;
             return;
         }
@@ -132,14 +131,14 @@ impl Authorities {
             Err(error) => {
                 self.note_failure(
                     purpose,
-                    &format!("nobody can be sent to ask: {error}"),
+                    &format!("the errand process could not be started: {error}"),
                     pairs,
                 );
             }
         }
     }
 
-    /// The jobs that are due for longest, so that neither kind waits for the other for ever.
+    /// Returns the jobs that have been due for longest, so that OCSP and ACME cannot starve each other.
     fn next_jobs(&mut self, edition: &Edition, now_ms: u64) -> Option<(Vec<Job>, Purpose)> {
         let ocsp_ms = self.ocsp_due_ms(&edition.config);
         let ocsp_ms = ocsp_ms.filter(|&at_ms| at_ms <= now_ms);
@@ -159,7 +158,7 @@ impl Authorities {
         })
     }
 
-    /// The errand could not be started, or has ended before it was done.
+    /// Records that an errand could not be started, or ended too early.
     fn note_failure(&mut self, purpose: Purpose, why: &str, pairs: &Pairs) {
         let now_ms = process::boottime_ms();
         match purpose {
@@ -168,14 +167,14 @@ impl Authorities {
                 self.names.note_failure(&name, why, now_ms);
             }
             Purpose::Ocsp => {
-                tracing::warn!("authorities can't be asked about certificates: {why}");
+                tracing::warn!(error = why, "OCSP query failed");
                 self.ocsp.put_off(now_ms);
             }
-            Purpose::AskRenewals => tracing::warn!("the ACME server can't be asked: {why}"),
+            Purpose::AskRenewals => tracing::warn!(error = why, "ACME renewal query failed"),
         }
     }
 
-    /// Takes all reports of the errand.
+    /// Processes all reports of the errand.
     pub(crate) fn receive(
         &mut self,
         edition: &Edition,
@@ -228,7 +227,7 @@ impl Authorities {
         new
     }
 
-    /// The errand's next report, unless it was called back.
+    /// The errand's next report, unless the errand was cancelled.
     fn next_report(&self, poller: &Poller) -> Option<ErrandReport> {
         let errand = self.errand.as_ref()?;
         loop {
@@ -236,7 +235,7 @@ impl Authorities {
                 Ok(Some(_)) if errand.purpose.is_none() => {}
                 Ok(report) => return report,
                 Err(_) => {
-                    // SIGCHLD reports its end.
+                    // SIGCHLD reports the exit.
                     let _ = poller.remove(errand.channel);
                     return None;
                 }
@@ -244,7 +243,7 @@ impl Authorities {
         }
     }
 
-    /// Whether the errand orders a certificate for this name, and no other.
+    /// Whether the errand orders a certificate for this name.
     fn orders_for(&self, wanted: &str) -> bool {
         let purpose = self
             .errand
@@ -253,7 +252,7 @@ impl Authorities {
         matches!(purpose, Some(Purpose::Order { name, .. }) if name == wanted)
     }
 
-    /// The order that has ended. A certificate that was not ordered is not taken.
+    /// Takes the order that has ended. `None`: nothing was ordered, so a certificate is discarded.
     fn take_order(&mut self) -> Option<(String, String)> {
         let purpose = self.errand.as_mut()?.purpose.as_mut()?;
         match std::mem::replace(purpose, Purpose::AskRenewals) {
@@ -265,7 +264,7 @@ impl Authorities {
         }
     }
 
-    /// Notes that the errand has ended; its last reports have been taken.
+    /// Records that the errand has exited; its last reports have been processed.
     pub(crate) fn note_end(&mut self, ended: Ended, pairs: &Pairs, poller: &Poller) {
         let Some(errand) = self.errand.take() else {
             return;
@@ -274,13 +273,13 @@ impl Authorities {
         errand.channel.close();
         match errand.purpose {
             Some(purpose @ Purpose::Order { .. }) => {
-                let why = format!("the process that asks for it ended: {ended}");
+                let why = format!("the errand process ended: {ended}");
                 self.note_failure(purpose, &why, pairs);
             }
             Some(purpose) if ended != Ended::Exited(0) => {
                 self.note_failure(
                     purpose,
-                    &format!("the process that asks ended: {ended}"),
+                    &format!("the errand process ended: {ended}"),
                     pairs,
                 );
             }
@@ -293,7 +292,7 @@ impl Authorities {
         self.errand.as_ref().is_some_and(|errand| errand.pid == pid)
     }
 
-    /// Ends the errand: an upgrade begins, or the program ends. Its work begins again later.
+    /// Cancels the errand before an upgrade or the end of the program. Its work starts again later.
     pub(crate) fn call_back(&mut self, pairs: &Pairs) {
         if let Some(errand) = &mut self.errand {
             errand.purpose = None;
@@ -302,33 +301,33 @@ impl Authorities {
         self.challenge.close(pairs);
     }
 
-    /// An issued certificate can't be used.
+    /// Records that an issued certificate was rejected.
     pub(crate) fn note_refused(&mut self, name: &str, why: &str) {
         self.names.note_failure(name, why, process::boottime_ms());
     }
 
-    /// The challenge that the redirect process answers, and its number.
+    /// Number and challenge for the redirect process.
     pub(crate) fn http_challenge(&self) -> (u64, Option<&HttpChallenge>) {
         self.challenge.of_http()
     }
 
-    /// Tells the errand when the challenge can be seen: the server may look. `http_shows` is the
-    /// number of the one that the redirect process answers. Called once a turn.
+    /// Tells the errand once all processes answer the challenge, so that it asks the server to validate.
+    /// `http_shows` is the number of the challenge that the redirect process answers. Called once per turn.
     pub(crate) fn announce_challenge(&mut self, pairs: &Pairs, http_shows: u64) {
         if self.challenge.take_shown(pairs, http_shows)
             && let Some(errand) = &self.errand
         {
-            // SIGCHLD reports its end.
+            // SIGCHLD reports the exit, if the errand is gone.
             let _ = message::send(errand.channel, &Job::Proceed);
         }
     }
 
-    /// A worker has been started anew, and knows of no challenge yet.
+    /// Sends the current challenge to a restarted worker.
     pub(crate) fn repeat_challenge(&mut self, worker: usize, pairs: &Pairs) {
         self.challenge.repeat(worker, pairs);
     }
 
-    /// The configuration was loaded again: names that failed are tried at once.
+    /// Retries failed names at once, after a reload.
     pub(crate) fn try_at_once(&mut self) {
         self.names.try_at_once();
     }
@@ -348,7 +347,7 @@ fn start_errand(
     let trust = acme_ca.map(trust_file).transpose()?;
     let (ours, theirs) = socket::channel(OnExec::Close)?;
     for job in jobs {
-        // Jobs that do not fit go with the next errand.
+        // Jobs that do not fit go to the next errand.
         if !matches!(message::send(ours, job), Ok(Attempt::Done(()))) {
             break;
         }
@@ -367,7 +366,7 @@ fn start_errand(
     Ok((pid, ours))
 }
 
-/// The authorities that may vouch for ACME servers, in a memory file: an errand can't read theirs.
+/// Memory file with the authorities of ACME servers, because an errand cannot open files.
 fn trust_file(ca: &Ca) -> io::Result<Fd> {
     let text = material::authorities(ca).map_err(io::Error::other)?;
     parts::write_text(&text)

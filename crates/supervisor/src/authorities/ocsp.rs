@@ -1,4 +1,4 @@
-//! OCSP responses: which certificates need one, and when to ask for the next.
+//! OCSP responses: which certificates need one, and when to query the next.
 
 use super::retry::{backoff_ms, jitter};
 use crate::material::Certificates;
@@ -9,26 +9,26 @@ use dormouse_helpers::errand::Job;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-/// A response is renewed in the middle of its time, but within these bounds.
+/// Bounds for the renewal of a response, which is due halfway through its validity.
 const RENEW_MS: std::ops::Range<u64> = 60_000..12 * 3_600_000;
 
-/// All chains that routes show, by the hash of their text.
+/// All chains of routes, by the hash of their text.
 #[derive(Default)]
 pub(super) struct OcspSchedule {
     chains: HashMap<u64, Chain>,
     hasher: RandomState,
 }
 
-/// A chain, and when its authority is asked.
+/// A chain, and the schedule of its queries.
 struct Chain {
-    /// DER. Empty: it names no responder.
+    /// DER. Empty: the certificate names no responder.
     certificates: Vec<Vec<u8>>,
     due_ms: u64,
     failures: u32,
 }
 
 impl OcspSchedule {
-    /// Follows other certificates. A response from a file needs no authority.
+    /// Takes over other certificates. A certificate whose response comes from a file needs no queries.
     pub(super) fn follow(&mut self, certificates: &[Vec<Pem>]) {
         let mut former = std::mem::take(&mut self.chains);
         let pems = certificates.iter().flatten();
@@ -39,14 +39,14 @@ impl OcspSchedule {
         }
     }
 
-    /// When the next authority is asked.
+    /// Time of the next query.
     pub(super) fn next_due_ms(&self) -> Option<u64> {
         let with_responder = |chain: &&Chain| !chain.certificates.is_empty();
         let due = self.chains.values().filter(with_responder);
         due.map(|chain| chain.due_ms).min()
     }
 
-    /// The questions that are due.
+    /// The queries that are due.
     pub(super) fn jobs(&self, now_ms: u64) -> Vec<Job> {
         let chains = self.chains.iter();
         let due =
@@ -58,13 +58,14 @@ impl OcspSchedule {
         .collect()
     }
 
-    /// Puts off the questions that are due: they could not be asked.
+    /// Postpones the due queries after an errand that failed.
     pub(super) fn put_off(&mut self, now_ms: u64) {
         let due = self.chains.values_mut().filter(|e| e.due_ms <= now_ms);
         due.for_each(|chain| chain.failed(now_ms));
     }
 
-    /// Staples a response to its certificates, and plans the next question. `true`: it is a new one.
+    /// Staples a response to its certificates, and schedules the next query. Returns `true` if the
+    /// response is new.
     pub(super) fn take(
         &mut self,
         id: u64,
@@ -86,10 +87,7 @@ impl OcspSchedule {
                 chain.failures = 0;
                 let mut is_new = false;
                 for pem in pems {
-                    tracing::info!(
-                        certificate = pem.name,
-                        "the authority's OCSP response is stapled"
-                    );
+                    tracing::info!(certificate = pem.name, "OCSP response stapled");
                     is_new |= pem.ocsp != response;
                     pem.ocsp.clone_from(&response);
                 }
@@ -98,7 +96,7 @@ impl OcspSchedule {
             Err(why) => {
                 chain.failed(now_ms);
                 let name = pems.next().map_or("", |pem| pem.name.as_str());
-                tracing::warn!(certificate = name, "no new OCSP response: {why}");
+                tracing::warn!(certificate = name, error = why, "OCSP query failed");
                 false
             }
         }

@@ -1,5 +1,4 @@
-//! The addresses that a configuration needs: whether this machine has them, and whether they are
-//! free.
+//! The addresses that a configuration needs: whether this machine has them, and whether they are free.
 
 use super::directories::directory_of;
 use super::holder::{self, Holder};
@@ -17,7 +16,7 @@ use dormouse_reactor::socket::{self, Addr};
 use std::io;
 use std::net::UdpSocket;
 
-/// Tries the addresses.
+/// Tries to listen on the addresses.
 pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut Findings) {
     let occupied = (occasion.occupied)(config);
     let try_one = |address: &Addr, place: Place, findings: &mut Findings| {
@@ -65,7 +64,7 @@ fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut 
     }
     if let Some(MetricsAddress(address)) = config.process.metrics {
         let address = Addr::Tcp(address);
-        // The instance that answers at the admin socket has it.
+        // The running instance, which answers at the admin socket, owns the metrics address.
         if !occupied.admin && !occupied.listeners.contains(&address.to_string()) {
             listener(
                 &address,
@@ -77,7 +76,7 @@ fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut 
     }
 }
 
-/// Addresses to connect from are tried now, and not with every connect.
+/// Tries source addresses now, so that connects do not fail later.
 fn sources(index: usize, given: &[SourceAddress], findings: &mut Findings) {
     for (item, source) in given.iter().enumerate() {
         let SourceAddress::Address(ip) = source else {
@@ -85,15 +84,16 @@ fn sources(index: usize, given: &[SourceAddress], findings: &mut Findings) {
         };
         if let Err(error) = UdpSocket::bind((*ip, 0)) {
             let hint = listening::hint(&error);
-            let what =
-                format!("can't connect to a backend from {ip} (source_addresses): {error}\n{hint}");
+            let what = format!(
+                "cannot connect to a backend from {ip} (source_addresses): {error}\n{hint}"
+            );
             let place = Place::of_route(index, "source_addresses").item(item);
             findings.refusal(place, Severity::Error, what);
         }
     }
 }
 
-/// Reports that an address can't be listened on.
+/// Reports an address that cannot be listened on.
 fn listener(
     address: &Addr,
     place: Place,
@@ -104,33 +104,34 @@ fn listener(
         return;
     };
     let mut severity = Severity::Error;
-    let mut what = format!("can't listen on {address}: {error}");
+    let mut what = format!("cannot listen on {address}: {error}");
     let mut hint = listening::hint(&error).to_owned();
     if error.kind() == io::ErrorKind::PermissionDenied {
         severity = of_privilege(purpose);
         if let Some(others) = InheritedListeners::from_environment().handed_in() {
-            what = format!("{what}; systemd handed in no socket for it, but {others}");
-            listening::NOT_HANDED_IN.clone_into(&mut hint);
+            what = format!("{what}; systemd passed no socket for it, only {others}");
+            listening::NOT_PASSED.clone_into(&mut hint);
         }
     }
     if error.kind() == io::ErrorKind::AddrInUse {
         match holder::of(address) {
-            // It hands the socket in.
+            // systemd will pass this socket.
             Holder::Process { name, .. } if name == "systemd" && purpose == Purpose::Check => {
                 return;
             }
             Holder::Process { pid, name } => {
-                what =
-                    format!("can't listen on {address}: {name} (pid {pid}) listens there: {error}");
+                what = format!(
+                    "cannot listen on {address}: {name} (pid {pid}) listens there: {error}"
+                );
                 let may_be_it = name.starts_with("dormouse") && config.process.admin == Admin::None;
                 if may_be_it && purpose == Purpose::Check {
                     severity = Severity::Warning;
-                    "all is well if it runs this configuration".clone_into(&mut hint);
+                    "this is expected if it runs this configuration".clone_into(&mut hint);
                 }
             }
             Holder::OtherUser if purpose == Purpose::Check && process::user_id() != 0 => {
                 severity = Severity::Warning;
-                "another user's process listens there: all is well if it runs this configuration"
+                "another user's process listens there: this is expected if it runs this configuration"
                     .clone_into(&mut hint);
             }
             Holder::OtherUser | Holder::Unknown => {}

@@ -1,4 +1,4 @@
-//! The directories of files that are written: whether they are there, and writable.
+//! The directories of files that dormouse writes: whether they exist and are writable.
 
 use crate::findings::Findings;
 use crate::material::can_write_into;
@@ -6,7 +6,7 @@ use dormouse_config::Place;
 use std::io;
 use std::path::Path;
 
-/// Reports that a file can't be written because of its directory.
+/// Reports a directory in which a file cannot be written.
 pub(crate) fn directory_of(path: &Path, what: &str, place: Place, findings: &mut Findings) {
     let directory = path.parent().unwrap_or(Path::new("."));
     let directory = match directory.as_os_str().is_empty() {
@@ -15,11 +15,11 @@ pub(crate) fn directory_of(path: &Path, what: &str, place: Place, findings: &mut
     };
     let writable = match directory.is_dir() {
         true => can_write_into(directory),
-        false => Err(io::Error::other("there is no such directory")),
+        false => Err(io::Error::other("no such directory")),
     };
     if let Err(error) = writable {
         let what = format!(
-            "{}: {what} can't be written there: {error}\nmake the directory {} for the user who starts dormouse",
+            "{}: cannot write {what}: {error}\ncreate the directory {} with write access for the user who starts dormouse",
             path.display(),
             directory.display()
         );

@@ -1,11 +1,11 @@
-//! Which process listens on an address, as far as the kernel tells this one.
+//! The process that listens on an address, as far as the kernel shows it.
 
 use dormouse_reactor::process;
 use dormouse_reactor::socket::Addr;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Who listens.
+/// The owner of a listening socket.
 pub(super) enum Holder {
     /// This process.
     Process {
@@ -14,16 +14,16 @@ pub(super) enum Holder {
         /// Its name.
         name: String,
     },
-    /// Some process of another user.
+    /// A process of another user.
     OtherUser,
-    /// It is not known.
+    /// Unknown.
     Unknown,
 }
 
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
-/// Finds out who listens on the address.
+/// Finds the process that listens on the address.
 pub(super) fn of(address: &Addr) -> Holder {
     let Addr::Tcp(address) = address else {
         return Holder::Unknown;
@@ -41,7 +41,7 @@ pub(super) fn of(address: &Addr) -> Holder {
     }
 }
 
-/// A listening socket, as a row of `/proc/net/tcp` has it.
+/// A listening socket in `/proc/net/tcp`.
 struct Socket {
     address: SocketAddr,
     uid: u32,
@@ -66,7 +66,7 @@ impl Socket {
     }
 }
 
-/// `0100007F:1F90` is 127.0.0.1:8080: words in the machine's order of bytes.
+/// Parses an address: `0100007F:1F90` is 127.0.0.1:8080, as words in the machine's byte order.
 fn address_of(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -82,7 +82,7 @@ fn address_of(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// Whether a socket there keeps another one from listening here.
+/// Whether a socket on `there` prevents listening on `here`.
 fn overlap(there: SocketAddr, here: SocketAddr) -> bool {
     let same_family = there.is_ipv4() == here.is_ipv4();
     let covers = there.ip().is_unspecified() && (same_family || there.is_ipv6());
@@ -90,7 +90,7 @@ fn overlap(there: SocketAddr, here: SocketAddr) -> bool {
     there.port() == here.port() && (there.ip() == here.ip() || covers || is_covered)
 }
 
-/// The first process, by its number, that has this socket open.
+/// The process with the lowest id that has this socket open.
 fn owner_of(inode: u64) -> Option<(i32, String)> {
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
@@ -126,7 +126,7 @@ mod tests {
                     assert_eq!(pid, std::process::id() as i32);
                     assert!(!name.is_empty());
                 }
-                Holder::OtherUser | Holder::Unknown => panic!("{address}: nobody was found"),
+                Holder::OtherUser | Holder::Unknown => panic!("{address}: no process was found"),
             }
         }
         let nobody = "127.0.0.1:1".parse().expect("an address");

@@ -1,5 +1,5 @@
-//! Everything that a configuration names beside its certificates, tried before anything starts:
-//! addresses, users, ticket keys, files of sessions, TLS contexts. Nothing is changed by it.
+//! Examination of everything that a configuration names besides certificates, before anything starts:
+//! addresses, users, ticket keys, session files, TLS contexts. It changes nothing.
 
 mod addresses;
 pub(crate) mod directories;
@@ -22,7 +22,7 @@ use dormouse_routes::contexts::warm_up;
 use dormouse_tables::backends::Backends;
 use std::fs::OpenOptions;
 
-/// Tries what the configuration names; `material` is what was read for it.
+/// Examines what the configuration names; `material` was read for it.
 pub(crate) fn examine(
     config: &Config,
     material: &Material,
@@ -42,7 +42,7 @@ pub(crate) fn examine(
     }
 }
 
-/// Whether keepers and workers can become whom the configuration names.
+/// Checks that keepers and workers can switch to the configured user.
 fn user(config: &Config, purpose: Purpose, findings: &mut Findings) {
     let Some(name) = &config.process.user else {
         return;
@@ -52,13 +52,13 @@ fn user(config: &Config, purpose: Purpose, findings: &mut Findings) {
         Err(why) => findings.refusal(
             place,
             Severity::Error,
-            format!("keepers and workers can't become the user `{name}`: {why}\n`getent passwd` and `getent group` show who there is"),
+            format!("keepers and workers cannot run as the user `{name}`: {why}\n`getent passwd` and `getent group` list the existing ones"),
         ),
         Ok(user) => {
             let own = process::user_id();
             if own != 0 && own != user.uid {
                 let what = format!(
-                    "only root can become the user `{name}`\nstart as root, or without `user`"
+                    "only root can switch to the user `{name}`\nstart as root, or remove `user`"
                 );
                 findings.refusal(place, of_privilege(purpose), what);
             }
@@ -79,7 +79,7 @@ fn confinement(config: &Config, findings: &mut Findings) {
     let missing = missing.join(", ");
     if wanted == Sandbox::Required {
         let what = format!(
-            "processes can't be confined: this kernel lacks {missing}\nwith sandbox = \"on\" dormouse does what it can"
+            "processes cannot be sandboxed: this kernel lacks {missing}\nsandbox = \"on\" uses what the kernel has"
         );
         findings.refusal(place, Severity::Error, what);
     } else {
@@ -120,25 +120,25 @@ fn connection_log(config: &Config, findings: &mut Findings) {
     };
     let place = Place::Program("connection_log");
     if path.is_dir() {
-        let what = format!("{}: this is a directory", path.display());
+        let what = format!("{}: is a directory", path.display());
         findings.error(place, what);
     } else if !path.exists() {
         directories::directory_of(path, "the connection log", place, findings);
     } else if path.is_file()
         && let Err(error) = OpenOptions::new().append(true).open(path)
     {
-        let what = format!("{}: can't be written: {error}", path.display());
+        let what = format!("{}: cannot be written: {error}", path.display());
         findings.error(place, what);
     }
 }
 
-/// A handshake with itself for each route: what the TLS library refuses is known before a client
-/// connects.
+/// Builds the contexts and makes a handshake with each route's, so that an error of the TLS library
+/// appears before a client connects.
 fn build_contexts(config: &Config, material: &Material) -> Result<(), String> {
     let keys = TicketKeys::generate(unix_time(), 3600).map_err(|error| error.to_string())?;
     let backends = Backends::create(1).map_err(|error| error.to_string())?;
     let built = contexts::of_routes(config, material, &keys, &backends).and_then(|routes| {
-        warm_up(&routes).map_err(|error| format!("a handshake with itself failed: {error}"))?;
+        warm_up(&routes).map_err(|error| format!("a test handshake failed: {error}"))?;
         contexts::of_backends(config, material, routes)?;
         contexts::of_origins(config, material)
     });

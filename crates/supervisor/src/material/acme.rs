@@ -1,11 +1,11 @@
-//! Files with what came from ACME servers, readable by their owner alone:
+//! Files from ACME servers, readable only by their owner:
 //!
 //! ```text
 //!   acme_folder/HOST/account.json    the account at the server HOST
 //!   acme_folder/HOST/NAME.pem        the certificate for NAME, its chain and its key
 //! ```
 //!
-//! A file is written whole or not at all: under another name first, then renamed.
+//! A file is replaced as a whole: written under another name, then renamed.
 
 use super::files::can_write_into;
 use super::pair::{keep_response, read_pair, warnings_of};
@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 const ACCOUNT: &str = "account.json";
-/// No account has more.
+/// Maximum size of an account file.
 const ACCOUNT_LEN_MAX: u64 = 16 << 10;
 
-/// The folder of the server that is asked.
+/// The folder of the configured server.
 fn folder(config: &Config) -> PathBuf {
     let acme = &config.acme;
     let host = acme.acme_server.trim_start_matches("https://");
@@ -35,17 +35,17 @@ fn folder(config: &Config) -> PathBuf {
         .chars()
         .map(|c| if is_plain(c) { c } else { '_' })
         .collect();
-    // Never `.` or `..`, and never hidden.
+    // Never `.` or `..`, and never a hidden folder.
     acme.acme_folder
         .join(host.replace("..", "_").trim_start_matches('.'))
 }
 
-/// Where the certificate for a name is kept, with its key.
+/// Path of the file with a name's certificate and key.
 pub fn file_of(config: &Config, name: &str) -> PathBuf {
     folder(config).join(format!("{name}.pem"))
 }
 
-/// Checks that certificates can be kept, and that an authority may vouch for the server.
+/// Checks that certificates can be saved, and that there is a trusted CA for the server.
 pub(super) fn check(config: &Config, findings: &mut Findings) {
     if config.acme_names().is_empty() {
         return;
@@ -53,7 +53,7 @@ pub(super) fn check(config: &Config, findings: &mut Findings) {
     let folder = folder(config);
     if let Err(error) = can_write_into(&folder) {
         let what = format!(
-            "{}: certificates can't be kept there: {error}\nmake the directory for the user who starts dormouse, or name another in acme_folder",
+            "{}: cannot save certificates: {error}\ncreate the directory with write access for the user who starts dormouse, or set another one in acme_folder",
             folder.display()
         );
         findings.error(Place::Program("acme_folder"), what);
@@ -66,8 +66,8 @@ pub(super) fn check(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// The certificates of a route that have been issued. Where one can't be read, the former stays; one
-/// that was never issued is still to come, which is no mistake.
+/// Reads the issued certificates of a route. If one cannot be read, its previous version stays. A
+/// certificate that was never issued is no error: it is ordered later.
 pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<Pem>, Vec<String>) {
     let mut complaints = Vec::new();
     let pems = route.acme.iter().filter_map(|name| {
@@ -106,22 +106,22 @@ fn read(file: &Path, name: &str) -> Result<Pem, Vec<String>> {
     Ok(pem)
 }
 
-/// Is it a certificate for this name, with its key?
+/// Checks that this is a certificate for the name, with a matching key.
 pub(crate) fn check_for(pem: &Pem, name: &str) -> Result<(), String> {
     let identity = pem.identity().map_err(|error| error.to_string())?;
     let mut names = identity.names().iter();
     if !names.any(|other| other.eq_ignore_ascii_case(name)) {
-        return Err(format!("{}: it is not for {name}", pem.name));
+        return Err(format!("{}: the certificate is not for {name}", pem.name));
     }
     if identity.expires_at_s() > unix_time().as_secs() {
         for warning in warnings_of(&identity, &pem.name) {
-            tracing::warn!("{warning}");
+            tracing::warn!(warning, "certificate warning");
         }
     }
     Ok(())
 }
 
-/// Keeps the certificate for a name.
+/// Saves the certificate for a name.
 pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String> {
     let mut text = Zeroizing::new(String::with_capacity(pem.chain.len() + pem.key.len() + 2));
     for part in [&pem.chain, &pem.key] {
@@ -135,7 +135,7 @@ pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String>
         .map_err(|error| format!("{}/{name}.pem: {error}", folder.display()))
 }
 
-/// Puts the certificate for a name in its place in all routes which have that name.
+/// Adds the certificate for a name to all routes with that name, in place of its previous version.
 pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, pem: &Pem) {
     for (route, pems) in config.routes.iter().zip(certificates) {
         if !route.acme.iter().any(|other| other.as_str() == name) {
@@ -143,7 +143,7 @@ pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, 
         }
         pems.retain(|other| other.name != pem.name);
         pems.push(pem.clone());
-        // Behind those from files, in the order of the names.
+        // After the certificates from files, in the order of the names.
         let files = route.acme.iter().map(|name| file_of(config, name.as_str()));
         let files: Vec<String> = files.map(|file| file.display().to_string()).collect();
         pems.sort_by_key(|pem| {
@@ -155,18 +155,18 @@ pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, 
     }
 }
 
-/// The account with the server that is asked, if there is one.
+/// Reads the account at the configured server, if there is one.
 pub(crate) fn account(config: &Config) -> Result<Option<Account>, String> {
     let path = folder(config).join(ACCOUNT);
     let Some(text) = read_private(&path)? else {
         return Ok(None);
     };
     let account: Account = serde_json::from_slice(&text)
-        .map_err(|error| format!("{}: it is no account: {error}", path.display()))?;
+        .map_err(|error| format!("{}: not an account file: {error}", path.display()))?;
     Ok((account.directory == config.acme.acme_server).then_some(account))
 }
 
-/// Keeps the account.
+/// Saves the account.
 pub(crate) fn keep_account(config: &Config, account: &Account) -> Result<(), String> {
     let mut text = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize));
     let folder = folder(config);
@@ -176,23 +176,23 @@ pub(crate) fn keep_account(config: &Config, account: &Account) -> Result<(), Str
         .map_err(|error| format!("{}/{ACCOUNT}: {error}", folder.display()))
 }
 
-/// The key of External Account Binding.
+/// Reads the key for External Account Binding.
 pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, String> {
     let Some(path) = &config.acme.acme_eab_key_file else {
         return Ok(None);
     };
     let shown = path.display();
-    let bytes = read_private(path)?.ok_or_else(|| format!("{shown}: there is no such file"))?;
+    let bytes = read_private(path)?.ok_or_else(|| format!("{shown}: no such file"))?;
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let is_base64url = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
     let key = text.trim();
     if key.is_empty() || !key.chars().all(is_base64url) {
-        return Err(format!("{shown}: there is no key in base64url in it"));
+        return Err(format!("{shown}: the file has no key in base64url"));
     }
     Ok(Some(Zeroizing::new(key.to_owned())))
 }
 
-/// What nobody but the owner may read. `None`: there is no such file.
+/// Reads a file that only its owner may read. `None`: there is no such file.
 fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let shown = path.display();
     let cannot = |error: io::Error| format!("{shown}: {error}");
@@ -203,7 +203,7 @@ fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{shown}: others than its owner may use this file (mode {mode:o}): chmod 600 {shown}, and replace what is in it"
+            "{shown}: mode {mode:o} lets other users than the owner use this file: chmod 600 {shown}, and replace the secret"
         ));
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize + 1));
@@ -212,14 +212,14 @@ fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     Ok(Some(bytes))
 }
 
-/// All of it or nothing, and nobody else reads it.
+/// Replaces a file as a whole, readable only by its owner.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     if !folder.is_dir() {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(folder)?;
     }
     let new = folder.join(format!(".{name}.new"));
-    // One that was left behind may be of another mode, or a link to elsewhere.
+    // A leftover may have another mode, or be a symbolic link to another place.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -242,7 +242,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn files_are_whole_and_the_owners_alone() {
+    fn files_are_replaced_as_a_whole_and_private() {
         let folder = tempfile::tempdir().expect("a folder");
         let (inner, old) = (folder.path().join("x/y"), folder.path().join("old"));
         fs::write(&old, "old").expect("written");

@@ -1,5 +1,5 @@
-//! The certificates that routes show their clients: read at the start and at each reload, and again
-//! when their files have changed.
+//! The certificates that routes serve to clients: read at the start and at each reload, and again after
+//! their files have changed.
 
 use super::acme;
 use super::files::{self, PairFiles};
@@ -11,14 +11,14 @@ use dormouse_engine::Identity;
 use dormouse_handover::Pem;
 use std::path::Path;
 
-/// Reads the certificates of every route. A self-signed certificate among `former` is not made again,
-/// so that clients see the same one.
+/// Reads the certificates of every route. A self-signed certificate in `former` is reused, so that
+/// clients keep seeing the same one.
 pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Vec<Vec<Pem>> {
     let mut load = |(index, route): (usize, &Route)| {
         let mut pems = load_route(index, route, former, findings);
         let (issued, complaints) = acme::load(config, route, former);
         for complaint in complaints {
-            let what = format!("a certificate will be had anew: {complaint}");
+            let what = format!("the certificate will be requested again: {complaint}");
             findings.warning(Place::of_route(index, "acme"), what);
         }
         pems.extend(issued);
@@ -52,7 +52,7 @@ fn load_route(
     pems
 }
 
-/// Leaves out certificates of a directory that can't be used, if others can.
+/// Skips invalid certificates of a directory, unless all of them are invalid.
 fn load_pairs(
     pairs: &[PairFiles],
     former: &[Vec<Pem>],
@@ -85,7 +85,7 @@ fn load_pairs(
     }
     findings.errors(place, mistakes);
     let left_out = left_out.into_iter();
-    warnings.extend(left_out.map(|why| format!("a certificate is left out: {why}")));
+    warnings.extend(left_out.map(|why| format!("invalid certificate skipped: {why}")));
     findings.warnings(place, warnings);
 }
 
@@ -93,7 +93,7 @@ fn self_signed_name(name: &str) -> String {
     format!("self_signed {name}")
 }
 
-/// The one that was made before, or a new one.
+/// Reuses the certificate from `former`, or generates one.
 fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
     let shown = self_signed_name(name);
     if let Some(pem) = former.iter().flatten().find(|pem| pem.name == shown) {
@@ -111,18 +111,18 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
     })
 }
 
-/// Certificates after their files have changed.
+/// The certificates after a change of their files.
 pub(crate) struct Renewed {
     /// The certificates of every route.
     pub(crate) certificates: Vec<Vec<Pem>>,
-    /// Names of those that are new or gone.
+    /// Names of new and removed certificates.
     pub(crate) names: Vec<String>,
-    /// Why others stay as they were.
+    /// Why other certificates were not replaced.
     pub(crate) complaints: Vec<String>,
 }
 
-/// Reads all pairs of certificate and key again. Where a new pair can't be used, the current one
-/// stays. A pair that was found in a directory and is no longer there is gone.
+/// Reads all pairs of certificate and key again. An invalid new pair does not replace the current one. A
+/// pair that has disappeared from its directory is removed.
 pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
     let mut renewed = Renewed {
         certificates: Vec::new(),
@@ -142,7 +142,7 @@ pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
         let pems = pushed::with_pushed(former, pems);
         for pem in former {
             if !pems.iter().any(|other| other.name == pem.name) {
-                renewed.names.push(format!("{} (gone)", pem.name));
+                renewed.names.push(format!("{} (removed)", pem.name));
             }
         }
         renewed.certificates.push(pems);
@@ -158,7 +158,7 @@ fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem>
         let pairs = match files::pairs(files) {
             Ok(pairs) => pairs,
             Err(why) => {
-                // A directory that can't be read for a moment takes nothing away.
+                // A directory that is unreadable for a moment removes nothing.
                 renewed.complaints.push(why);
                 let within = |pem: &&Pem| Path::new(&pem.name).starts_with(&files.cert);
                 pems.extend(former.iter().filter(within).cloned());
@@ -188,7 +188,7 @@ fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem>
     pems
 }
 
-/// The pair as it is now. `None`: it has not changed.
+/// Reads the pair. `None`: it has not changed.
 fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Vec<String>> {
     let mut mistakes = Vec::new();
     let Some(mut new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
@@ -206,7 +206,7 @@ fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Ve
     }
     warnings.extend(warnings_of(&identity, &new.name));
     for warning in warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "certificate warning");
     }
     Ok(Some(new))
 }

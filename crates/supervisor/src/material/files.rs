@@ -1,15 +1,15 @@
-//! Which files a configuration means: pairs of certificate and key, and what is in directories.
+//! The files that a configuration means: pairs of certificate and key, and the contents of directories.
 //!
-//! In a directory, names say what belongs together:
+//! In a directory, file names define what belongs together:
 //!
 //! | file | is |
 //! |---|---|
 //! | `NAME.pem`, `.crt`, `.cer` | a chain; its key is in `NAME.key`, or in the same file |
-//! | `NAME.key` | the key of that |
-//! | `NAME.ocsp` | an OCSP response about that, DER |
-//! | a directory with `fullchain.pem` and `privkey.pem` | a pair, as certbot keeps them |
+//! | `NAME.key` | the key of that chain |
+//! | `NAME.ocsp` | an OCSP response for that chain, DER |
+//! | a directory with `fullchain.pem` and `privkey.pem` | a pair, in the layout of certbot |
 //!
-//! Whatever else is there is passed over, and so is what begins with a dot.
+//! Other files are ignored, and so are names that begin with a dot.
 
 use dormouse_config::CertificateFiles;
 use dormouse_reactor::process;
@@ -18,29 +18,28 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Certificates in one directory, at most.
+/// Maximum number of certificates in one directory.
 const CERTIFICATES_MAX: usize = 4096;
-/// Files of certificates, authorities or revocation lists in one directory, at most.
+/// Maximum number of certificate, CA or CRL files in one directory.
 const FILES_MAX: usize = 4 * CERTIFICATES_MAX;
 
 const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
 
-/// A certificate and its key: where they are read.
+/// Paths of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PairFiles {
     /// The chain.
     pub(super) cert: PathBuf,
-    /// The key; maybe the same file.
+    /// The key; may be the same file.
     pub(super) key: PathBuf,
     /// An OCSP response.
     pub(super) ocsp: Option<PathBuf>,
-    /// Found in a directory, not named by the configuration: should it be no good, the others
-    /// are used without it.
+    /// Found in a directory, not named by the configuration: if it is invalid, the others are used
+    /// without it.
     pub(super) found: bool,
 }
 
-/// The pairs that `files` stands for, in the order of their names. The error says why there are
-/// none.
+/// The pairs that `files` stands for, ordered by name.
 pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
     let CertificateFiles { cert, key, ocsp } = files;
     if cert != key || !cert.is_dir() {
@@ -74,33 +73,30 @@ pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> 
     }
     match pairs.len() {
         0 => Err(format!(
-            "{}: there is no certificate in this directory: NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem",
+            "{}: no certificates in this directory; it needs NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem",
             cert.display()
         )),
         n if n > CERTIFICATES_MAX => Err(format!(
-            "{}: there are {n} certificates in this directory, at most {CERTIFICATES_MAX} may be",
+            "{}: {n} certificates in this directory; at most {CERTIFICATES_MAX} are allowed",
             cert.display()
         )),
         _ => Ok(pairs),
     }
 }
 
-/// A file, or all files of a directory in the order of their names. `what`: what they should be.
+/// A file, or all files of a directory ordered by name. `what` names their contents for the error.
 pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let files: Vec<PathBuf> = entries(path)?.into_iter().filter(|e| e.is_file()).collect();
     if files.is_empty() {
-        return Err(format!(
-            "{}: there is no {what} in this directory",
-            path.display()
-        ));
+        return Err(format!("{}: no {what} in this directory", path.display()));
     }
     Ok(files)
 }
 
-/// Everything whose change means that something is to be read again.
+/// All paths whose change requires another read.
 pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::from([files.cert.clone(), files.key.clone()]);
     for pair in pairs(files).unwrap_or_default() {
@@ -110,9 +106,10 @@ pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
     all
 }
 
-/// Whether files can be made in this directory, which is made if need be. Nothing is made here.
+/// Whether files can be created in this directory, or in the nearest existing one above it. Creates
+/// nothing.
 pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
-    // A relative path ends in the directory that has no name.
+    // The parent of a relative path is the empty path.
     let named = |path: &Path| match path.as_os_str().is_empty() {
         true => PathBuf::from("."),
         false => path.to_owned(),
@@ -139,7 +136,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
         }
         if paths.len() == FILES_MAX {
             return Err(format!(
-                "{}: there are more than {FILES_MAX} files in this directory",
+                "{}: more than {FILES_MAX} files in this directory",
                 directory.display()
             ));
         }
@@ -159,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_belongs_together() {
+    fn file_names_define_pairs() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         for name in [
@@ -197,7 +194,10 @@ mod tests {
             key: at("other"),
             ocsp: None,
         };
-        let why = pairs(&empty).expect_err("nothing in it");
-        assert!(why.contains("other: there is no certificate"), "{why}");
+        let why = pairs(&empty).expect_err("the directory is empty");
+        assert!(
+            why.contains("other: no certificates in this directory"),
+            "{why}"
+        );
     }
 }

@@ -1,8 +1,7 @@
-//! Certificates, keys and authorities: read by main, and checked against each other before anything
-//! starts.
+//! Certificates, keys and CAs: read by main, and checked against each other before anything starts.
 //!
 //! ```text
-//!   certificates  what routes show clients      trust  whom routes and originations trust
+//!   certificates  certificates for clients      trust  CAs that routes and originations trust
 //!   acme          files from ACME servers       files  which files a configuration names
 //!   pair          one certificate with its key       pushed  those from an administrator
 //! ```
@@ -29,22 +28,22 @@ use std::path::PathBuf;
 /// The certificates of each route, in the order of the configuration.
 pub(crate) type Certificates = Vec<Vec<Pem>>;
 
-/// All that a configuration reads from PEM files. Lists are in the order of the configuration.
+/// Everything that a configuration reads from PEM files. Lists are in configuration order.
 #[derive(Clone)]
 pub(crate) struct Material {
-    /// Shown to clients, by route.
+    /// Certificates for clients, by route.
     pub(crate) certificates: Certificates,
-    /// Authorities that may vouch for clients, by route.
+    /// CAs and revocation lists for client certificates, by route.
     pub(crate) client_trust: Vec<Option<ClientTrust>>,
-    /// Trust and own certificate, by origination.
+    /// Trusted CAs and client certificate, by origination.
     pub(crate) origins: Vec<OriginPem>,
-    /// Trust and own certificate of TLS with backends, by route.
+    /// Trusted CAs and client certificate for TLS with backends, by route.
     pub(crate) backend_tls: Vec<Option<OriginPem>>,
 }
 
 impl Material {
-    /// Reads everything. It is of use if nothing wrong was found. Self-signed certificates and OCSP
-    /// responses among `former` are kept.
+    /// Reads everything. The result is valid only if no error was found. Self-signed certificates and OCSP
+    /// responses in `former` are reused.
     pub(crate) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Material {
         Material {
             certificates: certificates::load(config, former, findings),
@@ -55,8 +54,8 @@ impl Material {
     }
 }
 
-/// The files that main watches for changes: certificates and keys, authorities of clients, revocation
-/// lists, and the directories of these.
+/// The files that main watches for changes: certificates and keys, client CAs, revocation lists, and the
+/// directories of these files.
 pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     for route in &config.routes {

@@ -1,4 +1,4 @@
-//! Reading one certificate with its key, and the OCSP response about it.
+//! Reading a certificate with its key, and its OCSP response.
 
 use super::files::PairFiles;
 use dormouse_engine::{Identity, OcspProblem, read_pem_file};
@@ -8,14 +8,14 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Longest OCSP response that is read: one byte more than any has.
+/// Maximum bytes read of an OCSP response: one more than the longest valid one.
 const OCSP_MAX: u64 = (16 << 10) + 1;
 
 const DAY_S: u64 = 86_400;
-/// A certificate that expires within this time is worth a warning.
+/// Remaining validity below which a warning is due.
 const SOON_S: u64 = 14 * DAY_S;
 
-/// Reads a certificate and its key. `None`: what is wrong was added to `mistakes`.
+/// Reads a certificate and its key. `None`: the errors were added to `mistakes`.
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
     let chain = read_pem_file(cert).map_err(|error| error.to_string());
@@ -36,8 +36,8 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
     }
 }
 
-/// Reads the OCSP response from its file, if there is one. A response about another certificate is an
-/// error; one that is not valid now is a warning, and the certificate is shown without it.
+/// Reads the OCSP response from its file, if there is one. A response for another certificate is an
+/// error; an expired one is a warning, and the certificate is served without it.
 pub(super) fn read_staple(
     pair: &PairFiles,
     pem: &mut Pem,
@@ -62,7 +62,7 @@ pub(super) fn read_staple(
     Ok(identity)
 }
 
-/// Keeps an authority's former response about the same chain.
+/// Reuses an OCSP response that was fetched for the same chain.
 pub(super) fn keep_response(pem: &mut Pem, former: &[Vec<Pem>]) {
     let is_same = |other: &&Pem| other.chain == pem.chain && !other.ocsp_from_file;
     if !pem.ocsp_from_file
@@ -72,11 +72,11 @@ pub(super) fn keep_response(pem: &mut Pem, former: &[Vec<Pem>]) {
     }
 }
 
-/// The certificates of a file that may also hold their key: what is passed on as public has nothing
-/// secret in it. A text without certificates stays as it is, so that the mistake is reported.
+/// Extracts the certificates from a file that may also hold their key, so that no secret is passed on as
+/// public. A text without certificates is returned unchanged, so that its error is reported later.
 pub(crate) fn certificates_in(text: &str) -> String {
     let mut certificates = String::with_capacity(text.len());
-    // Where the certificate begins whose end has not come yet. One that never ends may have a key behind it.
+    // Start of an unfinished certificate. A certificate without an end may be followed by a key.
     let mut begun = None;
     for line in text.lines() {
         let line = line.trim_end();
@@ -99,7 +99,7 @@ pub(crate) fn certificates_in(text: &str) -> String {
     certificates
 }
 
-/// What is, or will soon be, wrong with a certificate.
+/// Current and imminent problems of a certificate.
 pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
     let now = unix_time();
     let mut warnings: Vec<String> = (identity.warnings(now).iter())
@@ -108,12 +108,12 @@ pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
     let left_s = identity.expires_at_s().saturating_sub(now.as_secs());
     if (1..SOON_S).contains(&left_s) {
         let days = left_s.div_ceil(DAY_S);
-        warnings.push(format!("{name}: expires within {days} days: renew it soon"));
+        warnings.push(format!("{name}: expires within {days} days; renew it"));
     }
     warnings
 }
 
-/// The text of a PEM file, read as `dormouse check` reads it.
+/// Reads a PEM file with the same limits as `dormouse check`.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     match read_pem_file(path) {
         Ok(text) => Ok(text.as_str().to_owned()),
@@ -126,16 +126,16 @@ mod tests {
     use super::certificates_in;
 
     #[test]
-    fn a_key_beside_certificates_is_not_passed_on_as_public() {
+    fn a_key_beside_certificates_is_not_passed_on() {
         let block =
             |label: &str| format!("-----BEGIN {label}-----\r\nAAAA\r\n-----END {label}-----\r\n");
         let both = ["CERTIFICATE", "PRIVATE KEY", "EC PARAMETERS", "CERTIFICATE"].map(block);
         let one = block("CERTIFICATE").replace('\r', "");
         assert_eq!(certificates_in(&both.concat()), format!("{one}{one}"));
         let key = block("PRIVATE KEY");
-        assert_eq!(certificates_in(&key), key, "the mistake is told elsewhere");
+        assert_eq!(certificates_in(&key), key, "the error is reported later");
         assert_eq!(certificates_in(""), "");
-        // A certificate that does not end, or ends in a way of its own.
+        // A certificate without an end, or with a malformed one.
         let broken = block("CERTIFICATE").replace("END", "--END");
         let kept = certificates_in(&[&one, &broken, &key, &broken, &one].map(|s| &**s).concat());
         assert_eq!(kept, format!("{one}{one}"));

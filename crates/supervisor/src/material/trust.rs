@@ -1,4 +1,4 @@
-//! Authorities: which ones routes, originations and ACME trust, and the certificates shown to servers.
+//! CAs that routes, originations and ACME trust, and the client certificates for servers.
 
 use super::files::files_of;
 use super::pair::{read, read_pair, warnings_of};
@@ -9,7 +9,7 @@ use dormouse_handover::unix_time;
 use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::path::{Path, PathBuf};
 
-/// Reads the authorities that originations trust, and the certificates they show.
+/// Reads the trusted CAs and the client certificate of each origination.
 pub(super) fn load_origins(config: &Config, findings: &mut Findings) -> Vec<OriginPem> {
     let all = config.originate.iter().enumerate();
     all.map(|(index, originate)| load_origin(index, originate, findings))
@@ -26,7 +26,7 @@ fn load_origin(index: usize, originate: &Originate, findings: &mut Findings) -> 
     OriginPem { roots, identity }
 }
 
-/// Reads the same for routes that speak TLS with their backends.
+/// Reads the same for routes with TLS to their backends.
 pub(super) fn load_backend_tls(config: &Config, findings: &mut Findings) -> Vec<Option<OriginPem>> {
     let mut load = |(index, route): (usize, &Route)| {
         let place = |option| Place::of_route(index, option);
@@ -40,7 +40,7 @@ pub(super) fn load_backend_tls(config: &Config, findings: &mut Findings) -> Vec<
         .collect()
 }
 
-/// Reads the authorities and revocation lists for every route that asks clients for certificates.
+/// Reads the CAs and revocation lists of every route that requests client certificates.
 pub(crate) fn load_client_trust(
     config: &Config,
     findings: &mut Findings,
@@ -64,7 +64,7 @@ fn clients_of(index: usize, route: &Route, findings: &mut Findings) -> Option<Cl
         let read = read_all(path, "revocation list");
         read.map_err(|why| findings.error(place, why)).ok()
     });
-    // All of them are read, also behind one that can't be.
+    // All of them are read before an error returns, so that each error is reported.
     let crls: Vec<_> = crls.collect();
     let roots = roots.map_err(|why| findings.error(place, why)).ok()?;
     let crls: Option<Vec<_>> = crls.into_iter().collect();
@@ -85,7 +85,7 @@ fn clients_of(index: usize, route: &Route, findings: &mut Findings) -> Option<Cl
     Some(trust)
 }
 
-/// The texts of a file, or of all files of a directory, each with its name.
+/// The text of a file, or of all files of a directory, each with its path.
 fn read_all(path: &Path, what: &str) -> Result<Vec<(String, String)>, String> {
     let read_one = |file: PathBuf| Ok((file.display().to_string(), read(&file)?));
     files_of(path, what)?.into_iter().map(read_one).collect()
@@ -96,17 +96,16 @@ fn read_roots(ca: &Ca, place: Place, findings: &mut Findings) -> Option<String> 
     read.map_err(|mistake| findings.error(place, mistake)).ok()
 }
 
-/// The authorities that may vouch for a server, PEM.
+/// The trusted CAs for a server, PEM.
 pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
     match ca {
-        Ca::System => Roots::system_pem().map_err(|error| {
-            format!("{error}; install ca-certificates, or name a file of authorities")
-        }),
+        Ca::System => Roots::system_pem()
+            .map_err(|error| format!("{error}; install ca-certificates, or set a CA file")),
         Ca::File(path) => authorities_of(path),
     }
 }
 
-/// The authorities in a PEM file.
+/// The CAs in a PEM file.
 pub(crate) fn authorities_of(path: &Path) -> Result<String, String> {
     read(path).and_then(|text| check_roots(path, text))
 }

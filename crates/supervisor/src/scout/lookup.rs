@@ -1,5 +1,5 @@
-//! Lookup of the names of a new configuration, so that main never waits for a resolver. One at a time:
-//! a client that asks for a reload meanwhile waits for this one.
+//! Lookup of the names of a new configuration, so that main never waits for a resolver. One runs at a
+//! time; a reload that is requested meanwhile waits for it.
 
 use super::process::ScoutProcess;
 use crate::tokens;
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 
-/// Time for all names. The operating system's resolver gives up by itself after some 20 s.
+/// Time for all names. The operating system's resolver gives up after some 20 s.
 const LOOKUP_MS: u64 = 30_000;
 
-/// Addresses of names, or why they are not known.
+/// Addresses of names, or why they could not be resolved.
 pub(crate) type FoundNames = BTreeMap<String, Result<Vec<SocketAddr>, String>>;
 
-/// The lookup under way, if there is one.
+/// The current lookup, if there is one.
 #[derive(Default)]
 pub(crate) struct ReloadLookup {
     running: Option<Running>,
@@ -28,22 +28,22 @@ struct Running {
     scout: ScoutProcess,
     wanted: BTreeSet<String>,
     found: FoundNames,
-    /// Requests for a reload that wait.
+    /// Reload requests that wait for the lookup.
     requests: Vec<u64>,
     due_ms: u64,
 }
 
-/// A lookup that is over.
+/// A completed lookup.
 pub(crate) struct FinishedLookup {
     pub(crate) found: FoundNames,
-    /// Requests for a reload that waited.
+    /// Reload requests that waited.
     pub(crate) requests: Vec<u64>,
-    /// The scout, if its end is still to come.
+    /// The scout, if its exit is still to be reported.
     pub(crate) ending: Option<Pid>,
 }
 
 impl ReloadLookup {
-    /// Looks up these names.
+    /// Starts to look up these names.
     pub(crate) fn start(
         &mut self,
         wanted: BTreeSet<String>,
@@ -65,7 +65,7 @@ impl ReloadLookup {
         Ok(())
     }
 
-    /// Lets another request wait for the lookup under way. `false`: there is none.
+    /// Adds a request to the current lookup. Returns `false` if there is none.
     pub(crate) fn join(&mut self, request: Option<u64>) -> bool {
         let Some(running) = &mut self.running else {
             return false;
@@ -74,32 +74,31 @@ impl ReloadLookup {
         true
     }
 
-    /// When the lookup has taken too long.
+    /// Deadline of the lookup.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.running.as_ref().map(|running| running.due_ms)
     }
 
-    /// Takes the scout's next report.
+    /// Processes the scout's next report.
     pub(crate) fn receive(&mut self, poller: &Poller) -> Option<FinishedLookup> {
         let running = self.running.as_mut()?;
         match running.receive() {
             Progress::Waits => None,
             Progress::Complete => self.finish("", poller),
-            Progress::Ended => self.finish("the lookup ended early", poller),
+            Progress::Ended => self.finish("the lookup process ended early", poller),
         }
     }
 
-    /// Ends the lookup if it takes too long.
+    /// Ends the lookup if its deadline is over.
     pub(crate) fn end_if_late(&mut self, poller: &Poller) -> Option<FinishedLookup> {
         let running = self.running.as_ref()?;
         let is_late = running.due_ms <= process::boottime_ms();
         is_late
-            .then(|| self.finish("there was no answer in time", poller))
+            .then(|| self.finish("no answer within 30 s", poller))
             .flatten()
     }
 
-    /// Notes that the scout has ended; its last reports may still be unread. `None`: it was another
-    /// process.
+    /// Handles the scout's exit; its last reports may still be unread. `None`: it was another process.
     pub(crate) fn note_end(&mut self, pid: Pid, poller: &Poller) -> Option<FinishedLookup> {
         let running = self.running.as_mut().filter(|r| r.scout.pid == pid)?;
         let mut left = running.wanted.len();
@@ -107,13 +106,14 @@ impl ReloadLookup {
             left -= 1;
         }
         let running = self.running.take()?;
-        Some(running.finish("the lookup ended early", |scout| {
+        Some(running.finish("the lookup process ended early", |scout| {
             scout.close(poller);
             None
         }))
     }
 
-    /// The program ends, or another binary takes over. Returns the scout, whose end is still to come.
+    /// Ends the lookup at the end of the program or an upgrade. Returns the scout, whose exit is still to be
+    /// reported.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
         self.running.take().map(|running| running.scout.end(poller))
     }
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// `why`: the reason for names that were not found.
+    /// `why` is the reason for names without a result.
     fn finish(self, why: &str, end: impl FnOnce(ScoutProcess) -> Option<Pid>) -> FinishedLookup {
         let mut found = self.found;
         for name in self.wanted {

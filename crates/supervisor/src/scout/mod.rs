@@ -1,9 +1,9 @@
-//! Scouts, as main sees them.
+//! Main's side of the scouts.
 //!
 //! ```text
-//!   monitor   runs along with the configuration: looks up names again, checks backends
+//!   monitor   runs all the time: looks up names again, checks backends
 //!   lookup    runs for a reload: looks up all names of the new configuration, once
-//!   task      what a configuration asks of a scout      process   starting and ending one
+//!   task      the work that a configuration needs       process   start and end of a scout
 //! ```
 
 mod lookup;

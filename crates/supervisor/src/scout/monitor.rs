@@ -1,8 +1,8 @@
-//! The monitor of backends: a scout that runs along with the configuration. It looks up names again
-//! and checks backends; main writes the results into the table of backends.
+//! The backend monitor: a scout that runs all the time. It looks up names again and checks backends; main
+//! writes the results into the table of backends.
 //!
-//! A changed configuration ends the scout and starts another. When only a name has other addresses,
-//! the scout goes on with another list of checks.
+//! A changed configuration replaces the scout. If only the addresses of a name change, the scout gets a
+//! new list of checks.
 
 use super::process::ScoutProcess;
 use super::task::task;
@@ -22,36 +22,36 @@ use dormouse_tables::traffic::Row;
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 
-/// Interval in which places of the table are freed that no backend has any more.
+/// Interval at which places of removed backends are freed.
 const SWEEP_MS: u64 = 10_000;
 
-/// The scout, its task, and what it has found.
+/// The scout, its task, and its results.
 #[derive(Default)]
 pub(crate) struct BackendMonitor {
     scout: Option<ScoutProcess>,
     task: Task,
     restart: RestartTimer,
-    /// Names whose lookup fails, so that the log says it once.
+    /// Names whose lookup fails, so that each failure is logged once.
     failing: BTreeSet<String>,
     places: RetiredPlaces,
     sweep_at_ms: Option<u64>,
 }
 
-/// The addresses of a name, of one family.
+/// Addresses of a name, all of one family.
 pub(crate) struct FoundAddresses {
     pub(crate) name: String,
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl BackendMonitor {
-    /// When something has to be done.
+    /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let times = [self.restart.due_ms(), self.sweep_at_ms];
         times.into_iter().flatten().min()
     }
 
-    /// Starts the scout, and frees places of the table, when it is time. Called once a turn.
-    /// `is_settled`: all workers follow this edition, and no upgrade is under way.
+    /// Starts the scout if a start is due, and frees places of the table. Called once per turn.
+    /// `is_settled`: all workers follow this edition, and no upgrade is in progress.
     pub(crate) fn attend(
         &mut self,
         edition: &Edition,
@@ -72,14 +72,13 @@ impl BackendMonitor {
                 self.restart.started();
             }
             Err(error) => {
-                tracing::error!(%error, "the scout can't be started");
+                tracing::error!(process = "scout", %error, "helper process start failed");
                 self.restart.failed();
             }
         }
     }
 
-    /// Follows another edition, or the same one with other addresses. Returns the former scout if it
-    /// was ended.
+    /// Takes over another edition, or changed addresses. Returns the previous scout if it was ended.
     pub(crate) fn follow(
         &mut self,
         edition: &Edition,
@@ -100,7 +99,7 @@ impl BackendMonitor {
         self.end(poller)
     }
 
-    /// Sends the checks to the scout, if it needs nothing else for its new task.
+    /// Sends the new checks to the scout. Returns `false` if its new task needs more than that.
     fn can_continue_from(&self, former: &Task) -> bool {
         let Some(scout) = &self.scout else {
             return false;
@@ -140,7 +139,7 @@ impl BackendMonitor {
         self.sweep_at_ms = again.then_some(now_ms + SWEEP_MS);
     }
 
-    /// Takes the scout's next report. Health goes into the table of backends; addresses of a name are
+    /// Processes the scout's next report. Health goes to the table of backends; addresses of a name are
     /// returned.
     pub(crate) fn receive(
         &mut self,
@@ -156,7 +155,7 @@ impl BackendMonitor {
                 None
             }
             Err(_) => {
-                // SIGCHLD reports its end.
+                // SIGCHLD reports the exit.
                 let _ = poller.remove(scout.channel);
                 None
             }
@@ -164,7 +163,7 @@ impl BackendMonitor {
     }
 
     fn note_health(&self, backend: &str, well: &Result<(), String>, backends: &Backends) {
-        // The report may be older than the last list of checks.
+        // The report may be older than the current list of checks.
         if !self.checks(backend) {
             return;
         }
@@ -173,7 +172,7 @@ impl BackendMonitor {
         match well {
             Ok(()) => {
                 if backends.checked(place) == CheckedHealth::Down {
-                    tracing::info!(backend, "backend is well again: it gets connections");
+                    tracing::info!(backend, "backend is healthy again");
                 }
                 backends.set_checked(place, CheckedHealth::Up, now_ms);
             }
@@ -181,7 +180,7 @@ impl BackendMonitor {
                 tracing::warn!(
                     backend,
                     error = why,
-                    "backend is not well; it is passed over"
+                    "backend is unhealthy; no new connections"
                 );
                 backends.set_checked(place, CheckedHealth::Down, now_ms);
             }
@@ -196,7 +195,7 @@ impl BackendMonitor {
         match found {
             Ok(found) => {
                 if self.failing.remove(&name) {
-                    tracing::info!(name, "a backend can be looked up again");
+                    tracing::info!(name, "backend name resolves again");
                 }
                 let addresses = config::of_one_family(found);
                 Some(FoundAddresses { name, addresses })
@@ -205,7 +204,8 @@ impl BackendMonitor {
                 if self.failing.insert(name.clone()) {
                     tracing::warn!(
                         name,
-                        "a backend can't be looked up: {why}; its addresses stay"
+                        error = why,
+                        "backend name lookup failed; keeping its addresses"
                     );
                 }
                 None
@@ -213,7 +213,7 @@ impl BackendMonitor {
         }
     }
 
-    /// Notes that the scout has ended. `false`: it was another process.
+    /// Handles the scout's exit. Returns `false` if it was another process.
     pub(crate) fn note_end(&mut self, pid: Pid, poller: &Poller) -> bool {
         let Some(scout) = self.scout.take_if(|scout| scout.pid == pid) else {
             return false;
@@ -223,7 +223,7 @@ impl BackendMonitor {
         true
     }
 
-    /// Ends the scout. Returns the process, whose end is still to come.
+    /// Ends the scout. Returns its process id; the exit is still to be reported.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
         self.scout.take().map(|scout| scout.end(poller))
     }

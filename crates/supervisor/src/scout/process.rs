@@ -1,4 +1,4 @@
-//! Starting a scout, and ending it.
+//! Start and end of a scout.
 
 use dormouse_config::Config;
 use dormouse_helpers::helper::{self, Privileges};
@@ -9,14 +9,14 @@ use dormouse_reactor::signal::Signal;
 use dormouse_reactor::{Fd, OnExec, socket};
 use std::io;
 
-/// A scout at work.
+/// A running scout.
 pub(super) struct ScoutProcess {
     pub(super) pid: Pid,
     pub(super) channel: Fd,
 }
 
 impl ScoutProcess {
-    /// Starts a scout with this task; its reports come under this token.
+    /// Starts a scout with this task; its reports arrive under this token.
     pub(super) fn start(
         task: &Task,
         config: &Config,
@@ -31,7 +31,7 @@ impl ScoutProcess {
         Ok(ScoutProcess { pid, channel: ours })
     }
 
-    /// Ends the scout. Returns the process, whose end is still to come.
+    /// Ends the scout. Returns its process id; the exit is still to be reported.
     pub(super) fn end(self, poller: &Poller) -> Pid {
         let pid = self.pid;
         let _ = process::send_signal(pid, Signal::Kill);
@@ -39,7 +39,7 @@ impl ScoutProcess {
         pid
     }
 
-    /// The process has ended.
+    /// Closes the channel after the scout's exit.
     pub(super) fn close(self, poller: &Poller) {
         let _ = poller.remove(self.channel);
         self.channel.close();
@@ -59,7 +59,7 @@ fn launch(task: &Task, config: &Config, channel: Fd) -> io::Result<Pid> {
     started
 }
 
-/// Unix sockets are open to the workers' user only; for everything else nobody will do.
+/// The scout runs as the workers' user if it checks unix sockets, which may be closed to the user nobody.
 fn privileges(config: &Config, task: &Task) -> io::Result<Privileges> {
     let is_unix = |check: &Check| check.backend.starts_with("unix:");
     match &config.process.user {

@@ -1,5 +1,4 @@
-//! The task of the monitor's scout: which names of a configuration it looks up, which backends it
-//! checks, and how.
+//! The task of the monitor's scout: the names that it looks up, and the backends that it checks.
 
 use crate::edition::{addresses, upstreams};
 use dormouse_config::milliseconds;
@@ -18,7 +17,7 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
         ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
     });
     let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
-    // A backend of several routes is checked as the first of them says that has checks.
+    // A backend of several routes is checked by the settings of the first route with checks.
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
     let mut profiles: Vec<TlsProfile> = Vec::new();
     for (number, route) in config.routes.iter().enumerate() {
@@ -26,7 +25,7 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
             continue;
         }
         let profile = profile(route, backend_tls.get(number).and_then(Option::as_ref));
-        // Routes with the same settings share one: the authorities of a system are long.
+        // Routes with equal settings share a profile, because the system's CAs are long.
         let known = |profile: &TlsProfile| profiles.iter().position(|one| one == profile);
         let number = profile
             .as_ref()
@@ -61,14 +60,14 @@ fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile>
     };
     let pem = match pem {
         Some(pem) => pem.clone(),
-        // The certificate is for clients to judge.
+        // The certificate is verified by clients, not by dormouse.
         None if route.pass_through => OriginPem {
             roots: None,
             identity: None,
         },
         None => return None,
     };
-    // The request is of HTTP/1.1, whatever clients speak.
+    // The check's request is HTTP/1.1, whatever the clients speak.
     let offered = &route.backend_alpn;
     let alpn = match asks_http && !offered.is_empty() {
         true => vec!["http/1.1".to_owned()],
@@ -77,7 +76,7 @@ fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile>
     Some(TlsProfile { pem, alpn })
 }
 
-/// The server name that a check asks for, as clients' connections do.
+/// The server name of a check's handshake, the same as for clients' connections.
 fn server_name(route: &config::Route, host: &str) -> String {
     let exact = |name: &&config::ServerName| !name.as_str().starts_with("*.");
     let of_route = match route.pass_through {
@@ -156,18 +155,18 @@ mod tests {
         task(&config, &pems)
     }
 
-    /// A route that asks its backends, with whatever else.
+    /// A route with the options `more`.
     fn route(port: u16, more: &str) -> String {
         format!("[[route]]\nlisten = '127.0.0.1:{port}'\nself_signed = 'x'\n{more}\n")
     }
 
     fn of<'a>(task: &'a Task, backend: &str) -> &'a Check {
         let check = task.checks.iter().find(|check| check.backend == backend);
-        check.unwrap_or_else(|| panic!("{backend} is not asked"))
+        check.unwrap_or_else(|| panic!("{backend} is not checked"))
     }
 
     #[test]
-    fn tls_is_spoken_where_connections_speak_it() {
+    fn checks_use_tls_where_connections_do() {
         let tls = "backend_tls = true\nbackend_alpn = ['h2', 'http/1.1']";
         let text = [
             route(
@@ -211,8 +210,8 @@ mod tests {
             speech("10.0.0.6:6"),
             Some(("b.example", String::new(), None))
         );
-        assert_eq!(task.profiles.len(), 3, "the first two speak alike");
-        // Whoever expects a header gets one before anything is said, and not where nothing is.
+        assert_eq!(task.profiles.len(), 3, "the first two share a profile");
+        // A backend that expects a PROXY header gets one before the first byte, and none with plain connects.
         assert!(of(&task, "10.0.0.4:4").preface.is_empty());
         assert_eq!(of(&task, "10.0.0.5:5").preface, proxy_protocol::v1(None));
         assert_eq!(of(&task, "10.0.0.6:6").preface, proxy_protocol::local());

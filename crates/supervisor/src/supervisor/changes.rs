@@ -1,4 +1,4 @@
-//! Changes of what runs: reloads, new certificates, other addresses of backends.
+//! Changes of the running configuration: reloads, new certificates, changed addresses of backends.
 
 use super::Supervisor;
 use crate::authorities::NewCertificates;
@@ -19,15 +19,18 @@ impl Supervisor {
         match self.apply_material(changed.material) {
             Ok(()) => tracing::info!(
                 edition = self.serving.edition.number,
-                "certificates have changed, and are used from now on: {}",
-                changed.names.join(", ")
+                changed = changed.names.join(", "),
+                "certificates reloaded"
             ),
-            Err(error) => tracing::error!("new certificates can't be used: {error}"),
+            Err(error) => {
+                tracing::error!(error, "certificate reload failed; keeping the current ones")
+            }
         }
         process::return_heap();
     }
 
-    /// When authorities are asked. During a drain no ACME server could see that a name is ours.
+    /// Time of the next action for OCSP and ACME. `None` during a drain, when no ACME server could validate
+    /// a name.
     pub(super) fn authorities_deadline_ms(&self) -> Option<u64> {
         let is_accepting = !self.drain.is_under_way();
         self.authorities
@@ -46,7 +49,7 @@ impl Supervisor {
                 NewCertificates::Stapled(certificates) => {
                     let material = self.serving.edition.with_certificates(certificates);
                     if let Err(error) = self.apply_material(material) {
-                        tracing::error!("new OCSP responses can't be used: {error}");
+                        tracing::error!(error, "OCSP responses could not be applied");
                     }
                 }
                 NewCertificates::Issued { name, certificates } => {
@@ -55,7 +58,7 @@ impl Supervisor {
                         Ok(()) => tracing::info!(
                             name,
                             edition = self.serving.edition.number,
-                            "a certificate has come from the ACME server, and is used from now on"
+                            "ACME certificate in use"
                         ),
                         Err(why) => self.authorities.note_refused(&name, &why),
                     }
@@ -72,7 +75,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The edition is another one, or a name in it has other addresses.
+    /// Follows a changed edition, or changed addresses of a backend name.
     pub(super) fn follow_edition(&mut self) {
         let serving = &self.serving;
         let backends = &serving.memory.backends;
@@ -87,21 +90,21 @@ impl Supervisor {
         let Some(found) = self.monitor.receive(backends, &self.poller) else {
             return;
         };
-        // What an upgrade passes on does not change meanwhile: the name is looked up again soon.
+        // The state handed to an upgrade must not change; the name is looked up again soon.
         if self.upgrade.is_none() && self.serving.set_addresses(&found.name, &found.addresses) {
             self.follow_edition();
         }
     }
 
-    /// The program ends, or another binary goes on, which starts its own.
+    /// Ends the scouts and the redirect process, before the program ends or a new binary starts its own.
     pub(super) fn end_scouts(&mut self) {
         self.history.ending.extend(self.redirect.end(&self.poller));
         self.history.ending.extend(self.monitor.end(&self.poller));
         self.history.ending.extend(self.lookup.end(&self.poller));
     }
 
-    /// Reads the configuration again, and answers the request. If there are names in it, a scout looks
-    /// them up first.
+    /// Reloads the configuration, and answers the request. If the configuration has names of backends, a scout
+    /// looks them up first.
     pub(super) fn reload(&mut self, request: Option<u64>) {
         self.notifier.reloading();
         if !self.lookup.join(request) {
@@ -123,21 +126,27 @@ impl Supervisor {
     fn reload_with(&mut self, requests: Vec<u64>, names: &FoundNames) {
         match self.try_reload(&requests, names) {
             Ok(Some(words)) => {
-                tracing::info!("{words}");
+                tracing::info!(
+                    edition = self.serving.edition.number,
+                    waits_for_restart = self.waits_for_restart(),
+                    "configuration reloaded"
+                );
                 self.reload.wait(requests, words);
                 self.finish_reload_if_complete();
             }
             Ok(None) => {}
             Err(why) => {
-                tracing::error!("the configuration is refused, the old one stays:\n{why}");
+                let error = why.lines().next().unwrap_or_default();
+                let error = error.strip_prefix("error: ").unwrap_or(error);
+                tracing::error!(error, "reload rejected; keeping the current configuration");
                 self.publish_reload(Some(Finished::refused(requests, why)));
             }
         }
-        // What was parsed for it is not kept.
+        // Frees what was parsed for the reload.
         process::return_heap();
     }
 
-    /// What was done. `None`: names are looked up first.
+    /// Returns the result in words. `None`: names are looked up first.
     fn try_reload(
         &mut self,
         requests: &[u64],
@@ -153,7 +162,7 @@ impl Supervisor {
                     let started =
                         self.lookup
                             .start(names, requests.to_vec(), &edition.config, &self.poller);
-                    started.map_err(|error| format!("names can't be looked up: {error}"))?;
+                    started.map_err(|error| format!("names could not be looked up: {error}"))?;
                     return Ok(None);
                 }
             };
@@ -176,11 +185,17 @@ impl Supervisor {
             self.serving.edition.number
         );
         if !waits_for_restart.is_empty() {
-            words.push_str("; these were changed, and wait for a restart: ");
+            words.push_str("; changed options that need a restart: ");
             words.push_str(&waits_for_restart.join(", "));
         }
         self.history.waits_for_restart = waits_for_restart;
         Ok(Some(words))
+    }
+
+    /// Changed options that take effect at the next start. `None`: there are none.
+    fn waits_for_restart(&self) -> Option<String> {
+        let options = &self.history.waits_for_restart;
+        (!options.is_empty()).then(|| options.join(", "))
     }
 
     pub(super) fn finish_reload_if_complete(&mut self) {
@@ -196,18 +211,18 @@ impl Supervisor {
         }
     }
 
-    /// Why a drain can't begin now.
+    /// Why the configuration cannot change now.
     pub(super) fn refusal_of_change(&self) -> Option<String> {
         match self.is_stopping {
-            true => Some("the program is about to end".to_owned()),
+            true => Some("the program is stopping".to_owned()),
             false => self.not_while_upgrading().err(),
         }
     }
 
-    /// An upgrade passes on what runs: nothing of it may change meanwhile.
+    /// An upgrade hands over the running state, which must not change meanwhile.
     fn not_while_upgrading(&self) -> Result<(), String> {
         match self.upgrade {
-            Some(_) => Err("an upgrade goes on: try again when it is over".to_owned()),
+            Some(_) => Err("an upgrade is in progress; try again when it is done".to_owned()),
             None => Ok(()),
         }
     }

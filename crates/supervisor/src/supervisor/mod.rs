@@ -1,11 +1,11 @@
-//! The supervisor: main's parts, and the loop that composes them.
+//! The supervisor: main's parts, and the loop that connects them.
 //!
-//! Each part owns its fields and knows nothing of the others. What an event in one part means for
-//! another is a value that the supervisor carries over.
+//! Each part owns its fields and knows nothing of the others. If an event in one part affects another, the
+//! part returns a value, and the supervisor passes it on.
 //!
 //! ```text
-//!   processes   signals, ends of processes, words of workers      requests   control
-//!   changes     reloads, certificates, addresses                  upgrading  another binary
+//!   processes   signals, exits of processes, reports of workers  requests   orders from control
+//!   changes     reloads, certificates, addresses                 upgrading  another binary
 //! ```
 
 mod certificates;
@@ -40,34 +40,34 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// Time for the last processes to end before main does.
+/// Time that main waits at its end for the last child processes.
 const LAST_ONES_MS: u64 = 1_000;
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// What main remembers across an upgrade, beside what serves.
+/// Main's state across an upgrade, apart from [`Serving`].
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) born_ms: u64,
-    /// All workers have been ready.
+    /// Whether the log line `ready` was written.
     pub(crate) is_announced: bool,
-    /// Processes whose end is still to come, and means nothing.
+    /// Processes whose exit is expected.
     pub(crate) ending: Vec<Pid>,
-    /// Options that have changed, and wait for the next start.
+    /// Changed options that take effect at the next start.
     pub(crate) waits_for_restart: Vec<String>,
-    /// The program ends when the drain is done.
+    /// Whether the program ends after the drain.
     pub(crate) ends_drained: bool,
 }
 
-/// Helpers that are there from the start.
+/// Helpers that run from the start.
 pub(crate) struct Helpers {
     pub(crate) control: Option<ControlProcess>,
     pub(crate) log_writer: LogWriter,
 }
 
-/// Main.
+/// The state of main.
 pub(crate) struct Supervisor {
     source: Source,
-    /// Sets what is logged, after each reload.
+    /// Applies the log settings, after each reload.
     set_logs: fn(&Log),
     serving: Serving,
     control: Option<ControlProcess>,
@@ -134,7 +134,7 @@ impl Supervisor {
 
     /// Runs until all workers are gone.
     pub(crate) fn run(mut self) -> Result<(), ServeError> {
-        // Processes that ended before a new binary listened.
+        // Processes that exited before the new binary listened for signals.
         self.reap()?;
         self.follow_edition();
         let mut events = Events::with_capacity(64);
@@ -203,7 +203,7 @@ impl Supervisor {
         self.redirect.tell(number, challenge);
     }
 
-    /// Does what is due.
+    /// Runs all timers that are due.
     fn on_time(&mut self) {
         self.notifier.alive(process::boottime_ms());
         if let Some(syslog) = &mut self.syslog {
@@ -264,12 +264,12 @@ impl Supervisor {
         at.chain(left.into_iter().flatten()).min()
     }
 
-    /// Neither an upgrade nor the end is under way, so that what runs may change by itself.
+    /// Whether the configuration may change: no upgrade and no stop is in progress.
     fn may_change(&self) -> bool {
         !self.is_stopping && self.upgrade.is_none()
     }
 
-    /// All workers follow the edition in force, and it stays.
+    /// Whether all workers follow the current edition, and no upgrade is in progress.
     fn is_settled(&self) -> bool {
         let Serving { edition, pairs, .. } = &self.serving;
         pairs.have_edition(edition.number) && self.upgrade.is_none()
@@ -292,8 +292,8 @@ impl Supervisor {
     }
 }
 
-/// Main is the last to go. A service manager that finds main gone and another process still there
-/// has to end that, and may not learn when it has ended: systemd then waits for `TimeoutStopSec`.
+/// Waits for the last children, so that main exits last. If a service manager finds main gone but another
+/// process alive, it may not learn of that process's exit: systemd then waits for `TimeoutStopSec`.
 fn wait_for_the_last() {
     let until_ms = process::monotonic_ms() + LAST_ONES_MS;
     while process::has_children() && process::monotonic_ms() < until_ms {

@@ -1,4 +1,4 @@
-//! Signals, processes that end, and the words of workers.
+//! Signals, exits of processes, and reports of workers.
 
 use super::Supervisor;
 use crate::error::{ServeError, system};
@@ -27,9 +27,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Closes all connections evenly, then stops. A drain under way keeps its pace.
+    /// Closes all connections evenly, then stops. A drain in progress keeps its duration.
     fn drain_and_stop(&mut self) {
-        self.fail_upgrade("the program is to end");
+        self.fail_upgrade("the program is about to stop");
         if self.is_stopping || self.history.ends_drained {
             return;
         }
@@ -41,13 +41,17 @@ impl Supervisor {
                 .drain
                 .begin(over_ms, DrainOrder::Longest, &self.serving);
             match begun {
-                Ok(words) => tracing::info!("{words}, and then the program ends"),
-                Err(why) => tracing::error!("no drain before the end: {why}"),
+                Ok(_) => tracing::info!(
+                    connections = self.drain.report().map(|drain| drain.connections),
+                    over_ms,
+                    "draining before exit"
+                ),
+                Err(error) => tracing::error!(error, "drain before exit failed"),
             }
         }
     }
 
-    /// Stops once the last connection is closed, or the drain has had its time.
+    /// Stops after the last connection is closed, or at the end of the drain.
     pub(super) fn stop_if_drained(&mut self) {
         let is_due = self.history.ends_drained && !self.is_stopping;
         if is_due && self.drain.is_done(&self.serving) {
@@ -55,22 +59,22 @@ impl Supervisor {
         }
     }
 
-    /// Accepts nothing more, lets pending work end, and closes everything; then the workers end.
+    /// Stops accepting, finishes pending work, and closes all connections; then the workers exit.
     pub(super) fn stop(&mut self) {
-        self.fail_upgrade("the program is to stop");
+        self.fail_upgrade("the program is stopping");
         if !self.is_stopping {
             self.notifier.stopping();
-            tracing::info!("stopping: no more is accepted, what is pending may end");
+            tracing::info!("stopping; no longer accepting; finishing pending work");
         }
         self.is_stopping = true;
         let serving = &self.serving;
         self.authorities.call_back(&serving.pairs);
         serving.pairs.order_all(&Order::Stop);
-        // After the order, so that no worker polls a listener that does not listen.
+        // After the order, so that no worker polls a paused listener.
         serving.listening.leave(&serving.edition.config);
     }
 
-    /// Takes note of all processes that have ended.
+    /// Handles all processes that have exited.
     pub(super) fn reap(&mut self) -> Result<(), ServeError> {
         while let Some((pid, ended)) =
             process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
@@ -82,7 +86,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Notes the end of a process that is no keeper. `false`: it may be one.
+    /// Handles the exit of a helper. Returns `false` if the process may be a keeper.
     fn note_helper_end(&mut self, pid: Pid, ended: Ended) -> bool {
         if let Some(place) = self.history.ending.iter().position(|&ending| ending == pid) {
             self.history.ending.swap_remove(place);
@@ -99,7 +103,7 @@ impl Supervisor {
             }
         }
         if self.authorities.is_errand(pid) {
-            // It may have reported something before.
+            // Its last reports may still be unread.
             self.on_errand();
             self.authorities
                 .note_end(ended, &self.serving.pairs, &self.poller);
@@ -111,7 +115,7 @@ impl Supervisor {
         }
         if self.monitor.note_end(pid, &self.poller) {
             if !self.is_stopping {
-                tracing::error!("the scout is gone ({ended}); it is started again");
+                tracing::error!(process = "scout", %ended, "helper process died; restarting");
             }
             return true;
         }
@@ -130,25 +134,25 @@ impl Supervisor {
 
     fn note_keeper_end(&mut self, pid: Pid, ended: Ended) -> Result<(), ServeError> {
         let Some(was_ready) = self.serving.pairs.note_end(pid, ended) else {
-            // A former keeper leaves its last worker to us, which ended as it should.
+            // The last worker of an old keeper becomes main's child; it has exited as planned.
             if ended != Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
-                tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
+                tracing::warn!(pid = pid.0, %ended, "orphaned worker died");
             }
             return Ok(());
         };
         if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !was_ready {
             self.stop();
-            let what = "a worker could not begin: see above".to_owned();
+            let what = "a worker could not start; its error is in the log above".to_owned();
             return Err(ServeError::Workers(what));
         }
         if !self.is_stopping {
             tracing::error!(
                 pid = pid.0,
-                "a keeper is gone ({ended}); its worker serves on, \
-                but would not be started again"
+                %ended,
+                "keeper died; its worker keeps serving, but cannot be restarted"
             );
         }
-        self.fail_upgrade("a keeper ended meanwhile");
+        self.fail_upgrade("a keeper died during the upgrade");
         Ok(())
     }
 
@@ -185,7 +189,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a worker that was behind the edition in force.
+    /// Sends the current edition to a worker that is behind.
     fn catch_up(&mut self, worker: usize) {
         let edition = self.serving.edition.number;
         if self.serving.pairs.lacks_edition(worker, edition) {
@@ -193,7 +197,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker serves: the first one, or one that came after a crash.
+    /// Handles a worker that has become ready, at the start or after a crash.
     fn on_ready(&mut self, worker: usize) {
         self.serving.bring_up_to_date(worker);
         let pairs = &self.serving.pairs;

@@ -1,10 +1,12 @@
-//! Control: orders that it passes on, and the state that it shows.
+//! Orders that control forwards, and the state that control reports.
 
 use super::Supervisor;
 use super::running::{change_backend, set_log_level};
 use crate::serving::Serving;
 use dormouse_config::Config;
-use dormouse_handover::control::{AdminOrder, Bounds, Configuration, ForwardedOrder, Phase, State};
+use dormouse_handover::control::{
+    AdminOrder, BackendChange, Bounds, Configuration, DrainOrder, ForwardedOrder, Phase, State,
+};
 use dormouse_reactor::process;
 
 impl Supervisor {
@@ -14,10 +16,10 @@ impl Supervisor {
         else {
             return;
         };
-        tracing::info!(?order, "asked by way of the admin address");
+        tracing::info!(order = %describe(&order), "admin order received");
         match order {
             AdminOrder::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
-            // The answer comes when all workers have the new configuration.
+            // The answer is sent when all workers follow the new configuration.
             AdminOrder::Reload => self.reload(Some(id)),
             AdminOrder::Drain { over_ms, order } => {
                 let result = match self.refusal_of_change() {
@@ -41,7 +43,7 @@ impl Supervisor {
             }
             AdminOrder::RotateTicketKeys => {
                 let result = self.serving.rotate_ticket_keys_now();
-                let words = "new ticket keys are in use; tickets of the former ones are taken until the next rotation";
+                let words = "new ticket keys are in use; tickets of the previous key stay valid until the next rotation";
                 self.answer(id, result.map(|()| words.to_owned()));
             }
             AdminOrder::PushCertificate { pem, route } => {
@@ -52,7 +54,7 @@ impl Supervisor {
             }
             AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);
-                // It goes on, also if a signal has asked for a drain and the end.
+                // A stopped drain also cancels the end of the program that a signal has requested.
                 self.history.ends_drained &= result.is_err();
                 self.answer(id, result);
             }
@@ -65,7 +67,7 @@ impl Supervisor {
         }
     }
 
-    /// What main knows, for control. It differs from turn to turn only when something has happened.
+    /// Main's state, for control. It changes only when something has happened.
     pub(super) fn state(&self) -> State {
         let Serving { edition, pairs, .. } = &self.serving;
         let plan = &edition.plan;
@@ -82,7 +84,7 @@ impl Supervisor {
                 waits_for_restart: self.history.waits_for_restart.clone(),
             },
             bounds: Bounds {
-                // A reload can't make more slots than there are.
+                // The number of slots is fixed at the start.
                 connections: self
                     .serving
                     .connections_max
@@ -101,7 +103,7 @@ impl Supervisor {
         }
     }
 
-    /// All addresses on which this program listens.
+    /// All addresses on which the program listens.
     fn listeners(&self) -> Vec<String> {
         let serving = &self.serving;
         let metrics = serving.edition.config.process.metrics;
@@ -120,5 +122,42 @@ impl Supervisor {
         } else {
             Phase::Starting
         }
+    }
+}
+
+/// An order in words, for the log.
+fn describe(order: &AdminOrder) -> String {
+    match order {
+        AdminOrder::Reload => "reload".to_owned(),
+        AdminOrder::Drain { over_ms, order } => {
+            let order = match order {
+                DrainOrder::Longest => "longest",
+                DrainOrder::Shortest => "shortest",
+            };
+            format!("drain over {over_ms} ms, {order} first")
+        }
+        AdminOrder::StopDrain => "stop the drain".to_owned(),
+        AdminOrder::Backend {
+            address,
+            route,
+            change,
+        } => {
+            let of_route = route.as_ref().map(|route| format!(" of route {route}"));
+            let change = match change {
+                BackendChange::In => "in".to_owned(),
+                BackendChange::Out => "out".to_owned(),
+                BackendChange::Weight(weight) => format!("weight {weight}"),
+            };
+            format!(
+                "backend {address}{}: {change}",
+                of_route.unwrap_or_default()
+            )
+        }
+        AdminOrder::LogLevel(level) => format!("log level {level}"),
+        AdminOrder::RotateTicketKeys => "rotate ticket keys".to_owned(),
+        AdminOrder::Upgrade { binary: None } => "upgrade".to_owned(),
+        AdminOrder::Upgrade {
+            binary: Some(binary),
+        } => format!("upgrade to {}", binary.display()),
     }
 }

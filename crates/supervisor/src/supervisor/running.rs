@@ -1,5 +1,5 @@
-//! Orders that change the configuration that runs, and none of its files. They last until a reload, which goes
-//! by the files again; the death of a worker and an upgrade change nothing about them.
+//! Orders that change the running configuration without its files. A change lasts until the next reload,
+//! which reads the files again; crashes of workers and upgrades keep it.
 
 use super::Supervisor;
 use crate::edition;
@@ -7,7 +7,7 @@ use dormouse_config::{Backend, Config, LogLevel, Upstream, WEIGHT_MAX};
 use dormouse_handover::control::BackendChange;
 
 impl Supervisor {
-    /// Changes the configuration that runs. The answer comes when all workers go by it.
+    /// Changes the running configuration. The answer is sent when all workers follow it.
     pub(super) fn change(
         &mut self,
         id: u64,
@@ -15,7 +15,7 @@ impl Supervisor {
     ) {
         match self.try_change(change) {
             Ok(words) => {
-                tracing::info!("{words}");
+                tracing::info!(change = words, "configuration changed by an admin order");
                 self.reload.wait(vec![id], words);
                 self.finish_reload_if_complete();
             }
@@ -42,13 +42,13 @@ impl Supervisor {
     }
 }
 
-/// Sets what is logged.
+/// Changes the log level.
 pub(super) fn set_log_level(config: &mut Config, level: LogLevel) -> String {
     config.log.log_level = level;
     format!("the log level is {level} until the next reload")
 }
 
-/// Changes a backend in one route, or in all that have it.
+/// Changes a backend in one route, or in all routes that have it.
 pub(super) fn change_backend(
     config: &mut Config,
     address: &str,
@@ -59,7 +59,7 @@ pub(super) fn change_backend(
         && !(1..=WEIGHT_MAX).contains(&weight)
     {
         return Err(format!(
-            "`{weight}` is no weight: it may be from 1 to {WEIGHT_MAX}"
+            "`{weight}` is not a valid weight; use 1 to {WEIGHT_MAX}"
         ));
     }
     let mut changed = Vec::new();
@@ -78,8 +78,8 @@ pub(super) fn change_backend(
         }
         if changed.last() == Some(&name) && of_route.to.iter().all(|upstream| upstream.out) {
             return Err(format!(
-                "route {name} would have no backend left: put another one in before, \
-                 or send its clients away with `dormouse drain`"
+                "route {name} would have no backend left: put another one in first, \
+                 or drain with `dormouse drain`"
             ));
         }
     }
@@ -88,18 +88,16 @@ pub(super) fn change_backend(
     }
     let now = match change {
         BackendChange::In => "is in".to_owned(),
-        BackendChange::Out => {
-            "is out: it gets no new connections, and those it has go on".to_owned()
-        }
+        BackendChange::Out => "is out: no new connections, open ones continue".to_owned(),
         BackendChange::Weight(weight) => format!("has the weight {weight}"),
     };
     Ok(format!(
-        "backend {address} of route {} {now}, until the next reload",
+        "until the next reload, backend {address} of route {} {now}",
         changed.join(", ")
     ))
 }
 
-/// Whether a backend is called so: as in the configuration, or by its only address.
+/// Whether this is the backend `address`: as written in the configuration, or as its only address.
 fn is_called(upstream: &Upstream, address: &str) -> bool {
     let addresses = edition::addresses(&upstream.backend);
     let given = match &upstream.backend {
@@ -118,7 +116,7 @@ fn unknown(config: &Config, address: &str, route: Option<&str>) -> String {
         .find(of_name)
         .and_then(|one| one.backend.name())
     {
-        return format!("{address} is one of the addresses of {name}: give that name");
+        return format!("{address} is one address of {name}; use the name {name}");
     }
     let known: Vec<String> = edition::upstreams(config)
         .map(ToString::to_string)
@@ -126,7 +124,7 @@ fn unknown(config: &Config, address: &str, route: Option<&str>) -> String {
         .collect();
     let of_route = route.map_or(String::new(), |route| format!(" of route {route}"));
     format!(
-        "there is no backend {address}{of_route}; there are: {}",
+        "no backend {address}{of_route}; the configuration has: {}",
         known.join(", ")
     )
 }
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_is_taken_out_of_all_routes_or_of_one() {
+    fn a_backend_is_taken_out_of_all_routes_or_one() {
         let mut config = config();
         let words = change_backend(&mut config, "127.0.0.1:5002", None, BackendChange::Out);
         assert!(
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_is_said() {
+    fn impossible_changes_are_explained() {
         let mut config = config();
         let mut refused = |address, route, change| {
             change_backend(&mut config, address, route, change).expect_err("it was done")
@@ -197,17 +195,17 @@ mod tests {
         let why = refused("10.0.0.2:5003", None, BackendChange::Out);
         assert_eq!(
             why,
-            "10.0.0.2:5003 is one of the addresses of app:5003: give that name"
+            "10.0.0.2:5003 is one address of app:5003; use the name app:5003"
         );
         let why = refused("10.9.9.9:1", Some("2"), BackendChange::Out);
         assert!(
             why.starts_with(
-                "there is no backend 10.9.9.9:1 of route 2; there are: 127.0.0.1:5002,"
+                "no backend 10.9.9.9:1 of route 2; the configuration has: 127.0.0.1:5002,"
             ),
             "{why}"
         );
         let why = refused("app:5003", None, BackendChange::Weight(0));
-        assert_eq!(why, "`0` is no weight: it may be from 1 to 1000");
+        assert_eq!(why, "`0` is not a valid weight; use 1 to 1000");
         change_backend(&mut config, "127.0.0.1:5005", None, BackendChange::Out)
             .expect("another is left");
         let why = change_backend(&mut config, "127.0.0.1:5002", Some("2"), BackendChange::Out);

@@ -1,4 +1,4 @@
-//! An upgrade, as far as it concerns all of main: begun, committed or given up.
+//! The effects of an upgrade on main: start, commit, failure.
 
 use super::Supervisor;
 use crate::main_state::MainState;
@@ -27,15 +27,15 @@ impl Supervisor {
 
     fn refusal_of_upgrade(&self) -> Option<&'static str> {
         if self.upgrade.is_some() {
-            Some("another upgrade is under way")
+            Some("another upgrade is in progress")
         } else if self.is_stopping {
             Some("the program is stopping")
         } else if self.drain.is_under_way() || self.reload.is_waiting() {
-            Some("a drain or a reload is under way")
+            Some("a drain or a reload is in progress")
         } else if self.serving.pairs.are_renewed() {
-            Some("a worker is being replaced, because a reload has brought a unix socket")
+            Some("a worker is being replaced after a reload that added a unix socket")
         } else if !self.serving.pairs.are_whole() {
-            Some("not every worker is ready, or a keeper is gone")
+            Some("a worker is not ready, or a keeper is gone")
         } else {
             None
         }
@@ -49,7 +49,7 @@ impl Supervisor {
         }
     }
 
-    /// All pairs are prepared. From here on there is no way back.
+    /// Commits the upgrade after all pairs are prepared. There is no way back from here.
     fn commit_upgrade(&mut self, keepers: &[Pid]) {
         let pairs = &mut self.serving.pairs;
         pairs.command(Command::Commit);
@@ -64,14 +64,14 @@ impl Supervisor {
         if let Err(error) = self.execute(&binary) {
             tracing::error!(
                 %error,
-                "the main process could not execute the new binary, and goes on as the old one"
+                "main could not execute the new binary; it continues as the old one"
             );
         }
     }
 
-    /// Executes the new binary in this process. Returns only if it could not.
+    /// Executes the new binary in this process. Returns only on failure.
     fn execute(&mut self, binary: &NewBinary) -> io::Result<()> {
-        // Control gets the answer that it waits for, and ends; the new main starts its own.
+        // Control sends its pending answers and exits; the new main starts its own.
         self.attend_to_control();
         if let Some(control) = &self.control {
             control.end();
@@ -108,7 +108,7 @@ impl Supervisor {
         }
     }
 
-    /// A pair stays with the former binary: its new keeper died after the commit was decided.
+    /// Handles a pair that stays with the old binary, because its new keeper died after the commit.
     pub(super) fn on_kept(&mut self, worker: usize) {
         let Some(keeper) = self.serving.pairs.restore_keeper(worker) else {
             return;
@@ -116,12 +116,12 @@ impl Supervisor {
         self.history.ending.retain(|&ending| ending != keeper);
         tracing::error!(
             worker,
-            "the new binary died in the last moment of an upgrade; this worker goes on with the \
-             former one until the next upgrade"
+            "new binary died during the commit; this worker keeps the old binary until the next \
+             upgrade"
         );
     }
 
-    /// Goes back to the old binary and the old memory, whatever the stage.
+    /// Returns to the old binary and the old memory, at any stage.
     pub(super) fn fail_upgrade(&mut self, why: &str) {
         if let Some(upgrade) = self.upgrade.take() {
             let request = upgrade.abort(&self.serving.pairs);
@@ -130,9 +130,9 @@ impl Supervisor {
     }
 
     fn refuse_upgrade(&mut self, why: &str, request: Option<u64>) {
-        tracing::error!("upgrade refused: {why}; the running binary goes on");
+        tracing::error!(error = why, "upgrade failed; old binary continues");
         if let Some(request) = request {
-            self.answer(request, Err(format!("{why}; the running binary goes on")));
+            self.answer(request, Err(format!("{why}; the old binary continues")));
         }
     }
 }

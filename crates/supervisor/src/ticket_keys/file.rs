@@ -1,4 +1,4 @@
-//! Secrets in files: only their owner may read them, and what is written is whole or not there.
+//! Ticket keys in a file: readable only by the owner, and replaced as a whole.
 
 use dormouse_engine::TicketKeys;
 use dormouse_helpers::fleet::{Secret, read_private};
@@ -7,10 +7,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// No key file, and no secret, is as large as this.
+/// Maximum size of a key file or CA file.
 const FILE_MAX: u64 = 64 << 10;
 
-/// A file of certificates or the like, which everybody may read.
+/// Reads a file that all users may read, such as certificates.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
     let mut text = String::new();
@@ -21,8 +21,8 @@ pub(super) fn read_text(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Keys in a file of ours. `Ok(None)`: the file is somebody else's. `Ok(Some(None))`: there is
-/// none yet, and ours may be written there.
+/// Reads keys that dormouse has written. `Ok(None)`: the file is in another program's format.
+/// `Ok(Some(None))`: there is no file yet, and dormouse may create it.
 pub(super) fn ours(path: &Path, secret: &Secret) -> Result<Option<Option<TicketKeys>>, String> {
     let Some(bytes) = read_private(path)? else {
         return Ok(Some(None));
@@ -33,13 +33,13 @@ pub(super) fn ours(path: &Path, secret: &Secret) -> Result<Option<Option<TicketK
     let keys = TicketKeys::unseal(&bytes, secret.bytes()).map_err(|_| {
         let shown = path.display();
         format!(
-            "{shown}: these ticket keys can't be opened: they were sealed with another ticket_secret_file, or are damaged\n  give the right secret, or let new ones be made: rm {shown}"
+            "{shown}: cannot decrypt these ticket keys: they were encrypted with another ticket_secret_file, or are damaged\n  restore the right secret, or remove the keys to generate new ones: rm {shown}"
         )
     })?;
     Ok(Some(Some(keys)))
 }
 
-/// Writes keys, sealed: a new file beside the old one, which then takes its place.
+/// Writes encrypted keys to a new file, which then replaces the old one.
 pub(super) fn write(path: &Path, keys: &TicketKeys, secret: &Secret) -> Result<(), String> {
     let sealed = keys.seal(secret.bytes()).map_err(|e| e.to_string())?;
     let mut beside = path.as_os_str().to_owned();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_outlive_the_process_and_nobody_else_reads_them() {
+    fn keys_survive_the_process_and_stay_private() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tickets.keys");
         let secret = Secret::new(&[7; 32]);
@@ -90,21 +90,21 @@ mod tests {
         let mode = fs::metadata(&path).expect("there").mode() & 0o777;
         assert_eq!(mode, 0o600);
         let Ok(Some(Some(read))) = ours(&path, &secret) else {
-            panic!("they are there");
+            panic!("the keys were written");
         };
         assert_eq!(*read.export(), *keys.export());
         let Err(why) = ours(&path, &Secret::new(&[8; 32])) else {
-            panic!("another secret opens them");
+            panic!("another secret must not decrypt them");
         };
         assert!(why.contains("another ticket_secret_file"), "{why}");
     }
 
     #[test]
-    fn what_others_may_read_is_refused_with_what_mends_it() {
+    fn a_secret_that_others_can_read_is_rejected_with_a_remedy() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("fleet.secret");
         let refused = || match Secret::read(&path) {
-            Ok(_) => panic!("it is taken"),
+            Ok(_) => panic!("the secret was accepted"),
             Err(why) => why,
         };
         let why = refused();

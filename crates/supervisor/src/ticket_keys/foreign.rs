@@ -1,14 +1,14 @@
-//! Key files as nginx and HAProxy read them.
+//! Key files in the formats of nginx and HAProxy.
 //!
-//! nginx (`ssl_session_ticket_key`): a file is one key of 48 or 80 bytes; of several files the
-//! first one's key seals, all of them open. HAProxy (`tls-ticket-keys`): a file has a line of
-//! base64 for each key; the last three count, the last but one seals.
+//! nginx (`ssl_session_ticket_key`): a file is one key of 48 or 80 bytes; of several files, the first
+//! key encrypts, and all keys decrypt. HAProxy (`tls-ticket-keys`): a file has one line of base64 per key;
+//! the last three are used, and the last but one encrypts.
 
 use dormouse_engine::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError, TicketKeys};
 use dormouse_helpers::fleet::read_private;
 use std::path::{Path, PathBuf};
 
-/// Reads the keys. Every mistake is a line of its own.
+/// Reads the keys. Each error is a line of its own.
 pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
     let mut files = Vec::new();
     let mut mistakes = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
                     TicketKeyFile::One(key) => keys.push(key),
                     TicketKeyFile::Lines(_) => {
                         return Err(vec![format!(
-                            "{}: a file with a line for each key is given alone; several files have one key of 48 or 80 bytes each",
+                            "{}: a file with one key per line must be the only file; several files need one key of 48 or 80 bytes each",
                             path.display()
                         )]);
                     }
@@ -44,7 +44,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
     };
     if keys.len() > TicketKeys::MAX {
         return Err(vec![format!(
-            "there are {} ticket keys; at most {} are taken, so leave out the oldest",
+            "{} ticket keys, but at most {} are allowed; leave out the oldest",
             keys.len(),
             TicketKeys::MAX
         )]);
@@ -55,20 +55,20 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
 
 fn read_file(path: &Path) -> Result<TicketKeyFile, String> {
     let shown = path.display();
-    let mend = format!("make a key: (umask 077; openssl rand 80 > {shown})");
+    let mend = format!("create a key: (umask 077; openssl rand 80 > {shown})");
     let Some(bytes) = read_private(path)? else {
         return Err(format!(
-            "{shown}: there is no such file\n  {mend}\n  or let Dormouse keep its own keys there: add ticket_secret_file"
+            "{shown}: no such file\n  {mend}\n  or add ticket_secret_file, and dormouse keeps its own keys there"
         ));
     };
     if TicketKeys::looks_sealed(&bytes) {
         return Err(format!(
-            "{shown}: these keys are Dormouse's own, and sealed: add ticket_secret_file, and give no other file"
+            "{shown}: these are dormouse's own encrypted keys: add ticket_secret_file, and name no other file"
         ));
     }
     TicketKeyFile::parse(&bytes).map_err(|problem| match problem {
         TicketKeyFileError::Line(..) => {
-            format!("{shown}: {problem}\n  make one: openssl rand -base64 -A 80")
+            format!("{shown}: {problem}\n  create a key: openssl rand -base64 -A 80")
         }
         _ => format!("{shown}: {problem}\n  {mend}"),
     })
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_as_the_programs_they_come_from_read_them() {
+    fn keys_are_read_as_nginx_and_haproxy_read_them() {
         let folder = tempfile::tempdir().expect("a folder");
         let one = file(folder.path(), "48.key", &[200; 48]);
         let two = file(folder.path(), "80.key", &[201; 80]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_size_is_refused_with_what_mends_it() {
+    fn a_key_of_wrong_size_is_rejected_with_a_remedy() {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, contents, says) in [
             ("47.key", &[200; 47][..], "this has 47 bytes"),

@@ -1,10 +1,10 @@
-//! The keys of the tickets, in main: where they come from, when they change, who is told.
+//! Ticket keys in main: their source, their rotation, and their distribution.
 //!
 //! ```text
-//!   memory   made here, rotated here
-//!   file     ours: rotated here, written there, sealed with a secret
-//!            theirs (nginx, HAProxy): read, never changed
-//!   store    rotated by whichever machine of the fleet comes first: see `fleet`
+//!   memory   generated and rotated here
+//!   file     own format: rotated here, written there, encrypted with a secret
+//!            other formats (nginx, HAProxy): read, never changed
+//!   store    rotated by the first machine of the fleet that finds a rotation due: see `fleet`
 //! ```
 
 mod file;
@@ -23,7 +23,7 @@ use dormouse_tables::counters::Common;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The keys, and where they come from.
+/// The keys, and their source.
 pub(crate) struct Keyring {
     keys: TicketKeys,
     origin: Origin,
@@ -31,18 +31,18 @@ pub(crate) struct Keyring {
 
 enum Origin {
     Memory,
-    /// A file of ours, which main writes.
+    /// A file in our own format, which main writes.
     Ours {
         path: PathBuf,
         secret: Secret,
     },
-    /// Files of others.
+    /// Files in other programs' formats.
     Theirs(Vec<PathBuf>),
     Store(Box<StoreLink>),
 }
 
 impl Keyring {
-    /// Reads or makes the keys. A store is asked, but not waited for longer than a moment.
+    /// Reads or generates the keys. Waits for a store only for a moment.
     pub(crate) fn open(
         config: &Config,
         now: UnixTime,
@@ -60,7 +60,7 @@ impl Keyring {
             Some(KeySource::Store(address)) => {
                 let fresh = fresh(tickets, now)?;
                 let mut link = Keyring::link(config, address, &fresh).map_err(|why| vec![why])?;
-                // A moment's patience: who restarts has the fleet's keys before it serves.
+                // A short wait, so that a restarted machine has the fleet's keys before it serves.
                 let keys = link.first(shared).unwrap_or(fresh);
                 let origin = Origin::Store(Box::new(link));
                 Keyring { keys, origin }
@@ -102,7 +102,7 @@ impl Keyring {
         })
     }
 
-    /// After an upgrade: the keys that workers have, and where they came from.
+    /// Continues after an upgrade, with the keys that workers have and their source.
     pub(crate) fn adopt(config: &Config, keys: TicketKeys) -> Keyring {
         let tickets = &config.tickets;
         let origin = match tickets.ticket_keys.first() {
@@ -120,8 +120,11 @@ impl Keyring {
             }
             Some(KeySource::Memory) | None => Ok(Origin::Memory),
         };
-        let origin = origin.unwrap_or_else(|why| {
-            tracing::error!("{why}; ticket keys are this process's own from now on");
+        let origin = origin.unwrap_or_else(|error| {
+            tracing::error!(
+                error,
+                "ticket key source unavailable; using this process's own keys"
+            );
             Origin::Memory
         });
         Keyring { keys, origin }
@@ -137,7 +140,7 @@ impl Keyring {
             .map_err(|why| format!("ticket_keys = \"{address}\": {why}"))
     }
 
-    /// The keys as they are now.
+    /// The current keys.
     pub(crate) fn keys(&self) -> &TicketKeys {
         &self.keys
     }
@@ -149,26 +152,26 @@ impl Keyring {
         }
     }
 
-    /// What becomes readable when a store has news, if nobody waits for it yet.
+    /// The channel of a newly started store process, for the caller to poll.
     pub(crate) fn new_bell(&mut self) -> Option<Fd> {
         self.store()?.new_bell()
     }
 
-    /// Was it the process that talks to the store?
+    /// Handles the exit of the store's process. Returns `false` if it was another process.
     pub(crate) fn ended(&mut self, pid: Pid, ended: Ended, shared: &Shared) -> bool {
         self.store()
             .is_some_and(|link| link.ended(pid, ended, shared))
     }
 
-    /// Ends that process, which is then to be waited for.
+    /// Ends the store's process. Returns its id, for the caller to reap.
     pub(crate) fn end_process(&mut self) -> Option<Pid> {
         self.store()?.end()
     }
 
-    /// How long until the keys are to be looked at again; `None`: never.
+    /// Time until the next action; `None`: never.
     pub(crate) fn until_due_ms(&self, now: UnixTime) -> Option<u64> {
         let (due_s, start_ms) = match &self.origin {
-            // The process which talks to the store rotates; this is only for when it can't.
+            // The store's process rotates; this applies only while the store is unreachable.
             Origin::Store(link) => (self.alone_from_s(), link.until_start_ms()),
             _ => (self.keys.rotates_at_s(), None),
         };
@@ -176,14 +179,14 @@ impl Keyring {
         due_s.map(until_ms).into_iter().chain(start_ms).min()
     }
 
-    /// When a store has been out of reach for so long that this machine goes its own way: the
-    /// fleet has sealed with *next* for a whole period, and no key may live for ever.
+    /// When this machine starts to rotate on its own, because the store is unreachable: after a whole period
+    /// in which the fleet has encrypted with *next*. No key may be used for ever.
     fn alone_from_s(&self) -> Option<u64> {
         let period_s = self.keys.period_s()?;
         Some(self.keys.rotates_at_s()?.saturating_add(period_s.into()))
     }
 
-    /// Takes the store's news, and rotates when it is time. `true`: there are new keys.
+    /// Adopts the store's new keys, and rotates if a rotation is due. Returns `true` if the keys have changed.
     pub(crate) fn update(&mut self, now: UnixTime, shared: &Shared) -> bool {
         let mut changed = false;
         if let Origin::Store(link) = &mut self.origin {
@@ -206,8 +209,7 @@ impl Keyring {
         changed
     }
 
-    /// The configuration was read again: so are key files of others, and keys of ours rotate as
-    /// often as it says now.
+    /// Applies a reload: reads other programs' key files again, and sets the rotation period of own keys.
     pub(crate) fn follow(&mut self, config: &Config, now: UnixTime) -> Result<(), Vec<String>> {
         match &self.origin {
             Origin::Theirs(paths) => self.keys = foreign::read(paths)?,
@@ -219,25 +221,25 @@ impl Keyring {
         Ok(())
     }
 
-    /// Rotates now, because an administrator has ordered it. An error: who makes the keys.
+    /// Rotates now, on an administrator's order. The error names the program that generates the keys.
     pub(crate) fn rotate_now(&mut self, now: UnixTime, shared: &Shared) -> Result<(), String> {
         match &self.origin {
             Origin::Memory | Origin::Ours { .. } => {}
             Origin::Theirs(_) => {
                 return Err("ticket keys come from a file that another program writes: \
-                            let it write new ones, then `dormouse reload`"
+                            let that program write new keys, then run `dormouse reload`"
                     .to_owned());
             }
             Origin::Store(_) => {
                 return Err(
-                    "ticket keys come from the store of the fleet, which rotates them \
-                            for all machines (ticket_rotation)"
+                    "ticket keys come from the fleet's store, which rotates them \
+                                for all machines (ticket_rotation)"
                         .to_owned(),
                 );
             }
         }
         let rotated = self.keys.rotate_now(now);
-        rotated.map_err(|error| format!("ticket keys could not be rotated: {error}"))?;
+        rotated.map_err(|error| format!("ticket key rotation failed: {error}"))?;
         self.keep_rotated();
         self.publish(shared);
         Ok(())
@@ -248,7 +250,7 @@ impl Keyring {
             Ok(false) => return false,
             Ok(true) => {}
             Err(error) => {
-                tracing::error!(%error, "ticket keys could not be rotated");
+                tracing::error!(%error, "ticket key rotation failed");
                 return false;
             }
         }
@@ -256,17 +258,19 @@ impl Keyring {
         true
     }
 
-    /// New keys are kept where keys of ours lie.
+    /// Saves rotated keys where own keys are stored.
     fn keep_rotated(&self) {
         match &self.origin {
             Origin::Ours { path, secret } => {
-                if let Err(why) = file::write(path, &self.keys, secret) {
-                    tracing::error!("{why}; tickets made from now on end with this process");
+                if let Err(error) = file::write(path, &self.keys, secret) {
+                    tracing::error!(
+                        error,
+                        "ticket keys could not be saved; new tickets are lost at a restart"
+                    );
                 }
             }
             Origin::Store(_) => tracing::warn!(
-                "the store of the ticket keys has been out of reach for a whole rotation; \
-                 this machine makes its own until it is back"
+                "ticket store unreachable for a whole rotation; this machine rotates its own keys"
             ),
             Origin::Memory | Origin::Theirs(_) => {}
         }
@@ -278,12 +282,12 @@ impl Keyring {
     }
 }
 
-/// Reads what the keys would be made of, and tries whether they could be kept.
+/// Checks that the keys can be read or created, and saved.
 pub(crate) fn examine(config: &Config, findings: &mut Findings) {
     let tickets = &config.tickets;
     let secret_place = Place::Program("ticket_secret_file");
     let secret = tickets.ticket_secret_file.as_deref();
-    // Without keys that it would seal nobody reads it.
+    // A secret without keys to encrypt is not used.
     let is_used = !matches!(tickets.ticket_keys.first(), Some(KeySource::Memory) | None);
     let secret = match secret.filter(|_| is_used).map(Secret::read) {
         Some(Err(why)) => return findings.error(secret_place, why),

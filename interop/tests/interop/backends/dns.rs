@@ -220,7 +220,7 @@ fn new_connections_follow_a_name() {
     assert_eq!(scene.addresses().len(), 2);
     scene.dns.says(&[]);
     wait::until("a line that it can't be looked up", PATIENCE, || {
-        let lines = scene.terminator.lines_with("its addresses stay");
+        let lines = scene.terminator.lines_with("keeping its addresses");
         (!lines.is_empty()).then_some(())
     });
     scene.echoes();
@@ -288,11 +288,6 @@ fn names_are_looked_up_again_when_their_time_is_over() {
         });
     };
     grown(alias, 2);
-    let slow_before = asked(slow);
-    assert!(
-        (1..=3).contains(&slow_before),
-        "asked for {slow_before} times"
-    );
     scene.dns.says(&hosts[1..2]);
     wait::until("new connections to follow the alias", PATIENCE, || {
         scene.echoes();
@@ -300,7 +295,12 @@ fn names_are_looked_up_again_when_their_time_is_over() {
     });
     grown(alias, 4);
     grown(long, 2);
-    assert_eq!(asked(slow), slow_before, "it holds for an hour");
+    // The processes that look up names when dormouse starts need not all have done so at any earlier point.
+    let asked = asked(slow);
+    assert!(
+        (1..=3).contains(&asked),
+        "a name that is valid for an hour was asked for {asked} times"
+    );
 }
 
 /// A name that stands in /etc/hosts is not DNS's, and is looked up every `resolve_every`.

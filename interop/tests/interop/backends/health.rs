@@ -112,7 +112,7 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
         "{metrics}"
     );
     assert_eq!(
-        terminator.lines_with("it answered with status 503").len(),
+        terminator.lines_with("the response has status 503").len(),
         1,
         "said once"
     );

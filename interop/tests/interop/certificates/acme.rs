@@ -286,9 +286,7 @@ fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
     let renewed = || Some(serial(&site, "one.example")).filter(|now| *now != first);
     let second = wait::until("another certificate", PATIENCE, renewed);
     assert!(is_good(&site, &pebble, "one.example"));
-    let accounts = site
-        .process
-        .lines_with("there is an account at the ACME server now");
+    let accounts = site.process.lines_with("ACME account created");
     assert_eq!(
         accounts.len(),
         1,
@@ -337,8 +335,8 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
         let lines = || site.process.lines_with(what).into_iter().next();
         wait::until(what, PATIENCE, lines)
     };
-    let line = says("no certificate from the ACME server");
-    for part in ["lost.example", "Failed to connect", "again_in_s=60"] {
+    let line = says("ACME order failed; clients that ask for this name are refused");
+    for part in ["lost.example", "Failed to connect", "retry_in_s=60"] {
         assert!(line.contains(part), "{part}: {line}");
     }
     for version in ["-tls1_2", "-tls1_3"] {
@@ -407,9 +405,7 @@ fn kills_in_the_middle_of_an_order_do_no_harm() {
     let errand = wait::until("an errand", PATIENCE, || all(&site, "errand").pop());
     signal(errand, Signal::KILL);
     wait::until("its end to be said", PATIENCE, || {
-        let lines = site
-            .process
-            .lines_with("the process that asks for it ended");
+        let lines = site.process.lines_with("the errand process ended");
         lines.into_iter().next()
     });
     site.admin

@@ -63,7 +63,7 @@ fn a_directory_is_chosen_from_by_name_and_by_signature() {
             "the first"
         );
     }
-    let left_out = site.process.lines_with("left out");
+    let left_out = site.process.lines_with("invalid certificate skipped");
     assert!(left_out[0].contains("zz.pem"), "{left_out:?}");
 }
 

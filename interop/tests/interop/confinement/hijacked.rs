@@ -184,7 +184,7 @@ fn no_process_that_a_worker_names_is_signalled() {
             let _ = intruder.send(channel, &word, &[]);
         }
     }
-    let silenced = "makes no sense";
+    let silenced = "invalid message from a worker";
     scene.terminator.wait_for_line(silenced, PATIENCE);
     drop(intruder);
     probe.echo(100).expect("an echo");
@@ -216,19 +216,19 @@ fn a_worker_cannot_pass_for_the_keeper_that_goes_on() {
     let keeper = named(&scene, "keeper-0").expect("a keeper");
     let channel = intruder.channel();
     signal(main, Signal::USR2);
-    let tried = "the new binary is tried";
+    let tried = "checking the new binary";
     scene.terminator.wait_for_line(tried, PATIENCE);
     // It says that it is quiet, then, instead of ending, that it is the new keeper.
     let until = std::time::Instant::now() + Duration::from_secs(8);
     while std::time::Instant::now() < until
-        && scene.terminator.lines_with("upgrade refused").is_empty()
+        && scene.terminator.lines_with("upgrade failed").is_empty()
     {
         for word in [&b"q"[..], b"p", &[b"P", &pid.to_le_bytes()[..]].concat()] {
             let _ = intruder.send(channel, word, &[]);
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    let refused = scene.terminator.lines_with("upgrade refused");
+    let refused = scene.terminator.lines_with("upgrade failed");
     assert_eq!(refused.len(), 1, "{}", scene.terminator.log());
     drop(intruder);
     probe.echo(100).expect("an echo from the worker");
@@ -257,7 +257,12 @@ fn a_worker_cannot_fill_the_table_of_main() {
     }
     wait::until("main to have read all", PATIENCE, || {
         let sent = intruder.send(channel, b"q", &[]);
-        (sent.is_ok() || !scene.terminator.lines_with("makes no sense").is_empty()).then_some(())
+        (sent.is_ok()
+            || !scene
+                .terminator
+                .lines_with("invalid message from a worker")
+                .is_empty())
+        .then_some(())
     });
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(

@@ -126,7 +126,7 @@ fn keepers_and_workers_give_up_everything() {
                 signal(scene.terminator.pid(), Signal::USR2);
                 scene
                     .terminator
-                    .wait_for_line("the new binary goes on", PATIENCE);
+                    .wait_for_line("new binary running", PATIENCE);
             }
             _ => {}
         }

@@ -356,7 +356,7 @@ fn what_main_was_given_is_for_main_alone() {
             "crash" => kill_worker(&scene),
             "upgrade" => {
                 signal(main, Signal::USR2);
-                let goes_on = "the new binary goes on";
+                let goes_on = "new binary running";
                 scene.terminator.wait_for_line(goes_on, PATIENCE);
             }
             _ => {}
@@ -400,7 +400,7 @@ fn workers_go_first_when_memory_runs_out_and_leave_no_dump() {
                 signal(scene.terminator.pid(), Signal::USR2);
                 scene
                     .terminator
-                    .wait_for_line("the new binary goes on", PATIENCE);
+                    .wait_for_line("new binary running", PATIENCE);
             }
             _ => {}
         }

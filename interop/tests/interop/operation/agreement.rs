@@ -58,7 +58,7 @@ const ALL: &[Wrong] = &[
     wrong(
         "",
         "certificates = 'empty'",
-        &["there is no certificate in this directory"],
+        &["no certificates in this directory"],
     ),
     wrong(
         "",
@@ -128,7 +128,7 @@ const ALL: &[Wrong] = &[
     wrong(
         "ticket_secret_file = 'good.secret'\nticket_keys = 'file:nowhere/own.keys'",
         "",
-        &["nowhere/own.keys", "make the directory"],
+        &["nowhere/own.keys", "create the directory"],
     ),
     wrong("ticket_keys = 'file:garbage.pem'", "", &["garbage.pem"]),
     wrong(
@@ -139,18 +139,18 @@ const ALL: &[Wrong] = &[
     wrong(
         "connection_log = 'nowhere/connections.log'",
         "",
-        &["nowhere/connections.log", "make the directory"],
+        &["nowhere/connections.log", "create the directory"],
     ),
-    wrong("connection_log = 'empty'", "", &["this is a directory"]),
+    wrong("connection_log = 'empty'", "", &["is a directory"]),
     wrong(
         "admin = 'nowhere/admin.sock'",
         "",
-        &["nowhere/admin.sock", "make the directory"],
+        &["nowhere/admin.sock", "create the directory"],
     ),
     wrong(
         "acme_terms_agreed = true\nacme_folder = 'site.pem/acme'\nacme_ca = 'ca.pem'",
         "acme = 'a.example'",
-        &["certificates can't be kept there"],
+        &["cannot save certificates"],
     ),
     wrong(
         "acme_terms_agreed = true\nacme_folder = 'acme'\nacme_ca = 'garbage.pem'",
@@ -160,7 +160,7 @@ const ALL: &[Wrong] = &[
     wrong(
         "",
         "to = '127.0.0.1:1'\nsource_addresses = '192.0.2.1'",
-        &["192.0.2.1", "no such address"],
+        &["192.0.2.1", "does not have the address"],
     )
     .of_system(),
     wrong(
@@ -178,7 +178,7 @@ const ALL: &[Wrong] = &[
     wrong(
         "",
         "listen = '192.0.2.1:8443'",
-        &["192.0.2.1:8443", "no such address"],
+        &["192.0.2.1:8443", "does not have the address"],
     )
     .of_system(),
 ];

@@ -295,7 +295,7 @@ fn it_can_be_rotated_switched_off_and_sampled() {
     fs::write(&path, text.replace("'connections.log'", "'nowhere/x.log'")).expect("written");
     let words = admin.order("/reload").expect_err("it is refused");
     assert!(
-        words.contains("make the directory") && words.contains("nowhere/x.log"),
+        words.contains("create the directory") && words.contains("nowhere/x.log"),
         "{words}"
     );
     (0..10).for_each(|_| connect());
@@ -406,7 +406,7 @@ fn a_log_that_takes_nothing_holds_nobody_up() {
     (0..20).for_each(|_| connect());
     steady.echo().expect("an echo, whatever is full");
     let line = wait::until("a word", PATIENCE, || {
-        let lines = scene.terminator.lines_with("could not be written");
+        let lines = scene.terminator.lines_with("connection log lines lost");
         lines.into_iter().next()
     });
     assert!(line.contains("No space left"), "{line}");

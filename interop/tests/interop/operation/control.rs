@@ -149,7 +149,7 @@ fn another_user_is_refused_whatever_the_mode_of_the_socket() {
     }
     assert!(ask("0", "GET", "/status").ends_with(" 200"));
     assert_eq!(admin.status()["configuration"]["edition"], 1);
-    assert_eq!(scene.terminator.lines_with("may not use").len(), 3);
+    assert_eq!(scene.terminator.lines_with("admin request denied").len(), 3);
 }
 
 /// Metrics, health and the status page have a TCP address of their own, and orders have the socket:

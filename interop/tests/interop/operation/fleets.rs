@@ -68,13 +68,13 @@ fn included_files_come_with_a_reload_and_variables_stay() {
     process.wait_for_line("sites/second.toml:2:10", PATIENCE);
     write("sites/second.toml", &route(second));
     signal(process.pid(), Signal::HUP);
-    process.wait_for_line("edition 2", PATIENCE);
+    process.wait_for_line("edition=2", PATIENCE);
     echoes(second);
 
     signal(process.pid(), Signal::USR2);
-    process.wait_for_line("the new binary goes on", PATIENCE);
+    process.wait_for_line("new binary running", PATIENCE);
     signal(process.pid(), Signal::HUP);
-    process.wait_for_line("edition 3", PATIENCE);
+    process.wait_for_line("edition=3", PATIENCE);
     echoes(first);
     signal(process.pid(), Signal::TERM);
     assert!(process.wait_for_end(PATIENCE).success());
@@ -110,11 +110,11 @@ fn a_configuration_comes_from_standard_input() {
     echoes(listen);
     signal(process.pid(), Signal::HUP);
     process.wait_for_line(
-        "came from standard input, which can't be read again",
+        "came from standard input, which cannot be read again",
         PATIENCE,
     );
     signal(process.pid(), Signal::USR2);
-    process.wait_for_line("the new binary goes on", PATIENCE);
+    process.wait_for_line("new binary running", PATIENCE);
     echoes(listen);
     signal(process.pid(), Signal::TERM);
     assert!(process.wait_for_end(PATIENCE).success());

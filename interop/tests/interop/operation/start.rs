@@ -451,7 +451,7 @@ fn a_source_address_of_another_machine() {
     let mut flags = attempt.serve_flags();
     flags.extend(["--source-addresses", "192.0.2.1"].map(str::to_owned));
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    let says = ["192.0.2.1", "source_addresses", "no such address"];
+    let says = ["192.0.2.1", "source_addresses", "does not have the address"];
     attempt.refused(&flags, REFUSED_BY_SYSTEM, &says);
 }
 

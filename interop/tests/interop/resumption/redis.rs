@@ -317,7 +317,7 @@ fn a_store_on_bad_days() {
     assert!(
         !stranger
             .process
-            .lines_with("ticket_secret_file does not open")
+            .lines_with("ticket_secret_file does not decrypt")
             .is_empty()
     );
     for config in &peer::configs_by_version() {

@@ -395,7 +395,7 @@ fn a_worker_serves_on_without_its_keeper() {
         .parent_of(worker)
         .expect("the keeper of a worker");
     signal(keeper, Signal::KILL);
-    scene.terminator.wait_for_line("a keeper is gone", PATIENCE);
+    scene.terminator.wait_for_line("keeper died", PATIENCE);
     for probe in &mut probes {
         probe.echo(100).expect("an echo");
     }

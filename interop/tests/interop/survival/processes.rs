@@ -82,7 +82,7 @@ fn titles_say_what_each_process_is() {
             }
             "upgrade" => {
                 signal(scene.terminator.pid(), Signal::USR2);
-                let line = "the new binary goes on";
+                let line = "new binary running";
                 scene.terminator.wait_for_line(line, PATIENCE);
             }
             _ => {}

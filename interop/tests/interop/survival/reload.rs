@@ -380,7 +380,7 @@ fn changed_certificates_are_taken_up() {
         fs::rename(&temporary, path).expect("renamed over");
         if path == &live.cert {
             wait::until("the log to say that they do not fit", PATIENCE, || {
-                let lines = scene.terminator.lines_with("but the old one stays");
+                let lines = scene.terminator.lines_with("changed file rejected");
                 (!lines.is_empty()).then_some(())
             });
             assert_eq!(shown(&scene), seen, "a certificate without its key");
@@ -388,7 +388,7 @@ fn changed_certificates_are_taken_up() {
         }
     }
     let seen = until_another_is_shown(&scene, &seen);
-    let complaints = scene.terminator.lines_with("but the old one stays");
+    let complaints = scene.terminator.lines_with("changed file rejected");
     assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
 
     // Written anew, in place.

@@ -95,7 +95,7 @@ fn it_is_told_of_reloads() {
     let bad = format!("max_conections = 7\n{good}");
     for (text, status) in [
         (&good, "STATUS=configuration reloaded, edition 2\n"),
-        (&bad, "STATUS=the last reload was refused: error: "),
+        (&bad, "STATUS=last reload rejected: error: "),
         (&good, "STATUS=configuration reloaded, edition 3\n"),
     ] {
         std::fs::write(&file, text).expect("the configuration can be written");
@@ -190,11 +190,11 @@ fn listeners_are_handed_in() {
             .echo()
             .expect("an echo");
     }
-    let lines = terminator.lines_with("no route listens on this address");
+    let lines = terminator.lines_with("inherited socket is unused");
     assert_eq!(lines.len(), 1, "{}", terminator.log());
     drop(TcpListener::bind(unwanted).expect("the unwanted one is closed"));
     signal(terminator.pid(), Signal::USR2);
-    terminator.wait_for_line("the new binary goes on", PATIENCE);
+    terminator.wait_for_line("new binary running", PATIENCE);
     signal(terminator.pid(), Signal::TERM);
     assert!(terminator.wait_for_end(PATIENCE).success());
     TcpStream::connect(settings.listen).expect("who connects now waits for the next program");

@@ -136,7 +136,7 @@ fn connections_outlive_the_binary() {
             probe.send(200).expect("sent");
         }
         installed.put(tools::dormouse());
-        upgrade(&scene.terminator, "the new binary goes on");
+        upgrade(&scene.terminator, "new binary running");
         for probe in &mut probes {
             probe.receive().expect("the echo of what was on its way");
             probe.echo(5000).expect("an echo after an upgrade");
@@ -181,12 +181,12 @@ fn a_binary_that_fails_changes_nothing() {
         ("crash:prepare", "killed by SIGABRT"),
         ("crash:prepare:3", "worker 3: it killed by SIGABRT"),
         ("crash:report:3", "worker 3: it killed by SIGABRT"),
-        ("hang:prepare:3", "workers [3] were not taken over"),
+        ("hang:prepare:3", "no takeover of worker 3 within"),
     ];
     for (trial, why) in phases {
         installed.put_failing(trial);
-        upgrade(&scene.terminator, "upgrade refused");
-        let said = scene.terminator.lines_with("upgrade refused");
+        upgrade(&scene.terminator, "upgrade failed");
+        let said = scene.terminator.lines_with("upgrade failed");
         let said = said.last().expect("a line");
         assert!(said.contains(why), "{trial}: {said}");
         for probe in &mut probes {
@@ -206,10 +206,10 @@ fn a_binary_that_fails_changes_nothing() {
     let new = installed.folder.path().join("new");
     fs::write(&new, "no program").expect("a file");
     fs::rename(&new, installed.path()).expect("its place");
-    upgrade(&scene.terminator, "upgrade refused");
+    upgrade(&scene.terminator, "upgrade failed");
     // And then one that works.
     installed.put(tools::dormouse());
-    upgrade(&scene.terminator, "the new binary goes on");
+    upgrade(&scene.terminator, "new binary running");
     for probe in &mut probes {
         probe.echo(500).expect("an echo after an upgrade");
     }
@@ -228,7 +228,7 @@ fn a_binary_that_fails_in_the_last_moment_loses_nobody() {
     installed.put_failing("crash:wait:3");
     signal(scene.terminator.pid(), Signal::USR2);
     let end = wait::until("the upgrade to end", PATIENCE, || {
-        let ends = ["worker goes on with the former one", "upgrade refused"];
+        let ends = ["this worker keeps the old binary", "upgrade failed"];
         ends.into_iter()
             .find(|end| lines(&scene.terminator, end) > 0)
     });
@@ -273,7 +273,7 @@ fn one_thing_at_a_time() {
     installed.put_failing("hang:check");
     signal(scene.terminator.pid(), Signal::USR2);
     wait::until("the new binary to be tried", PATIENCE, || {
-        (lines(&scene.terminator, "the new binary is tried") > 0).then_some(())
+        (lines(&scene.terminator, "checking the new binary") > 0).then_some(())
     });
     for order in ["/reload", "/drain?over=10s", "/drain/stop", "/upgrade"] {
         let refused = admin.order(order).expect_err("an upgrade goes on");
@@ -283,13 +283,13 @@ fn one_thing_at_a_time() {
         probe.echo(500).expect("an echo");
     }
     wait::until("the upgrade to be given up", PATIENCE, || {
-        (lines(&scene.terminator, "did not answer within 10 s") > 0).then_some(())
+        (lines(&scene.terminator, "took longer than 10 s") > 0).then_some(())
     });
     installed.put(tools::dormouse());
     admin.order("/drain?over=1h").expect("a drain");
     let refused = admin.order("/upgrade").expect_err("a drain goes on");
     assert!(
-        refused.contains("a drain or a reload is under way"),
+        refused.contains("a drain or a reload is in progress"),
         "{refused}"
     );
     admin.order("/reload").expect("a reload during a drain");
@@ -320,7 +320,7 @@ fn ten_upgrades_between_two_layouts_under_load() {
         } else {
             tools::dormouse()
         });
-        upgrade(&scene.terminator, "the new binary goes on");
+        upgrade(&scene.terminator, "new binary running");
         let until = load.echoes() + 200;
         wait::until("200 more echoes", PATIENCE, || {
             (load.echoes() >= until).then_some(())
@@ -344,7 +344,7 @@ fn another_program_is_refused() {
     let mut probes = probes(&scene, 4);
     let workers = scene.terminator.leaves();
     installed.put(Path::new("/bin/true"));
-    upgrade(&scene.terminator, "upgrade refused");
+    upgrade(&scene.terminator, "upgrade failed");
     assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
     for probe in &mut probes {
         probe.echo(500).expect("an echo");

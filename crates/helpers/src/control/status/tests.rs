@@ -1,5 +1,5 @@
-//! A whole document: `document.expected` is what clients read, byte for byte.
-//! `DORMOUSE_BLESS=1 cargo test -p dormouse-helpers status` writes it anew.
+//! The whole document: `document.expected` is what clients read, byte for byte.
+//! `DORMOUSE_BLESS=1 cargo test -p dormouse-helpers status` rewrites it.
 
 use super::*;
 use crate::control::http::Response;
@@ -91,7 +91,7 @@ fn state(backends: Vec<Backend>) -> State {
     }
 }
 
-/// What control shows of two workers, the second of which has died once.
+/// The state of a program with two workers, the second of which has crashed once.
 fn view() -> View {
     let shared = Shared::create("test", 2).expect("memory");
     for number in 0..2 {
@@ -134,8 +134,8 @@ fn view() -> View {
     view
 }
 
-/// The document without what changes from run to run: ages, sizes and process ids count as 0, and
-/// counters that are 0 are left out.
+/// The document with ages, sizes and process ids set to 0, because they change from run to run, and
+/// without counters that are 0.
 fn stable(document: &str) -> String {
     const CHANGING: [&str; 8] = [
         "age_s",
@@ -176,7 +176,7 @@ fn stable(document: &str) -> String {
 }
 
 #[test]
-fn the_full_document_stays_the_same() {
+fn the_full_document_is_unchanged() {
     let body = stable(&Response::json(200, &document(&view())).body);
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
         let path =
@@ -187,7 +187,7 @@ fn the_full_document_stays_the_same() {
 }
 
 #[test]
-fn a_document_without_a_word_of_main_has_all_fields() {
+fn a_document_before_the_first_report_of_main_has_all_fields() {
     let mut view = view();
     let shared = Shared::create("test", 1).expect("memory");
     let counters = shared::View::open(shared.reader().expect("a descriptor"), 1).expect("a view");

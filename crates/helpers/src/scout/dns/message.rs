@@ -1,7 +1,7 @@
-//! Questions and answers (RFC 1035 §4), as the crate `domain` reads and writes them.
+//! DNS questions and answers (RFC 1035 §4), on top of the crate `domain`.
 //!
-//! An answer is looked at only if it repeats the question. Of a chain of aliases so many are
-//! followed, whatever their order, and nothing is stored but what the caller gets.
+//! An answer is parsed only if it repeats the question. Aliases are followed in any order, up to a
+//! limit, and nothing is stored but the result.
 
 use domain::base::iana::{Class, Opcode, Rcode};
 use domain::base::wire::ParseError;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 pub(super) use domain::base::Rtype;
 
-/// Records that are looked at, and aliases that are followed.
+/// Maximum number of parsed records and followed aliases.
 const RECORDS_MAX: usize = 256;
 const ALIASES_MAX: usize = 16;
 
@@ -21,30 +21,30 @@ pub(super) struct Question {
     kind: Rtype,
 }
 
-/// An answer to it.
+/// An answer to a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// These addresses. All that leads to them holds for so long.
+    /// These addresses, valid for the shortest lifetime of all records that lead to them.
     Addresses { all: Vec<IpAddr>, ttl_s: u32 },
-    /// No such name, or none with such an address, for so long (RFC 2308 §5).
+    /// No such name, or no address of this type, for this long (RFC 2308 §5).
     Nothing { ttl_s: u32 },
-    /// There is more than fits a datagram.
+    /// The answer does not fit a datagram.
     Truncated,
-    /// The server can't, or does not want to.
+    /// The server failed or refused.
     Failed,
 }
 
-/// Why bytes are no answer.
+/// Why bytes are not an answer to the question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InvalidAnswer {
-    /// They may be to another question.
+    /// They may answer another question.
     OtherQuestion,
-    /// They are to this one, and make no sense.
+    /// They answer this question, but are malformed.
     Broken,
 }
 
 impl Question {
-    /// `None`: that is no name.
+    /// `None`: `name` is not a valid host name.
     pub(super) fn new(id: u16, name: &str, kind: Rtype) -> Option<Question> {
         let name: Name<Vec<u8>> = name.to_ascii_lowercase().parse().ok()?;
         if name.is_root() {
@@ -52,7 +52,7 @@ impl Question {
         }
         let mut builder = MessageBuilder::new_vec();
         builder.header_mut().set_id(id);
-        // It is to be answered in full.
+        // Recursion desired: the server shall follow referrals itself.
         builder.header_mut().set_rd(true);
         let mut question = builder.question();
         question.push((name, kind)).ok()?;
@@ -66,7 +66,7 @@ impl Question {
         self.message.as_slice()
     }
 
-    /// What these bytes say to it.
+    /// Parses an answer to this question.
     pub(super) fn understand(&self, bytes: &[u8]) -> Result<Answer, InvalidAnswer> {
         let message = Message::from_octets(bytes).map_err(|_| InvalidAnswer::OtherQuestion)?;
         let header = message.header();
@@ -74,7 +74,7 @@ impl Question {
             return Err(InvalidAnswer::OtherQuestion);
         }
         match header.rcode() {
-            // No such name is an answer, too: the aliases that lead to it hold for their time.
+            // For an unknown name the aliases that lead to it still have lifetimes.
             Rcode::NOERROR | Rcode::NXDOMAIN if header.tc() => Ok(Answer::Truncated),
             Rcode::NOERROR | Rcode::NXDOMAIN => {
                 self.answer(&message).map_err(|_| InvalidAnswer::Broken)
@@ -117,7 +117,7 @@ impl Question {
                     .min(seconds(soa.ttl()))
                     .min(seconds(soa.data().minimum())),
             }),
-            // It must not be kept then (RFC 2308 §5).
+            // Without SOA record the answer must not be cached (RFC 2308 §5).
             None => Ok(Answer::Nothing { ttl_s: 0 }),
         }
     }
@@ -132,7 +132,7 @@ fn address(record: &ParsedRecord<'_, &[u8]>) -> Result<IpAddr, ParseError> {
         .ok_or(ParseError::form_error("no address"))
 }
 
-/// The highest bit set: as if it were 0 (RFC 2181 §8).
+/// A TTL with the highest bit set counts as 0 (RFC 2181 §8).
 fn seconds(ttl: Ttl) -> u32 {
     match ttl.as_secs() {
         seconds if seconds >> 31 == 0 => seconds,

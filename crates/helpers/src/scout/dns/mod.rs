@@ -1,14 +1,13 @@
-//! For how long what a name stands for may be believed: what DNS says of it (RFC 1035 §3.2.1, TTL).
+//! The lifetime of a name's addresses, from the TTLs of DNS (RFC 1035 §3.2.1).
 //!
-//! *What* a name stands for is asked of the operating system, which goes by /etc/hosts and
-//! nsswitch.conf, and has no lifetimes. *How long* that holds is asked here, of the servers that
-//! resolv.conf names. Nothing said here brings an address into use: an answer that is wrong, late or
-//! made up changes when a name is looked up again, within bounds, and nothing else. So there is no
-//! cache, no EDNS and no DNSSEC, and one try per server is enough.
+//! The operating system resolves names by /etc/hosts and nsswitch.conf, but returns no lifetimes. So this
+//! module asks the servers of resolv.conf for the lifetime only. Its answers never provide an address: a
+//! wrong, late or forged answer only changes the time of the next lookup, within bounds. That is why there
+//! is no cache, no EDNS and no DNSSEC, and why one try per server is enough.
 //!
 //! ```text
-//!   message   questions and answers
-//!   files   what /etc says of names
+//!   message         questions and answers
+//!   resolver_files  resolv.conf, hosts and nsswitch.conf
 //! ```
 
 mod message;
@@ -23,30 +22,30 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Whether bytes are an answer to a question about `example.com` with the id 0.
+/// Whether bytes are a valid answer to a question about `example.com` with the id 0.
 pub(crate) fn understands(bytes: &[u8]) -> bool {
     let question = Question::new(0, "example.com", Rtype::A);
     question.is_some_and(|question| question.understand(bytes).is_ok())
 }
 
-/// How long a server has for its answer.
+/// Time for a server to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Datagrams which are no answer to the question, before a server is given up.
+/// Datagrams that are not the answer, after which a server is given up.
 const STRANGERS_MAX: usize = 64;
 
-/// What DNS has said of a name.
+/// The answer of DNS for a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lifetime {
-    /// It has these addresses, for so long.
+    /// The name has these addresses for this long.
     Of(Vec<IpAddr>, Duration),
-    /// There is no such name, or it has no address, for so long.
+    /// The name does not exist, or has no address, for this long.
     OfNothing(Duration),
-    /// Nothing: nobody was asked, nobody answered, or not to the point.
+    /// Unknown: DNS was not asked, or no server gave a valid answer.
     Unknown,
 }
 
-/// Asks for how long the addresses of this host hold.
+/// Returns the lifetime of this host's addresses.
 pub(super) fn lifetime(host: &str, files: &ResolverFiles) -> Lifetime {
     if host.parse::<IpAddr>().is_ok() || !files.asks_dns_for(host) {
         return Lifetime::Unknown;
@@ -62,7 +61,7 @@ pub(super) fn lifetime(host: &str, files: &ResolverFiles) -> Lifetime {
     nothing
 }
 
-/// Of those who say that there is nothing, the one who says it for the shorter time.
+/// Of two negative answers, the one with the shorter lifetime.
 fn sooner(one: Lifetime, other: Lifetime) -> Lifetime {
     match (one, other) {
         (Lifetime::OfNothing(one), Lifetime::OfNothing(other)) => {
@@ -74,7 +73,7 @@ fn sooner(one: Lifetime, other: Lifetime) -> Lifetime {
 
 fn of_name(name: &str, servers: &[SocketAddr]) -> Lifetime {
     match of_kind(name, Rtype::A, servers) {
-        // Where there are addresses of IPv4, they alone are used.
+        // IPv6 addresses are used only if there is no IPv4 address.
         Lifetime::OfNothing(v4) => match of_kind(name, Rtype::AAAA, servers) {
             Lifetime::Of(addresses, v6) => Lifetime::Of(addresses, v4.min(v6)),
             other => sooner(Lifetime::OfNothing(v4), other),
@@ -83,7 +82,7 @@ fn of_name(name: &str, servers: &[SocketAddr]) -> Lifetime {
     }
 }
 
-/// The first server which answers is believed.
+/// Asks the servers in turn until one answers.
 fn of_kind(name: &str, kind: Rtype, servers: &[SocketAddr]) -> Lifetime {
     for &server in servers {
         let Some(asked) = Question::new(random_id(), name, kind) else {
@@ -103,8 +102,8 @@ fn of_kind(name: &str, kind: Rtype, servers: &[SocketAddr]) -> Lifetime {
     Lifetime::Unknown
 }
 
-/// Not to be foreseen by whoever would answer in the server's place; so is the port, which the
-/// kernel chooses.
+/// An unpredictable id, against forged answers. The kernel chooses the port, which is unpredictable
+/// too.
 fn random_id() -> u16 {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
     RandomState::new().build_hasher().finish() as u16
@@ -116,7 +115,7 @@ fn by_udp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // From then on the kernel drops what comes from anybody else.
+    // From now on the kernel drops datagrams from other addresses.
     socket.connect(server)?;
     socket.send(asked.bytes())?;
     let deadline = Instant::now() + PATIENCE;
@@ -126,7 +125,7 @@ fn by_udp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
         let len = socket.recv(&mut room)?;
         match asked.understand(room.get(..len).unwrap_or_default()) {
             Ok(said) => return Ok(said),
-            // Somebody guesses, or it is late to a former question: the answer may still come.
+            // A forged answer, or a late one to an earlier question: the right answer may still come.
             Err(InvalidAnswer::OtherQuestion) => {}
             Err(InvalidAnswer::Broken) => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -134,7 +133,7 @@ fn by_udp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// For answers too long for a datagram (RFC 7766).
+/// Asks over TCP, for answers that do not fit a datagram (RFC 7766).
 fn by_tcp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
     let deadline = Instant::now() + PATIENCE;
     let mut tcp = TcpStream::connect_timeout(&server, PATIENCE)?;
@@ -150,7 +149,8 @@ fn by_tcp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
     said.map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Each read has what is left of the time, so that single bytes do not stretch it.
+/// Fills `room` before the deadline; each read gets the remaining time, so that single bytes cannot
+/// extend it.
 fn read_all(tcp: &mut TcpStream, room: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut at = 0;
     while let Some(rest) = room.get_mut(at..).filter(|rest| !rest.is_empty()) {

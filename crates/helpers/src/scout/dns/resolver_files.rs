@@ -1,35 +1,35 @@
-//! What this files says of names: resolv.conf(5), hosts(5), nsswitch.conf(5).
+//! Resolver settings of this machine: resolv.conf(5), hosts(5), nsswitch.conf(5).
 //!
-//! Read anew for each lookup, because they change: small files, and rarely asked for.
+//! Read for each lookup, because they can change; they are small, and lookups are rare.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const DNS_PORT: u16 = 53;
-/// As in the C library: MAXNS, MAXDNSRCH (six in the past), and the most that `ndots` may be.
+/// Limits of the C library: MAXNS, MAXDNSRCH (six in older versions), and the maximum of `ndots`.
 const SERVERS_MAX: usize = 3;
 const SEARCH_MAX: usize = 6;
 const NDOTS_MAX: usize = 15;
-/// Of a file so much is looked at.
+/// Maximum bytes read of a file.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Where names are looked up on this files.
+/// Resolver settings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::scout) struct ResolverFiles {
     pub(super) servers: Vec<SocketAddr>,
-    /// What is put behind names.
+    /// Domains that are appended to names.
     search: Vec<String>,
-    /// A name with so many dots is tried as it is first.
+    /// A name with at least this many dots is tried unchanged first.
     ndots: usize,
-    /// Whether DNS is asked at all.
+    /// Whether nsswitch.conf names DNS.
     asks_dns: bool,
-    /// Names which stand in a file, in small letters.
+    /// Names in the hosts file, in lower case.
     in_file: Vec<String>,
 }
 
 impl ResolverFiles {
-    /// As its files say now.
+    /// Reads the files.
     pub(in crate::scout) fn read() -> ResolverFiles {
         ResolverFiles::of(
             &text("/etc/resolv.conf"),
@@ -49,13 +49,13 @@ impl ResolverFiles {
             let mut words = line.split_ascii_whitespace();
             match words.next() {
                 Some("nameserver") => {
-                    // One with a zone (fe80::1%eth0) is left to the operating system.
+                    // A server with a zone (fe80::1%eth0) is left to the operating system.
                     let server = words.next().and_then(|word| word.parse::<IpAddr>().ok());
                     files
                         .servers
                         .extend(server.map(|ip| SocketAddr::new(ip, DNS_PORT)));
                 }
-                // The last of these lines counts.
+                // The last of these lines applies.
                 Some("search" | "domain") => {
                     files.search = words.take(SEARCH_MAX).map(str::to_owned).collect();
                 }
@@ -75,13 +75,13 @@ impl ResolverFiles {
         files
     }
 
-    /// Is it for DNS to say what this host is?
+    /// Whether DNS answers for this host, and not the hosts file.
     pub(super) fn asks_dns_for(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         self.asks_dns && !self.in_file.contains(&host)
     }
 
-    /// The names that are asked for, one after the other until one exists.
+    /// The names to ask for, in order, until one exists.
     pub(super) fn candidates(&self, host: &str) -> Vec<String> {
         if host.ends_with('.') {
             return vec![host.to_owned()];
@@ -99,7 +99,7 @@ impl ResolverFiles {
     }
 }
 
-/// What can't be read says nothing.
+/// The text of a file; empty if it cannot be read.
 fn text(path: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
@@ -108,8 +108,7 @@ fn text(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Without a line for hosts the C library asks `files` and `dns`; and some C libraries have no such
-/// file.
+/// Whether the line `hosts:` names DNS. Without that line or file, the C library asks `files` and `dns`.
 fn asks_dns(nsswitch: &str) -> bool {
     let hosts = nsswitch
         .lines()

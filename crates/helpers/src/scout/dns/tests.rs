@@ -1,4 +1,4 @@
-//! Answers as they come, from servers that are right, lie, say nothing, or lead in circles.
+//! Answers of correct, failing, lying and silent servers.
 
 use super::message::{Answer, InvalidAnswer, Question, Rtype};
 use super::resolver_files::ResolverFiles;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const NAME: &str = "App.Example";
-/// Types of records, as numbers on the wire.
+/// Record types on the wire.
 const A: u16 = 1;
 const AAAA: u16 = 28;
-/// Where the question's name stands in every answer.
+/// Compression pointer to the question's name.
 const TO_QUESTION: [u8; 2] = [0xc0, 12];
 
 fn asked(kind: Rtype) -> Question {
@@ -40,7 +40,7 @@ fn record(owner: &[u8], kind: u16, ttl_s: u32, data: &[u8]) -> Vec<u8> {
     record
 }
 
-/// A complete answer to `question` with these flags and records.
+/// An answer to `question` with these flags and records.
 fn answer(question: &[u8], flags: u16, answers: &[Vec<u8>], authorities: &[Vec<u8>]) -> Vec<u8> {
     let mut message = question[..2].to_vec();
     message.extend(flags.to_be_bytes());
@@ -66,7 +66,7 @@ fn soa(ttl_s: u32, minimum_s: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_question_as_it_is_on_the_wire() {
+fn a_question_is_encoded_as_in_the_rfc() {
     let expected = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03app\x07example\0\0\x01\0\x01";
     assert_eq!(asked(Rtype::A).bytes(), expected);
     let long = format!("{}.example", "x".repeat(64));
@@ -77,7 +77,7 @@ fn a_question_as_it_is_on_the_wire() {
 }
 
 #[test]
-fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
+fn the_shortest_lifetime_on_the_way_to_the_addresses_applies() {
     let question = asked(Rtype::A);
     let direct = [
         record(&TO_QUESTION, A, 300, &[10, 0, 0, 1]),
@@ -93,7 +93,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
             ttl_s: 60
         })
     );
-    // Aliases in any order, and in any letters.
+    // Aliases in any order and any case.
     let aliased = [
         record(&wire("END.example"), A, 600, &[10, 0, 0, 9]),
         record(&wire("middle.example"), 5, 30, &wire("end.Example")),
@@ -108,7 +108,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
             ttl_s: 30
         })
     );
-    // A lifetime with the highest bit set is none (RFC 2181 §8).
+    // A TTL with the highest bit set counts as 0 (RFC 2181 §8).
     let odd = [record(&TO_QUESTION, A, 1 << 31, &[10, 0, 0, 1])];
     let said = question.understand(&answer(question.bytes(), OK, &odd, &[]));
     assert!(matches!(said, Ok(Answer::Addresses { ttl_s: 0, .. })));
@@ -119,7 +119,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
 }
 
 #[test]
-fn that_there_is_nothing_holds_for_a_time_too() {
+fn a_negative_answer_has_a_lifetime() {
     let question = asked(Rtype::A);
     let understand = |flags, answers: &[Vec<u8>], authorities: &[Vec<u8>]| {
         question.understand(&answer(question.bytes(), flags, answers, authorities))
@@ -138,7 +138,7 @@ fn that_there_is_nothing_holds_for_a_time_too() {
 }
 
 #[test]
-fn what_is_not_to_the_question_is_no_answer() {
+fn answers_to_other_questions_are_ignored() {
     let question = asked(Rtype::A);
     let good = answer(
         question.bytes(),
@@ -171,7 +171,7 @@ fn what_is_not_to_the_question_is_no_answer() {
     for len in 0..good.len() {
         assert!(question.understand(&good[..len]).is_err(), "{len} bytes");
     }
-    // Of the right question, and with an address that is none.
+    // To the right question, but with an invalid address.
     let short = answer(
         question.bytes(),
         OK,
@@ -182,7 +182,7 @@ fn what_is_not_to_the_question_is_no_answer() {
 }
 
 #[test]
-fn circles_end() {
+fn alias_loops_end() {
     let question = asked(Rtype::A);
     let around = [
         record(&TO_QUESTION, 5, 10, &wire("b.example")),
@@ -190,7 +190,7 @@ fn circles_end() {
     ];
     let said = question.understand(&answer(question.bytes(), OK, &around, &[]));
     assert_eq!(said, Ok(Answer::Nothing { ttl_s: 0 }));
-    // Names which point to themselves, to each other, and to what comes behind them.
+    // Compression pointers to themselves, to each other, and past the end.
     let at = question.bytes().len() as u8;
     for pointer in [[0xc0, at], [0xc0, at + 1], [0xff, 0xff]] {
         let bytes = answer(
@@ -204,9 +204,9 @@ fn circles_end() {
 }
 
 proptest! {
-    /// Nothing that comes makes it panic or run on.
+    /// Arbitrary bytes neither panic nor loop.
     #[test]
-    fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..200), flags in any::<u16>()) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), flags in any::<u16>()) {
         let question = asked(Rtype::A);
         let _ = question.understand(&bytes);
         let mut fit = answer(question.bytes(), flags, &[], &[]);
@@ -216,7 +216,7 @@ proptest! {
     }
 }
 
-/// A server whose answers are made by `answers`; it counts the questions.
+/// A server that sends the results of `answers`, and counts the questions.
 fn server(
     answers: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static,
 ) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -249,9 +249,9 @@ fn found(last: u8, ttl_s: u64) -> Lifetime {
     Lifetime::Of(vec![[10, 0, 0, last].into()], Duration::from_secs(ttl_s))
 }
 
-/// Whoever guesses is not heard, however much it says, and the right answer still is.
+/// Forged answers are ignored, however many come, and the right answer is still received.
 #[test]
-fn a_guess_is_not_an_answer() {
+fn a_forged_answer_is_ignored() {
     let (address, asked) = server(|question| {
         let mut guess = right(question, 66, 999);
         guess[0] ^= 1;
@@ -266,7 +266,7 @@ fn a_guess_is_not_an_answer() {
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
-/// One that refuses, makes no sense or does not answer is left for the next.
+/// A server that refuses, sends nonsense or does not answer is skipped.
 #[test]
 fn the_next_server_is_asked() {
     let refuses = server(|question| vec![answer(question, 0x8185, &[], &[])]).0;
@@ -285,9 +285,9 @@ fn the_next_server_is_asked() {
     );
 }
 
-/// What does not fit a datagram is asked for again by TCP, which may come in pieces.
+/// A truncated answer is requested again over TCP, where it may arrive in pieces.
 #[test]
-fn a_long_answer_comes_by_tcp() {
+fn a_truncated_answer_is_requested_over_tcp() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = tcp.local_addr().expect("an address");
     let udp = UdpSocket::bind(address).expect("the same port");
@@ -315,9 +315,9 @@ fn a_long_answer_comes_by_tcp() {
     assert_eq!((all.len(), ttl), (60, Duration::from_secs(40)));
 }
 
-/// Without an address of IPv4 those of IPv6 count; and for as long as there is none of IPv4.
+/// IPv6 addresses are used only without an IPv4 address, and no longer than there is none.
 #[test]
-fn ipv6_counts_where_there_is_no_ipv4() {
+fn ipv6_is_used_without_ipv4() {
     let (address, _) = server(|question| {
         let kind = question[question.len() - 3];
         vec![match kind {
@@ -338,7 +338,7 @@ fn ipv6_counts_where_there_is_no_ipv4() {
 }
 
 #[test]
-fn the_machine_s_files_have_their_say() {
+fn resolver_files_are_parsed_as_in_the_c_library() {
     let resolv_conf = "# comment\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\n\
         nameserver 2001:db8::1\nsearch one.example two.example\noptions timeout:1 ndots:2\n";
     let hosts = "127.0.0.1 localhost\n10.0.0.1\tApp.Example app # other\n";
