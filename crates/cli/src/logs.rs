@@ -42,7 +42,10 @@ pub(crate) fn start(log: &Log) {
             LogFormat::Text => {
                 let lines = lines.fmt_fields(PrintableFields).without_time();
                 let lines = lines.with_level(false).with_ansi(false);
-                let lines = lines.map_event_format(|format| SyslogMessages { format, syslog: messages });
+                let lines = lines.map_event_format(|format| SyslogMessages {
+                    format,
+                    syslog: messages,
+                });
                 tracing::subscriber::set_global_default(registry.with(lines))
             }
             LogFormat::Json => {

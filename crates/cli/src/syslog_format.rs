@@ -32,9 +32,7 @@ where
             .format_event(context, Writer::new(&mut text), event)?;
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let severity = severity(*event.metadata().level());
-        let message = self
-            .syslog
-            .message(Kind::Log, severity, Some(&time), &text);
+        let message = self.syslog.message(Kind::Log, severity, Some(&time), &text);
         writer.write_str(&String::from_utf8_lossy(&message))
     }
 }

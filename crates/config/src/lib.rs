@@ -55,7 +55,8 @@ pub use values::admin::Admin;
 pub use values::amounts::{Amount, SourceAddress};
 pub use values::choices::{
     AcmeChallenge, BackendDown, Balance, ClientAsk, LogFormat, LogLevel, NameUnknown,
-    ProxyProtocol, RedirectStatus, Sandbox, SyslogFacility, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
+    ProxyProtocol, RedirectStatus, Sandbox, SyslogFacility, TlsGroup, TlsProfile, TlsSuite,
+    TlsVersion, Truncation,
 };
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};

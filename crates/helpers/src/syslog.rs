@@ -6,8 +6,8 @@
 
 use dormouse_config::{SyslogAddress, SyslogFacility};
 use dormouse_reactor::process;
-pub use syslog_fmt::Severity;
 use syslog_fmt::Facility;
+pub use syslog_fmt::Severity;
 use syslog_fmt::v5424::{Config, Formatter, Msg, Timestamp};
 
 /// The program's name in messages.
@@ -90,15 +90,21 @@ impl Syslog {
         let text = Msg::NonUnicodeBytes(text.as_bytes());
         let mut message = Vec::new();
         // Writing into a vector can't fail.
-        let _ = self
-            .formatter()
-            .write_without_data(&mut message, severity, time, text, Some(kind.id()));
+        let _ = self.formatter().write_without_data(
+            &mut message,
+            severity,
+            time,
+            text,
+            Some(kind.id()),
+        );
         message
     }
 }
 
 fn shortened(text: &str) -> &str {
-    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    let end = (0..=TEXT_MAX.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
     text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 

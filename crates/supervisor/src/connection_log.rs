@@ -254,10 +254,16 @@ fn start(
     let arguments = LogArguments {
         sources: sources.iter().map(|fd| fd.0).collect(),
         file: file.fd().map(|fd| fd.0),
-        syslog: file.syslog_address().map(|address| (address, config.log.syslog_facility)),
+        syslog: file
+            .syslog_address()
+            .map(|address| (address, config.log.syslog_facility)),
         channel: theirs.0,
     };
-    let inherited = sources.into_iter().chain(file.fd()).chain([theirs]).collect();
+    let inherited = sources
+        .into_iter()
+        .chain(file.fd())
+        .chain([theirs])
+        .collect();
     let privileges = Privileges::nobody(config);
     let started = helper::start("log-writer", &privileges, &arguments, inherited);
     theirs.close();

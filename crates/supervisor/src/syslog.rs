@@ -5,9 +5,9 @@
 //! all processes, which share it.
 
 use dormouse_config::{Log, LogDestination, SyslogAddress};
+use dormouse_reactor::Fd;
 use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, DatagramAddress};
-use dormouse_reactor::Fd;
 use std::io;
 
 const STANDARD_ERROR: Fd = Fd(2);

@@ -3,7 +3,9 @@
 use crate::option::group::option_groups;
 use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
-use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox, SyslogFacility};
+use crate::values::choices::{
+    AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox, SyslogFacility,
+};
 use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
 use crate::values::log_target::{LogDestination, LogTarget};

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 /// The socket of the machine's own syslog.
 const LOCAL: &str = "/dev/log";
-const HELP: &str = "write syslog for /dev/log, syslog:/PATH for another unix socket, or syslog://IP:PORT for UDP";
+const HELP: &str =
+    "write syslog for /dev/log, syslog:/PATH for another unix socket, or syslog://IP:PORT for UDP";
 
 /// Where syslog receives messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +29,10 @@ impl SyslogAddress {
         }
         let place = text.strip_prefix("syslog:")?;
         let address = match place.strip_prefix("//") {
-            Some(address) => address.parse().ok().filter(|udp: &SocketAddr| udp.port() != 0),
+            Some(address) => address
+                .parse()
+                .ok()
+                .filter(|udp: &SocketAddr| udp.port() != 0),
             None if place.starts_with('/') => return Some(Ok(SyslogAddress::Unix(place.into()))),
             None => None,
         };
@@ -65,7 +69,13 @@ mod tests {
         ] {
             assert_eq!(read(text), Some(Some(shown.to_owned())));
         }
-        for text in ["syslog:", "syslog:log", "syslog://", "syslog://loghost:514", "syslog://192.0.2.1:0"] {
+        for text in [
+            "syslog:",
+            "syslog:log",
+            "syslog://",
+            "syslog://loghost:514",
+            "syslog://192.0.2.1:0",
+        ] {
             assert_eq!(read(text), Some(None), "{text}");
         }
         assert_eq!(read("/var/log/syslog"), None);

@@ -18,9 +18,9 @@ use crate::syslog::Syslog;
 use dormouse_config::Log;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
+use output::Output;
 use std::io;
 use std::process::ExitCode;
-use output::Output;
 use writer::Writer;
 
 /// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.

@@ -48,7 +48,10 @@ fn is_away(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected | io::ErrorKind::NotFound
     );
-    is_known || error.raw_os_error().is_some_and(|code| NOT_NOW.contains(&code))
+    is_known
+        || error
+            .raw_os_error()
+            .is_some_and(|code| NOT_NOW.contains(&code))
 }
 
 /// When the connection ended: the first word of a line, or the first value of its JSON.
@@ -85,7 +88,10 @@ mod tests {
             let len = theirs.recv(&mut message).expect("a message");
             let message = String::from_utf8_lossy(&message[..len]);
             assert!(message.starts_with(&format!("<30>1 {time} ")), "{message}");
-            assert!(message.contains(" dormouse ") && message.contains(" connection - "), "{message}");
+            assert!(
+                message.contains(" dormouse ") && message.contains(" connection - "),
+                "{message}"
+            );
             assert!(message.ends_with(text), "{message}");
         }
         drop(theirs);

@@ -104,7 +104,9 @@ fn session_file(config: &Config, findings: &mut Findings) {
 /// Syslog may start later, so its absence is only a warning.
 fn syslog_is_there(address: &SyslogAddress, option: &'static str, findings: &mut Findings) {
     if let Err(error) = syslog::examine(address) {
-        let what = format!("{address}: nobody receives there now ({error}); lines are dropped until somebody does");
+        let what = format!(
+            "{address}: nobody receives there now ({error}); lines are dropped until somebody does"
+        );
         findings.warning(Place::Program(option), what);
     }
 }

@@ -117,14 +117,13 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
     }
     assert_eq!(site.shown("second.example", &[]), "new", "after a crash");
     signal(site.process.pid(), Signal::USR2);
-    site.process
-        .wait_for_line("the new binary goes on", PATIENCE);
+    site.process.wait_for_line("new binary running", PATIENCE);
     assert_eq!(site.shown("second.example", &[]), "new", "after an upgrade");
 
     let renewed = give("renewed", Kind::EcdsaP256, "second.example", &folder);
     fs::rename(&renewed.both, folder.join("certs/b-second.pem")).expect("moved");
     site.process
-        .wait_for_line("certificates have changed", PATIENCE);
+        .wait_for_line("certificates reloaded", PATIENCE);
     assert_eq!(
         site.shown("second.example", &[]),
         "new",
@@ -278,7 +277,7 @@ fn what_files_must_not_be_can_not_be_pushed() {
     done(&site, &["push-certificate", "--cert", path(&one.both)]);
     let secret = key.lines().nth(1).expect("a line of the key");
     site.process
-        .wait_for_line("are shown the pushed certificate", PATIENCE);
+        .wait_for_line("certificates changed by an admin order", PATIENCE);
     assert!(
         site.process.lines_with(secret).is_empty(),
         "a key was logged"

@@ -100,7 +100,9 @@ fn launch(folder: &Path) -> Process {
 }
 
 fn wait_for(socket: &Path) {
-    wait::until("rsyslogd's socket", PATIENCE, || socket.exists().then_some(()));
+    wait::until("rsyslogd's socket", PATIENCE, || {
+        socket.exists().then_some(())
+    });
 }
 
 /// Dormouse with these options before its route.
@@ -125,7 +127,9 @@ fn serve(folder: &Path, options: &str) -> (Process, SocketAddr) {
 }
 
 fn one_connection(address: SocketAddr) {
-    Peer::connect(address).and_then(|mut peer| peer.echo()).expect("an echo");
+    Peer::connect(address)
+        .and_then(|mut peer| peer.echo())
+        .expect("an echo");
 }
 
 fn can_run() -> bool {
@@ -147,7 +151,9 @@ fn messages_arrive_by_a_unix_socket() {
     );
     let (process, address) = serve(folder.path(), &options);
     let ready = syslog.wait_for("the line that it is ready", |message| {
-        message["text"].as_str().is_some_and(|text| text.contains("ready"))
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("ready"))
     });
     assert_eq!(
         [&ready["facility"], &ready["severity"], &ready["program"]],
@@ -158,9 +164,14 @@ fn messages_arrive_by_a_unix_socket() {
     let is_line = |message: &Value| message["program"] == "dormouse-connection";
     let line = syslog.wait_for("a line for the connection", is_line);
     let text = line["text"].as_str().unwrap_or_default();
-    assert!(text.contains("route=shop") && text.contains("end="), "{text}");
+    assert!(
+        text.contains("route=shop") && text.contains("end="),
+        "{text}"
+    );
     let of_worker = syslog.wait_for("a line of the worker", |message| {
-        message["text"].as_str().is_some_and(|text| text.contains("handshake"))
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("handshake"))
     });
     assert_ne!(of_worker["pid"], ready["pid"]);
     // Nothing is on standard error, which a terminal would show.
@@ -175,7 +186,9 @@ fn messages_arrive_by_a_unix_socket() {
     });
     signal(process.pid(), Signal::USR2);
     syslog.wait_for("a line of the new binary", |message| {
-        message["text"].as_str().is_some_and(|text| text.contains("the new binary goes on"))
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("new binary running"))
     });
 }
 
@@ -194,15 +207,28 @@ fn messages_arrive_by_udp_as_json() {
     one_connection(address);
     let line = syslog.wait_for("a line for the connection", |one| one["id"] == "connection");
     let expected = ["daemon", "info", "dormouse", "1"];
-    assert_eq!([&line["facility"], &line["severity"], &line["program"], &line["version"]], expected);
+    assert_eq!(
+        [
+            &line["facility"],
+            &line["severity"],
+            &line["program"],
+            &line["version"]
+        ],
+        expected
+    );
     let text = line["text"].as_str().unwrap_or_default();
     let fields: Value = serde_json::from_str(text.trim()).expect("an object");
     assert_eq!(fields["route"], "shop");
     // The time of the message is that of the line.
     let of_message = line["time"].as_str().unwrap_or_default();
-    assert_eq!(of_message.get(..19), fields["time"].as_str().and_then(|time| time.get(..19)));
+    assert_eq!(
+        of_message.get(..19),
+        fields["time"].as_str().and_then(|time| time.get(..19))
+    );
     let ready = syslog.wait_for("the line that it is ready", |message| {
-        message["text"].as_str().is_some_and(|text| text.contains("ready"))
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("ready"))
     });
     let text = ready["text"].as_str().unwrap_or_default();
     let fields: Value = serde_json::from_str(text.trim()).expect("an object");
