@@ -1,4 +1,4 @@
-//! Tells the program which TLS libraries it was built with, for `--version`.
+//! Gives the program the versions of its TLS libraries, for `--version`.
 
 use std::path::Path;
 use std::{env, fs};
@@ -18,7 +18,7 @@ fn main() {
     }
 }
 
-/// The version of a package in a lock file.
+/// Returns the version of a package in a lock file.
 fn version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
     let entry = lock.split("[[package]]").find(|entry| {
         let mut lines = entry.trim_start().lines();

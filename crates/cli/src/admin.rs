@@ -20,20 +20,20 @@ use crate::{mistakes, terminal};
 
 /// Limit on a response.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Timeout of a question; answers come at once.
+/// Timeout of a question: answers need no work.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of an order: longer than the gateway itself waits for the order to complete.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 
-/// Whom to ask.
+/// The running `serve` to contact.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AdminArgs {
-    /// The admin socket of the running `serve`, or for questions the address of its `metrics`
-    /// [default: the usual path]
+    /// Admin socket of the running `serve`, or, to read its status only, the address of its
+    /// `metrics` [default: the default of the option `admin`]
     #[arg(long, value_name = "PATH|ADDR")]
     pub(crate) admin: Option<String>,
 
-    /// The configuration which says what the admin address is
+    /// Configuration file, to use the admin socket that it names
     #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
     pub(crate) config: Option<PathBuf>,
 
@@ -59,7 +59,7 @@ impl fmt::Display for AdminAddress {
 }
 
 impl AdminAddress {
-    /// Finds the address by flag, configuration or default. An error has been printed.
+    /// Finds the address by flag, configuration or default. Prints the error, if any.
     pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => {
@@ -74,21 +74,21 @@ impl AdminAddress {
         match (AdminAddress::of(&admin), admin) {
             (Some(address), _) => Ok(address),
             (None, Admin::Auto) => {
-                terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
-                terminal::note("   = help: say where to ask with --admin PATH");
+                terminal::error("there is no default admin socket: XDG_RUNTIME_DIR is not set");
+                terminal::note("   = help: name the socket with --admin PATH");
                 Err(ExitStatus::Misused.into())
             }
             (None, _) => {
-                terminal::error("this configuration has the admin socket switched off");
+                terminal::error("the admin socket is switched off in this configuration");
                 terminal::note(
-                    "   = help: set admin = \"/run/dormouse/admin.sock\", or leave it out, and restart",
+                    "   = help: set admin = \"/run/dormouse/admin.sock\", or remove `admin`, and restart",
                 );
                 Err(ExitStatus::Misused.into())
             }
         }
     }
 
-    /// The address that the option stands for, if it stands for one.
+    /// Returns the address of the option's value, if it has one.
     pub(crate) fn of(admin: &Admin) -> Option<AdminAddress> {
         match admin {
             Admin::Unix(path) => Some(AdminAddress::Unix(path.clone())),
@@ -104,7 +104,7 @@ impl AdminAddress {
             return Err(format!("{self}: {}", body.trim_end()));
         }
         serde_json::from_str(&body)
-            .map_err(|_| format!("{self}: what answers there is not `dormouse serve`"))
+            .map_err(|_| format!("{self}: the answer is not from `dormouse serve`"))
     }
 
     /// Sends a `POST`.
@@ -142,20 +142,22 @@ impl AdminAddress {
                 .and_then(|stream| converse(stream, &request)),
         };
         let answer = answer.map_err(|error| self.in_words(&error, timeout))?;
-        split(&answer).ok_or_else(|| format!("{self}: what answers there is not `dormouse serve`"))
+        split(&answer).ok_or_else(|| format!("{self}: the answer is not from `dormouse serve`"))
     }
 
     fn in_words(&self, error: &io::Error, timeout: Duration) -> String {
         match error.kind() {
             io::ErrorKind::NotFound => format!(
-                "{self}: there is no such socket: is `dormouse serve` running? \
-                 If its `admin` is another path, say so with --admin or -c"
+                "{self}: no such socket: is `dormouse serve` running? \
+                 If its `admin` is another path, give it with --admin or -c"
             ),
             io::ErrorKind::ConnectionRefused => {
-                format!("{self}: nobody answers: `dormouse serve` is not running any more")
+                format!("{self}: connection refused: `dormouse serve` is no longer running")
             }
             io::ErrorKind::PermissionDenied => {
-                format!("{self}: only the user who runs `dormouse serve`, and root, may ask")
+                format!(
+                    "{self}: permission denied: only root and the user who runs `dormouse serve` may connect"
+                )
             }
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 format!("{self}: no answer within {} s", timeout.as_secs())
@@ -165,7 +167,7 @@ impl AdminAddress {
     }
 }
 
-/// The configuration file's admin address. An error has been printed.
+/// Returns the configuration file's admin address. Prints the error, if any.
 fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
     let loaded = config::load(
         Some(file),
@@ -174,7 +176,7 @@ fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
         &Machine::read(),
         Purpose::Check,
     )
-    .map_err(|found| mistakes::refuse(Some(file), &found, "nobody was asked"))?;
+    .map_err(|found| mistakes::refuse(Some(file), &found, "no request was sent"))?;
     Ok(loaded.config.process.admin)
 }
 
@@ -185,7 +187,7 @@ fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>>
     Ok(answer)
 }
 
-/// Status and body of a response that ends with its connection.
+/// Splits a response that ends with its connection into status and body.
 fn split(answer: &[u8]) -> Option<(u16, String)> {
     let text = std::str::from_utf8(answer).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -220,7 +222,7 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     } else if result.done {
         terminal::line(&result.words);
     } else {
-        // Mistakes of a configuration begin with that word already.
+        // Mistakes in a configuration begin with "error: " already.
         let words = result.words.strip_prefix("error: ");
         terminal::error(words.unwrap_or(&result.words));
     }
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_is_taken_apart() {
+    fn splits_a_response() {
         let answer = b"HTTP/1.1 409 Conflict\r\nContent-Length: 3\r\n\r\n{}\n";
         assert_eq!(split(answer), Some((409, "{}\n".to_owned())));
         for wrong in [&b""[..], b"hello", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"] {

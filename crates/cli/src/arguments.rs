@@ -1,4 +1,5 @@
-//! The command line. What its options mean stands in the table of the configuration.
+//! The command line. The options of `serve` and `connect` come from the configuration's table of
+//! options.
 
 use std::path::{Path, PathBuf};
 
@@ -35,16 +36,16 @@ const LONG_VERSION: &str = concat!(
 
 const EXAMPLES: &str = "\
 Examples:
-  Try it out, with a certificate made on the spot:
+  Try it out, with a self-signed certificate:
     dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost
-  Put TLS before a server:
+  Terminate TLS in front of a server:
     dormouse serve --listen :443 --to 127.0.0.1:8080 --cert site.pem --key site.key
-  The same from a file, checked first:
+  Start from a configuration file, checked first:
     dormouse check dormouse.toml && dormouse serve dormouse.toml
-  From the configuration of hitch, stunnel, nginx or HAProxy:
+  Convert a configuration of hitch, stunnel, nginx or HAProxy:
     dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
 
-Exit status: 0 all is well, 1 it ran but something was lost, 2 wrong usage or
+Exit status: 0 success, 1 it ran but something was lost or wrong, 2 wrong usage or
 configuration, 3 the operating system or the target failed.";
 
 const SERVE_EXAMPLES: &str = "\
@@ -53,14 +54,14 @@ Examples:
   dormouse serve --listen :443 --to unix:/run/app.sock --cert site.pem --key site.key
   dormouse serve dormouse.toml --log-level debug
 
-Several routes need a file: see configuration.md in the guide. When all listeners are
-open, a line with `ready` is written to standard error.
+Several routes need a configuration file: see configuration.md in the guide. When all
+listeners are open, a log line `ready` is written to standard error.
 
 Signals:
-  HUP         read the configuration again
-  TERM, INT   close connections at rest, let pending bytes finish, end
-  QUIT, USR1  close all connections evenly over `shutdown_drain`, then end
-  USR2        let the binary that now lies in this one's place take over";
+  HUP         reload the configuration
+  TERM, INT   close connections at rest, finish pending bytes, exit
+  QUIT, USR1  close all connections evenly over `shutdown_drain`, then exit
+  USR2        upgrade to the binary that is now at this one's path";
 
 const CONNECT_EXAMPLES: &str = "\
 Examples:
@@ -69,46 +70,46 @@ Examples:
   dormouse connect --listen unix:/run/db.sock --to 192.0.2.7:5433 --ca db-ca.pem --warm 4
   dormouse connect --listen 127.0.0.1:8080 --to a.example:443 --to b.example:443
 
-When all listeners are open, a line with `ready` is written to standard error. Signals are
-those of `dormouse serve`.";
+When all listeners are open, a log line `ready` is written to standard error. Signals are
+the same as for `dormouse serve`.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
   dormouse check dormouse.toml
   dormouse check dormouse.toml && dormouse reload
 
-It reads certificates, keys and whatever else the file names, and starts nothing. Each
-mistake has its line and what would be right; the exit status is then 2.";
+It reads certificates, keys and all other files that the configuration names, and starts
+nothing. Each mistake is shown with its line and the remedy; the exit status is then 2.";
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
   dormouse check dormouse.toml
 
-The result goes to standard output, and nothing is changed. What could not be carried over
-stands there as a comment with its line and why; what has to be done before it can run, as
-`TO DO`. A file that can't be understood, or has nothing that speaks TLS, is an error.";
+The result goes to standard output; no file is changed. A comment, with line and reason,
+marks each directive that could not be converted; `TO DO` marks what you have to do before
+the result can run. A file that can't be parsed, or that does not use TLS, is an error.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   dormouse status
   dormouse status --admin /run/edge/admin.sock --json
 
-The option `admin` of the configuration says where it is answered.";
+The answer comes from the socket in the option `admin` of the running configuration.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
   dormouse top
   dormouse top --admin 127.0.0.1:9901 --every 5
 
-q leaves.";
+Press q to quit.";
 
 const RELOAD_EXAMPLES: &str = "\
 Examples:
   dormouse reload
   dormouse reload -c dormouse.toml
 
-The file is read again from where `serve` read it. A configuration with a mistake is
+`serve` reads the file again from where it read it first. A configuration with a mistake is
 refused as a whole, and the running one stays. No connection is touched.";
 
 const DRAIN_EXAMPLES: &str = "\
@@ -125,18 +126,19 @@ Examples:
   dormouse ctl weight app.internal:8080 3 --route 2
   dormouse ctl log-level debug
 
-What is changed so lasts until the next reload or restart, which go by the file again. The
-death of a worker and an upgrade change nothing about it.";
+Changes last until the next reload or restart, which read the file again. They survive the
+death of a worker and an upgrade.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   apt install ./dormouse_2.0_amd64.deb && dormouse upgrade
   dormouse upgrade --binary /opt/dormouse-2.0/dormouse
 
-The new binary is tried first; if anything fails before all connections are with it,
-the running one goes on and says why. SIGUSR2 does the same.";
+The new binary is tried first; if anything fails before it has all connections, the
+running one continues and says why. SIGUSR2 does the same.";
 
-/// TLS connections that sleep: a TLS terminator whose quiet connections cost next to nothing.
+/// TLS connections that sleep: a TLS terminator whose quiet connections cost about 200 bytes and
+/// survive crashes and upgrades.
 #[derive(Debug, Parser)]
 #[command(
     name = "dormouse",
@@ -156,43 +158,43 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Terminate TLS and pass the plaintext on to a server
+    /// Terminate TLS and pass the plaintext on to backends
     #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]
     Serve(ServeArgs),
-    /// Carry plain connections of this machine over TLS to a server
+    /// Accept plain connections on this machine and carry them to a server over TLS
     #[command(after_help = CONNECT_EXAMPLES, arg_required_else_help = true)]
     Connect(ConnectArgs),
-    /// Check a configuration and all it refers to, and show what would run
+    /// Check a configuration and all files it names, and show what would run
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
-    /// Turn the TLS part of another program's configuration into one of ours
+    /// Convert the TLS part of another program's configuration
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
-    /// Show how a running `serve` is doing
+    /// Show the status of a running `serve`
     #[command(after_help = STATUS_EXAMPLES)]
     Status(AdminArgs),
-    /// Watch a running `serve`: the same again and again, on the whole screen
+    /// Watch the status of a running `serve`, full screen
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
-    /// Let a running `serve` read its configuration again; no connection is touched
+    /// Reload the configuration of a running `serve`; no connection is touched
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(AdminArgs),
-    /// Close the connections of a running `serve` evenly over a time, for good or until stopped
+    /// Close the connections of a running `serve` evenly over a period
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
     /// Change a running `serve` until its next reload: backends, log level, ticket keys
     #[command(after_help = CTL_EXAMPLES)]
     Ctl(CtlArgs),
-    /// Put another binary in place of a running `serve`; no connection is touched
+    /// Replace the binary of a running `serve`; no connection is touched
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
     Bench(Box<BenchArgs>),
     /// Find where a TLS server's or client's memory and CPU time go, and what to change
     Audit(AuditArgs),
-    /// See it: thousands of connections go to rest, wake, and outlive a killed worker
+    /// Watch thousands of connections go to rest, wake, and survive a killed worker
     Demo(DemoArgs),
-    /// A process of `demo`; started by it, never by hand
+    /// A process of `demo`, which starts it
     #[command(hide = true)]
     DemoPart(HelperProcessArgs),
     /// Write man pages into a directory
@@ -204,73 +206,73 @@ pub(crate) enum Command {
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,
-    /// Print a JSON schema of the configuration, by which editors complete and check it
+    /// Print a JSON schema of the configuration, for completion and checks in editors
     Schema,
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     Keeper {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     Errand {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     Control {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     TicketStore {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     LogWriter {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     Redirect {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`; started by it, never by hand
+    /// A process of `serve`, which starts it
     #[command(hide = true, disable_help_flag = true)]
     Scout {
-        /// What the process needs to know.
+        /// What the process needs to start.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
 }
 
-/// The configuration's file, as `serve FILE`, `check FILE`, or with `-c`.
+/// The configuration file, as in `serve FILE`, or with `-c`.
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
-    /// Read the configuration from this file, `-` for standard input; flags for the whole program win over it
+    /// Configuration file, or `-` for standard input; flags for options of the program win over it
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// The same
+    /// Same as FILE
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
 
 impl FileArgs {
-    /// The file, if one was given.
+    /// Returns the file, if one was given.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_deref().or(self.config.as_deref())
     }
@@ -289,14 +291,14 @@ pub(crate) struct ServeArgs {
     pub(crate) place: PlaceArgs,
 }
 
-/// In whose place a process goes on: for an upgrade, never by hand.
+/// The state from which a process continues in an upgrade; never given by hand.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// Go on in place of the binary that left this
+    /// Continue from the state that the replaced binary left in this descriptor
     #[arg(long, value_name = "FD", hide = true)]
     pub(crate) resume: Option<i32>,
 
-    /// Say whether that would be possible
+    /// Report whether this binary could continue from that state
     #[arg(long, value_name = "FD", hide = true)]
     pub(crate) try_resume: Option<i32>,
 }
@@ -317,7 +319,7 @@ pub(crate) struct ConnectArgs {
 /// Arguments of `upgrade`.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
-    /// The new binary [default: what lies now where the running one was started from]
+    /// The new binary [default: the file that is now at the running binary's path]
     #[arg(long, value_name = "PATH")]
     pub(crate) binary: Option<PathBuf>,
 
@@ -332,7 +334,7 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "FILE", required_unless_present = "config")]
     pub(crate) file: Option<PathBuf>,
 
-    /// The same, as `serve` takes it
+    /// Same as FILE
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -340,14 +342,14 @@ pub(crate) struct CheckArgs {
 /// Arguments of `dormouse man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// The directory for the pages, which is made if it is not there
+    /// Directory for the pages, created if missing
     pub(crate) directory: PathBuf,
 }
 
 /// Arguments of `dormouse completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// Shell to print completions for
     pub(crate) shell: Shell,
 }
 

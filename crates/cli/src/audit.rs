@@ -22,9 +22,9 @@ use options::{ClientArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "\
-An audit reads what the operating system shows the owner of a process, and makes connections; it \
+An audit reads what the operating system shows to the owner of a process, and makes connections; it \
 changes nothing.\n\
-Exit status: 0 clean, 1 a threshold was breached or a finding is as severe as --fail-on says, 2 usage, \
+Exit status: 0 clean, 1 a threshold was exceeded or a finding reached --fail-on, 2 wrong usage, \
 3 the target or the operating system failed."
 )]
 pub(crate) struct AuditArgs {
@@ -34,29 +34,29 @@ pub(crate) struct AuditArgs {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// A server: what it offers, whether it resumes, what its connections keep and cost
+    /// Audit a server: what it offers, whether it resumes sessions, what its connections cost
     #[command(after_help = "\
 Examples:\n  \
 dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
 dormouse audit server example.org:443          a handful of connections, no load\n\n\
-With the address alone only what is offered is told; what it costs needs --pid, --unit, --container or --cmd. \
-The command after `again` shows one finding once more.")]
+With an address alone, the audit shows what the server offers; costs need --pid, --unit, --container or --cmd. \
+The command after `again` reproduces a finding.")]
     Server(Box<ServerArgs>),
-    /// A client: whether it resumes and keeps alive, what it offers and spends
+    /// Audit a client: whether it resumes sessions and reuses connections, what it offers and costs
     #[command(after_help = "\
 Examples:\n  \
 dormouse audit client -- curl -sS {url} {url} {url}\n  \
 dormouse audit client -- python3 fetch.py          with DORMOUSE_URL in its environment\n  \
-dormouse audit client -- java -jar app.jar {url}   a JVM is handed the authority too\n  \
+dormouse audit client -- java -jar app.jar {url}   a JVM gets the authority too\n  \
 dormouse audit client --relay 127.0.0.1:8080 -- ./load-test {url}\n  \
 dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s\n\n\
-The client must trust an authority that is made for this run: its certificate is in the variables by which OpenSSL, \
-curl, Python, Node.js, Go, Perl, git and JVMs are told; for others, {ca} is its file.")]
+The client must trust an authority that is created for this run. Its certificate is in the variables that OpenSSL, \
+curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is its file.")]
     Client(ClientArgs),
-    /// Draw a self-contained HTML page of audits that were kept with --json, side by side
+    /// Write a self-contained HTML page of audits saved with --json, side by side
     Report(ReportArgs),
-    /// Draw the findings of audits that were kept with --json anew, by their figures, and write them back
+    /// Recompute the findings of audits saved with --json from their figures, and rewrite the files
     Judge(JudgeArgs),
 }
 
@@ -97,14 +97,17 @@ fn client(args: &ClientArgs) -> Result<u8, Error> {
     publish(audit, &args.thresholds(), &args.output)
 }
 
-/// Text to the standard output, JSON and HTML where they were asked for. Returns the exit status.
+/// Writes the text to standard output, and JSON and HTML to their files. Returns the exit status.
 fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result<u8, Error> {
     if audit.outcome.complete {
         let (breached, unknown) = thresholds.breaches(&audit);
         if !unknown.is_empty() {
-            // What could not be measured is not clean.
+            // An audit with unmeasured thresholds is not clean.
             audit.outcome.exit_status = 3;
-            audit.outcome.message = Some(format!("could not be judged: {}", unknown.join("; ")));
+            audit.outcome.message = Some(format!(
+                "thresholds without a measurement: {}",
+                unknown.join("; ")
+            ));
         }
         if !breached.is_empty() {
             audit.outcome.exit_status = 1;
@@ -134,7 +137,7 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
     Ok(audit.outcome.exit_status)
 }
 
-/// What the standard output can show.
+/// Returns what standard output can show.
 fn form() -> report::Form {
     let stdout = std::io::stdout();
     let size = terminal_size::terminal_size_of(&stdout);
@@ -162,7 +165,7 @@ fn read(path: &Path) -> Result<Vec<Audit>, Error> {
     report::read(&text).map_err(|error| Error::usage(format!("{}: {error}", path.display())))
 }
 
-/// One audit per line, as [`read`] takes them.
+/// Rewrites files with one audit per line, as [`read`] reads them.
 fn judge(args: &JudgeArgs) -> Result<u8, Error> {
     for path in &args.files {
         let mut text = String::new();
@@ -182,6 +185,6 @@ fn draw(args: &ReportArgs) -> Result<u8, Error> {
     }
     write(&args.output, &report::page(&args.title, &audits))?;
     let file = args.output.display();
-    terminal::line(format_args!("{} audit(s) drawn: {file}", audits.len()));
+    terminal::line(format_args!("{} audit(s) written to {file}", audits.len()));
     Ok(0)
 }

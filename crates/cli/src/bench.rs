@@ -22,9 +22,9 @@ use options::{BulkArgs, ChurnArgs, HoldArgs, Output, RequestArgs, WakeArgs};
 /// Load a TLS server and measure what it costs.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Memory and CPU time are read for the whole process tree of the server: say which with --pid, or let \
---cmd start it.\n\
-Exit status: 0 fine, 1 connections were lost or failed (or interrupted), 2 usage, 3 the server or the \
+Memory and CPU time are measured for the whole process tree of the server: name it with --pid, or start it \
+with --cmd.\n\
+Exit status: 0 success, 1 connections failed or were lost (or the run was interrupted), 2 wrong usage, 3 the server or the \
 operating system failed.")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
@@ -40,9 +40,10 @@ dormouse bench hold 127.0.0.1:8443 -n 10000 --pid $(pidof -s nginx) --insecure\n
 dormouse bench hold 127.0.0.1:8443 -n 200 --every 5s --say 'hello\\n' --greeting --for 60s --ca ca.pem\n  \
 dormouse bench hold 127.0.0.1:8443 -n 10000 --cmd 'dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost' --insecure")]
     Hold(HoldArgs),
-    /// Connect, say something, close; in rounds: what does a handshake cost, what is left behind?
+    /// Connect, exchange a message, close, in rounds: what does a handshake cost, and what memory
+    /// stays?
     #[command(after_help = "\
-Example: five rounds of 20,000 handshakes, 500 at a time, and does the server grow?\n  \
+Example: five rounds of 20,000 handshakes, 500 at a time, to see whether the server grows\n  \
 dormouse bench churn 127.0.0.1:8443 -n 20000 -c 500 --rounds 5 --pid 4711 --insecure")]
     Churn(ChurnArgs),
     /// Stream bytes both ways: what does a gigabyte cost?
@@ -50,18 +51,18 @@ dormouse bench churn 127.0.0.1:8443 -n 20000 -c 500 --rounds 5 --pid 4711 --inse
 Example: 8 streams, 512 MB each way on each (over --http: that much in responses)\n  \
 dormouse bench bulk 127.0.0.1:8443 -c 8 --bytes 512M --pid 4711 --insecure")]
     Bulk(BulkArgs),
-    /// Hold quiet connections and wake some: what does it cost to be asleep?
+    /// Hold quiet connections and wake some: what does waking cost?
     #[command(after_help = "\
-Compare with plain TCP, which has no TLS to wake up:\n  \
+Compare with plain TCP:\n  \
 dormouse bench wake 127.0.0.1:8443 -n 10000 --per-second 200 --insecure --json tls.json\n  \
 dormouse bench wake 127.0.0.1:7000 -n 10000 --per-second 200 --plain --json plain.json\n  \
 dormouse bench report tls.json plain.json -o wake.html")]
     Wake(WakeArgs),
     /// Make HTTP/1.1 requests
     Request(RequestArgs),
-    /// Draw a self-contained HTML page of runs that were kept with --json
+    /// Write a self-contained HTML page of runs saved with --json
     Report(ReportArgs),
-    /// A load generator, started by the others.
+    /// A load generator, which the other modes start.
     #[command(hide = true)]
     Generator,
 }
@@ -71,7 +72,7 @@ struct ReportArgs {
     /// JSON files: one run, a list of runs, or one run per line
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where the page goes
+    /// File for the page
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     output: PathBuf,
     /// Headline of the page
@@ -98,7 +99,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
             .spec()
             .and_then(|(spec, output)| measure(&spec, &output)),
         Mode::Report(args) => draw(&args),
-        // The generator has reported its error to the controlling process.
+        // The generator has reported its error to the process that started it.
         Mode::Generator => {
             return generator::run().map_or(ExitCode::from(3), |()| ExitCode::SUCCESS);
         }
@@ -126,15 +127,15 @@ fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
     ] {
         run.versions.insert(library.into(), version.into());
     }
-    let said = publish(&run, output)?;
-    if let Some(message) = run.outcome.message.as_ref().filter(|_| !said) {
+    let is_shown = publish(&run, output)?;
+    if let Some(message) = run.outcome.message.as_ref().filter(|_| !is_shown) {
         terminal::note(format_args!("dormouse bench {}: {message}", run.mode));
     }
     Ok(run.outcome.exit_status)
 }
 
-/// The table to the terminal, the JSON where it was asked for. Returns whether the table said how
-/// the run ended; there is none if nothing was measured.
+/// Writes the table to the terminal, and the JSON to its file. Returns whether the table shows how
+/// the run ended; there is no table if nothing was measured.
 fn publish(run: &Run, output: &Output) -> Result<bool, Error> {
     let json = || {
         let text =
@@ -174,6 +175,6 @@ fn draw(args: &ReportArgs) -> Result<u8, Error> {
         Error::system(format!("cannot write {}: {error}", args.output.display()))
     })?;
     let file = args.output.display();
-    terminal::line(format_args!("{} run(s) drawn: {file}", runs.len()));
+    terminal::line(format_args!("{} run(s) written to {file}", runs.len()));
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! The certificates that a route shows, as `serve` has read them.
+//! The certificates of a route, as `serve` reads them.
 
 use dormouse_config::{AcmeName, Config, Route, show_duration, show_number};
 use dormouse_engine::{Identity, ocsp_question, pem_chain};
@@ -8,11 +8,11 @@ use time::OffsetDateTime;
 
 use crate::table::{Row, row};
 
-/// Limit on names shown of a certificate; some have a hundred.
+/// Maximum number of names shown per certificate; some have a hundred.
 const NAMES_SHOWN_MAX: usize = 4;
 const DAY_S: u64 = 86_400;
 
-/// The certificates of a route, and how they are renewed.
+/// Returns rows about the certificates of a route and their renewal.
 pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     if route.pass_through {
         return vec![row("certificate", "the backend's", "TLS passes through")];
@@ -27,7 +27,7 @@ pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
             Some(name) if pem.key_name == pem.name && pem.name.starts_with("self_signed") => row(
                 "certificate",
                 "self-signed",
-                format!("for {name}; no client trusts it; another one at each start"),
+                format!("for {name}; not trusted by clients; a new one at each start"),
             ),
             _ => row("certificate", &pem.name, description(pem)),
         });
@@ -36,14 +36,14 @@ pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     rows.extend(staple_row(pems, config.process.ocsp_fetch));
     if !route.certificates.is_empty() {
         let often = match config.process.reload_certificates {
-            Some(every) => format!("looked at every {}", show_duration(every)),
-            None => "read again by a reload only".to_owned(),
+            Some(every) => format!("checked for changes every {}", show_duration(every)),
+            None => "read again only on a reload".to_owned(),
         };
-        rows.push(row("kept fresh", "files", often));
+        rows.push(row("renewal", "files", often));
     }
     if !route.acme.is_empty() {
-        let when = "renewed when the server says, or two thirds of the time are over";
-        rows.push(row("kept fresh", "by ACME", when));
+        let when = "when the ACME server says so, or after two thirds of the lifetime";
+        rows.push(row("renewal", "by ACME", when));
     }
     rows
 }
@@ -52,17 +52,17 @@ fn issued_file(config: &Config, name: &AcmeName) -> String {
     acme_file(config, name.as_str()).display().to_string()
 }
 
-/// The certificate for a name from an ACME server.
+/// Returns the row of a name's certificate from an ACME server.
 fn acme_row(config: &Config, name: &AcmeName, pems: &[Pem]) -> Row {
     let (file, server) = (issued_file(config, name), &config.acme.acme_server);
     let remark = match pems.iter().find(|pem| pem.name == file) {
         Some(pem) => format!("{}; from {server}", description(pem)),
-        None => format!("still to come from {server}"),
+        None => format!("not issued yet by {server}"),
     };
     row("certificate", name, remark)
 }
 
-/// Where the OCSP responses of certificates come from. None if no certificate has a source.
+/// Returns the row about the sources of OCSP responses. `None` if no certificate has a source.
 fn staple_row(pems: &[Pem], fetch: bool) -> Option<Row> {
     let from_file = pems.iter().filter(|pem| pem.ocsp_from_file).count();
     let others = pems.iter().filter(|pem| !pem.ocsp_from_file);
@@ -72,8 +72,8 @@ fn staple_row(pems: &[Pem], fetch: bool) -> Option<Row> {
         (number, false) => Some(format!("{number} not fetched (ocsp_fetch = false)")),
     };
     let read = (from_file > 0).then(|| format!("{from_file} read from a file"));
-    let said: Vec<String> = fetched.into_iter().chain(read).collect();
-    (!said.is_empty()).then(|| row("OCSP", "stapled", said.join(", ")))
+    let sources: Vec<String> = fetched.into_iter().chain(read).collect();
+    (!sources.is_empty()).then(|| row("OCSP", "stapled", sources.join(", ")))
 }
 
 fn has_responder(pem: &Pem) -> bool {
@@ -116,7 +116,7 @@ fn names(identity: &Identity) -> String {
     }
 }
 
-/// The day of a time, in UTC: `2026-03-01`.
+/// Returns the day of a time, in UTC: `2026-03-01`.
 fn date(unix_s: u64) -> String {
     let moment = i64::try_from(unix_s).map(OffsetDateTime::from_unix_timestamp);
     match moment {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_have_their_dates() {
+    fn formats_dates() {
         assert_eq!(date(0), "1970-01-01");
         assert_eq!(date(951_782_400), "2000-02-29");
         assert_eq!(date(1_709_251_199), "2024-02-29");

@@ -1,5 +1,4 @@
-//! `dormouse check`: a configuration and all that it refers to, without starting
-//! anything.
+//! `dormouse check`: checks a configuration and all that it names, without starting anything.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +19,7 @@ use crate::certificates;
 use crate::table::{self, Row, row};
 use crate::{mistakes, terminal};
 
-/// What follows from a mistake.
+/// The consequence of a mistake.
 const WOULD_NOT_START: &str = "`serve` would not start";
 
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
@@ -46,8 +45,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// What the running instance has that this configuration would be reloaded into: the one that answers
-/// at its admin socket.
+/// Returns what the running instance occupies that answers on this configuration's admin socket: a
+/// reload would not conflict with it.
 fn occupied_by_the_running(config: &Config) -> Occupied {
     let running = AdminAddress::of(&config.process.admin).map(|admin| admin.question("/status"));
     match running {
@@ -59,7 +58,7 @@ fn occupied_by_the_running(config: &Config) -> Occupied {
     }
 }
 
-/// The page: what `serve` would run with this configuration.
+/// Returns the page: what `serve` would run with this configuration.
 fn page(ready: &Ready) -> String {
     let Loaded { config, plan, .. } = &ready.loaded;
     let mut page = String::new();
@@ -92,12 +91,12 @@ fn page(ready: &Ready) -> String {
     }
     page.push_str("Program\n");
     table::write(&mut page, &program_rows(config, plan));
-    page.push_str("\nMemory at most\n");
+    page.push_str("\nMaximum memory\n");
     table::write(&mut page, &memory_rows(config, plan));
     page
 }
 
-/// The addresses of a route, with the configured text where it differs.
+/// Returns the addresses of a route, with the configured text where it differs.
 fn listeners(route: &Route) -> String {
     let items = route.listen.chunk_by(|a, b| a.given == b.given);
     let shown = items.map(|item| {
@@ -138,7 +137,7 @@ fn backend(backend: &Backend) -> String {
     }
 }
 
-/// A server, with its addresses where they differ from the configured text.
+/// Returns a server, with its addresses where they differ from the configured text.
 fn server(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(" and ");
@@ -184,8 +183,14 @@ fn originate_rows(originate: &Originate) -> Vec<Row> {
         row("truncation", originate.truncation, ""),
         row(
             "sessions",
-            format!("used {} times", show_number(originate.resume_uses.into())),
-            format!("for {}, kept {kept}", show_duration(originate.resume_age)),
+            format!(
+                "resumed up to {} times",
+                show_number(originate.resume_uses.into())
+            ),
+            format!(
+                "within {}, kept {kept}",
+                show_duration(originate.resume_age)
+            ),
         ),
         row("warm", show_number(originate.warm.into()), ""),
     ]
@@ -223,7 +228,7 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
         };
         let denied = match route.deny.as_slice() {
             [] => String::new(),
-            networks => format!("but not {}", list(networks)),
+            networks => format!("except {}", list(networks)),
         };
         rows.push(row("networks", allowed, denied));
     }
@@ -231,11 +236,11 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
         [] => "not accepted from clients".to_owned(),
         networks => format!("required from {}", list(networks)),
     };
-    let told = match route.proxy_protocol {
+    let sent = match route.proxy_protocol {
         ProxyProtocol::Off => "not sent".to_owned(),
         version => format!("sent: {version}"),
     };
-    rows.push(row("PROXY protocol", told, from));
+    rows.push(row("PROXY protocol", sent, from));
     if !route.is_echo() {
         rows.extend(backend_rows(route));
     }
@@ -243,17 +248,17 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     rows
 }
 
-/// Whether clients are asked for certificates, and which are accepted.
+/// Returns the row about client certificates: whether they are requested, and which are accepted.
 fn client_row(route: &Route) -> Row {
     let Some(ca) = &route.client_ca else {
         return row("client certificates", route.client_certificates, "");
     };
-    let mut remark = format!("of {}", ca.display());
+    let mut remark = format!("signed by {}", ca.display());
     if !route.client_crl.is_empty() {
         let lists: Vec<String> = (route.client_crl.iter())
             .map(|path| path.display().to_string())
             .collect();
-        let _ = write!(remark, "; not those revoked in {}", lists.join(", "));
+        let _ = write!(remark, "; except those revoked in {}", lists.join(", "));
     }
     if !route.client_allow.is_empty() {
         let _ = write!(remark, "; only {}", list(&route.client_allow));
@@ -261,7 +266,7 @@ fn client_row(route: &Route) -> Row {
     row("client certificates", route.client_certificates, remark)
 }
 
-/// How backends are spoken with, chosen and checked.
+/// Returns the rows about backends: TLS, choice and health checks.
 fn backend_rows(route: &Route) -> Vec<Row> {
     let mut rows = Vec::new();
     rows.push(match route.backend_tls {
@@ -269,13 +274,13 @@ fn backend_rows(route: &Route) -> Vec<Row> {
         true => {
             let name = match &route.backend_name {
                 Some(name) => name.clone(),
-                None => "their hosts in `to`".to_owned(),
+                None => "its host in `to`".to_owned(),
             };
             let own = route.backend_certificates.first();
             let own = own.map_or(String::new(), |own| {
-                format!("; shows {}", own.cert.display())
+                format!("; sends {}", own.cert.display())
             });
-            let trust = format!("trusts {} for {name}{own}", route.backend_ca);
+            let trust = format!("certificate signed by {} for {name}{own}", route.backend_ca);
             row("backend TLS", "yes", trust)
         }
     });
@@ -286,7 +291,7 @@ fn backend_rows(route: &Route) -> Vec<Row> {
         Probe::Off => row(
             "checks",
             "off",
-            "backends are judged by their connections alone",
+            "only failed connects show that a backend is down",
         ),
         check => row(
             "checks",
@@ -303,7 +308,7 @@ fn backend_rows(route: &Route) -> Vec<Row> {
     rows
 }
 
-/// Items with commas between them; of very many the first.
+/// Joins items with commas; shows only the first ones of a long list.
 fn list(items: &[impl ToString]) -> String {
     const SHOWN_MAX: usize = 6;
     let mut shown: Vec<String> = items
@@ -393,13 +398,13 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         .fold(0_u64, |sum, cost| sum.saturating_add(cost.bytes.0));
     let remark = match config.limits.memory {
         Some(budget) => format!("of memory ({budget})"),
-        None => "with every socket idle; `memory` makes it a bound".to_owned(),
+        None => "with every socket idle; set `memory` for a real bound".to_owned(),
     };
     rows.push(row("sum", about(sum), remark));
     rows
 }
 
-/// A number of bytes, rounded, with a unit.
+/// Returns a number of bytes, rounded, with a unit.
 fn about(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [
         ("TiB", 1 << 40),
@@ -422,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_written_for_people() {
+    fn rounds_bytes_to_units() {
         assert_eq!(about(100), "100 bytes");
         assert_eq!(about(64 << 20), "64 MiB");
         assert_eq!(about(1_900_000), "1.8 MiB");

@@ -1,4 +1,4 @@
-//! `dormouse ctl`: orders that change a running `serve`, and none of its files.
+//! `dormouse ctl`: commands that change a running `serve`, but none of its files.
 
 mod certificates;
 
@@ -14,7 +14,7 @@ use crate::exit_status::ExitStatus;
 use crate::terminal;
 use certificates::{PushArgs, WithdrawArgs};
 
-/// How often is looked whether a backend has connections left.
+/// Interval between two checks whether a backend has connections left.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Arguments of `ctl`.
@@ -29,16 +29,16 @@ pub(crate) struct CtlArgs {
 enum Order {
     /// Show the backends: routes, weights, connections, and whether they are in, out or down
     Backends(AdminArgs),
-    /// Give a backend no new connections; those it has go on
+    /// Send a backend no new connections; existing ones continue
     Out {
         #[command(flatten)]
         backend: BackendArgs,
 
-        /// Come back when it has no connection left
+        /// Wait until it has no connections left
         #[arg(long, conflicts_with = "route")]
         wait: bool,
     },
-    /// Give a backend new connections again
+    /// Send a backend new connections again
     In {
         #[command(flatten)]
         backend: BackendArgs,
@@ -48,10 +48,10 @@ enum Order {
         #[command(flatten)]
         backend: BackendArgs,
 
-        /// Its weight, beside those of the others
+        /// Its weight, in relation to the other backends
         weight: u32,
     },
-    /// Change what is logged
+    /// Change the log level
     LogLevel {
         /// off, error, warn, info, debug or trace
         level: String,
@@ -59,7 +59,7 @@ enum Order {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Make new ticket keys now: tickets of the former ones are taken until the next rotation
+    /// Replace the ticket keys now; tickets of the former keys are accepted until the next rotation
     RotateTicketKeys(AdminArgs),
     /// List the certificates that clients are shown
     Certificates(AdminArgs),
@@ -69,14 +69,14 @@ enum Order {
     WithdrawCertificate(WithdrawArgs),
 }
 
-/// Which backend.
+/// The backend to change.
 #[derive(Debug, Args)]
 struct BackendArgs {
-    /// Its address or name, as the configuration has it
+    /// Its address or name, as in the configuration
     backend: String,
 
-    /// In the route of this name only; without names they are counted from 1 [default: in all routes
-    /// that have it]
+    /// Only in the route of this name; routes without a name are numbered from 1 [default: all
+    /// routes that have the backend]
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
 
@@ -190,7 +190,7 @@ fn table(all: &[BackendStatus]) -> String {
     page
 }
 
-/// Percent-encoded (RFC 3986 §2.1), but for what stands for itself everywhere.
+/// Percent-encodes a text (RFC 3986 §2.1), except characters that are safe everywhere.
 fn encoded(text: &str) -> String {
     let each = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_passes_as_a_parameter() {
+    fn encodes_an_address_as_a_parameter() {
         assert_eq!(encoded("127.0.0.1:8080"), "127.0.0.1:8080");
         assert_eq!(encoded("[::1]:80&route=2"), "%5B::1%5D:80%26route%3D2");
     }

@@ -1,5 +1,5 @@
-//! `dormouse drain`: closes the connections of a running `serve` evenly over a time, and shows how
-//! far it is.
+//! `dormouse drain`: closes the connections of a running `serve` evenly over a period, and shows
+//! its progress.
 
 use std::process::ExitCode;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::admin::{self, AdminAddress, AdminArgs};
 use crate::exit_status::ExitStatus;
 use crate::{status, terminal};
 
-/// How often progress is asked for.
+/// Interval between two requests for the progress.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Arguments of `drain`.
@@ -22,7 +22,7 @@ pub(crate) struct DrainArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 
-    /// How long it is to take
+    /// Time over which to close all connections
     #[arg(
         long,
         value_name = "TIME",
@@ -35,16 +35,16 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "stop")]
     pub(crate) after: Option<String>,
 
-    /// Which connections are closed first: those which have been quiet longest, or shortest
+    /// Which connections to close first: those that have been quiet longest, or shortest
     #[arg(long, value_name = "ORDER", default_value = "longest", conflicts_with = "stop",
           value_parser = ["longest", "shortest"])]
     pub(crate) order: String,
 
-    /// Stop the drain that goes on, and accept new connections again
+    /// Stop a running drain, and accept new connections again
     #[arg(long)]
     pub(crate) stop: bool,
 
-    /// Come back at once instead of showing how far it is
+    /// Return at once instead of showing the progress
     #[arg(long, conflicts_with = "stop")]
     pub(crate) no_wait: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     watch(&address, args.admin.json)
 }
 
-/// Shows progress until nobody is left, or the drain was stopped.
+/// Shows the progress until no connection is left or the drain was stopped.
 fn watch(address: &AdminAddress, json: bool) -> ExitCode {
     loop {
         let status: Status = match address.question("/status") {

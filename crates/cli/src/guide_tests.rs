@@ -1,4 +1,4 @@
-//! Every command of the README and the guide is one that the command line accepts. `interop` runs
+//! Tests that the command line accepts every command in the README and the guide. `interop` runs
 //! them, and has `dormouse check` read the configurations.
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 
 use crate::arguments::Arguments;
 
-/// The pages, and the README.
+/// Returns the pages and the README.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let guide = std::fs::read_dir(root.join("docs/guide")).expect("the guide");
@@ -21,14 +21,15 @@ fn pages() -> Vec<(PathBuf, String)> {
     .collect()
 }
 
-/// What stands in blocks of a language.
+/// Returns the contents of blocks in a language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let opening = format!("```{language}\n");
     let all = page.split(&opening).skip(1);
     all.filter_map(|rest| rest.split("```").next()).collect()
 }
 
-/// The words of a line for a shell, as far as the guide goes: quotes, `$(…)`, no variables.
+/// Splits a line into words as a shell does, as far as the guide needs: quotes, `$(…)`, no
+/// variables.
 fn words(line: &str) -> Vec<String> {
     let mut all = Vec::new();
     let (mut word, mut quote, mut depth) = (String::new(), None, 0);
@@ -52,7 +53,7 @@ fn words(line: &str) -> Vec<String> {
     all
 }
 
-/// Every command of ours in a block, with its words.
+/// Returns every `dormouse` command in a block, as words.
 fn commands(block: &str) -> Vec<Vec<String>> {
     let joined = block.replace("\\\n", " ");
     let mut all = Vec::new();
@@ -78,7 +79,7 @@ fn commands(block: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_of_the_guide_is_one() {
+fn every_command_of_the_guide_is_valid() {
     let mut seen = 0;
     for (path, page) in pages() {
         for command in blocks(&page, "sh").into_iter().flat_map(commands) {

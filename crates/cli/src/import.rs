@@ -1,4 +1,4 @@
-//! `dormouse import`: another program's configuration as one of ours, on standard output.
+//! `dormouse import`: converts another program's configuration, to standard output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,16 +8,17 @@ use clap::ValueEnum;
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 
-/// Whose configuration it is.
+/// The program whose configuration to convert.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Program {
     /// hitch.conf
     Hitch,
-    /// stunnel.conf; its clients become `[[originate]]`
+    /// stunnel.conf; client services become `[[originate]]`
     Stunnel,
     /// nginx.conf, with the files that it includes: servers with `ssl` or `ssl_preread`
     Nginx,
-    /// haproxy.cfg: binds with `ssl`, and those which choose by the name in the ClientHello
+    /// haproxy.cfg: binds with `ssl`, and binds that choose a backend by the name in the
+    /// ClientHello
     Haproxy,
 }
 
@@ -35,9 +36,9 @@ impl From<Program> for dormouse_import::Program {
 /// Arguments of `dormouse import`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// Whose configuration it is
+    /// Program whose configuration to convert
     program: Program,
-    /// Its file; it is only read
+    /// Its configuration file, which is only read
     file: PathBuf,
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
     if draft.is_empty() {
         let name = program.name();
         terminal::error(format_args!(
-            "{shown} has nothing that speaks TLS, as far as a configuration of {name} goes"
+            "{shown} has no TLS in it, read as a configuration of {name}"
         ));
         return ExitStatus::Misused.into();
     }
@@ -62,17 +63,19 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
     terminal::print(&page.text);
     if page.left_out > 0 {
         terminal::note(format_args!(
-            "{} could not be carried over: each stands as a comment, with its line and why",
+            "{} could not be converted: each is a comment with its line and the reason",
             counted(page.left_out, "thing")
         ));
     }
     if page.to_do > 0 {
         terminal::note(format_args!(
-            "{} to be done before it can run: look for TO DO",
+            "{} to do before the result can run: look for TO DO",
             counted(page.to_do, "thing")
         ));
     }
-    terminal::note("next: `dormouse check` on the result, which reads certificates and keys too");
+    terminal::note(
+        "next: run `dormouse check` on the result, which reads certificates and keys too",
+    );
     ExitCode::SUCCESS
 }
 

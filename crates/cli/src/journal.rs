@@ -21,14 +21,15 @@ pub(crate) const WARNING: u8 = 4;
 const INFO: u8 = 6;
 const DEBUG: u8 = 7;
 
-/// Whether standard error goes to the journal. `JOURNAL_STREAM` alone does not prove it: the
-/// process that started this one may have redirected the output.
+/// Returns whether standard error goes to the journal. `JOURNAL_STREAM` alone does not prove it:
+/// the process that started this one may have redirected the output.
 pub(crate) fn listens() -> bool {
     static LISTENS: OnceLock<bool> = OnceLock::new();
     *LISTENS.get_or_init(|| {
-        let told = env::var("JOURNAL_STREAM").ok();
-        told.zip(standard_error().ok())
-            .is_some_and(|(told, file)| told == format!("{}:{}", file.dev(), file.ino()))
+        let stream = env::var("JOURNAL_STREAM").ok();
+        stream
+            .zip(standard_error().ok())
+            .is_some_and(|(stream, file)| stream == format!("{}:{}", file.dev(), file.ino()))
     })
 }
 

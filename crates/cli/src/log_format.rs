@@ -1,12 +1,12 @@
-//! Log lines that stay what they are, whatever a stranger has put into a value.
+//! Formatters of log lines that foreign text cannot forge.
 //!
-//! Messages make foreign text printable where they quote it. These formatters are behind that: no
-//! character of any value reaches the log if a terminal would act on it. Line feeds are kept in a message
-//! alone, for mistakes of a configuration; the lines that follow are indented, so none looks like an entry.
+//! Messages escape foreign text where they quote it. These formatters are the second line of defence:
+//! they escape every character on which a terminal would act. Line feeds remain in messages only, for
+//! configuration errors; the continuation lines are indented, so that none looks like an entry.
 
 use std::fmt::{self, Debug};
 
-use dormouse_printable::{json, lines, whole};
+use dormouse_printable::{field_value, json, lines};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::RecordFields;
@@ -14,10 +14,10 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What stands before each further line of a message.
+/// Prefix of each continuation line of a message.
 const INDENT: &str = "\n    ";
 
-/// Formatter of values in text.
+/// Formatter of an event's fields as text.
 pub(crate) struct PrintableFields;
 
 impl<'w> FormatFields<'w> for PrintableFields {
@@ -32,7 +32,7 @@ impl<'w> FormatFields<'w> for PrintableFields {
     }
 }
 
-/// The values of an event, one after the other.
+/// Writer of an event's fields, one after the other.
 struct Values<'w> {
     writer: Writer<'w>,
     separator: &'static str,
@@ -47,34 +47,34 @@ impl Values<'_> {
             let message = lines(value.trim_end()).to_string();
             return self.writer.write_str(&message.replace('\n', INDENT));
         }
-        // A word that is a keyword of Rust has a mark.
+        // A field whose name is a Rust keyword has the prefix `r#`.
         let name = name.strip_prefix("r#").unwrap_or(name);
         if self.writer.has_ansi_escapes() {
             write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?;
         } else {
             write!(self.writer, "{name}=")?;
         }
-        write!(self.writer, "{}", whole(value))
+        self.writer.write_str(&field_value(value))
+    }
+
+    fn record(&mut self, field: &Field, value: &str) {
+        if self.result.is_ok() {
+            self.result = self.write(field.name(), value);
+        }
     }
 }
 
 impl Visit for Values<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            self.record_debug(field, &format_args!("{value}"));
-        } else {
-            self.record_debug(field, &value);
-        }
+        self.record(field, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if self.result.is_ok() {
-            self.result = self.write(field.name(), &format!("{value:?}"));
-        }
+        self.record(field, &format!("{value:?}"));
     }
 }
 
-/// Makes the JSON lines of a formatter printable; they mean the same as before.
+/// Escapes unprintable characters in a formatter's JSON lines; their meaning does not change.
 pub(crate) fn printable_json<F>(format: F) -> Rewritten<F> {
     Rewritten {
         format,
@@ -82,10 +82,10 @@ pub(crate) fn printable_json<F>(format: F) -> Rewritten<F> {
     }
 }
 
-/// Formatter that writes the lines of another one differently.
+/// Formatter that rewrites the lines of another formatter.
 pub(crate) struct Rewritten<F> {
     pub(crate) format: F,
-    /// Takes the level of an event and its text.
+    /// Receives an event's level and text, and returns the new text.
     pub(crate) rewrite: fn(Level, &str) -> String,
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A name as a stranger would like to see it in a log.
+    /// A name that tries to forge a log entry.
     const HOSTILE: &str = "x\n<0>2026-01-01T00:00:00Z ERROR forged\r\x1b[2J\u{9b}31m\u{202e}";
     const SHOWN: &str = r"x\n<0>2026-01-01T00:00:00Z ERROR forged\r\u{1b}[2J\u{9b}31m\u{202e}";
 
@@ -158,10 +158,9 @@ mod tests {
             .with_writer(move || writer.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let indented = SHOWN.replacen(r"\n", INDENT, 1);
-        let quoted = format!("{HOSTILE:?}");
         assert_eq!(
             kept.text(),
-            format!(" INFO message: {indented} name={quoted} shown={SHOWN} type=7\n")
+            format!(" INFO message: {indented} name=\"{SHOWN}\" shown=\"{SHOWN}\" type=7\n")
         );
     }
 

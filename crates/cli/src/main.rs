@@ -89,10 +89,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The end of a process which `serve` starts with what it is to do.
+/// Ends a process that only `serve` may start.
 fn of_serve(ended: Option<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|| {
-        terminal::note("dormouse: this is for `dormouse serve` to start, not for people");
+        terminal::note("dormouse: only `dormouse serve` can start this command");
         ExitCode::from(2)
     })
 }

@@ -1,4 +1,5 @@
-//! Command-line flags, made from the configuration's table of options: one flag for each option.
+//! Command-line flags, generated from the configuration's table of options: one flag for each
+//! option.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use dormouse_config::{Config, Flag, OptionDefault, OptionSpec, Section};
@@ -14,7 +15,7 @@ pub(crate) struct OptionFlags<const CONNECT: bool> {
 }
 
 impl<const CONNECT: bool> OptionFlags<CONNECT> {
-    /// The section that the flags describe besides the program.
+    /// The section that the flags describe, beside the options of the program.
     pub(crate) const SECTION: Section = if CONNECT {
         Section::Originate
     } else {
@@ -62,7 +63,7 @@ impl<const CONNECT: bool> FromArgMatches for OptionFlags<CONNECT> {
     }
 }
 
-/// Every argument with the name of its flag.
+/// Returns every argument with the name of its flag.
 fn ids(section: Section) -> impl Iterator<Item = (&'static str, String)> {
     let of_process = Config::PROCESS_OPTIONS
         .iter()
@@ -95,7 +96,7 @@ fn arg(spec: &'static OptionSpec) -> Arg {
         .value_name(spec.kind.placeholder)
         .help(help)
         .long_help(long_help)
-        // A value which begins with a hyphen is a wrong value, not an unknown flag.
+        // A value that begins with a hyphen is an invalid value, not an unknown flag.
         .allow_hyphen_values(true);
     if spec.kind.choices.is_empty() && spec.kind.placeholder == "true|false" {
         // The flag without a value means true.
@@ -115,7 +116,7 @@ fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
     let choices = (!spec.kind.choices.is_empty()).then(|| ("one of", spec.kind.choices.join(", ")));
     let default = match spec.default {
         OptionDefault::Is("" | "none") => None,
-        OptionDefault::Required(_) => Some(("default", "none: it has to be given".to_owned())),
+        OptionDefault::Required(_) => Some(("default", "none: required".to_owned())),
         OptionDefault::Is(default) => Some(("default", default.to_owned())),
     };
     let range = spec
@@ -137,14 +138,14 @@ fn certificate_args(connect: bool) -> [Arg; 2] {
         arg(
             "cert",
             if connect {
-                "Own certificate chain as PEM, leaf first, for servers which ask for one; with its key, or give --key"
+                "Client certificate chain as PEM, leaf first, for servers that request one; with its key in the same file or in that of --key"
             } else {
                 "Certificate chain as PEM, leaf first, with its key in the same file or in that of --key; or a directory of such files. May be given several times"
             },
         ),
         arg(
             "key",
-            "Private key of the certificate as PEM, where the file of --cert has none",
+            "Private key of the certificate as PEM, if the file of --cert has none",
         ),
     ]
 }

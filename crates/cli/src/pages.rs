@@ -10,7 +10,7 @@ use crate::arguments::{Arguments, CompletionsArgs, ManArgs};
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 
-/// Writes a page for the program and one for each of its commands, those of commands too.
+/// Writes a page for the program and one for each of its commands and subcommands.
 pub(crate) fn man(args: &ManArgs) -> ExitCode {
     match pages(&args.directory) {
         Ok(count) => {
@@ -40,15 +40,15 @@ fn pages(directory: &Path) -> io::Result<usize> {
     Ok(count)
 }
 
-/// `dormouse-audit-server` for `dormouse audit server`: the page has hyphens in its name, and what is typed
-/// has none.
+/// Returns a command under the name of its page: `dormouse-audit-server` for `dormouse audit
+/// server`.
 fn named_below(parent: &Command, verb: &Command) -> Command {
     // clap keeps names for ever; there are as many as there are commands.
     let name: &'static str =
         Box::leak(format!("{}-{}", parent.get_name(), verb.get_name()).into_boxed_str());
     let above = parent.get_bin_name().unwrap_or(parent.get_name());
     let typed = format!("{above} {}", verb.get_name());
-    // `help` would be a command that has no page.
+    // `help` would be a command without a page.
     verb.clone()
         .name(name)
         .display_name(name)
@@ -62,7 +62,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join(format!("{}.1", command.get_name())), text)
 }
 
-/// The command line without `help`, which only the parser needs.
+/// Returns the command line without `help`, which only the parser needs.
 fn command() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }
@@ -110,7 +110,7 @@ mod tests {
             }
         }
         let hidden = folder.path().join("dormouse-keeper.1");
-        assert!(!hidden.exists(), "what people do not start has no page");
+        assert!(!hidden.exists(), "an internal command has no page");
     }
 
     /// The pages that a page points to, as `name(1)`.

@@ -2,14 +2,14 @@
 
 use std::io::{self, Write as _};
 
-/// The text between these is shown at once, by terminals which know it; others ignore it.
+/// Terminals that know these sequences show the text between them at once; others ignore them.
 const UPDATE_BEGINS: &str = "\x1b[?2026h\x1b[H";
 const UPDATE_ENDS: &str = "\x1b[J\x1b[?2026l";
-/// The second screen, and no cursor.
+/// Switches to the second screen, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// What a piece of text looks like.
+/// The style of a piece of text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     Plain,
@@ -43,7 +43,7 @@ impl Canvas {
         }
     }
 
-    /// Adds text, as far as the line has room. Every character is one column wide.
+    /// Adds as much text as the line has room for. Every character is one column wide.
     pub(crate) fn put(&mut self, style: Style, text: &str) {
         let text = dormouse_printable::whole(text).to_string();
         self.change(style);
@@ -53,21 +53,21 @@ impl Canvas {
         }
     }
 
-    /// Goes on at this column, if the line is not there yet.
+    /// Moves to this column, unless the line is longer already.
     pub(crate) fn go_to_column(&mut self, column: usize) {
         while self.column < column.min(self.width) {
             self.put(Style::Plain, " ");
         }
     }
 
-    /// The line is complete. What was there before is wiped.
+    /// Ends the line, and clears the rest of it on the screen.
     pub(crate) fn end_line(&mut self) {
         self.change(Style::Plain);
         self.text.push_str("\x1b[K\r\n");
         self.column = 0;
     }
 
-    /// The finished text. It must not end with a new line, or the last row would scroll.
+    /// Returns the finished text. It must not end with a line feed, or the screen would scroll.
     pub(crate) fn finish(mut self) -> String {
         self.change(Style::Plain);
         let len = self.text.trim_end_matches("\r\n").len();
@@ -118,7 +118,7 @@ impl Drop for Screen {
     }
 }
 
-/// A terminal that went away is noticed by the signal which it sends.
+/// Errors are ignored: a terminal that has gone away sends a signal.
 fn write_out(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_where_the_screen_ends() {
+    fn lines_are_cut_at_the_screen_width() {
         let mut canvas = Canvas::new(6, false);
         canvas.put(Style::Bold, "abcd");
         canvas.put(Style::Faint, "efgh");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn styles_change_only_where_they_differ() {
+    fn styles_are_written_only_when_they_change() {
         let mut canvas = Canvas::new(80, true);
         canvas.put(Style::Colour(5), "a");
         canvas.put(Style::Colour(5), "b");

@@ -1,4 +1,4 @@
-//! `dormouse serve` and `dormouse connect`: one program, with the flags of either.
+//! `dormouse serve` and `dormouse connect`: the same program with different flags.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
         flags: flags.to_vec(),
     };
     if let Some(state) = place.resume {
-        // The running configuration goes on, whatever the file says by now.
+        // The running configuration continues, whatever the file says now.
         return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
     if let Some(state) = place.try_resume {
@@ -41,10 +41,10 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
     ended(dormouse_supervisor::serve(ready, source, logs::start))
 }
 
-/// Says whether this binary can go on in the place of the running one.
+/// Reports whether this binary can continue in place of the running one.
 fn try_resume(state: i32, source: &Source) -> ExitCode {
     let mut machine = Machine::read();
-    // It opens no listener: those of the running program go on, whoever opened them.
+    // It opens no listeners: those of the running program stay open, whichever process opened them.
     machine.privileged_below = 0;
     // The next start, and the next reload, must be able to read the file. Standard input has been read.
     let file = source.file.as_deref();

@@ -1,11 +1,11 @@
-//! Values as people read them.
+//! Values formatted for people.
 
-/// A value as `show` writes it; `-` if it is not known.
+/// Returns a value formatted by `show`; `-` if it is not known.
 pub(crate) fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map_or("-".to_owned(), show)
 }
 
-/// Seconds as a person says them.
+/// Returns seconds with a fitting unit.
 pub(crate) fn age(seconds: u64) -> String {
     match seconds {
         s @ 0..=119 => format!("{s} s"),
@@ -15,7 +15,7 @@ pub(crate) fn age(seconds: u64) -> String {
     }
 }
 
-/// Bytes as a person says them.
+/// Returns bytes with a fitting unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..=9_999 => format!("{bytes} B"),

@@ -1,5 +1,5 @@
-//! `dormouse status`: how a running `serve` is doing, for people. The fields of the answer are
-//! described in docs/guide/status.md.
+//! `dormouse status`: the status of a running `serve` as a page. docs/guide/status.md describes the
+//! fields of the answer.
 
 mod parts;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &AdminArgs) -> ExitCode {
         Err(code) => return code,
     };
     let shown = if args.json {
-        // As it came: with fields of other versions, too.
+        // Unchanged, so that fields of other versions are shown too.
         address
             .question("/status")
             .map(|answer: Value| dormouse_printable::json(&format!("{answer:#}\n")))
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &AdminArgs) -> ExitCode {
     }
 }
 
-/// The document as a page.
+/// Returns the document as a page.
 fn page(status: &Status) -> String {
     let mut page = String::new();
     // Writing into a String can't fail.
@@ -64,7 +64,7 @@ fn page(status: &Status) -> String {
     let cost = Footprint::of(status);
     let _ = writeln!(
         page,
-        "memory       192 B for one more connection; {} for those there are; fixed part {}",
+        "memory       192 B for one more connection; {} for all connections; fixed part {}",
         bytes(cost.connections),
         bytes(cost.fixed)
     );
@@ -77,11 +77,11 @@ fn page(status: &Status) -> String {
     page
 }
 
-/// Memory of all processes, without the pages of files, and what of it connections cost.
+/// Memory of all processes, without pages of files, and the connections' part of it.
 pub(crate) struct Footprint {
     /// Slots and pending bytes.
     pub(crate) connections: u64,
-    /// All the rest, which is there without any connection.
+    /// The rest, which does not depend on connections.
     pub(crate) fixed: u64,
 }
 
@@ -118,7 +118,10 @@ fn configuration(page: &mut String, running: &ConfigurationStatus) {
         age(running.loaded_ago_s)
     );
     for option in &running.waits_for_restart {
-        let _ = writeln!(page, "  {option} was changed, and waits for a restart");
+        let _ = writeln!(
+            page,
+            "  {option} was changed; it takes effect after a restart"
+        );
     }
     if let Some(reload) = running.last_reload.as_ref().filter(|reload| !reload.done) {
         let ago = age(reload.ago_s);
@@ -140,7 +143,7 @@ fn connections(page: &mut String, all: &ConnectionFigures) {
     );
 }
 
-/// How far a drain is, in a line or two.
+/// Writes the progress of a drain, in a line or two.
 pub(crate) fn drain(page: &mut String, drain: &DrainStatus) {
     let order = match drain.order {
         DrainOrder::Longest => "longest",
@@ -233,7 +236,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_answer_becomes_a_page() {
+    fn renders_a_page() {
         let answer = json!({
             "version": "0.1.0", "phase": "draining",
             "configuration": { "file": "d.toml", "edition": 3, "loaded_ago_s": 200,
@@ -261,12 +264,12 @@ mod tests {
         for expected in [
             "dormouse 0.1.0, draining\n",
             "configuration d.toml, edition 3, loaded 3 min ago\n",
-            "  workers was changed, and waits for a restart\n",
+            "  workers was changed; it takes effect after a restart\n",
             "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
             "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest quiet first)\n",
             "pools        slots         2250 KiB of          -\n",
-            "memory       192 B for one more connection; 2250 KiB for those there are; fixed part ",
+            "memory       192 B for one more connection; 2250 KiB for all connections; fixed part ",
             "handshakes   7 full, 3 resumed, 2 failed\n",
             "closed       4 clean, 1 tls_failed\n",
             "  shop       :443                           5          10       2\n",

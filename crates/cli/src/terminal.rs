@@ -1,7 +1,7 @@
 //! Output on standard output and standard error.
 //!
-//! What is written may quote a stranger. [`print()`] and [`mark`] take text that is printable already, and may
-//! have colours; all others make it so.
+//! Text may quote foreign input. [`print()`] and [`mark`] take text that is printable already and
+//! may have colours; all other functions make text printable.
 
 use std::env;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ pub(crate) fn colours() -> bool {
     colours_on(&io::stderr())
 }
 
-/// The same for another stream.
+/// Returns the same for another stream.
 pub(crate) fn colours_on(stream: &impl IsTerminal) -> bool {
     let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -38,12 +38,12 @@ pub(crate) fn line(what: impl Display) {
 
 /// Writes a document as JSON to standard output, its fields in the order of their names.
 pub(crate) fn print_json(document: &impl Serialize) {
-    // Our documents have text keys only, so this can't fail.
+    // The keys of our documents are strings, so this can't fail.
     let value = serde_json::to_value(document).unwrap_or_default();
     print(&dormouse_printable::json(&format!("{value:#}\n")));
 }
 
-/// The same in one line.
+/// Writes a document as JSON to standard output, in one line.
 pub(crate) fn print_json_line(document: &impl Serialize) {
     let value = serde_json::to_value(document).unwrap_or_default();
     print(&dormouse_printable::json(&format!("{value}\n")));

@@ -20,13 +20,13 @@ use crate::paint::Screen;
 use crate::terminal;
 use page::Dashboard;
 
-/// Where to look, and how often.
+/// Arguments of `top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
 
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) every: u64,
 }
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
         Err(code) => return code,
     };
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        terminal::error("`top` is for a terminal");
-        terminal::note("   = help: `dormouse status` shows the same once");
+        terminal::error("`top` needs a terminal");
+        terminal::note("   = help: use `dormouse status`, which prints the same once");
         return ExitStatus::Misused.into();
     }
     let first = match address.question("/status") {
@@ -83,7 +83,7 @@ fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<(
         for event in events.iter() {
             let is_over = match event.token() {
                 TOKEN_SIGNALS => has_ended(&signals)?,
-                _ => wants_to_leave(&keyboard)? || event.is_hung_up(),
+                _ => has_quit(&keyboard)? || event.is_hung_up(),
             };
             if is_over {
                 return Ok(());
@@ -96,7 +96,8 @@ fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<(
     }
 }
 
-/// Whether one of the signals ends the program: each does but a change of the terminal's size.
+/// Returns whether a signal ends the program: every signal does, except a change of the terminal's
+/// size.
 fn has_ended(signals: &Signals) -> io::Result<bool> {
     while let Attempt::Done(received) = signals.receive()? {
         if received.signal != Signal::Resized {
@@ -106,7 +107,7 @@ fn has_ended(signals: &Signals) -> io::Result<bool> {
     Ok(false)
 }
 
-fn wants_to_leave(keyboard: &Keyboard) -> io::Result<bool> {
+fn has_quit(keyboard: &Keyboard) -> io::Result<bool> {
     while let Attempt::Done(key) = keyboard.read()? {
         if matches!(key, b'q' | b'Q') {
             return Ok(true);
@@ -115,7 +116,7 @@ fn wants_to_leave(keyboard: &Keyboard) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Columns and rows.
+/// Returns columns and rows.
 fn size() -> (usize, usize) {
     match terminal_size::terminal_size() {
         Some((width, height)) => (width.0.into(), height.0.into()),

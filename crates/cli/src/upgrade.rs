@@ -1,4 +1,4 @@
-//! `dormouse upgrade`: another binary in place of the running one.
+//! `dormouse upgrade`: replaces the binary of a running `serve`.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,7 @@ use crate::terminal;
 pub(crate) fn run(args: &UpgradeArgs) -> ExitCode {
     let mut path = "/upgrade".to_owned();
     if let Some(binary) = &args.binary {
-        // The running program has another working directory.
+        // The running program may have another working directory.
         let binary = match binary.canonicalize() {
             Ok(binary) => binary,
             Err(error) => {

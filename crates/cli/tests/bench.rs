@@ -1,4 +1,5 @@
-//! `dormouse bench` against `dormouse serve` of the same binary: what it says, what it writes, how it ends.
+//! Tests of `dormouse bench` against `dormouse serve` of the same binary: output, files, exit
+//! status.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -9,8 +10,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use tempfile::TempDir;
 
-/// All tests run the same program, and each process's part of its text (PSS) changes with every other that comes or
-/// goes: where memory is looked at, no other test runs.
+/// All tests run the same binary, and each process's share of its code (PSS) changes when another
+/// process starts or ends: while a test reads memory, no other test runs.
 static MEMORY: RwLock<()> = RwLock::new(());
 
 fn beside_others() -> RwLockReadGuard<'static, ()> {
@@ -42,7 +43,7 @@ fn free_address() -> String {
     listener.local_addr().expect("it has a name").to_string()
 }
 
-/// `dormouse serve --to echo:` with a certificate for localhost which nobody has signed.
+/// `dormouse serve --to echo:` with a self-signed certificate for localhost.
 struct Echo {
     child: Child,
     address: String,
@@ -72,7 +73,7 @@ impl Echo {
         let mut lines = BufReader::new(log).lines();
         let ready = lines.any(|line| line.is_ok_and(|line| line.contains("ready")));
         assert!(ready, "serve ended before it was ready");
-        // Its pipe is kept empty to its end.
+        // The log is read until it ends, so that its pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
@@ -162,7 +163,7 @@ fn json_alone_is_one_object_on_one_line() {
 #[test]
 fn lost_connections_end_with_1() {
     let _beside = beside_others();
-    // The system accepts for it, and nobody answers.
+    // The kernel accepts connections for this listener, and nothing answers them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("it has a name").to_string();
     let args = ["hold", &address, "-n", "50", "--for", "100ms", "--plain"];
@@ -172,23 +173,23 @@ fn lost_connections_end_with_1() {
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
     let words = "complete, but 50 connections failed or were lost";
     assert!(ran.out.contains(words), "{}{}", ran.out, ran.err);
-    assert_eq!(ran.err.matches("complete").count(), 0, "said once");
+    assert_eq!(ran.err.matches("complete").count(), 0, "reported once");
 }
 
 #[test]
-fn what_makes_no_sense_ends_with_2() {
+fn invalid_usage_ends_with_2() {
     let _beside = beside_others();
     for (args, word) in [
         (
             &["hold", "nowhere.invalid:1", "--insecure"][..],
-            "no address",
+            "not an address",
         ),
         (&["hold", "localhost", "--insecure"], "no port"),
         (
             &["hold", "192.0.2.1:443", "-n", "101", "--insecure"],
             "--i-own-this-server",
         ),
-        // One after the other counts too.
+        // Connections that are open at different times count too.
         (
             &[
                 "churn",
@@ -217,7 +218,7 @@ fn what_makes_no_sense_ends_with_2() {
 }
 
 #[test]
-fn a_server_that_cannot_be_used_ends_with_3_and_is_named_once() {
+fn an_unusable_server_ends_with_3_and_one_message() {
     let _beside = beside_others();
     let nobody = free_address();
     let ran = bench(&["hold", &nobody, "-n", "10", "--insecure"]);
@@ -226,7 +227,7 @@ fn a_server_that_cannot_be_used_ends_with_3_and_is_named_once() {
     assert_eq!(ran.out, "", "nothing was measured");
 
     let server = Echo::start();
-    // It echoes the request, and that is no response.
+    // The server echoes the request, which is not an HTTP response.
     let more = ["--http", "/", "--insecure"];
     let ran = bench(&[&["hold", &server.address, "-n", "20"][..], &more].concat());
     assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);
@@ -263,7 +264,7 @@ fn ctrl_c_ends_with_the_figures_so_far() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    // It says how far it is, and how long it will take: now and then, because this is no terminal.
+    // Without a terminal, lines show progress and remaining time now and then.
     let progress = BufReader::new(child.stderr.take().expect("it was piped"));
     let mut lines = progress.lines().map_while(Result::ok);
     let line = lines
@@ -294,9 +295,9 @@ fn ctrl_c_ends_with_the_figures_so_far() {
     assert_eq!(run["failures"], serde_json::json!({}));
 }
 
-/// The keys of `dormouse serve` are in its memory, which nobody may read but root.
+/// The memory of `dormouse serve` has its keys in it, so only root may read it.
 #[test]
-fn memory_that_may_not_be_read_is_explained_before_anything_is_opened() {
+fn unreadable_memory_is_explained_before_connections_open() {
     let _beside = beside_others();
     let server = Echo::start();
     let pid = server.child.id().to_string();
@@ -319,19 +320,19 @@ fn memory_that_may_not_be_read_is_explained_before_anything_is_opened() {
         &pid,
     ]);
     let output = command.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
     let remedy = if root {
         "CAP_SYS_PTRACE"
     } else {
         "run as root"
     };
-    assert!(said.contains(&pid) && said.contains(remedy), "{said}");
+    assert!(errors.contains(&pid) && errors.contains(remedy), "{errors}");
     assert!(output.stdout.is_empty(), "nothing was measured");
 }
 
 #[test]
-fn kept_runs_become_a_page_that_needs_no_network() {
+fn saved_runs_become_a_self_contained_page() {
     let _beside = beside_others();
     let server = Echo::start();
     let (out, page) = (server.file("run.json"), server.file("page.html"));

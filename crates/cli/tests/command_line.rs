@@ -1,4 +1,4 @@
-//! The real binary, as its users and their scripts meet it: what it says and how it ends.
+//! Tests of the real binary from a user's side: its output and its exit status.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// How a run ended.
+/// The result of a run.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -29,7 +29,7 @@ fn dormouse(directory: &Path, args: &[&str]) -> Ran {
     }
 }
 
-/// A directory with a certificate, its key, another key, and this configuration.
+/// Creates a directory with a certificate, its key, another key, and this configuration.
 fn site(configuration: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let names = vec!["example.com".to_owned(), "www.example.com".to_owned()];
@@ -85,13 +85,13 @@ fn check_shows_what_would_run() {
     assert!(!ran.out.contains('\x1b'), "no colours without a terminal");
     assert!(
         lines.iter().all(|line| line.trim_end() == *line),
-        "nothing hangs over"
+        "no line has trailing spaces"
     );
 }
 
-/// Of each route: what clients are shown, where it comes from, and who keeps it fresh.
+/// For each route: its certificate, its source, and how it is renewed.
 #[test]
-fn check_says_what_is_served_and_how_it_is_kept_fresh() {
+fn check_shows_certificates_and_their_renewal() {
     let site = site(&format!(
         "acme_terms_agreed = true\nacme_folder = 'acme'\nacme_server = 'https://ca.test/dir'\n\
          reload_certificates = '1m'\n{RIGHT}\
@@ -106,16 +106,16 @@ fn check_says_what_is_served_and_how_it_is_kept_fresh() {
     let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     for (before, behind) in [
-        ("kept fresh files ", " looked at every 1m"),
+        ("renewal files ", " checked for changes every 1m"),
         (
             "certificate www.example.com example.com, www.example.com; ECDSA P-256; until ",
             "; from https://ca.test/dir",
         ),
         (
-            "certificate new.example.com still to come from https://ca.test/dir",
+            "certificate new.example.com not issued yet by https://ca.test/dir",
             "",
         ),
-        ("kept fresh by ACME ", " two thirds of the time are over"),
+        ("renewal by ACME ", " after two thirds of the lifetime"),
         ("certificate the backend's ", " TLS passes through"),
     ] {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -126,7 +126,7 @@ fn check_says_what_is_served_and_how_it_is_kept_fresh() {
 }
 
 #[test]
-fn check_reads_what_the_file_refers_to() {
+fn check_reads_the_files_it_names() {
     let refused = |configuration: &str| {
         let site = site(configuration);
         let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
@@ -154,7 +154,7 @@ fn check_reads_what_the_file_refers_to() {
 }
 
 #[test]
-fn check_tells_every_mistake_with_its_line() {
+fn check_reports_every_mistake_with_its_line() {
     let site = site(
         &RIGHT
             .replace("to =", "too =")
@@ -173,13 +173,13 @@ fn check_tells_every_mistake_with_its_line() {
 }
 
 #[test]
-fn files_which_are_none_are_told_apart() {
+fn unusable_files_have_distinct_messages() {
     let site = site("");
     let write =
         |name: &str, bytes: &[u8]| fs::write(site.path().join(name), bytes).expect("a file");
     write("latin1.toml", b"# gr\xfc\xdfe\n");
     write("huge.toml", &vec![b'#'; (1 << 20) + 1]);
-    for (file, told) in [
+    for (file, message) in [
         ("missing.toml", "can't be read: No such file or directory"),
         (".", "can't be read: Is a directory"),
         ("latin1.toml", "is not UTF-8 text: byte 4, in line 1"),
@@ -190,7 +190,7 @@ fn files_which_are_none_are_told_apart() {
             let ran = dormouse(site.path(), &[command, "-c", file]);
             assert_eq!(ran.code, Some(2), "{file}: {}", ran.err);
             assert!(
-                ran.err.starts_with(&format!("error: {file}: {told}")),
+                ran.err.starts_with(&format!("error: {file}: {message}")),
                 "{}",
                 ran.err
             );
@@ -199,7 +199,7 @@ fn files_which_are_none_are_told_apart() {
 }
 
 #[test]
-fn serve_refuses_what_makes_no_sense() {
+fn serve_refuses_invalid_flags() {
     let here = Path::new(".");
     let ran = dormouse(
         here,
@@ -219,10 +219,10 @@ fn serve_refuses_what_makes_no_sense() {
     assert_eq!(
         ran.err,
         "error: --workers: `many` is neither a whole number nor `auto`\n   \
-         = help: it may be from 1 to 1024\n\n\
+         = help: the range is 1 to 1024\n\n\
          error: --to: the backend 127.0.0.1:18443 is this program's own listener 127.0.0.1:18443: \
-         connections would go round in circles\n   \
-         = help: give the address at which the server behind it listens\n\n\
+         connections would loop\n   \
+         = help: write the address of the server behind it\n\n\
          2 mistakes on the command line; nothing was started\n"
     );
     let ran = dormouse(here, &["serve", "--lissten", "x"]);
@@ -244,7 +244,7 @@ fn serve_refuses_what_makes_no_sense() {
 }
 
 #[test]
-fn help_teaches_and_shows_defaults() {
+fn help_shows_examples_and_defaults() {
     let here = Path::new(".");
     let help = dormouse(here, &["serve", "-h"]);
     assert_eq!(help.code, Some(0));
@@ -277,22 +277,21 @@ fn help_teaches_and_shows_defaults() {
 }
 
 #[test]
-fn the_reference_is_printed_for_whoever_reads_it() {
+fn reference_prints_the_reference() {
     let ran = dormouse(Path::new("."), &["reference"]);
     assert_eq!(ran.code, Some(0));
     assert!(ran.out.starts_with("# Reference\n"));
 }
 
 #[test]
-fn status_asks_and_shows_the_answer() {
+fn status_shows_the_answer() {
     let site = site(&format!("admin = \"admin.sock\"\n{RIGHT}"));
     let ask = |args: &[&str]| dormouse(site.path(), args);
 
     let ran = ask(&["status", "-c", "dormouse.toml"]);
-    assert_eq!(ran.code, Some(3), "nobody is there");
+    assert_eq!(ran.code, Some(3), "no server is running");
     assert!(
-        ran.err
-            .starts_with("error: admin.sock: there is no such socket"),
+        ran.err.starts_with("error: admin.sock: no such socket"),
         "{}",
         ran.err
     );
@@ -306,7 +305,7 @@ fn status_asks_and_shows_the_answer() {
             "409 Conflict\r\n\r\n{\"done\":false,\"words\":\"no\\u001b[31m\"}",
             "200 OK\r\n\r\nwelcome",
         ] {
-            let (mut stream, _) = socket.accept().expect("somebody asks");
+            let (mut stream, _) = socket.accept().expect("a connection");
             let mut request = [0; 1024];
             let count = stream.read(&mut request).expect("a request");
             asked.push(String::from_utf8_lossy(&request[..count]).into_owned());
@@ -331,18 +330,22 @@ fn status_asks_and_shows_the_answer() {
     );
     let ran = ask(&["status", "--admin", "admin.sock"]);
     assert_eq!(ran.code, Some(3));
-    assert!(ran.err.contains("is not `dormouse serve`"), "{}", ran.err);
+    assert!(
+        ran.err.contains("is not from `dormouse serve`"),
+        "{}",
+        ran.err
+    );
     let asked = server.join().expect("it was asked four times");
     assert!(asked[0].starts_with("GET /status HTTP/1.1\r\n"));
     assert!(asked[2].starts_with("POST /reload HTTP/1.1\r\n"));
 
     let ran = ask(&["status", "-c", "dormouse.toml"]);
     assert_eq!(ran.code, Some(3));
-    assert!(ran.err.contains("is not running any more"), "{}", ran.err);
+    assert!(ran.err.contains("is no longer running"), "{}", ran.err);
 }
 
 #[test]
-fn nobody_is_asked_when_the_admin_address_is_switched_off() {
+fn status_needs_an_admin_socket() {
     let site = site(&format!("admin = \"none\"\n{RIGHT}"));
     let ran = dormouse(site.path(), &["status", "-c", "dormouse.toml"]);
     assert_eq!(ran.code, Some(2));

@@ -1,5 +1,5 @@
-//! `dormouse demo` as it is run: that it succeeds, that it can fail, and that it leaves nothing
-//! behind however it ends.
+//! Tests of `dormouse demo`: it succeeds, it can fail, and it leaves no process behind however it
+//! ends.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How a run ended.
+/// The result of a run.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -32,7 +32,7 @@ fn run(arguments: &[&str]) -> Ran {
     ran
 }
 
-/// The address in `$ dormouse serve --listen ADDRESS …`.
+/// Returns the address in `$ dormouse serve --listen ADDRESS …`.
 fn serve_address(line: &str) -> SocketAddr {
     let (_, rest) = line
         .split_once("--listen ")
@@ -41,7 +41,7 @@ fn serve_address(line: &str) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-/// Nobody listens there any more, soon.
+/// Checks that the address is soon no longer listened on.
 fn assert_gone(address: SocketAddr) {
     let until = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(address).is_ok() {
@@ -54,25 +54,25 @@ fn assert_gone(address: SocketAddr) {
 }
 
 #[test]
-fn connections_rest_wake_and_outlive_their_workers() {
+fn connections_rest_wake_and_survive_their_workers() {
     let ran = run(&[]);
     let Ran { out, err, .. } = &ran;
     assert_eq!(ran.code, Some(0), "{out}\n{err}");
     assert_eq!(err, "");
     assert!(out.contains("500 TLS connections in"), "{out}");
-    // 500 slots are less than what else may come and go in the memory of a few processes.
-    let told = [
+    // 500 slots are smaller than other changes in the memory of a few processes.
+    let costs = [
         "bytes per connection in `dormouse serve`",
-        "what one connection costs can't be told",
+        "the cost of a connection is unknown",
     ];
-    assert!(told.iter().any(|words| out.contains(words)), "{out}");
-    assert!(out.contains("compared byte for byte: all right"), "{out}");
-    assert!(out.contains("of 500 connections went on"), "{out}");
+    assert!(costs.iter().any(|words| out.contains(words)), "{out}");
+    assert!(out.contains("compared byte for byte: all correct"), "{out}");
+    assert!(out.contains("of 500 connections continued"), "{out}");
     assert!(
-        out.contains("connections went on with the new binary, none was lost"),
+        out.contains("connections continued with the new binary, none lost"),
         "{out}"
     );
-    assert!(out.contains("All is well"), "{out}");
+    assert!(out.contains("Success: "), "{out}");
     assert!(
         !out.contains('\u{1b}'),
         "no colours and no moving picture into a pipe: {out}"
@@ -80,16 +80,15 @@ fn connections_rest_wake_and_outlive_their_workers() {
 }
 
 #[test]
-fn a_wrong_bit_is_found() {
+fn a_flipped_bit_is_detected() {
     let ran = run(&["--fault", "flip"]);
     assert_eq!(ran.code, Some(1), "{}\n{}", ran.out, ran.err);
     assert!(
-        ran.out
-            .contains("one connection got back what was not said"),
+        ran.out.contains("one connection got a wrong echo"),
         "{}",
         ran.out
     );
-    assert!(!ran.out.contains("All is well"), "{}", ran.out);
+    assert!(!ran.out.contains("Success: "), "{}", ran.out);
 }
 
 #[test]
@@ -120,7 +119,7 @@ fn too_few_descriptors_are_explained() {
     );
 }
 
-/// Starts a demo and waits until its `serve` is there.
+/// Starts a demo and waits until its `serve` is ready.
 fn started() -> (Child, SocketAddr, BufReader<std::process::ChildStdout>) {
     let mut child = demo()
         .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! The configuration as a whole, and what follows from several of its options.
+//! The configuration as a whole, and values that follow from several options.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -12,33 +12,34 @@ use crate::values::endpoints::Backend;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Room for TLS 1.2 sessions of clients that know no tickets, beside tickets: some 4,000 of them.
+/// Size of the cache for TLS 1.2 sessions of clients without tickets, beside tickets: some 4,000
+/// sessions.
 const BESIDE_TICKETS_BYTES: usize = 1 << 20;
 
 /// Everything that `serve` does, decided before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// The ways through the program for TLS that comes in.
+    /// The routes: clients connect with TLS.
     pub routes: Vec<Route>,
-    /// Those for TLS that goes out. There is at least one of either kind.
+    /// The originations: Dormouse connects with TLS. There is at least one route or origination.
     pub originate: Vec<Originate>,
     /// The program as a whole.
     pub process: Process,
-    /// How much there may be of everything.
+    /// Limits on memory, connections and rates.
     pub limits: Limits,
-    /// How long anything may take.
+    /// Time limits.
     pub timeouts: Timeouts,
-    /// What the kernel is asked for.
+    /// Kernel settings for sockets.
     pub sockets: Sockets,
-    /// Resumption.
+    /// Tickets, their keys, and the session cache.
     pub tickets: Tickets,
-    /// Where certificates are had from.
+    /// Automatic certificates.
     #[serde(default)]
     pub acme: Acme,
-    /// Plain HTTP that is sent on to https.
+    /// Redirects from plain HTTP to https.
     #[serde(default)]
     pub redirect: Redirect,
-    /// Standard error.
+    /// Logs.
     pub log: Log,
 }
 
@@ -74,7 +75,7 @@ impl Config {
         }
     }
 
-    /// Reads an option of the program. `None`: there is none of this name.
+    /// Reads an option of the program. `None`: no option has this name.
     pub(crate) fn read_option(
         &mut self,
         name: &str,
@@ -92,20 +93,20 @@ impl Config {
             .or_else(|| self.log.read(name, raw, context))
     }
 
-    /// The names of all options of the program.
+    /// Returns the names of all options of the program.
     pub(crate) fn option_names() -> Vec<&'static str> {
         let options = Self::PROCESS_OPTIONS.iter().flat_map(|group| group.options);
         options.map(|spec| spec.name).collect()
     }
 
-    /// All names for which certificates are had, each once.
+    /// Returns the names in `acme` of all routes, each once.
     pub fn acme_names(&self) -> BTreeSet<&str> {
         let names = self.routes.iter().flat_map(|route| &route.acme);
         names.map(|name| name.as_str()).collect()
     }
 
-    /// The names under which metrics, logs and `status` show the routes, then those of the
-    /// originations: as configured, or by their number.
+    /// Returns the names of the routes, then of the originations, as metrics, logs and `status`
+    /// show them: as configured, or by number.
     pub fn route_names(&self) -> Vec<String> {
         let routes = self.routes.iter().enumerate().map(|(n, route)| {
             let name = route.name.as_ref().map(ToString::to_string);
@@ -118,7 +119,8 @@ impl Config {
         routes.chain(originations).collect()
     }
 
-    /// Bytes of the session cache: as configured, or a small one beside tickets. 0: there is none.
+    /// Returns the bytes of the session cache: as configured, or a small cache beside tickets. 0:
+    /// no cache.
     pub fn session_cache_bytes(&self) -> usize {
         match self.tickets.session_cache {
             Some(bytes) => bytes.as_usize(),
@@ -129,7 +131,7 @@ impl Config {
 }
 
 impl Route {
-    /// The oldest version of TLS, as profile and option say it.
+    /// Returns the oldest TLS version that profile and option allow.
     pub fn oldest_version(&self) -> TlsVersion {
         match self.profile {
             TlsProfile::Modern => TlsVersion::Tls13,
@@ -137,7 +139,7 @@ impl Route {
         }
     }
 
-    /// Whether it answers by itself.
+    /// Returns whether the route answers by itself.
     pub fn is_echo(&self) -> bool {
         self.to.iter().any(|to| to.backend == Backend::Echo)
     }

@@ -1,4 +1,4 @@
-//! What somebody finds who tries what a configuration names: files, addresses, users.
+//! What trying the files, addresses and users of a configuration found.
 
 use crate::input::location::Location;
 use crate::input::locations::Locations;
@@ -7,14 +7,14 @@ use crate::mistakes::mistake::{Blame, Severity};
 use crate::mistakes::problem::Problem;
 use crate::section::Section;
 
-/// Something that is wrong with what an option names.
+/// A problem with something that an option names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The option.
     pub place: Place,
-    /// Whether it can be lived with.
+    /// Error or warning.
     pub severity: Severity,
-    /// Whose mistake it is.
+    /// What is to blame.
     pub blame: Blame,
     /// What is wrong, as one sentence without a full stop.
     pub what: String,
@@ -31,24 +31,24 @@ pub enum Place {
     Program(&'static str),
     /// An option of a route or an origination.
     Section {
-        /// Which of both.
+        /// Route or origination.
         section: Section,
-        /// Which of them, in the order of the configuration.
+        /// Its index in the configuration.
         index: usize,
         /// The option's name.
         option: &'static str,
-        /// Which item, if the option is a list.
+        /// Index of the item, if the option is a list.
         item: Option<usize>,
     },
 }
 
 impl Place {
-    /// An option of the route with this index.
+    /// Returns the place of an option of the route with this index.
     pub fn of_route(index: usize, option: &'static str) -> Place {
         Place::of(Section::Route, index, option)
     }
 
-    /// An option of the origination with this index.
+    /// Returns the place of an option of the origination with this index.
     pub fn of_origination(index: usize, option: &'static str) -> Place {
         Place::of(Section::Originate, index, option)
     }
@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    /// One item of the option, which is a list.
+    /// Returns the place of one item of the option, which is a list.
     #[must_use]
     pub fn item(self, at: usize) -> Place {
         match self {
@@ -81,7 +81,7 @@ impl Place {
         }
     }
 
-    /// Whether the option means what was written there.
+    /// Returns whether the option could be read, so that its value is the one written.
     fn is_sound(&self, locations: &Locations<'_>) -> bool {
         match *self {
             Place::Whole => true,
@@ -109,8 +109,8 @@ impl Place {
     }
 }
 
-/// Adds findings to the mistakes. What was found at an option that could not be read is left out: a
-/// default stood in for it.
+/// Adds findings to the mistakes, except those at an option that could not be read: a default stood
+/// in for it.
 pub(crate) fn report(
     findings: Vec<Finding>,
     locations: &Locations<'_>,

@@ -1,4 +1,4 @@
-//! Options as they used to be written: they go on working, and a warning says what to write now.
+//! Former notations of options: they still work, and a warning says what to write now.
 
 use crate::config::Config;
 use crate::input::locations::Locations;
@@ -7,7 +7,7 @@ use crate::mistakes::problem::Problem;
 use crate::values::admin::Admin;
 use crate::values::metrics_address::MetricsAddress;
 
-/// Moves former options to where they are now.
+/// Moves former options to their new place.
 pub(crate) fn take_over(
     config: &mut Config,
     locations: &Locations<'_>,
@@ -16,8 +16,8 @@ pub(crate) fn take_over(
     admin_address(config, locations, mistakes);
 }
 
-/// `admin` was one address for orders and metrics. A TCP address is `metrics` now, and orders have the
-/// usual socket.
+/// `admin` was one address for commands and metrics. A TCP address belongs in `metrics` now, and
+/// commands use the default socket.
 fn admin_address(
     config: &mut Config,
     locations: &Locations<'_>,
@@ -30,14 +30,14 @@ fn admin_address(
     let location = locations.option("admin");
     process.admin = Admin::Auto;
     if process.metrics.is_some() {
-        let problem = Problem::new("`admin` is a path, and a TCP address is `metrics`");
-        let help = "leave admin out, or give it a path: admin = \"/run/dormouse/admin.sock\"";
+        let problem = Problem::new("`admin` takes a path; a TCP address belongs in `metrics`");
+        let help = "remove admin, or give it a path: admin = \"/run/dormouse/admin.sock\"";
         return mistakes.error(&location, problem.help(help));
     }
     process.metrics = Some(MetricsAddress(address));
     mistakes.warning(
         &location,
-        Problem::new(format!("`admin` is a path; metrics and the status page are answered on {address} all the same"))
-            .help(format!("write metrics = \"{address}\"; without admin, `dormouse reload` and others use the usual socket")),
+        Problem::new(format!("`admin` takes a path; {address} is used for `metrics`"))
+            .help(format!("write metrics = \"{address}\"; without admin, `dormouse reload` and the other commands use the default socket")),
     );
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The tables in `options/` are the only place where an option is described; `values/` has the
-//! types that an option may have. What is wrong is collected, not returned at the first mistake,
-//! and every mistake has its location, the reason and what would be right (`mistakes/`).
+//! types that an option may have. All mistakes are collected, and each has its location, the reason
+//! and the remedy (`mistakes/`).
 #![forbid(unsafe_code)]
 
 mod checks;

@@ -1,4 +1,4 @@
-//! From a file and flags to a configuration and its plan, or to all that is wrong.
+//! Loads a file and flags into a configuration and its plan, or reports all mistakes.
 
 use crate::checks::{self, listeners};
 use crate::config::Config;
@@ -27,20 +27,20 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
 
-/// A configuration without mistakes.
+/// A configuration without errors.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What it comes to on this machine.
+    /// Its plan on this machine.
     pub plan: Plan,
-    /// What can be lived with, but should be known.
+    /// The warnings.
     pub warnings: Mistakes,
 }
 
 impl Loaded {
-    /// The same with every limit that was left to the program at the plan's number, for those who
-    /// do not see the plan.
+    /// Returns a copy in which every `auto` limit has the plan's number, for code that does not see
+    /// the plan.
     #[must_use]
     pub fn settled(&self) -> Loaded {
         let mut settled = self.clone();
@@ -57,15 +57,15 @@ impl Loaded {
 /// What a configuration is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be run by this process: what this process may not do is an error.
+    /// To run it in this process: a privilege that this process lacks is an error.
     Serve,
-    /// To be looked at, maybe by somebody with fewer privileges than the one who
-    /// will run it: such things are warnings.
+    /// To examine it, perhaps with fewer privileges than the process that will run it: a missing
+    /// privilege is a warning.
     Check,
 }
 
-/// Loads the configuration from a file (`-`: standard input), flags, or both. Flags win over the file;
-/// routes come from either of them.
+/// Loads the configuration from a file (`-`: standard input), flags, or both. Flags win over the
+/// file; routes come from the file or the flags, not from both.
 pub fn load(
     file: Option<&Path>,
     section: Section,
@@ -83,11 +83,11 @@ pub fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((name, port).to_socket_addrs()?.collect())
 }
 
-/// Tries what a configuration names (files, addresses, users), and says what is wrong with it.
+/// Tries what a configuration names (files, addresses, users), and returns what is wrong with it.
 pub type Examine<'a> = &'a dyn Fn(&Config) -> Vec<Finding>;
 
-/// As [`load`], with names looked up by somebody else, and with what the configuration names tried by
-/// `examine`: all mistakes are told at once, each at its place.
+/// Loads like [`load`], but looks names up with `resolve` and tries what the configuration names
+/// with `examine`. Reports all mistakes at once, each with its location.
 pub fn load_with(
     file: Option<&Path>,
     section: Section,
@@ -114,8 +114,8 @@ pub fn load_with(
     .load()
 }
 
-/// What would be wrong with a configuration that stands in no file yet. No name is looked up: each
-/// is taken to have an address of its own.
+/// Returns the mistakes in a configuration that is in no file yet. Looks up no names: each is taken
+/// to have an address of its own.
 pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
     let answer = Loader {
         file: Some(file),
@@ -132,7 +132,7 @@ pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
     answer.map_or_else(|mistakes| mistakes, |loaded| loaded.warnings)
 }
 
-/// An address of the networks that are for tests (RFC 2544), the same for the same name.
+/// Returns an address of the test networks (RFC 2544), always the same for the same name.
 fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let [.., a, b, c] = name.bytes().fold(0x811c_9dc5, mix).to_be_bytes();
@@ -143,8 +143,8 @@ fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(vec![SocketAddr::new(address.into(), port)])
 }
 
-/// What a configuration that was loaded comes to on this machine, after something in it was changed.
-/// `None`: it does not fit any more.
+/// Returns the plan for a loaded configuration that has been changed since. `None`: it no longer
+/// fits this machine.
 pub fn plan_for(config: &Config, machine: &Machine) -> Option<Plan> {
     sizing::plan(config, machine).ok()
 }
@@ -152,13 +152,13 @@ pub fn plan_for(config: &Config, machine: &Machine) -> Option<Plan> {
 /// Reads a duration as people write it.
 ///
 /// # Errors
-/// What would be right, in words.
+/// The error says what would be right.
 pub fn read_duration(text: &str) -> Result<Duration, String> {
     units::duration(text)
-        .map_err(|_| format!("`{text}` is no duration; write it like 90s, 10m or 1h"))
+        .map_err(|_| format!("`{text}` is not a duration; write it like 90s, 10m or 1h"))
 }
 
-/// Everything that loading depends on, so that tests can do it without a machine.
+/// Everything that loading depends on, so that tests need no real machine.
 pub(crate) struct Loader<'a> {
     pub(crate) file: Option<&'a Path>,
     pub(crate) text: &'a str,
@@ -204,7 +204,7 @@ impl Loader<'_> {
         }
     }
 
-    /// File and flags as one; a flag replaces the line of the file.
+    /// Merges file and flags; a flag replaces the file's line.
     fn written(
         &self,
         mut entries: Vec<(Key, RawValue)>,
@@ -218,10 +218,10 @@ impl Loader<'_> {
             (Some(_), Some((key, _))) => mistakes.error(
                 &key.location,
                 Problem::new(match self.section {
-                    Section::Route => "routes come from the file when there is one",
-                    Section::Originate => "originations come from the file when there is one",
+                    Section::Route => "with -c, routes come from the file only",
+                    Section::Originate => "with -c, originations come from the file only",
                 })
-                .help("remove this flag, or do without -c"),
+                .help("remove this flag, or remove -c"),
             ),
             (None, Some(_)) => {
                 let route = RawValue {
@@ -244,7 +244,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Holds the configuration against the machine.
+    /// Checks the configuration against the machine.
     fn fit(
         &self,
         config: &Config,
@@ -269,7 +269,7 @@ impl Loader<'_> {
                 self.machine.backlog_max
             ));
             let help = format!(
-                "raise it: sysctl net.core.somaxconn={}",
+                "raise the kernel's limit: sysctl net.core.somaxconn={}",
                 config.sockets.backlog
             );
             mistakes.add(Severity::Warning, &location, problem.help(help));
@@ -286,9 +286,9 @@ impl Loader<'_> {
 
 fn privileged_problem(address: SocketAddr, machine: &Machine) -> Problem {
     let (port, below) = (address.port(), machine.privileged_below);
-    Problem::new(format!("port {port} needs privileges which this process does not have"))
+    Problem::new(format!("port {port} needs privileges that this process does not have"))
         .label(format!("ports below {below} are privileged"))
         .help(format!(
-            "use a port from {below}, start as root, or allow it: setcap cap_net_bind_service=+ep on the binary, or sysctl net.ipv4.ip_unprivileged_port_start={port}"
+            "use a port from {below} up, start as root, or allow it: setcap cap_net_bind_service=+ep on the binary, or sysctl net.ipv4.ip_unprivileged_port_start={port}"
         ))
 }

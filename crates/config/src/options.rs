@@ -1,10 +1,10 @@
-//! The table of options. Everything else follows from it: the fields of
-//! [`Config`](crate::Config), defaults, reading, checking, the flags of the
-//! command line and the reference.
+//! The table of options. Everything else is generated from it: the fields of
+//! [`Config`](crate::Config), defaults, reading, checking, the flags of the command line and the
+//! reference.
 //!
-//! An entry is `name: type = default "…"` (or `required "an example"`), then the
-//! range, then what raising it costs, then (`like`) an example for the reference, if one of its
-//! kind would not say enough. Sizes and durations are written as a user writes them.
+//! An entry is `name: type = default "…"` (or `required "an example"`), then the range, then what
+//! raising it costs, then (`like`) an example for the reference, if the example of its kind is not
+//! good enough. Sizes and durations are written as a user writes them.
 
 mod originate;
 mod program;

@@ -3,7 +3,7 @@
 use crate::option::group::OptionGroup;
 use crate::options::{Originate, Route};
 
-/// What the flags describe which are not those of the program.
+/// A kind of section. Flags that are not options of the program describe one section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// `[[route]]`: the flags of `serve`.
@@ -13,10 +13,10 @@ pub enum Section {
 }
 
 impl Section {
-    /// Both.
+    /// Both kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Route, Self::Originate];
 
-    /// How it is written in the file.
+    /// Returns its name in the file.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Route => "route",
@@ -24,7 +24,7 @@ impl Section {
         }
     }
 
-    /// One of them, in messages.
+    /// Returns its name with an article, for messages.
     pub(crate) fn one(self) -> &'static str {
         match self {
             Self::Route => "a route",
@@ -32,7 +32,7 @@ impl Section {
         }
     }
 
-    /// The same without its article.
+    /// Returns its name without an article, for messages.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Route => "route",
@@ -40,7 +40,7 @@ impl Section {
         }
     }
 
-    /// Its options.
+    /// Returns its options.
     pub fn options(self) -> OptionGroup {
         match self {
             Self::Route => OptionGroup::of::<Route>(),

@@ -1,12 +1,12 @@
-//! One line per burst: the log says what happens, not how often per second.
+//! Rate limit of log lines: one line per subject and burst.
 //!
-//! The first event of a subject is logged at once; those which follow within ten seconds are
-//! counted, and the count stands in the next line.
+//! The first event of a subject is logged at once. Events within the next ten seconds are only
+//! counted; the next line has their number in the field `more`.
 
-/// How long a subject keeps silent after a line.
+/// Minimum time between two lines of a subject.
 pub(crate) const QUIET_MS: u64 = 10_000;
 
-/// What a line is about.
+/// Subject of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Subject {
     HandshakeFailed,
@@ -35,14 +35,15 @@ struct Burst {
     more: u64,
 }
 
-/// What was logged when.
+/// The last line of each subject, and the events since then.
 #[derive(Default)]
 pub(crate) struct Bursts {
     bursts: [Burst; SUBJECTS],
 }
 
 impl Bursts {
-    /// Writes the line, or counts it. `write` gets how many were not written since the last.
+    /// Writes a line or counts the event. `write` receives the number of events counted since the
+    /// last line.
     pub(crate) fn note(&mut self, subject: Subject, now_ms: u64, write: impl FnOnce(u64)) {
         let burst = &mut self.bursts[subject as usize];
         if burst
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_one_line_and_its_size_is_in_the_next() {
+    fn logs_one_line_per_burst_with_the_count_of_the_one_before() {
         let mut bursts = Bursts::default();
         let mut lines = Vec::new();
         for now_ms in [0, 5, 9_999, 10_000, 10_001, 30_000] {
@@ -75,10 +76,6 @@ mod tests {
         }
         assert_eq!(lines, vec![(0, 0), (10_000, 2), (30_000, 1)]);
         bursts.note(Subject::Paused, 30_001, |more| lines.push((1, more)));
-        assert_eq!(
-            lines.last(),
-            Some(&(1, 0)),
-            "subjects do not hide each other"
-        );
+        assert_eq!(lines.last(), Some(&(1, 0)), "subjects are independent");
     }
 }

@@ -1,4 +1,4 @@
-//! What handshakes, connections to servers and the loop work with besides their own fields.
+//! The shared state that handshakes, outbound connections and the loop use besides their own fields.
 
 use crate::established::step::Event;
 use crate::established::{Connections, NewSocket};
@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::Slot;
 
-/// The settings, the workspace, and the connections that handshakes become.
+/// Settings, workspace, and the table of established connections.
 pub(crate) struct WorkerContext<I> {
     pub(crate) settings: Settings,
     pub(crate) work: Workspace<I>,
@@ -15,7 +15,7 @@ pub(crate) struct WorkerContext<I> {
 }
 
 impl<I: Io> WorkerContext<I> {
-    /// Takes a connection in: see [`Connections::admit`].
+    /// Gives a new connection its slot: see [`Connections::admit`].
     pub(crate) fn admit(
         &mut self,
         socket: &NewSocket,

@@ -1,5 +1,5 @@
-//! A worker without processes: its handover and its operating system are the caller's, who also
-//! decides when it turns. This is what a simulation drives.
+//! A worker without processes, for simulations: the caller supplies the handover and the operating
+//! system, and runs each turn of the loop.
 
 use crate::io::Io;
 use crate::keeper::begin;
@@ -10,42 +10,42 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
 use std::io;
 
-/// A worker that turns when it is told to.
+/// A worker whose caller runs each turn of the loop.
 pub struct DrivenWorker<I> {
     worker: Worker<I>,
 }
 
 impl<I: Io> DrivenWorker<I> {
-    /// Starts by the handover in `handover`, as a keeper's worker does: the first one, or the
-    /// successor of one that died. `io` is given the former worker's poller.
+    /// Starts a worker from the file `handover`, as a keeper does: the first worker, or the successor
+    /// of one that died. `io` receives the predecessor's poller.
     ///
     /// # Errors
-    /// The handover or the shared memory it names can't be used.
+    /// The handover is invalid, or the shared memory that it names can't be used.
     pub fn begin(handover: Fd, io: impl FnOnce(Fd) -> io::Result<I>) -> io::Result<Self> {
         let (worker, _) = begin::begin(handover, 0, &[], |_| {}, io)?;
         Ok(DrivenWorker { worker })
     }
 
-    /// One turn of the loop. Returns how the worker ended, if it did.
+    /// Runs one turn of the loop. Returns how the worker ended, if it did.
     ///
     /// # Errors
-    /// What the poller says.
+    /// The poller failed.
     pub fn turn(&mut self) -> io::Result<Option<Exit>> {
         self.worker.turn()?;
         Ok(self.worker.exit())
     }
 
-    /// Does what main would ask for, without a channel.
+    /// Carries out an order as if main had sent it.
     pub fn obey(&mut self, order: Order) {
         self.worker.obey(order);
     }
 
-    /// The slots of its connections, to look at.
+    /// The worker's slots, for inspection.
     pub fn slots(&self) -> &Slab<Slot> {
         self.worker.slots()
     }
 
-    /// Handshakes in flight, with clients and with servers.
+    /// Number of handshakes in flight, with clients and with servers.
     pub fn handshakes(&self) -> usize {
         self.worker.handshakes()
     }

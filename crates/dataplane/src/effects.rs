@@ -1,21 +1,21 @@
-//! What a step on one connection asks of the rest of the worker.
+//! Requests of a step to other parts of the worker.
 //!
-//! A step sees its slot and the workspace, and nothing else: neither the door nor other connections.
-//! What has to happen there is an [`Effect`], which the loop applies when the step is done and its
-//! slot is unmarked.
+//! A step sees its slot and the workspace, but neither the listeners nor other connections. What has
+//! to happen there is an [`Effect`]; the loop applies it after the step, when the slot is no longer
+//! marked busy.
 
 use crate::door::pause::Pause;
 use crate::outbound::request::{BackendRequest, LocalClient};
 
-/// Something for another part of the worker to do.
+/// A request to another part of the worker.
 pub(crate) enum Effect {
-    /// Descriptors or local ports ran out: accepting pauses.
+    /// Pauses accepting, because descriptors or local ports ran out.
     PauseAccepting(Pause),
-    /// A warm connection has ended; `lasted_s` says after how long.
+    /// Reports the end of a warm connection that lasted `lasted_s` seconds.
     WarmEnded { route: u16, lasted_s: u32 },
-    /// The far end of a joint needs TLS with a backend.
+    /// Opens a TLS connection to a backend for the far end of a joint.
     ConnectBackend(BackendRequest),
-    /// The server ended a connection before its local client sent anything: the client gets
-    /// another server.
+    /// Connects a local client to another server, because the first server ended the connection
+    /// before the client sent anything.
     ReplaceServer { client: LocalClient, route: u16 },
 }

@@ -1,15 +1,15 @@
-//! Everything that the data path asks of the operating system.
+//! The interface between the data path and the operating system.
 //!
-//! The worker names sockets by plain numbers ([`Fd`]), and asks its `Io` to do something with them.
-//! [`OsIo`] is the real one: each method is one call of `dormouse_reactor`, dispatched statically. A
+//! The worker names sockets by plain numbers ([`Fd`]) and passes them to its `Io`. [`OsIo`] is the
+//! real implementation: each method is one call of `dormouse_reactor`, dispatched statically. A
 //! simulation implements the trait with connections of its own, which cut, block, fail and reset
-//! as its seed says; its numbers need not be descriptors. A worker that is killed is an unwinding
-//! out of any of these methods: nothing here or in the worker repairs anything on drop.
+//! according to its seed; its numbers need not be descriptors. It kills a worker by unwinding out of
+//! one of these methods, so nothing here or in the worker may repair anything on drop.
 //!
-//! Methods take `&self`: an implementation that keeps state keeps it in cells.
+//! Methods take `&self`; an implementation with state keeps it in cells.
 //!
-//! What is not here works in a test without processes: the slab, pending memory, shared tables, and
-//! the handover, which a reload reads from a memory file.
+//! The trait leaves out what works in a test without processes: the slab, pending memory, shared
+//! tables, and the handover, which a reload reads from a memory file.
 
 use dormouse_engine::UnixTime;
 use dormouse_handover::orders::{self, Order, WorkerReport};
@@ -29,10 +29,11 @@ use std::time::SystemTime;
 pub trait Io {
     // ---- bytes ----
 
-    /// Receives into `buf`; 0 bytes are the peer's end.
+    /// Receives into `buf`; 0 bytes mean that the peer has closed its direction.
     fn recv(&self, fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<usize>>;
 
-    /// Receives into these ranges of `buf`, one after the other; 0 bytes are the peer's end.
+    /// Receives into these ranges of `buf`, in order; 0 bytes mean that the peer has closed its
+    /// direction.
     fn recv_scattered(
         &self,
         fd: Fd,
@@ -40,16 +41,16 @@ pub trait Io {
         ranges: &[Range<usize>],
     ) -> io::Result<Attempt<usize>>;
 
-    /// Reads into `buf` what the next receive will return, and leaves it there.
+    /// Copies into `buf` the bytes that the next receive will return, and leaves them in the queue.
     fn peek(&self, fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<usize>>;
 
-    /// Sends a beginning of `buf`.
+    /// Sends `buf`, or its beginning.
     fn send(&self, fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>>;
 
-    /// As [`Io::send`]; more follows at once, so the kernel may wait to fill a segment.
+    /// Sends like [`Io::send`]; more bytes follow at once, so the kernel may wait to fill a segment.
     fn send_before_more(&self, fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>>;
 
-    /// Sends a beginning of these ranges of `buf`, one after the other.
+    /// Sends these ranges of `buf` in order, or their beginning.
     fn send_gathered(
         &self,
         fd: Fd,
@@ -65,25 +66,25 @@ pub trait Io {
     /// Starts to connect.
     fn connect(&self, to: &Addr, options: &ConnectOptions) -> io::Result<Connecting>;
 
-    /// Takes the error that a socket has met, if any: after a connect, the connect's.
+    /// Takes the pending error of a socket, if any: after a connect, the connect's result.
     fn take_error(&self, fd: Fd) -> io::Result<()>;
 
-    /// Ends the sending direction.
+    /// Closes the sending direction.
     fn shutdown_write(&self, fd: Fd) -> io::Result<()>;
 
-    /// Closes a socket, and makes its peer see a reset.
+    /// Closes a socket with a reset.
     fn reset(&self, fd: Fd);
 
-    /// Closes a socket; what the kernel has queued is still sent.
+    /// Closes a socket; the kernel still sends its queued bytes.
     fn close(&self, fd: Fd);
 
-    /// A number that no other socket of this machine has had or will have.
+    /// Returns the socket's cookie: a number that no other socket of this machine ever has.
     fn cookie(&self, fd: Fd) -> io::Result<u64>;
 
-    /// The address of the other end.
+    /// Returns the address of the other end.
     fn peer(&self, fd: Fd) -> io::Result<Peer>;
 
-    /// The address of this end.
+    /// Returns the address of this end.
     fn local_address(&self, fd: Fd) -> io::Result<Addr>;
 
     // ---- joints: the plain sides of two connections of this worker ----
@@ -91,10 +92,10 @@ pub trait Io {
     /// Creates both ends of a joint.
     fn joint(&self) -> io::Result<(Fd, Fd)>;
 
-    /// Tells the other end that nothing more follows; `any` is a descriptor of this process.
+    /// Marks the end of the data for the other end; `any` is any descriptor of this process.
     fn end_joint(&self, fd: Fd, any: Fd) -> io::Result<()>;
 
-    /// Receives from a joint, and says whether that was the end.
+    /// Receives from a joint, and reports whether the data has ended.
     fn recv_from_joint(
         &self,
         fd: Fd,
@@ -102,26 +103,26 @@ pub trait Io {
         ranges: &[Range<usize>],
     ) -> io::Result<Attempt<Received>>;
 
-    // ---- what the kernel holds ----
+    // ---- kernel queues ----
 
-    /// Bytes that were sent and not acknowledged by the peer yet.
+    /// Bytes that were sent and are not acknowledged by the peer yet.
     fn unsent(&self, fd: Fd) -> io::Result<usize>;
 
-    /// Bytes that have come and were not received yet.
+    /// Bytes in the receive queue.
     fn received_unread(&self, fd: Fd) -> io::Result<usize>;
 
-    /// Kernel memory of the send queue.
+    /// Kernel memory that the send queue uses.
     fn send_memory(&self, fd: Fd) -> io::Result<usize>;
 
     // ---- options ----
 
-    /// Sets a connection that was accepted from a client.
+    /// Applies the options to a connection accepted from a client.
     fn set_client_options(&self, options: &SocketOptions, fd: Fd);
 
-    /// Sets a connection to a backend.
+    /// Applies the options to a connection to a backend.
     fn set_backend_options(&self, options: &SocketOptions, fd: Fd, backend: &Addr);
 
-    /// Sets a connection to a TLS server.
+    /// Applies the options to a connection to a TLS server.
     fn set_server_options(&self, options: &SocketOptions, fd: Fd);
 
     // ---- readiness ----
@@ -132,62 +133,62 @@ pub trait Io {
     /// Starts to watch a socket.
     fn watch(&self, fd: Fd, token: u64, interest: Interest) -> io::Result<()>;
 
-    /// Starts to watch a listener that other workers watch, too.
+    /// Starts to watch a listener that other workers also watch.
     fn watch_listener(&self, listener: Fd, token: u64) -> io::Result<()>;
 
-    /// Changes what a socket is watched for, and its token.
+    /// Changes a socket's interest and token.
     fn rewatch(&self, fd: Fd, token: u64, interest: Interest) -> io::Result<()>;
 
-    /// Stops to watch a socket.
+    /// Stops watching a socket.
     fn unwatch(&self, fd: Fd) -> io::Result<()>;
 
-    /// Waits until something is ready, or for `timeout_ms`.
+    /// Waits until a descriptor is ready, or for `timeout_ms`.
     fn wait(&self, events: &mut Events, timeout_ms: Option<u64>) -> io::Result<()>;
 
     // ---- clocks ----
 
-    /// CLOCK_BOOTTIME: what slots and timers count in.
+    /// CLOCK_BOOTTIME, the clock of slots and timers.
     fn boottime_ms(&self) -> u64;
 
-    /// CLOCK_MONOTONIC: how long something took.
+    /// CLOCK_MONOTONIC, for durations.
     fn monotonic_us(&self) -> u64;
 
-    /// The time of day: what certificates and tickets count in.
+    /// The time of day, for certificates and tickets.
     fn unix_time(&self) -> UnixTime;
 
-    /// The time of day in milliseconds: what log lines say.
+    /// The time of day in milliseconds, for log lines.
     fn unix_ms(&self) -> u64;
 
     // ---- the process ----
 
-    /// Descriptors that this process may have now.
+    /// The current limit of open descriptors.
     fn descriptors_max(&self) -> u64;
 
-    /// Closes every descriptor but these. Sorts them.
+    /// Closes every descriptor that is not in `known`. Sorts `known`.
     fn close_all_but(&self, known: &mut [Fd]) -> io::Result<()>;
 
-    /// Gives free heap memory back to the system.
+    /// Returns free heap memory to the system.
     fn return_heap(&self);
 
-    /// A random number; not for secrets.
+    /// Returns a random number; not for secrets.
     fn random(&self) -> u64;
 
     // ---- the main process ----
 
-    /// The next order of the main process, if there is one.
+    /// Receives the next order from main, if there is one.
     fn receive_order(&self, channel: Fd) -> io::Result<Option<Order>>;
 
-    /// Says something to the main process.
+    /// Sends a report to main.
     fn send_report(&self, channel: Fd, report: &WorkerReport);
 }
 
-/// Linux.
+/// The real operating system: Linux.
 pub(crate) struct OsIo {
     poller: Poller,
 }
 
 impl OsIo {
-    /// Goes on with the poller of a former worker, if there was one and it is still good.
+    /// Uses the predecessor's poller if there was one and it is valid, else a new one.
     pub(crate) fn adopt(former: Fd) -> io::Result<OsIo> {
         let poller = match former {
             Fd::NONE => Poller::create(OnExec::Keep),
@@ -387,8 +388,9 @@ impl Io for OsIo {
     }
 }
 
-/// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
-/// `true`: the peer has ended its side, or sends so much that it is not listening.
+/// Receives and discards bytes: closing a socket with unread bytes would send a reset, which could
+/// overtake our last record. Returns `true` if the peer has closed its direction, or sends so much
+/// that it does not read.
 pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
     for _ in 0..4 {
         match io.recv(fd, scratch) {
@@ -400,14 +402,14 @@ pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
     true
 }
 
-/// The other end of a socket, as the log names it. It is asked for when the line is written.
+/// The address of a socket's peer for the log, looked up when the line is written.
 pub(crate) struct PeerName<'a, I> {
     io: &'a I,
     fd: Fd,
 }
 
 impl<'a, I: Io> PeerName<'a, I> {
-    /// The peer of `fd`.
+    /// The peer of the socket `fd`.
     pub(crate) fn new(io: &'a I, fd: Fd) -> PeerName<'a, I> {
         PeerName { io, fd }
     }

@@ -1,8 +1,8 @@
 //! The data path: the worker, which carries connections, and the keeper, which outlives it.
 //!
-//! The idea that rules everything here: between two events a connection is its
-//! [`Slot`](dormouse_handover::slot::Slot) and nothing else. The loop loads it, works in memory that
-//! all connections of the thread share, and writes it back.
+//! Between two events a connection is its [`Slot`](dormouse_handover::slot::Slot) and nothing else.
+//! The loop loads the slot, works in memory that all connections of the thread share, and writes the
+//! slot back.
 #![forbid(unsafe_code)]
 
 mod bursts;

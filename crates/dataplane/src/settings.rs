@@ -1,5 +1,5 @@
-//! What the configuration says to one worker: routes and limits. A reload replaces them; a step only
-//! reads them.
+//! The configuration of one worker: routes and limits. A reload replaces them; a step only reads
+//! them.
 
 use dormouse_handover::share::Limits;
 use dormouse_routes::route::Route;
@@ -7,12 +7,12 @@ use dormouse_routes::route::Route;
 /// Routes and limits.
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
-    /// By number: see [`dormouse_routes::route::by_number`].
+    /// Indexed by route number: see [`dormouse_routes::route::by_number`].
     pub(crate) routes: Vec<Route>,
 }
 
 impl Settings {
-    /// The route of this number.
+    /// Returns the route with this number.
     pub(crate) fn route(&self, number: u16) -> Option<&Route> {
         self.routes.get(usize::from(number))
     }

@@ -1,6 +1,6 @@
-//! How many bytes a step has moved.
+//! Bytes moved by a step.
 
-/// Bytes that a step has moved, by direction.
+/// Bytes moved by a step, by direction.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct StepBytes {
     pub(crate) tls_in: u64,
@@ -10,12 +10,12 @@ pub(crate) struct StepBytes {
 }
 
 impl StepBytes {
-    /// What the step has received, from either side.
+    /// Bytes that the step received, from both sides.
     pub(crate) fn received(&self) -> u64 {
         self.tls_in + self.plain_in
     }
 
-    /// Whether nothing has moved.
+    /// Whether the step moved no bytes.
     pub(crate) fn is_none(&self) -> bool {
         (self.tls_in | self.tls_out | self.plain_in | self.plain_out) == 0
     }

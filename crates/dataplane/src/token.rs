@@ -1,5 +1,7 @@
-//! What epoll's 64 bits per descriptor say: whose event it is, and of which generation, so that an
-//! event of a connection that has ended meanwhile is not taken for one of its successor.
+//! Tokens: epoll's 64 bits of user data per descriptor.
+//!
+//! A token names the owner of an event and its generation, so that an event of a connection that has
+//! ended is not attributed to the next connection in its place.
 //!
 //! ```text
 //! | kind 4 | generation 28 | index 32 |
@@ -9,18 +11,18 @@ use crate::established::interest::Side;
 
 const GENERATION_BITS: u32 = 28;
 
-/// The bits of a generation that are compared.
+/// The bits of a generation that a token holds.
 pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
-/// What a token names: a place in a table, and the generation of what lies there.
+/// Index and generation of a table entry.
 pub(crate) type Id = (u32, u32);
 
-/// Whose event it is.
+/// Owner of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Token {
     Connection(Id, Side),
     Handshake(Id),
-    /// A TLS connection of ours which is on its way.
+    /// An outbound TLS connection that is not established yet.
     Origination(Id),
     Listener(usize),
     /// The channel to main.
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_say_what_was_put_in() {
+    fn tokens_round_trip() {
         let id = (7, 0x0fff_fffe);
         for side in [Side::Tls, Side::Plain] {
             assert_eq!(parse(connection(id, side)), Token::Connection(id, side));

@@ -1,8 +1,8 @@
-//! What a connection counts for its route and for its backend.
+//! Counters of connections by route and by backend.
 //!
-//! A step counts its bytes once, when it is done, in the worker's counters and in the rows of the
-//! slot's route and backend. A TLS connection with a backend (`backend_tls`) is a slot of its own
-//! behind the client's; the client's slot counts for both.
+//! Each step adds its bytes once, at its end, to the worker's counters and to the rows of the slot's
+//! route and backend. A TLS connection to a backend (`backend_tls`) has a slot of its own; only the
+//! client's slot is counted.
 
 use crate::established::close_reason::CloseReason;
 use crate::workspace::Workspace;
@@ -11,7 +11,7 @@ use dormouse_record::Role;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::traffic::{Row, Tally, Traffic};
 
-/// Counts the bytes of the step that is done.
+/// Counts the bytes of a finished step.
 pub(crate) fn count_step<I>(slot: &Slot, work: &Workspace<I>) {
     let bytes = &work.bytes;
     if bytes.is_none() {
@@ -40,7 +40,7 @@ fn add_to_worker(count: &Counters, all: &[(Count, u64)]) {
     }
 }
 
-/// Counts a connection that is a slot from now on.
+/// Counts a connection that has just got its slot.
 pub(crate) fn enter(slot: &Slot, traffic: &Traffic) {
     traffic.enter(Rows::of(slot).route);
 }
@@ -50,22 +50,22 @@ pub(crate) fn count_opened(slot: &Slot, traffic: &Traffic) {
     traffic.add(Rows::of(slot).route, Tally::Opened, 1);
 }
 
-/// Counts that the slot's backend has accepted a connection.
+/// Counts a successful connect to the slot's backend.
 pub(crate) fn count_connected(slot: &Slot, traffic: &Traffic) {
     traffic.add(Rows::of(slot).backend, Tally::Opened, 1);
 }
 
-/// Counts that the slot's backend could not be connected to.
+/// Counts a failed connect to the slot's backend.
 pub(crate) fn count_connect_failed(slot: &Slot, traffic: &Traffic) {
     traffic.add(Rows::of(slot).backend, Tally::Failed, 1);
 }
 
-/// The connection's slot is about to be free.
+/// Stops counting a connection whose slot is about to be freed.
 pub(crate) fn leave(slot: &Slot, traffic: &Traffic) {
     traffic.leave(Rows::of(slot).route);
 }
 
-/// Counts why a connection ends.
+/// Counts the reason for which a connection ends.
 pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<I>) {
     work.count.add(reason.count(), 1);
     let Rows { route, backend } = Rows::of(slot);
@@ -74,7 +74,7 @@ pub(crate) fn count_close<I>(slot: &Slot, reason: CloseReason, work: &Workspace<
     }
 }
 
-/// Counts the handshake of a connection that is established.
+/// Counts the handshake of an established connection.
 pub(crate) fn count_handshake(slot: &Slot, was_resumed: bool, traffic: &Traffic) {
     let tally = match was_resumed {
         true => Tally::HandshakesResumed,
@@ -88,12 +88,12 @@ pub(crate) fn count_handshake_failed(route: Option<u16>, traffic: &Traffic) {
     traffic.add(route.and_then(Row::of_route), Tally::Failed, 1);
 }
 
-/// A new worker counts the connections that it has found.
+/// Recounts the connections that a new worker has taken over.
 pub(crate) fn recount<'a>(found: impl Iterator<Item = &'a Slot>, traffic: &Traffic) {
     traffic.recount(found.map(|slot| Rows::of(slot).route));
 }
 
-/// The rows in which a connection counts.
+/// The rows in which a connection is counted.
 struct Rows {
     route: Option<Row>,
     backend: Option<Row>,

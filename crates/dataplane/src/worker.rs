@@ -1,10 +1,10 @@
 //! The worker: one thread, one loop, and the connections it serves.
 //!
-//! A turn of the loop serves established connections first, each for a bounded number of bytes;
-//! then newcomers for a bounded time; then what is due.
+//! A turn of the loop serves established connections first, each for a bounded number of bytes; then
+//! newcomers (listeners and handshakes) for a bounded time; then it fires timers.
 //!
 //! ```text
-//! door/         listeners, who may connect, who a client is
+//! door/         listeners, admission, client addresses
 //!    │ accepted
 //! handshake/    the queue, one handshake after the other     outbound/   TLS to servers, warm
 //!    │ established                                              │        connections
@@ -16,9 +16,9 @@
 //! lifecycle/    recovery, startup, reload, drain, stop, upgrade
 //! ```
 //!
-//! Each part owns its fields and knows only the parts below it: what a step on a connection needs of
-//! the others is an [`Effect`], which the loop applies. All parts share the
-//! [`Workspace`], and read [`Settings`].
+//! Each part owns its fields and knows only the parts below it. A step on a connection reaches the
+//! other parts through an [`Effect`], which the loop applies. All parts share the [`Workspace`] and
+//! read the [`Settings`].
 
 use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
@@ -67,66 +67,66 @@ use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// What newcomers may take of a turn before established connections are looked at again. A step is
-/// not interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
+/// Time for newcomers per turn, before established connections are served again. A handshake step is
+/// not interrupted: with a signature it takes up to a millisecond, so a turn rarely has a second one.
 const NEWCOMERS_US: u64 = 200;
 
 /// Events taken from the poller at once.
 const EVENTS_PER_TURN: usize = 256;
 
-/// One in this many turns of the loop is timed.
+/// One turn in this many is timed, because reading the clock costs time itself.
 const TURNS_PER_TIMED: u32 = 8;
 
-/// How a worker came to its end.
+/// Reason for which a worker ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
-    /// Everything is closed.
+    /// It stopped: all connections are closed.
     Stopped,
-    /// Everything is open, and put down for another binary.
+    /// It handed over: all connections are open, and another binary continues them.
     HandedOver,
 }
 
-/// Everything a worker begins with; most of it outlives it.
+/// Everything that a worker starts with; most of it outlives the worker.
 pub(crate) struct Inheritance {
     /// The connections.
     pub(crate) slots: Slab<Slot>,
-    /// What they could not finish.
+    /// Pending bytes of the connections.
     pub(crate) pending: Pending,
     /// This worker's counters.
     pub(crate) counters: Counters,
-    /// What each client address has, over all workers.
+    /// Connections and rates by client address, shared by all workers.
     pub(crate) clients: Clients,
-    /// Load and health of backends, over all workers.
+    /// Load and health of backends, shared by all workers.
     pub(crate) backends: Backends,
-    /// The line that each connection has when it ends.
+    /// The connection log.
     pub(crate) connection_log: ConnectionLog,
-    /// Traffic by route and by backend, over all workers.
+    /// Traffic by route and by backend, shared by all workers.
     pub(crate) traffic: Traffic,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
-    /// What was parsed for them.
+    /// Parsed certificates and keys of the routes.
     pub(crate) identities: Identities,
-    /// The contexts of the routes, if they are still to be made.
+    /// TLS contexts that are still to be built for the routes.
     pub(crate) late: Option<LateContexts>,
-    /// Each with the numbers of the routes behind it.
+    /// Each listener with the numbers of its routes.
     pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
-    /// What the worker may use.
+    /// Limits and timeouts.
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
-    /// Where the next worker will find its handover: a reload puts another in its place.
+    /// Descriptor at which the next worker finds its handover; a reload replaces the file behind it.
     pub(crate) handover: Fd,
-    /// What it goes by, of that.
+    /// The parts of the handover that a reload compares with.
     pub(crate) remembered: Remembered,
-    /// Sets what is logged.
+    /// Sets the log level and format.
     pub(crate) set_logs: fn(&Log),
-    /// A slot that the predecessor was moving when it died: where it was, and where it is.
+    /// The old and the new index of a slot that the predecessor was moving when it died.
     pub(crate) moved: Option<(u32, u32)>,
-    /// Other descriptors of the shared table which are to stay open.
+    /// Other descriptors of the shared table that must stay open.
     pub(crate) keep: Vec<Fd>,
 }
 
-/// One thread of work.
+/// The worker: all parts of the loop.
 pub(crate) struct Worker<I> {
     cx: WorkerContext<I>,
     door: Door,
@@ -136,14 +136,14 @@ pub(crate) struct Worker<I> {
     lifecycle: Lifecycle,
     events: Events,
     newcomers: Vec<Token>,
-    /// Turns until one is timed again.
+    /// Turns until the next timed one.
     until_timed: u32,
 }
 
 impl<I: Io> Worker<I> {
     // ---- the loop ----
 
-    /// Works until told to stop, and everything is closed; or until told to hand over.
+    /// Runs the loop until the worker has stopped or handed over.
     pub(crate) fn run(mut self) -> std::io::Result<Exit> {
         loop {
             self.turn()?;
@@ -153,7 +153,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// One turn of the loop.
+    /// Runs one turn of the loop.
     pub(crate) fn turn(&mut self) -> std::io::Result<()> {
         let begun_us = self.wait()?;
         self.serve_connections();
@@ -201,7 +201,7 @@ impl<I: Io> Worker<I> {
         next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
     }
 
-    /// Established connections, and orders of main. Newcomers are noted.
+    /// Serves established connections and orders from main. Remembers events of newcomers for later.
     fn serve_connections(&mut self) {
         self.newcomers.clear();
         for n in 0..self.events.len() {
@@ -222,7 +222,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Accepts, and gives turns to handshakes, for a bounded time.
+    /// Accepts connections and advances handshakes, for a bounded time.
     fn serve_newcomers(&mut self) {
         let until_us = self.cx.work.io.monotonic_us() + NEWCOMERS_US;
         for n in 0..self.newcomers.len() {
@@ -231,7 +231,7 @@ impl<I: Io> Worker<I> {
                 Some(Token::Handshake(id)) => {
                     self.handshakes.on_ready(id, self.cx.work.now_ms);
                 }
-                // Still ready in the next turn, if its time is over in this one.
+                // If this turn has no time left, epoll reports it again in the next one.
                 Some(Token::Origination(id)) if self.cx.work.io.monotonic_us() < until_us => {
                     self.outbound.on_ready(id, &mut self.cx);
                 }
@@ -253,7 +253,7 @@ impl<I: Io> Worker<I> {
         self.door
             .count_descriptors(&self.cx.settings, &self.cx.work);
         for accepts in 0..ACCEPTS_PER_TURN {
-            // The first is always accepted: however slow the machine is, each turn gets somewhere.
+            // The first one is always accepted, so that each turn makes progress on any machine.
             let is_late = accepts > 0 && self.cx.work.io.monotonic_us() >= until_us;
             let limit = self.door.limit_reached(self.occupancy(), &self.cx.settings);
             if is_late || limit.is_some() {
@@ -266,7 +266,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// A connection was accepted: its client's TLS is terminated, or TLS is originated for it.
+    /// Starts the handshake of an accepted connection: with its client, or with a server for it.
     fn take_in(&mut self, accepted: Accepted, listener: &Listener) {
         let Accepted { fd, peer } = accepted;
         let Some(route) = self.cx.settings.route(listener.route) else {
@@ -292,7 +292,7 @@ impl<I: Io> Worker<I> {
         self.handshakes.begin(newcomer, &mut self.cx);
     }
 
-    /// What is due.
+    /// Fires timers, expires handshakes, and advances a drain or a stop.
     fn serve_time(&mut self) {
         let (settings, work) = (&self.cx.settings, &mut self.cx.work);
         self.cx.connections.on_time(settings, work);
@@ -319,7 +319,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Does what steps have asked for.
+    /// Carries out the requests of steps.
     fn apply_effects(&mut self) {
         while let Some(effect) = self.cx.work.effects.pop() {
             let (outbound, cx) = (&mut self.outbound, &mut self.cx);
@@ -336,7 +336,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Frees what a burst of handshakes has left, and moves slots together.
+    /// Returns memory after a burst of handshakes, and compacts the slots.
     fn give_back_memory(&mut self) {
         let tickets_done = self.cx.work.tickets.expire(self.cx.work.now_ms);
         if self.handshakes.burst_ended() || tickets_done {
@@ -350,13 +350,12 @@ impl<I: Io> Worker<I> {
             .turn(is_quiet, &mut cx.connections, outbound, &mut cx.work);
     }
 
-    /// Is there something left of what was put off at the start? Then the loop does not sleep.
+    /// Whether work that was deferred at the start is left. If so, the loop does not sleep.
     fn is_behind(&self) -> bool {
         !self.lifecycle.startup.is_done() || self.cx.connections.has_unverified()
     }
 
-    /// What was put off is done in pieces, each after a turn of the loop; and main is told when the
-    /// worker has become quiet.
+    /// Does a part of the deferred work, and reports to main when the worker has become quiet.
     fn catch_up(&mut self) {
         if self.is_behind() {
             self.cx.connections.verify_some(&mut self.cx.work);
@@ -368,8 +367,8 @@ impl<I: Io> Worker<I> {
                 Progress::Continues => {}
                 Progress::Done => self.report(&WorkerReport::Ready),
                 Progress::Failed(error) => {
-                    // The predecessor could read them. Established connections are served on.
-                    tracing::error!(%error, "certificates cannot be used; nothing is accepted");
+                    // The predecessor could read them. Established connections continue.
+                    tracing::error!(%error, "certificates unusable; not accepting connections");
                     self.door.listeners.stop();
                 }
             }
@@ -396,7 +395,7 @@ impl<I: Io> Worker<I> {
         count.set(Count::KernelBytes, self.cx.work.kernel.sum() as u64);
     }
 
-    /// Polls the listeners while there is room, once there are certificates.
+    /// Polls the listeners while there is room, once the certificates are loaded.
     fn update_door(&mut self) {
         if self.lifecycle.startup.is_done() {
             let occupancy = self.occupancy();
@@ -413,7 +412,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Notes how long a turn with something to do took: one in some, for a look at the clock.
+    /// Measures the duration of some of the turns that had events.
     fn time_turn(&mut self, begun_us: u64) {
         if self.events.is_empty() {
             return;
@@ -430,7 +429,7 @@ impl<I: Io> Worker<I> {
 
     // ---- the beginning and the end ----
 
-    /// Takes over what there is: nothing at first, a dead predecessor's connections later.
+    /// Creates a worker, with the connections of its predecessor if there was one.
     pub(crate) fn adopt(inheritance: Inheritance, io: I) -> std::io::Result<Worker<I>> {
         let Inheritance {
             mut slots,
@@ -480,7 +479,7 @@ impl<I: Io> Worker<I> {
             connections.restore(same_poller, &settings, &mut work);
             outbound.find_warm(&connections);
         }
-        // Also after a first start: then there are none.
+        // The tables may have counts of a predecessor, so this also runs without connections.
         connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
@@ -512,10 +511,10 @@ impl<I: Io> Worker<I> {
         })
     }
 
-    /// Whether, and how, the worker has come to its end.
+    /// Returns how the worker has ended, if it has.
     pub(crate) fn exit(&self) -> Option<Exit> {
         if self.lifecycle.upgrade == Upgrade::HandedOver {
-            // The epoll instance stays, and would go on reporting these.
+            // The epoll instance outlives this worker, and would keep reporting these descriptors.
             for listener in self.door.listeners.all() {
                 let _ = self.cx.work.io.unwatch(listener.fd);
             }
@@ -528,17 +527,17 @@ impl<I: Io> Worker<I> {
             .then_some(Exit::Stopped)
     }
 
-    /// The slots of its connections, to look at.
+    /// The slots, for inspection.
     pub(crate) fn slots(&self) -> &Slab<Slot> {
         self.cx.connections.slots()
     }
 
-    /// Handshakes in flight, with clients and with servers.
+    /// Number of handshakes in flight, with clients and with servers.
     pub(crate) fn handshakes(&self) -> usize {
         self.handshakes.live() + self.outbound.live()
     }
 
-    /// What tests of connections work with.
+    /// The parts that tests of connections need.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> TestParts<'_, I> {
         TestParts {
@@ -566,7 +565,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Does what main asks for.
+    /// Carries out an order from main.
     pub(crate) fn obey(&mut self, order: Order) {
         let now_ms = self.cx.work.now_ms;
         let lifecycle = &mut self.lifecycle;
@@ -576,10 +575,10 @@ impl<I: Io> Worker<I> {
                 let grace_ms = self.cx.settings.limits.shutdown_grace_ms;
                 let stop = Stop::new(now_ms, grace_ms);
                 lifecycle.stop.get_or_insert(stop);
-                self.begin_nothing();
+                self.stop_new_connections();
             }
             Order::Drain { over_ms, order } => {
-                self.begin_nothing();
+                self.stop_new_connections();
                 let live = self.cx.connections.live() + self.handshakes.live() as u32;
                 let drain = Drain::new(now_ms, over_ms, order, live);
                 self.lifecycle.drain = Some(drain);
@@ -615,16 +614,16 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Accepts nothing more, and gives up what is not connected yet.
-    fn begin_nothing(&mut self) {
+    /// Stops accepting, and abandons outbound connections that are not established yet.
+    fn stop_new_connections(&mut self) {
         self.door.listeners.stop();
         self.outbound.stop(&mut self.cx.work);
     }
 
-    fn reload(&mut self, told: Fd, edition: u64) {
+    fn reload(&mut self, next: Fd, edition: u64) {
         let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
-        let report = match reloader.reload(told, &mut cx.settings, &mut self.door, &mut cx.work) {
+        let report = match reloader.reload(next, &mut cx.settings, &mut self.door, &mut cx.work) {
             Ok(changed) => {
                 cx.connections.end_all_waits();
                 self.outbound.reload(&changed, cx);
@@ -647,11 +646,11 @@ impl<I: Io> Worker<I> {
             routes.try_for_each(|route| route.replace_ticket_keys(&keys))
         });
         if let Err(error) = replaced {
-            tracing::error!(%error, "ticket keys from the main process are refused");
+            tracing::error!(%error, "ticket keys rejected");
         }
     }
 
-    /// A challenge is open from now on, or none is any more.
+    /// Opens a challenge, or closes the open one.
     fn set_challenge(&mut self, number: u64, shown: Option<&str>) {
         match shown.map(Challenge::new).transpose() {
             Ok(challenge) => {
@@ -661,12 +660,13 @@ impl<I: Io> Worker<I> {
                     self.report(&WorkerReport::ChallengeShown(number));
                 }
             }
-            Err(error) => tracing::error!(%error, "a challenge can't be shown"),
+            Err(error) => tracing::error!(%error, "ACME challenge rejected"),
         }
     }
 }
 
-/// The seed of the ids of connections: a predecessor's, so that a connection keeps its id.
+/// The seed of connection ids: the predecessor's, if there was one, so that connections keep their
+/// ids.
 fn id_seed(header: &Header, random: u64) -> u64 {
     let Some(note) = header.note(ID_SEED_NOTE) else {
         return random;
@@ -675,7 +675,7 @@ fn id_seed(header: &Header, random: u64) -> u64 {
     first.map_or_else(|former| former, |_| random)
 }
 
-/// Parts of a worker.
+/// The parts of a worker that tests need.
 #[cfg(test)]
 pub(crate) struct TestParts<'a, I> {
     pub(crate) connections: &'a mut Connections,

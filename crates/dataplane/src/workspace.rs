@@ -1,8 +1,8 @@
-//! The workspace: what every step of the worker uses, and no connection owns.
+//! The workspace: the state that all steps of the worker share.
 //!
-//! Buffers, pending memory, counters, shared tables and the operating system itself. A step borrows
-//! the workspace together with the one slot it works on, and leaves nothing behind but what is in
-//! the slot, in pending chunks and in the list of effects.
+//! It holds buffers, pending memory, counters, shared tables and the operating system. A step borrows
+//! the workspace together with one slot. After a step, everything that is left of it is in the slot,
+//! in pending chunks and in the list of effects.
 
 use crate::bursts::Bursts;
 use crate::connection_log::ConnectionLog;
@@ -29,20 +29,20 @@ use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::pace::Pace;
 use dormouse_tables::traffic::Traffic;
 
-/// Bytes moved per event before the next connection has its turn.
+/// Maximum bytes moved per event, before the next connection has its turn.
 const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
 
-/// Pending memory is kept back for steps which should not need any, but at most this much.
+/// Maximum pending memory reserved for steps that should not need any.
 const RESERVE_BYTES_MAX: usize = 1 << 20;
 
-/// A socket with no more than this in its queue takes another record: the smallest buffer that
+/// A socket with at most this much in its send queue takes another record: the smallest buffer that
 /// can be configured is four times as large.
 const LEAN_UNSENT_MAX: usize = 4096;
 
-/// When there is hardly any room, this much is received at a time.
+/// Minimum bytes to receive at a time when memory is short.
 const LEAN_MIN: usize = 2048;
 
-/// What every step works with besides its slot.
+/// The state that a step uses besides its slot.
 pub(crate) struct Workspace<I> {
     pub(crate) io: I,
     /// The time of this turn.
@@ -53,59 +53,60 @@ pub(crate) struct Workspace<I> {
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
     pub(crate) traffic: Traffic,
-    /// What is logged once per burst.
+    /// The rate limit of log lines.
     pub(crate) bursts: Bursts,
-    /// When connects that are in progress began.
+    /// Start times of connects in progress.
     pub(crate) connect_times: ConnectTimes,
-    /// Connections that still take tickets.
+    /// Connections that still wait for tickets.
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
     pub(crate) kernel: KernelMemory,
-    /// The line that each connection has when it ends.
+    /// The connection log.
     pub(crate) connection_log: ConnectionLog,
-    /// Why the connection that the current step works on closes, if it does.
+    /// Why the connection of the current step closes, if it does.
     pub(crate) closing: Option<CloseReason>,
-    /// What steps asked of other parts of the worker, and is still to be done.
+    /// Requests of steps that the loop has not carried out yet.
     pub(crate) effects: Vec<Effect>,
-    /// A connection or handshake has ended: there may be room for a newcomer.
+    /// Whether a connection or handshake has ended, so that there may be room for a newcomer.
     pub(crate) has_room_again: bool,
-    /// Random, a part of the ids by which backends' logs and ours are joined.
+    /// Random part of the connection ids that our logs and the backends' logs share.
     pub(crate) id_seed: u64,
     /// Bytes that the current step has moved.
     pub(crate) bytes: StepBytes,
-    /// When to look first at the connection that starves next.
+    /// Time until the first look at the connection that starves next.
     pub(crate) starved_wait_ms: u64,
     generation: u32,
     step: StepLimits,
 }
 
-/// How much a step receives. It follows from the limits.
+/// How much a step receives, derived from the limits.
 #[derive(Default)]
 struct StepLimits {
-    /// A socket's send queue holds this much at most: if more is free than that, no queue is
+    /// Maximum size of a socket's send queue. While more than that is free, no queue needs to be
     /// measured.
     send_buffer: usize,
-    /// Received at once: this bounds what one connection may then have pending.
+    /// Maximum bytes per receive, which bounds a connection's pending bytes.
     receive_max: usize,
-    /// Received in all before the next connection has its turn.
+    /// Maximum bytes per step, before the next connection has its turn.
     turn_max: usize,
-    /// Pending memory for steps that should need none.
+    /// Pending memory reserved for steps that should not need any.
     reserve: usize,
 }
 
 /// How much a step may receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Allowance {
-    /// Whatever there is: pending memory could hold all of it.
+    /// All available bytes: pending memory could hold them.
     Full,
-    /// Memory is short, because others do not read. One record at a time, of about this many bytes:
-    /// the other side's socket is sure to take that, so peers that read are served.
+    /// Memory is short, because other peers do not read. The step receives one record at a time, of
+    /// about this many bytes: the destination's socket certainly takes that, so a peer that reads is
+    /// still served.
     Lean(usize),
-    /// Memory is short, and the other side is not reading.
+    /// Memory is short, and the destination is not reading.
     Nothing,
 }
 
-/// What a workspace is made of.
+/// The parts from which a workspace is created.
 pub(crate) struct Parts<I> {
     pub(crate) io: I,
     pub(crate) pending: Pending,
@@ -117,7 +118,7 @@ pub(crate) struct Parts<I> {
 }
 
 impl<I: Io> Workspace<I> {
-    /// A workspace at the beginning of a worker.
+    /// Creates the workspace of a new worker.
     pub(crate) fn new(parts: Parts<I>, settings: &Settings) -> Workspace<I> {
         let Parts {
             io,
@@ -164,24 +165,24 @@ impl<I: Io> Workspace<I> {
         work
     }
 
-    /// CLOCK_BOOTTIME in seconds: what a slot notes.
+    /// CLOCK_BOOTTIME in seconds, the clock of the times in a slot.
     pub(crate) fn now_s(&self) -> u32 {
         (self.now_ms / 1000) as u32
     }
 
-    /// A number for a new connection, which tells it from earlier ones with the same index.
+    /// Returns a new generation: it distinguishes a connection from earlier ones at the same index.
     pub(crate) fn next_generation(&mut self) -> u32 {
         self.generation = self.generation.wrapping_add(1);
         self.generation & token::GENERATION_MASK
     }
 
-    /// A predecessor gave this number: the next ones are higher.
+    /// Notes a generation that a predecessor used; later ones are higher.
     pub(crate) fn note_generation(&mut self, generation: u32) {
         self.generation = self.generation.max(generation);
     }
 
-    /// Receives by these limits from now on. Where bytes are paid for, a step is no longer than a
-    /// small part of a second's.
+    /// Applies these limits to the following steps. With a byte rate limit, a step moves at most a
+    /// small part of the bytes of one second.
     pub(crate) fn limit_steps(&mut self, limits: &Limits) {
         let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
         let paces = paces.into_iter().flatten();
@@ -193,19 +194,19 @@ impl<I: Io> Workspace<I> {
         self.step.turn_max = TURN_BYTES_MAX.min(least.max(CONTENT_MAX));
     }
 
-    /// Bytes received in one step, after which it ends.
+    /// Number of received bytes after which a step ends.
     pub(crate) fn turn_max(&self) -> usize {
         self.step.turn_max
     }
 
-    /// Bytes to receive at once, at most.
+    /// Maximum bytes per receive.
     pub(crate) fn receive_max(&self) -> usize {
         self.step.receive_max
     }
 
     // ---- the connection log ----
 
-    /// A step is done.
+    /// Adds a finished step to the connection's log entry.
     pub(crate) fn note_step(&mut self, index: u32, slot: &Slot) {
         let reason = self.closing.take();
         if self.connection_log.is_on() {
@@ -214,16 +215,16 @@ impl<I: Io> Workspace<I> {
         }
     }
 
-    /// Sends the lines that wait to their writer.
+    /// Sends the waiting lines to the log writer.
     pub(crate) fn flush_connection_log(&mut self) {
         self.connection_log.flush(&self.io, self.now_ms);
     }
 
-    /// How much may be received, if it is then to be sent to `destination`?
+    /// Decides how much to receive that will be sent to `destination`.
     pub(crate) fn allowance(&self, destination: Fd) -> Allowance {
         let queue_max = self.kernel.queue_max();
         let has_memory = self.has_memory();
-        // The kernel counts its overhead, too, which is as much again at most.
+        // The kernel also counts its overhead, which is at most as much again.
         if has_memory && queue_max >= 2 * self.step.send_buffer {
             return Allowance::Full;
         }
@@ -234,7 +235,7 @@ impl<I: Io> Workspace<I> {
         if has_memory && room >= self.step.receive_max {
             return Allowance::Full;
         }
-        // The kernel takes a record for a socket whose queue is as good as empty.
+        // The kernel takes a record for a socket whose queue is nearly empty.
         if unsent <= LEAN_UNSENT_MAX && (unsent == 0 || room >= LEAN_MIN) {
             return Allowance::Lean(room.clamp(LEAN_MIN, CONTENT_MAX));
         }
@@ -244,15 +245,15 @@ impl<I: Io> Workspace<I> {
         Allowance::Nothing
     }
 
-    /// Is there pending memory for a whole step?
+    /// Whether pending memory has room for a whole step.
     fn has_memory(&self) -> bool {
         let most = self.step.receive_max + RECORD_MAX;
         let in_use = self.pending.bytes_in_use();
         in_use + most + self.step.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
     }
 
-    /// Stops a flow ([`Flag::Starved`] or [`Flag::SealingStarved`]) until there is memory, or the
-    /// other side has taken what it has.
+    /// Stops a flow ([`Flag::Starved`] or [`Flag::SealingStarved`]) until there is memory, or until
+    /// the destination has taken its queued bytes.
     pub(crate) fn starve(&mut self, slot: &mut Slot, flow: Flag) {
         slot.set(flow);
         self.starved_wait_ms = SOON_MS;
@@ -264,15 +265,15 @@ impl<I: Io> Workspace<I> {
         self.count.add(exhausted, 1);
     }
 
-    /// As [`Workspace::starve`]: the opening flow misses the rest of a record, or room for a long
-    /// one, which may take its time.
+    /// Stops the opening flow like [`Workspace::starve`], with a later first look: the rest of a
+    /// record, or room for a long record, may take a while.
     pub(crate) fn starve_for_record(&mut self, slot: &mut Slot) {
         self.starve(slot, Flag::Starved);
         self.starved_wait_ms = LATE_MS;
     }
 }
 
-/// What is received at once, so that what one connection has pending keeps to its limit.
+/// Returns the maximum per receive that keeps a connection's pending bytes within its limit.
 fn receive_max(pending_per_connection: usize) -> usize {
     let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
     records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX

@@ -42,7 +42,7 @@ pub(crate) fn try_what_is_forbidden(role: dormouse_reactor::sandbox::Role) {
     if std::env::var("DORMOUSE_TRIAL").is_ok_and(|trial| trial == "forbidden") {
         let probes = dormouse_reactor::sandbox::probes();
         let words: Vec<String> = probes.iter().map(ToString::to_string).collect();
-        tracing::info!("trial of {role}: {}", words.join(" "));
+        tracing::info!(%role, outcomes = words.join(" "), "sandbox trial");
     }
 }
 

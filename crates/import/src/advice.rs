@@ -1,77 +1,80 @@
-//! What several programs' importers say, and what is too long to stand between the code.
+//! Reasons and advice that several importers share, or that are too long to keep inside the code.
 
-pub(super) const PROXY_FROM_WHOM: &str = "clients speak the PROXY protocol: set accept_proxy_from \
-    to the networks of your proxies";
+pub(super) const PROXY_NETWORKS: &str = "clients send the PROXY protocol: set \
+    accept_proxy_from to the networks of your proxies";
 
-pub(super) const BACKENDS_ARE_JUDGED: &str = "certificates of backends are always judged here: \
-    name who vouches for them with `backend_ca` (a certificate that is signed by itself is its \
-    own), or remove this line if the system trusts them";
+pub(super) const BACKENDS_ARE_VERIFIED: &str = "backends' certificates are always verified \
+    here: name the authority that signs them with `backend_ca` (for a self-signed \
+    certificate, the certificate itself), or remove this line if the system trusts it";
 
-pub(super) const KEYS_ARE_PLAIN: &str = "keys are read unencrypted: \
-    openssl pkey -in KEY -out KEY.plain, readable by root alone";
+pub(super) const KEYS_ARE_PLAIN: &str = "keys must be unencrypted: openssl pkey -in KEY -out \
+    KEY.plain, readable only by root";
 
-pub(super) const HTTP2: &str = "bytes are passed on as they are: alpn = [\"h2\", \"http/1.1\"] \
-    only if what is behind us speaks HTTP/2 in the clear";
+pub(super) const HTTP2: &str = "bytes are passed on unchanged: set alpn = [\"h2\", \
+    \"http/1.1\"] only if the backend supports unencrypted HTTP/2";
 
-pub(super) const NGINX_STAYS: &str = "nginx stays behind for what is done with requests: instead \
-    of its `listen … ssl` give this server `listen 127.0.0.1:8080 proxy_protocol; \
-    set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;` without its ssl_ lines";
+pub(super) const NGINX_STAYS: &str = "nginx stays behind Dormouse to process \
+    requests: replace its `listen … ssl` by `listen 127.0.0.1:8080 proxy_protocol; \
+    set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;`, and remove its ssl_ lines";
 
-pub(super) const HAPROXY_STAYS: &str = "HAProxy stays behind for what is done with requests: give \
-    it `bind 127.0.0.1:8080 accept-proxy` instead of this bind";
+pub(super) const HAPROXY_STAYS: &str = "HAProxy stays behind Dormouse to process \
+    requests: replace this bind by `bind 127.0.0.1:8080 accept-proxy`";
 
-pub(super) const PINNED: &str = "only the very certificates in CAfile were let in (verifyPeer): \
-    client_ca is who has signed them, and client_allow = [\"sha256=…\"] who they are";
+pub(super) const PINNED_CLIENTS: &str = "only the certificates in CAfile themselves were accepted \
+    (verifyPeer): set client_ca to the authority that signed them, and client_allow = \
+    [\"sha256=…\"] to their digests";
 
-pub(super) const NOT_VERIFIED: &str = "it was not on, so any server is taken: remove `insecure`, \
-    and the server is verified";
+pub(super) const NOT_VERIFIED: &str = "verification was off, so any server is accepted: \
+    remove `insecure` to verify the server";
 
-pub(super) const ONE_CA_FILE: &str = "`ca` is one file; whom the system trusts is trusted now: cat \
-    its files into one, and name that";
+pub(super) const ONE_CA_FILE: &str = "`ca` is one file, and the system's authorities are \
+    used now: concatenate the directory's files into one, and set `ca` to it";
 
-pub(super) const NO_WRITE_IP: &str = "the backend expects the client's address in its old form: \
-    let it expect the PROXY protocol, and set proxy_protocol = \"v2\"";
+pub(super) const NO_WRITE_IP: &str = "the backend expects the client's address in hitch's \
+    own format: configure it for the PROXY protocol, and set proxy_protocol = \"v2\"";
 
-pub(super) const CONNECTIONS_OF_ALL: &str = "`max_connections` is for all workers together; by \
-    default as many as the machine allows";
+pub(super) const CONNECTIONS_OF_ALL_WORKERS: &str = "`max_connections` applies to all workers \
+    together; the default is as many as the machine allows";
 
-pub(super) const RULES: &str = "no counterpart: connections are let in by `allow`, `deny`, \
+pub(super) const RULES: &str = "no equivalent: connections are limited by `allow`, `deny`, \
     `connections_per_client` and `handshakes_per_client`";
 
-pub(super) const BY_THEIR_NAMES: &str = "certificates are chosen by the names in them; routes \
-    with `server_names` can differ";
+pub(super) const CERTIFICATES_BY_NAME: &str = "certificates are chosen by the names in them; use \
+    routes with `server_names` for other choices";
 
-pub(super) const WHO_MAY_COME: &str = "say in `allow` and `deny` who may connect";
+pub(super) const CLIENT_NETWORKS: &str = "set `allow` and `deny` to the networks that may or \
+    may not connect";
 
-pub(super) const HAPROXY_SEES_NO_TLS: &str = "what HAProxy asks TLS for (`ssl_fc`, `ssl_c_…`) is \
-    not there behind us: a redirect to https would go in circles. `dst_port` still tells the ports \
-    apart";
+pub(super) const HAPROXY_SEES_NO_TLS: &str = "behind Dormouse, HAProxy has no TLS facts \
+    (`ssl_fc`, `ssl_c_…`), so a redirect to https would loop; use `dst_port` to distinguish \
+    the ports";
 
-pub(super) const NGINX_SEES_NO_TLS: &str = "what nginx knows of TLS ($scheme, $https, $ssl_…) is \
-    not there behind us: a redirect to https would go in circles. $proxy_protocol_server_port still \
-    tells the ports apart";
+pub(super) const NGINX_SEES_NO_TLS: &str = "behind Dormouse, nginx has no TLS facts \
+    ($scheme, $https, $ssl_…), so a redirect to https would loop; use \
+    $proxy_protocol_server_port to distinguish the ports";
 
-pub(super) const CLIENTS_UNCHECKED: &str = "clients were asked for this too: say in `client_allow` \
-    who may come in, and in `client_crl` who not";
+pub(super) const CLIENTS_UNCHECKED: &str = "this was checked for clients too: use \
+    `client_allow` for the clients to accept, and `client_crl` for those to refuse";
 
-pub(super) const NAME_OF_SERVER: &str = "no name was asked for: the server's certificate has to be \
-    for the host of `to` here, or for `server_name`";
+pub(super) const SERVER_NAME_UNCHECKED: &str = "no server name was checked: here the server's \
+    certificate must be for the host of `to`, or for `server_name`";
 
-pub(super) const REDIRECTS_ELSEWHERE: &str = "does more than a redirect to the same host and path \
-    over https: keep nginx for it, or nobody answers there any more";
+pub(super) const REDIRECTS_ELSEWHERE: &str = "does more than redirect to the same host and \
+    path over https: keep nginx for it, or this address will not be served";
 
-pub(super) const ACME_WAS_ANSWERED: &str = "challenges of an ACME server were answered here: \
-    acme = [\"NAME\"] in the route, with acme_challenge = \"http-01\", obtains certificates over \
+pub(super) const ACME_WAS_ANSWERED: &str = "ACME challenges were answered here: acme = \
+    [\"NAME\"] in the route, with acme_challenge = \"http-01\", obtains certificates over \
     `redirect`";
 
-pub(super) const OTHER_NAMES_TOO: &str = "carried over, but clients that ask for other names are \
-    redirected as well";
+pub(super) const REDIRECTS_OTHER_NAMES: &str = "converted, but clients that ask for other names \
+    are redirected too";
 
-pub(super) const NOT_PERMANENT: &str = "carried over, but a redirect is permanent here: 308, or 301 \
-    by `redirect_status`";
+pub(super) const NOT_PERMANENT: &str = "converted, but redirects are permanent here: 308, or \
+    301 with `redirect_status`";
 
-pub(super) const LINES_OF_CONNECTIONS: &str = "carried over, but there is a line for each \
-    connection, with the fields of `connection_log`";
+pub(super) const ONE_LINE_PER_CONNECTION: &str = "converted, but with one line per connection, \
+    and the fields of `connection_log`";
 
-pub(super) const STARTS_IN_THE_CLEAR: &str = "TLS begins after a conversation in the clear \
-    (STARTTLS and the like), which is not spoken here: remove this section, and keep stunnel for it";
+pub(super) const STARTTLS: &str = "TLS starts after a plaintext exchange \
+    (STARTTLS and the like), which is not supported here: remove this section, and keep \
+    stunnel for it";

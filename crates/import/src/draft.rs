@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity, Source};
 
-use crate::advice::{LINES_OF_CONNECTIONS, NOT_PERMANENT};
+use crate::advice::{NOT_PERMANENT, ONE_LINE_PER_CONNECTION};
 use crate::error::Position;
 use crate::section::{Options, Remarks, Section, harmless, set};
 use crate::toml::{list, quoted};
 
-/// How often the result is looked at: each time something that does not fit is left out.
+/// Maximum number of checks of the result: after each one, options with mistakes are left out.
 const ROUNDS_MAX: usize = 50;
-/// Most characters of a comment.
+/// Maximum number of characters in a comment.
 const COMMENT_MAX: usize = 1000;
 
-/// A configuration of ours in the making.
+/// A configuration of Dormouse under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     /// Options of the program.
     options: Options,
-    /// Times that hold for the whole program here, in milliseconds, and where they were said.
+    /// Times that apply to the whole program, in milliseconds, and where they were set.
     times: BTreeMap<&'static str, (u64, Position, String)>,
     pub(super) sections: Vec<Section>,
-    /// Addresses whose clients are sent on to https.
+    /// Addresses whose clients are redirected to https.
     redirects: Vec<String>,
     remarks: Remarks,
 }
 
 /// A redirect to the same host and path over https.
 pub(super) struct Redirect {
-    /// The status, as it was written.
+    /// The status, as written.
     pub(super) status: String,
     /// The port of the https address.
     pub(super) port: u16,
@@ -39,18 +39,18 @@ pub(super) struct Redirect {
 
 /// The result.
 pub struct ImportedConfig {
-    /// Our configuration, with comments.
+    /// The configuration, with comments.
     pub text: String,
-    /// Number of settings that could not be carried over.
+    /// Number of settings that could not be converted.
     pub left_out: usize,
-    /// Number of things to be done before it can run.
+    /// Number of things to do before the result can run.
     pub to_do: usize,
-    /// What stands in each line: the section, if any, and the option, if it is one.
+    /// Section and option of each line, if it has any.
     lines: Vec<(Option<usize>, Option<&'static str>)>,
 }
 
 impl Draft {
-    /// Nothing that could be served.
+    /// Returns whether the draft has no section.
     pub fn is_empty(&self) -> bool {
         self.sections.is_empty()
     }
@@ -63,7 +63,7 @@ impl Draft {
         self.set(name, quoted(text));
     }
 
-    /// A whole number; what is none is left out.
+    /// Sets a whole number; any other value is left out.
     pub(super) fn number(
         &mut self,
         name: &'static str,
@@ -81,18 +81,18 @@ impl Draft {
         self.remarks.leave_out(position, what, why);
     }
 
-    /// This has to be done before it can run.
+    /// Adds something to do before the result can run.
     pub(super) fn add_to_do(&mut self, position: &Position, what: &str) {
         self.remarks.add_to_do(format!("{what} ({position})"));
     }
 
-    /// Whether a section has this to be done.
+    /// Returns whether a section has this to do.
     pub(super) fn has_to_do(&self, what: &str) -> bool {
         let mut all = self.sections.iter().flat_map(|one| &one.remarks.to_do);
         all.any(|there| there.starts_with(what))
     }
 
-    /// Clients of these addresses are sent on to https.
+    /// Redirects clients of these addresses to https.
     pub(super) fn redirect(
         &mut self,
         addresses: &[String],
@@ -117,7 +117,7 @@ impl Draft {
         }
     }
 
-    /// A log of connections, or of requests, goes to this file.
+    /// Sets the file of the connection log.
     pub(super) fn connection_log(&mut self, path: &str, position: &Position, shown: &str) {
         let value = quoted(path);
         let found = self
@@ -125,8 +125,8 @@ impl Draft {
             .iter()
             .find(|(name, _)| *name == "connection_log");
         let why = match found {
-            Some((_, before)) if *before != value => "`connection_log` is one for all here",
-            _ => LINES_OF_CONNECTIONS,
+            Some((_, before)) if *before != value => "all routes share one `connection_log`",
+            _ => ONE_LINE_PER_CONNECTION,
         };
         if found.is_none() {
             self.set("connection_log", value);
@@ -134,15 +134,16 @@ impl Draft {
         self.leave_out(position, shown, why);
     }
 
-    /// A number that others have for each service, and we for the whole program.
+    /// Sets a limit that the other program has per service and Dormouse for the whole program: the
+    /// largest wins.
     pub(super) fn largest(&mut self, name: &'static str, n: u64) {
         let found = self.options.iter().find(|(option, _)| *option == name);
         let before: Option<u64> = found.and_then(|(_, value)| value.parse().ok());
         self.set(name, before.unwrap_or(0).max(n).to_string());
     }
 
-    /// A time that others have for each service, and we for the whole program: the longest holds,
-    /// so that nobody is closed who was not before. 0 is no limit.
+    /// Sets a time that the other program has per service and Dormouse for the whole program: the
+    /// longest wins, so that no connection is closed earlier than before. 0 is no limit.
     pub(super) fn longest(
         &mut self,
         name: &'static str,
@@ -160,19 +161,20 @@ impl Draft {
                 std::mem::swap(old, &mut said);
             }
             let (_, position, shown) = said;
-            // Nobody said it: it was a default.
+            // It was a default, so there is nothing to report.
             if shown.is_empty() {
                 return;
             }
-            let why = format!("`{name}` is one for all here: the longest is taken");
+            let why = format!("all routes share one `{name}`: the longest is used");
             self.leave_out(&position, &shown, &why);
             return;
         }
         self.times.insert(name, said);
     }
 
-    /// The file, held against all that `dormouse check` holds it against but files and names of
-    /// hosts. What does not fit and can do without is left out; the rest is to be done.
+    /// Returns the file after the checks of `dormouse check`, except those of files and host names.
+    /// Options with mistakes are left out if the result is safe without them; all other mistakes
+    /// are left to do.
     pub fn finish(mut self, from: &str) -> ImportedConfig {
         for (name, (ms, ..)) in std::mem::take(&mut self.times) {
             match ms {
@@ -190,7 +192,7 @@ impl Draft {
             let errors: Vec<&Mistake> = errors
                 .filter(|one| one.severity == Severity::Error)
                 .collect();
-            if !self.without_what_does_not_fit(&page, &errors) {
+            if !self.leave_out_mistakes(&page, &errors) {
                 errors
                     .iter()
                     .for_each(|mistake| self.still_to_do(&page, mistake));
@@ -222,14 +224,14 @@ impl Draft {
         }
     }
 
-    /// Leaves out options which do not fit. False: there are none.
-    fn without_what_does_not_fit(&mut self, page: &ImportedConfig, errors: &[&Mistake]) -> bool {
+    /// Leaves out options with mistakes. Returns `false` if there are none.
+    fn leave_out_mistakes(&mut self, page: &ImportedConfig, errors: &[&Mistake]) -> bool {
         let mut any = false;
         for mistake in errors {
             let Some((section, Some(name))) = page.origin(mistake) else {
                 continue;
             };
-            if !is_spare(name) {
+            if !is_optional(name) {
                 continue;
             }
             let (options, remarks) = match section.and_then(|at| self.sections.get_mut(at)) {
@@ -292,7 +294,7 @@ impl ImportedConfig {
         self.lines.push((section, option));
     }
 
-    /// A comment may quote the file that was read: nothing in it ends the line or breaks TOML.
+    /// A comment may quote the source file: no character in it ends the line or breaks the TOML.
     fn comment(&mut self, section: Option<usize>, text: &str) {
         let text = dormouse_printable::line_up_to(text, COMMENT_MAX);
         self.line(section, None, &format!("# {text}"));
@@ -315,7 +317,7 @@ impl ImportedConfig {
         self.left_out += remarks.left_out.len();
     }
 
-    /// Where a mistake was made.
+    /// Returns the section and the option of a mistake.
     fn origin(&self, mistake: &Mistake) -> Option<(Option<usize>, Option<&'static str>)> {
         let Source::Line { line, .. } = mistake.source else {
             return None;
@@ -324,9 +326,9 @@ impl ImportedConfig {
     }
 }
 
-/// Options without which nobody comes in who should not, and nothing goes where it should not: our
-/// default is safe.
-fn is_spare(name: &str) -> bool {
+/// Returns whether an option can be left out safely: without it, no other client is accepted and no
+/// data goes elsewhere.
+fn is_optional(name: &str) -> bool {
     let amounts = [
         "workers",
         "max_connections",
@@ -346,7 +348,7 @@ fn is_spare(name: &str) -> bool {
         || beginnings.iter().any(|start| name.starts_with(start))
 }
 
-/// A mistake in one line.
+/// Returns a mistake as one line.
 fn words_of(mistake: &Mistake) -> String {
     let parts = [
         Some(mistake.what.as_str()),
@@ -359,7 +361,7 @@ fn words_of(mistake: &Mistake) -> String {
         .filter(|part| !part.is_empty())
         .collect();
     let all = parts.join("; ");
-    // Lines are those of a page that nobody has seen.
+    // Line numbers of the draft mean nothing to the user.
     let all = match all.split_once(" (line ") {
         Some((before, behind)) => {
             let rest = behind.split_once(')').map_or("", |(_, rest)| rest);

@@ -1,12 +1,12 @@
-//! Why a file can't be read as the program's configuration, and where in it.
+//! Errors: why a file can't be read as the program's configuration, and where.
 
 use std::fmt;
 use std::rc::Rc;
 
-/// A line of a file; line 0 is the file as a whole.
+/// A line of a file; line 0 is the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// As it is shown. The file that was asked for needs no name in comments.
+    /// The name as shown. Comments do not name the main file.
     pub(super) file: Rc<str>,
     pub(super) is_included: bool,
     pub(super) line: usize,
@@ -21,7 +21,7 @@ impl Position {
         }
     }
 
-    /// In a file that another one includes.
+    /// Returns the position of a file that another file includes.
     pub(super) fn included(file: &str) -> Position {
         Position {
             is_included: true,
@@ -37,7 +37,7 @@ impl Position {
     }
 }
 
-/// As comments name it.
+/// Shows the position as comments do.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.is_included, self.line) {
@@ -47,7 +47,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// What keeps a file from being understood at all.
+/// An error that prevents reading a file at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError {
     pub(super) what: String,
@@ -70,7 +70,7 @@ impl ImportError {
     }
 }
 
-/// In the form in which mistakes of our own configuration are told.
+/// Shows the error in the form of mistakes in a configuration of Dormouse.
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n  --> {}", self.what, self.position.file)?;

@@ -1,14 +1,14 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of this crate that read untrusted bytes, for `fuzz/` only: not an interface.
 
 use std::path::Path;
 
 use crate::error::Position;
 use crate::{ImportError, Program};
 
-/// Reads a text as the configuration of a program, and writes ours. The files that it includes are not there.
+/// Converts a text as the configuration of a program. Included files do not exist.
 ///
 /// # Errors
-/// It can't be understood.
+/// The text can't be parsed.
 pub fn import(program: Program, text: &str) -> Result<String, ImportError> {
     let file = Path::new("/nonexistent/fuzz.conf");
     let draft = crate::parse(program, text, &Position::new("fuzz.conf"), file)?;

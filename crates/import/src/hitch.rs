@@ -1,6 +1,6 @@
 //! hitch.conf: `key = value`, and blocks in braces (hitch.conf(5)).
 
-use crate::advice::{NO_WRITE_IP, PROXY_FROM_WHOM};
+use crate::advice::{NO_WRITE_IP, PROXY_NETWORKS};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -48,7 +48,7 @@ impl HitchSetting {
     }
 }
 
-/// The last one counts.
+/// Returns the last entry with this key: it wins.
 fn find<'a>(entries: &'a [HitchSetting], key: &str) -> Option<&'a HitchSetting> {
     entries.iter().rev().find(|entry| entry.key == key)
 }
@@ -67,7 +67,8 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
     if find(&entries, "proxy-client-cert").is_some_and(|one| is_on(one.text())) {
         base.set_text("proxy_protocol", "v2-certificate");
     }
-    // Frontends with nothing of their own are one route; each other one is a route by itself.
+    // Frontends without settings of their own become one route; every other frontend becomes its
+    // own route.
     let mut listen = Vec::new();
     let mut routes = Vec::new();
     for entry in entries.iter().filter(|entry| entry.key == "frontend") {
@@ -79,7 +80,7 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
         let mut route = base.clone();
         route.title = format!("frontend {address}");
         route.set_text("listen", &address);
-        // Its own go before those of all.
+        // Its own settings take precedence.
         tls(&[&own[..], &entries[..]], &mut route);
         routes.push(route);
     }
@@ -95,11 +96,11 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
     Ok(draft)
 }
 
-/// Its address, and what it has of its own.
+/// Returns a frontend's address and its own settings.
 fn frontend(entry: &HitchSetting) -> (String, Vec<HitchSetting>) {
     match &entry.value {
         Value::Text(text) => {
-            // [HOST]:PORT, with an optional +PEM behind it.
+            // `[HOST]:PORT`, with an optional `+PEM`.
             let (address, file) = text.split_once('+').unwrap_or((text, ""));
             let pem = HitchSetting {
                 position: entry.position.clone(),
@@ -127,7 +128,7 @@ fn frontend(entry: &HitchSetting) -> (String, Vec<HitchSetting>) {
     }
 }
 
-/// Everything about TLS; where something stands in the first of the levels, it goes before the next.
+/// Converts everything about TLS. A setting of an earlier level takes precedence over a later one.
 fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
     let found = |key: &str| levels.iter().find_map(|entries| find(entries, key));
     let mut pems = Vec::new();
@@ -140,10 +141,10 @@ fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
                 _ => {}
             }
         }
-        // hitch shows the last one to clients that ask for nobody in particular; here it is the
-        // first. A directory counts only where nothing else is.
+        // For clients without a server name, hitch uses the last certificate, and Dormouse the
+        // first. A directory counts only if there is nothing else.
         of_level.reverse();
-        // hitch takes a file twice; the second time adds nothing.
+        // hitch accepts a file twice; the second one adds nothing.
         for pem in of_level {
             if !pems.iter().any(|one: &Certificate| one.cert == pem.cert) {
                 pems.push(pem);
@@ -157,7 +158,7 @@ fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
         route.leave_out(
             &one.position,
             &one.shown(),
-            "in a directory every NAME.pem is used",
+            "every NAME.pem in a directory is used",
         );
     }
     if found("sni-nomatch-abort").is_some_and(|one| is_on(one.text())) {
@@ -198,7 +199,7 @@ fn pem(entry: &HitchSetting) -> Option<Certificate> {
     }
 }
 
-/// `[127.0.0.1]:80` and `[*]:443` as we write them.
+/// Converts `[127.0.0.1]:80` and `[*]:443`.
 fn listen_address(text: &str) -> String {
     let Some((host, port)) = text.rsplit_once(':') else {
         return text.to_owned();
@@ -218,7 +219,7 @@ fn backend_address(text: &str) -> String {
     }
 }
 
-/// Options which are for all frontends.
+/// Converts options of all frontends.
 fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
     let (text, shown, position) = (entry.text(), entry.shown(), &entry.position);
     let on = is_on(text);
@@ -239,7 +240,7 @@ fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
         "write-proxy-v2" | "write-proxy" if on => route.set_text("proxy_protocol", "v2"),
         "proxy-proxy" if on => {
             route.set_text("proxy_protocol", "v2");
-            route.add_to_do(position, PROXY_FROM_WHOM);
+            route.add_to_do(position, PROXY_NETWORKS);
         }
         "write-ip" if on => route.add_to_do(position, NO_WRITE_IP),
         "user" => draft.set_text("user", text),
@@ -249,7 +250,7 @@ fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
     }
 }
 
-/// What has another form here, or none.
+/// Handles settings that have another form in Dormouse, or none.
 fn no_option(entry: &HitchSetting, draft: &mut Draft) {
     let why = match entry.key.as_str() {
         "tcp-fastopen" if !is_on(entry.text()) => return,
@@ -261,8 +262,8 @@ fn no_option(entry: &HitchSetting, draft: &mut Draft) {
         "syslog" | "syslog-facility" | "log-filename" if entry.text() != "off" => {
             "the log goes to standard error"
         }
-        "tcp-fastopen" | "ssl-engine" => "no counterpart",
-        // Nothing is lost without these, or they have been read already.
+        "tcp-fastopen" | "ssl-engine" => "no equivalent",
+        // These need no remark, or have been read already.
         "frontend"
         | "backend"
         | "pem-file"
@@ -301,7 +302,7 @@ fn no_option(entry: &HitchSetting, draft: &mut Draft) {
         | "ocsp-resp-tmo"
         | "ocsp-refresh-interval"
         | "ocsp-verify-staple" => return,
-        _ => "no counterpart",
+        _ => "no equivalent",
     };
     draft.leave_out(&entry.position, &entry.shown(), why);
 }
@@ -321,8 +322,8 @@ fn parse(
             if let Some(after) = rest.strip_prefix('}') {
                 let Some((line, key, outer)) = stack.pop() else {
                     return Err(fault(
-                        "this `}` closes nothing",
-                        "remove it, or look for a `{` that is missing",
+                        "this `}` has no `{`",
+                        "remove it, or add the missing `{`",
                     ));
                 };
                 let inner = std::mem::replace(&mut entries, outer);
@@ -335,15 +336,15 @@ fn parse(
                 continue;
             }
             let Some((key, value)) = rest.split_once('=') else {
-                draft.leave_out(&position.at(number), rest, "this is no `key = value`");
+                draft.leave_out(&position.at(number), rest, "this is not `key = value`");
                 break;
             };
             let (key, value) = (key.trim().to_owned(), value.trim_start());
             if let Some(after) = value.strip_prefix('{') {
                 if stack.len() >= 10 {
                     return Err(fault(
-                        "there are more than 10 blocks in blocks here",
-                        "hitch has one in another at most",
+                        "blocks are nested more than 10 deep here",
+                        "hitch nests them one deep at most",
                     ));
                 }
                 stack.push((number, key, std::mem::take(&mut entries)));
@@ -352,8 +353,8 @@ fn parse(
             }
             let Some((text, after)) = word(value) else {
                 return Err(fault(
-                    "the \" in this line is never closed",
-                    "add the quote that is missing",
+                    "the \" in this line is not closed",
+                    "add the missing quote",
                 ));
             };
             entries.push(HitchSetting {
@@ -368,14 +369,14 @@ fn parse(
         Some((line, ..)) => Err(ImportError::new(
             position,
             *line,
-            "the `{` in this line is never closed",
-            "add the `}` that is missing",
+            "the `{` in this line is not closed",
+            "add the missing `}`",
         )),
         None => Ok(entries),
     }
 }
 
-/// A value, in quotes or to the end of the line or block, and what is behind it.
+/// Splits off a value, in quotes or up to the end of the line or block.
 fn word(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('"') {
         return inner.split_once('"');

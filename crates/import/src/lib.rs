@@ -1,8 +1,8 @@
-//! The TLS part of another program's configuration as one of Dormouse.
+//! Converts the TLS part of another program's configuration.
 //!
-//! Each program has a module that reads its file into a [`Draft`]; how a draft is written is the same
-//! for all. What cannot be carried over becomes a comment with its line and the reason. What the
-//! result still lacks is found by the same check as `dormouse check`, and becomes a comment too.
+//! Each program has a module that reads its file into a [`Draft`]; writing a draft is the same for
+//! all. What cannot be converted becomes a comment with its line and the reason. The checks of
+//! `dormouse check` find what the result still lacks, which becomes a comment too.
 
 #![forbid(unsafe_code)]
 
@@ -31,16 +31,17 @@ pub use error::{ImportError, Position};
 pub enum Program {
     /// hitch.conf
     Hitch,
-    /// stunnel.conf; its clients become `[[originate]]`
+    /// stunnel.conf; client services become `[[originate]]`
     Stunnel,
     /// nginx.conf, with the files that it includes: servers with `ssl` or `ssl_preread`
     Nginx,
-    /// haproxy.cfg: binds with `ssl`, and those that choose by the name in the ClientHello
+    /// haproxy.cfg: binds with `ssl`, and binds that choose a backend by the name in the
+    /// ClientHello
     Haproxy,
 }
 
 impl Program {
-    /// The program's name as its makers write it.
+    /// Returns the program's name as its authors write it.
     pub fn name(self) -> &'static str {
         match self {
             Program::Hitch => "hitch",

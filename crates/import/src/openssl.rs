@@ -1,6 +1,7 @@
 //! OpenSSL's names of suites, groups and versions.
 
-/// Suites of TLS 1.2, by the names that OpenSSL gives them; and of TLS 1.3, whose names all share.
+/// Suites of TLS 1.2, with OpenSSL's names for them; and of TLS 1.3, whose names are the same
+/// everywhere.
 const SUITES: [(&str, &str); 9] = [
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
@@ -34,20 +35,21 @@ const SUITES: [(&str, &str); 9] = [
     ),
 ];
 
-/// What a list of suites comes to.
+/// The result of converting a list of suites.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Suites {
-    /// All that we have: nothing needs to be said.
+    /// All supported suites: no option is needed.
     All,
     /// These, under their IANA names.
     These(Vec<&'static str>),
-    /// It says what it wants in words (`HIGH`, `EECDH+AESGCM`), not in names.
+    /// The list has keywords (`HIGH`, `EECDH+AESGCM`) instead of names.
     Words,
-    /// None that we have.
+    /// No supported suite.
     None,
 }
 
-/// Which of our suites are in a list for TLS 1.2 and one for TLS 1.3. `None`: all of that version.
+/// Returns the supported suites in a list for TLS 1.2 and one for TLS 1.3. `None`: all of that
+/// version.
 pub(super) fn suites(tls12: Option<&str>, tls13: Option<&str>) -> Suites {
     let is_tls13 = |name: &str| name.starts_with("TLS_AES") || name.starts_with("TLS_CHACHA20");
     let mut chosen = Vec::new();
@@ -65,7 +67,7 @@ pub(super) fn suites(tls12: Option<&str>, tls13: Option<&str>) -> Suites {
             return Suites::Words;
         }
         let before = chosen.len();
-        // In their order, though with us the client chooses.
+        // In the list's order, though in Dormouse the client's preference decides.
         for name in names {
             let found = ours
                 .clone()
@@ -86,7 +88,7 @@ pub(super) fn suites(tls12: Option<&str>, tls13: Option<&str>) -> Suites {
     }
 }
 
-/// The name of one suite, and not a word for many, or an operator.
+/// Returns whether a word is the name of one suite, not a keyword or an operator.
 fn is_name(word: &str) -> bool {
     word.starts_with("TLS_")
         || (word.contains('-')
@@ -96,7 +98,7 @@ fn is_name(word: &str) -> bool {
                 .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'-'))
 }
 
-/// Our groups among those of a list, and those which we do not have.
+/// Returns the supported groups of a list, and the others.
 pub(super) fn groups(list: &str) -> (Vec<&'static str>, Vec<&str>) {
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for name in list.split([':', ',', ' ']).filter(|name| !name.is_empty()) {
@@ -111,7 +113,7 @@ pub(super) fn groups(list: &str) -> (Vec<&'static str>, Vec<&str>) {
     (ours, others)
 }
 
-/// Our name of a version of TLS.
+/// Returns Dormouse's name of a TLS version.
 pub(super) fn version(text: &str) -> Option<&'static str> {
     match text.trim_start_matches('+') {
         "TLSv1.2" => Some("1.2"),
@@ -120,7 +122,7 @@ pub(super) fn version(text: &str) -> Option<&'static str> {
     }
 }
 
-/// The oldest and the newest of these versions that we have.
+/// Returns the oldest and the newest supported version of a list.
 pub(super) fn versions<'a>(
     words: impl Iterator<Item = &'a str>,
 ) -> Option<(&'static str, &'static str)> {
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_we_have_and_others() {
+    fn separates_supported_groups() {
         let (ours, others) = groups("X25519:P-256:X448:secp384r1");
         assert_eq!(ours, ["x25519", "secp256r1", "secp384r1"]);
         assert_eq!(others, ["X448"]);

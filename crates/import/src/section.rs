@@ -15,18 +15,18 @@ pub(super) type Options = Vec<(&'static str, String)>;
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub(super) originate: bool,
-    /// Where it comes from.
+    /// Its origin, for a comment.
     pub(super) title: String,
     pub(super) options: Options,
     pub(super) remarks: Remarks,
 }
 
-/// What stands in comments.
+/// Remarks, which become comments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remarks {
-    /// What could not be carried over, and why.
+    /// What could not be converted, and why.
     pub(super) left_out: Vec<String>,
-    /// What has to be done before it can run.
+    /// What to do before the result can run.
     pub(super) to_do: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl Section {
         set(&mut self.options, name, value.into());
     }
 
-    /// The same with a text.
+    /// Sets an option to a text.
     pub(super) fn set_text(&mut self, name: &'static str, text: &str) {
         self.set(name, quoted(text));
     }
@@ -74,12 +74,12 @@ impl Section {
         self.options.retain(|(option, _)| *option != name);
     }
 
-    /// This could not be carried over.
+    /// Adds a remark about what could not be converted.
     pub(super) fn leave_out(&mut self, position: &Position, what: &str, why: &str) {
         self.remarks.leave_out(position, what, why);
     }
 
-    /// The same once more, whose remarks stand in the first one already.
+    /// Returns a copy without remarks, which the first section has already.
     pub(super) fn without_remarks(&self) -> Section {
         Section {
             remarks: Remarks::default(),
@@ -87,19 +87,19 @@ impl Section {
         }
     }
 
-    /// This has to be done before it can run.
+    /// Adds something to do before the result can run.
     pub(super) fn add_to_do(&mut self, position: &Position, what: &str) {
         self.remarks.add_to_do(format!("{what} ({position})"));
     }
 
-    /// A time that is a section's own.
+    /// Sets a time of this section.
     pub(super) fn time(&mut self, name: &'static str, ms: Option<u64>) {
         if let Some(ms) = ms.filter(|ms| *ms > 0) {
             self.set_text(name, &config::show_duration(Duration::from_millis(ms)));
         }
     }
 
-    /// What may be spoken: versions by their names.
+    /// Sets the TLS versions.
     pub(super) fn versions<'a>(
         &mut self,
         position: &Position,
@@ -107,17 +107,17 @@ impl Section {
         names: impl Iterator<Item = &'a str>,
     ) {
         match openssl::versions(names) {
-            // These are ours without a word.
+            // These are the defaults.
             Some(("1.2", "1.3")) => {}
             Some((min, max)) => {
                 self.set_text("min_version", min);
                 self.set_text("max_version", max);
             }
-            None => self.leave_out(position, shown, "TLS 1.2 is the oldest here"),
+            None => self.leave_out(position, shown, "TLS 1.2 is the oldest supported version"),
         }
     }
 
-    /// Suites, by lists as OpenSSL takes them.
+    /// Sets the suites from OpenSSL's lists.
     pub(super) fn suites(
         &mut self,
         position: &Position,
@@ -131,17 +131,17 @@ impl Section {
             Suites::Words => self.leave_out(
                 position,
                 shown,
-                "all suites here are AEAD with forward secrecy; `suites` names fewer",
+                "all suites here are AEAD with forward secrecy; to allow fewer, set `suites`",
             ),
             Suites::None => self.leave_out(
                 position,
                 shown,
-                "none of these is known here, where all are AEAD with forward secrecy",
+                "none of these is supported: all suites here are AEAD with forward secrecy",
             ),
         }
     }
 
-    /// Groups, by OpenSSL's names.
+    /// Sets the groups from OpenSSL's names.
     pub(super) fn groups(&mut self, position: &Position, shown: &str, list: &str) {
         let (ours, others) = openssl::groups(list);
         if !ours.is_empty() {
@@ -149,12 +149,12 @@ impl Section {
         }
         let others: Vec<&str> = others.into_iter().filter(|name| *name != "auto").collect();
         if !others.is_empty() {
-            let why = format!("{} is not known here", others.join(", "));
+            let why = format!("{} is not supported", others.join(", "));
             self.leave_out(position, shown, &why);
         }
     }
 
-    /// Who may vouch for clients, who must show a certificate (`optional` or `required`).
+    /// Sets the verification of client certificates (`optional` or `required`) and its authorities.
     pub(super) fn clients(&mut self, how: &str, ca: Option<&str>, crls: &[String]) {
         self.set_text("client_certificates", how);
         if let Some(ca) = ca {
@@ -173,7 +173,7 @@ pub(super) fn set(options: &mut Options, name: &'static str, value: String) {
     }
 }
 
-/// Fit for a comment.
+/// Returns a text that is safe in a comment.
 pub(super) fn harmless(text: &str) -> String {
     dormouse_printable::line(text).to_string()
 }

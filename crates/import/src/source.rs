@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ImportError, Position};
 
-/// No configuration is larger, and none has longer lines.
+/// Limits that no real configuration reaches.
 const FILE_MAX: u64 = 4 << 20;
 const LINE_MAX: usize = 64 << 10;
 
-/// The text of a configuration.
+/// Reads the text of a configuration.
 pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportError> {
     let unreadable = |why: std::io::Error| {
-        let help = "give the file that the program itself reads, as a user who may read it";
+        let help = "name the file that the program itself reads, as a user who may read it";
         ImportError::new(position, 0, format!("this file can't be read: {why}"), help)
     };
     let mut bytes = Vec::new();
@@ -22,11 +22,11 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
-        let help = "no configuration of a person is that long; is this the right file?";
+        let help = "no written configuration is that long; is this the right file?";
         return Err(ImportError::new(
             position,
             0,
-            "this file has more than 4 MiB, which is all that is read",
+            "this file is larger than 4 MiB",
             help,
         ));
     }
@@ -42,18 +42,18 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
         }
         if line.len() > LINE_MAX {
             let what = format!(
-                "this line has {} bytes, 64 KiB at most are read",
+                "this line has {} bytes, more than the limit of 64 KiB",
                 line.len()
             );
             return Err(ImportError::new(position, n + 1, what, help));
         }
     }
     let text = String::from_utf8_lossy(&bytes);
-    // Some editors put a mark in front.
+    // Some editors put a byte order mark in front.
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
-/// The files of a folder whose names fit, in the order of their names; hidden ones do not.
+/// Returns the matching files of a folder, in the order of their names, without hidden files.
 pub(super) fn files_in(folder: &Path, fits: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let is_wanted = |path: &PathBuf| {

@@ -5,8 +5,8 @@ mod services;
 use std::path::Path;
 
 use crate::advice::{
-    CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED, STARTS_IN_THE_CLEAR,
-    WHO_MAY_COME,
+    CLIENT_NETWORKS, CLIENTS_UNCHECKED, NOT_VERIFIED, ONE_CA_FILE, PINNED_CLIENTS,
+    SERVER_NAME_UNCHECKED, STARTTLS,
 };
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
@@ -27,7 +27,7 @@ pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Dra
         .partition(|one| is_of_service(&one.key));
     let mut all = Vec::new();
     for service in services {
-        // What is said above holds for each that says nothing else.
+        // Settings above the services apply to each service without its own.
         let entries = [of_services.clone(), service.entries].concat();
         all.push(Service { entries, ..service });
     }
@@ -71,8 +71,8 @@ fn program(one: &StunnelSetting, draft: &mut Draft) {
         "pid" | "foreground" | "debug" | "syslog" | "RNDfile" | "RNDbytes" => return,
         "fips" if one.value == "no" => return,
         "output" | "log" => "the log goes to standard error",
-        "chroot" => "workers confine themselves (`sandbox`); paths are as they are",
-        _ => "no counterpart",
+        "chroot" => "workers confine themselves (`sandbox`); paths are not relative to a chroot",
+        _ => "no equivalent",
     };
     draft.leave_out(&one.position, &one.shown(), why);
 }
@@ -91,13 +91,17 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
                     return draft.leave_out(
                         &service.position,
                         &title,
-                        "the service that `sni` names is not there",
+                        "the service that `sni` names does not exist",
                     );
                 }
             }
         }
         (None, _) => {
-            return draft.leave_out(&service.position, &title, "it accepts nothing (inetd mode)");
+            return draft.leave_out(
+                &service.position,
+                &title,
+                "it accepts no connections itself (inetd mode)",
+            );
         }
     };
     section.set_text("listen", &listen);
@@ -105,14 +109,14 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
         return draft.leave_out(
             &service.position,
             &title,
-            "it has no `connect` (`exec` is not done here)",
+            "it has no `connect` (`exec` is not supported)",
         );
     }
     if let Some(cert) = service.find("cert") {
         if cert.value.starts_with("pkcs11:") {
             section.add_to_do(
                 &cert.position,
-                "keys are read from files: give them to `certificates`",
+                "keys are read from files: list them in `certificates`",
             );
         } else {
             let one = Certificate {
@@ -134,7 +138,7 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
     draft.sections.push(section);
 }
 
-/// A service for some names of another one's address: `sni = OTHER:NAME`.
+/// Handles a service for some names of another service's address: `sni = OTHER:NAME`.
 fn second(service: &Service, all: &[Service], section: &mut Section) -> Option<String> {
     let mut names = Vec::new();
     let mut listen = None;
@@ -148,7 +152,7 @@ fn second(service: &Service, all: &[Service], section: &mut Section) -> Option<S
     listen
 }
 
-/// Where it goes. False: nowhere.
+/// Sets where connections go. Returns `false` if there is no target.
 fn connect(service: &Service, section: &mut Section) -> bool {
     let all: Vec<String> = service
         .all("connect")
@@ -161,7 +165,7 @@ fn connect(service: &Service, section: &mut Section) -> bool {
         );
         return !all.is_empty();
     }
-    // Its default is the order of the file.
+    // stunnel's default is the order of the file.
     let in_turn = service.value("failover") == Some("rr");
     let backend = |(n, address): (usize, &String)| Backend {
         address: address.clone(),
@@ -173,7 +177,7 @@ fn connect(service: &Service, section: &mut Section) -> bool {
     !all.is_empty()
 }
 
-/// Whether and how peers' certificates are judged: the chain, and the very certificate.
+/// Returns whether the peer's chain is verified, and whether the certificate itself is compared.
 fn verifies(service: &Service) -> (bool, bool) {
     let level = service.value("verify").unwrap_or("0");
     let chain = service.is_on("verifyChain") || matches!(level, "1" | "2" | "3");
@@ -181,14 +185,14 @@ fn verifies(service: &Service) -> (bool, bool) {
     (chain, peer)
 }
 
-/// Whom a client trusts. stunnel trusts anybody unless told otherwise; that is not carried over
+/// Sets the authorities of a client. stunnel trusts any server by default, which is not converted
 /// silently.
 fn trust(service: &Service, section: &mut Section) {
     let (chain, peer) = verifies(service);
     let ca = service.value("CAfile");
     match (chain || peer, ca) {
         (true, Some(file)) => section.set_text("ca", file),
-        // A folder of hashed certificates is what the operating system has.
+        // A folder of hashed certificates is usually the operating system's.
         (true, None) => section.set_text("ca", "system"),
         (false, _) => {
             section.set("insecure", "true");
@@ -211,19 +215,19 @@ fn trust(service: &Service, section: &mut Section) {
     match name.filter(|name| !name.value.is_empty()) {
         Some(name) => section.set_text("server_name", &name.value),
         None if chain || peer => {
-            section.leave_out(&service.position, "checkHost", NAME_OF_SERVER);
+            section.leave_out(&service.position, "checkHost", SERVER_NAME_UNCHECKED);
         }
         None => {}
     }
 }
 
-/// Whether it is a service whose clients have to show a certificate.
+/// Returns whether the service's clients need a certificate.
 fn asks_clients(service: &Service) -> bool {
     let (chain, peer) = verifies(service);
     !service.is_on("client") && (chain || peer)
 }
 
-/// What clients have to show.
+/// Converts the verification of client certificates.
 fn clients(service: &Service, section: &mut Section) {
     let (chain, peer) = verifies(service);
     if !chain && !peer {
@@ -251,7 +255,7 @@ fn clients(service: &Service, section: &mut Section) {
         section.set("client_allow", quoted_list(&hosts));
     }
     if peer {
-        section.add_to_do(&service.position, PINNED);
+        section.add_to_do(&service.position, PINNED_CLIENTS);
     }
 }
 
@@ -267,9 +271,13 @@ fn crypto(service: &Service, section: &mut Section) {
             Some(ours) => options
                 .iter()
                 .for_each(|option| section.set_text(option, ours)),
-            // Older ones may be the oldest: then ours is.
+            // An older minimum becomes the oldest supported version.
             None if one.value == "all" || one.key == "sslVersionMin" => {}
-            None => section.leave_out(&one.position, &one.shown(), "TLS 1.2 is the oldest here"),
+            None => section.leave_out(
+                &one.position,
+                &one.shown(),
+                "TLS 1.2 is the oldest supported version",
+            ),
         }
     }
     if section.originate {
@@ -294,7 +302,7 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
     let shown = one.shown();
     let mut seconds = |name| match one.value.parse::<u64>() {
         Ok(n) => draft.longest(name, n.saturating_mul(1000), &one.position, &shown),
-        Err(_) => draft.leave_out(&one.position, &shown, "it is no number of seconds"),
+        Err(_) => draft.leave_out(&one.position, &shown, "it is not a number of seconds"),
     };
     let why = match one.key.as_str() {
         "TIMEOUTidle" => return seconds("idle_timeout"),
@@ -314,33 +322,33 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
         }
         "alpn" => return section.set("alpn", quoted_list(&[&one.value])),
         "options" if one.value == "NO_TICKET" => {
-            "tickets are sealed with keys that change; see `session_cache` to keep sessions here"
+            "tickets are sealed with rotating keys; use `session_cache` to keep sessions on this machine"
         }
         "protocol" => {
-            let what = format!("{shown}: {STARTS_IN_THE_CLEAR}");
+            let what = format!("{shown}: {STARTTLS}");
             return section.add_to_do(&one.position, &what);
         }
         "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if asks_clients(service) => {
             return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
         }
-        "OCSPaia" | "OCSP" | "checkEmail" => "not checked here",
+        "OCSPaia" | "OCSP" | "checkEmail" => "not supported",
         "CRLfile" | "CRLpath" if section.originate => "revocation lists are for clients only",
         "ciphers" | "ciphersuites" | "curves" if section.originate => {
             "all suites here are AEAD with forward secrecy"
         }
         "libwrap" if one.value == "yes" => {
-            let what = format!("hosts.allow and hosts.deny said who may connect: {WHO_MAY_COME}");
+            let what = format!("hosts.allow and hosts.deny limited the clients: {CLIENT_NETWORKS}");
             return section.add_to_do(&one.position, &what);
         }
         "redirect" | "exec" | "execArgs" | "pty" | "transparent" | "ident" | "engineId"
         | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketMacSecret" | "sessiond"
-        | "socket" | "config" => "no counterpart",
-        "PSKsecrets" | "PSKidentity" => "keys agreed on beforehand (PSK) are not spoken",
-        key if key.starts_with("protocol") || key.starts_with("OCSP") => "no counterpart",
-        "checkIP" if !section.originate => "see `client_allow`",
-        // Carried over already, or nothing is lost without it.
+        | "socket" | "config" => "no equivalent",
+        "PSKsecrets" | "PSKidentity" => "pre-shared keys (PSK) are not supported",
+        key if key.starts_with("protocol") || key.starts_with("OCSP") => "no equivalent",
+        "checkIP" if !section.originate => "use `client_allow`",
+        // Converted already, or without effect.
         _ if is_known(&one.key) || service.find("connect").is_none() => return,
-        _ => "no counterpart",
+        _ => "no equivalent",
     };
     section.leave_out(&one.position, &shown, why);
 }
@@ -387,7 +395,7 @@ fn is_known(key: &str) -> bool {
         )
 }
 
-/// `443`, `host:443`, `:::443`. Without a host it is IPv4.
+/// Converts `443`, `host:443` or `:::443`. Without a host it is IPv4.
 fn accept_address(text: &str) -> String {
     match text.rsplit_once(':') {
         None => format!("0.0.0.0:{text}"),

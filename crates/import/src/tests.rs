@@ -1,6 +1,6 @@
-//! Examples that the programs ship or document, and what becomes of them: `examples/NAME` becomes
-//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse-import` writes these anew. That the
-//! result is right is asked of the program itself.
+//! Examples that the programs ship or document, and their results: `examples/NAME` becomes
+//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse-import` rewrites the results. The
+//! checks of `dormouse check` verify them.
 
 use super::*;
 use dormouse_config::{self as config, Machine};
@@ -18,20 +18,20 @@ const EXAMPLES: [(Program, &str); 9] = [
     (Program::Haproxy, "haproxy-names.cfg"),
 ];
 
-/// What becomes of a text, as if it stood in /etc/there.
+/// Converts a text as if it were in /etc/there.
 fn import(program: Program, text: &str) -> Result<ImportedConfig, ImportError> {
     let file = Path::new("/etc/there/there.conf");
     let draft = parse(program, text, &Position::new("there.conf"), file)?;
     Ok(draft.finish("there.conf"))
 }
 
-/// What `dormouse check` would refuse.
+/// Returns the number of errors that `dormouse check` would report.
 fn errors(page: &str) -> usize {
     config::judge(page, Path::new("dormouse.toml"), &Machine::read()).errors()
 }
 
 #[test]
-fn the_examples_become_this() {
+fn examples_have_their_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     for (program, name) in EXAMPLES {
         let text = std::fs::read_to_string(folder.join(name)).expect("an example");
@@ -45,7 +45,7 @@ fn the_examples_become_this() {
             assert_eq!(said, want, "{name}.toml, line {}", n + 1);
         }
         assert_eq!(page.text.len(), want.len(), "{name}.toml: one goes on");
-        // What is refused stands there as something to be done.
+        // Every remaining error is listed as something to do.
         assert!(errors(&page.text) <= page.to_do, "{name}: {}", page.text);
         if page.to_do == 0 {
             assert_eq!(errors(&page.text), 0, "{name}");
@@ -53,9 +53,10 @@ fn the_examples_become_this() {
     }
 }
 
-/// Words of the file in comments: no control character breaks the TOML, no line feed begins a line of its own.
+/// Quotes of the file in comments: no control character breaks the TOML, no line feed begins a new
+/// line.
 #[test]
-fn what_a_comment_quotes_stays_in_it() {
+fn quotes_can_not_escape_their_comment() {
     for hostile in ["\u{1}", "\u{7f}", "\u{1b}[2J", "\u{9b}", "\u{202e}"] {
         let text = format!(
             "listen l\n  bind 127.0.0.1:{hostile}4 ssl crt a.pem\n  server s 127.0.0.1:1\n  what{hostile} ever\n"
@@ -68,42 +69,42 @@ fn what_a_comment_quotes_stays_in_it() {
     }
 }
 
-/// Each bad file, and the line that is to blame.
+/// Invalid files, each with the line to blame.
 #[test]
-fn what_is_wrong_with_a_file_is_explicit_with_its_line() {
+fn invalid_files_are_reported_with_their_line() {
     let cases = [
         (
             Program::Nginx,
             "stream {\n server {\n listen 1 ssl;\n",
             2,
-            "never closed",
+            "is not closed",
         ),
-        (Program::Nginx, "stream {\n}\n}\n", 3, "closes nothing"),
+        (Program::Nginx, "stream {\n}\n}\n", 3, "has no `{`"),
         (
             Program::Nginx,
             "stream {\n listen 443 ssl\n}\n",
             2,
-            "no `;`",
+            "end with `;`",
         ),
-        (Program::Nginx, "a;\nstream", 2, "no `;`"),
-        (Program::Nginx, "a \"b\n;\n", 1, "never closed"),
-        (Program::Nginx, "a;\n;", 2, "nothing before"),
-        (Program::Haproxy, "global\n user 'x\n", 2, "never closed"),
+        (Program::Nginx, "a;\nstream", 2, "end with `;`"),
+        (Program::Nginx, "a \"b\n;\n", 1, "is not closed"),
+        (Program::Nginx, "a;\n;", 2, "ends nothing"),
+        (Program::Haproxy, "global\n user 'x\n", 2, "is not closed"),
         (Program::Haproxy, "\nbind :443 ssl\n", 2, "in no section"),
         (
             Program::Hitch,
             "backend = \"x\nfrontend = {\n",
             1,
-            "never closed",
+            "is not closed",
         ),
         (
             Program::Hitch,
             "\nfrontend = {\n host = \"*\"\n",
             2,
-            "never closed",
+            "is not closed",
         ),
-        (Program::Hitch, "}\n", 1, "closes nothing"),
-        (Program::Stunnel, "a = b\n[x\n", 2, "never closed"),
+        (Program::Hitch, "}\n", 1, "has no `{`"),
+        (Program::Stunnel, "a = b\n[x\n", 2, "is not closed"),
     ];
     for (program, text, line, what) in cases {
         let fault = import(program, text).map(|page| page.text).expect_err(text);
@@ -115,9 +116,9 @@ fn what_is_wrong_with_a_file_is_explicit_with_its_line() {
     assert!(fault.expect_err("too deep").what.contains("more than 30"));
 }
 
-/// Files that are no configurations, and what they include.
+/// Files that are not configurations, and their includes.
 #[test]
-fn files_that_are_none_are_refused() {
+fn refuses_files_that_are_not_configurations() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| folder.path().join(name);
     let write = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).expect("written");
@@ -136,34 +137,34 @@ fn files_that_are_none_are_refused() {
     ] {
         assert!(refused(program, "binary").contains("binary:2"));
         assert!(refused(program, "long").contains("this line has 200000 bytes"));
-        assert!(refused(program, "huge").contains("more than 4 MiB"));
+        assert!(refused(program, "huge").contains("larger than 4 MiB"));
         assert!(refused(program, "missing").contains("can't be read"));
         assert!(refused(program, ".").contains("can't be read"));
     }
-    // It includes itself, at once or on a way round.
+    // A file that includes itself, directly or through another file.
     write("loop.conf", b"a;\ninclude loop.conf;\n");
     assert!(refused(Program::Nginx, "loop.conf").contains("loop.conf:2"));
     write("one.conf", b"include two*.conf;\n");
     write("two.conf", b"\ninclude one.conf;\n");
     let said = refused(Program::Nginx, "one.conf");
     assert!(
-        said.contains("two.conf:2") && said.contains("included by itself"),
+        said.contains("two.conf:2") && said.contains("includes itself"),
         "{said}"
     );
-    // A mistake in a file that is included is that file's.
+    // A mistake in an included file has that file's position.
     write("bad.conf", b"\n\nserver {\n");
     write("main.conf", b"stream {\ninclude bad.conf;\n}\n");
     assert!(refused(Program::Nginx, "main.conf").contains("bad.conf:3"));
-    // The same for folders of stunnel.
+    // The same for stunnel's folders.
     std::fs::create_dir(at("d")).expect("a folder");
     write("d/loop", b"include = d\n");
     write("stunnel.conf", b"include = d\n");
     assert!(refused(Program::Stunnel, "stunnel.conf").contains("one file too many"));
 }
 
-/// Includes are followed, and what comes from them says so.
+/// Includes are followed, and remarks name the included file.
 #[test]
-fn what_is_included_is_carried_over() {
+fn converts_included_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write =
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
@@ -186,16 +187,16 @@ fn what_is_included_is_carried_over() {
     for part in [
         "listen = \"0.0.0.0:443\"",
         "conf.d/a.conf:2: js_filter x",
-        "line 3: include missing.conf -- this file is not there",
+        "line 3: include missing.conf -- this file does not exist",
     ] {
         assert!(page.text.contains(part), "{part} in {}", page.text);
     }
     assert!(!page.text.contains(":444"), "{}", page.text);
 }
 
-/// Nothing that somebody wrote into another program's file may break ours.
+/// No text in another program's file can break the result.
 #[test]
-fn what_is_quoted_stays_quoted() {
+fn quoted_text_stays_quoted() {
     let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
     let page = import(Program::Hitch, text).expect("understood").text;
     assert!(
@@ -217,7 +218,7 @@ fn a_file_without_tls_gives_nothing() {
     assert!(empty(Program::Hitch, "workers = 4\n"));
 }
 
-/// Pieces of all the examples, shuffled: whatever comes of it is TOML that says what it lacks.
+/// Returns pieces of all examples, to shuffle: the result must be TOML that says what it lacks.
 fn piece() -> impl Strategy<Value = String> {
     let examples = [
         include_str!("../examples/hitch-all.conf"),
@@ -252,7 +253,7 @@ fn piece() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn whatever_is_read_becomes_toml(pieces in proptest::collection::vec(piece(), 0..40)) {
+    fn every_result_is_toml(pieces in proptest::collection::vec(piece(), 0..40)) {
         let text = pieces.join("\n");
         for program in [Program::Hitch, Program::Stunnel, Program::Nginx, Program::Haproxy] {
             if let Ok(page) = import(program, &text) {

@@ -15,6 +15,7 @@
 //! formats, separators, private and unassigned characters). Backslashes and quotes stay as they are.
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 /// Most characters of a foreign text in a message of ours.
@@ -76,6 +77,17 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// The value of a `name=value` field in a log line. One word of plain ASCII stays as it is; any other
+/// text is quoted and escaped, so that a reader can tell where the value ends.
+pub fn field_value(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    Cow::Owned(format!("\"{}\"", whole(&escaped)))
+}
+
 /// A JSON document whose strings show nothing harmful where somebody looks at it: JSON itself escapes
 /// only what lies below U+0020. The document means the same as before.
 pub fn json(document: &str) -> String {
@@ -129,6 +141,20 @@ mod tests {
         '\u{e0041}',
         '\u{ad}',
     ];
+
+    #[test]
+    fn a_field_value_is_one_word_or_quoted() {
+        for (text, written) in [
+            ("10.0.0.7:8080", "10.0.0.7:8080"),
+            ("[::1]:443", "[::1]:443"),
+            ("", r#""""#),
+            ("two words", r#""two words""#),
+            (r#"say "x" \"#, r#""say \"x\" \\""#),
+            ("a\nb", r#""a\nb""#),
+        ] {
+            assert_eq!(field_value(text), written);
+        }
+    }
 
     #[test]
     fn nothing_harmful_is_shown() {

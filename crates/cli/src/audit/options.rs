@@ -12,25 +12,25 @@ use dormouse_measure::{Error, ServerSource};
 use crate::bench::options::peer::{ExpectArg, PeerArgs};
 use crate::bench::options::values::{bytes, count, duration, resolve_all, unescape};
 
-/// Where results go, and what fails.
+/// Where results go, and what is a failure.
 #[derive(Args, Debug, Clone)]
 pub(super) struct Output {
-    /// Also write the audit as one JSON object to FILE; - for the standard output, without the text
+    /// Also write the audit as one JSON object to FILE; `-`: to standard output, without the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(super) json: Option<PathBuf>,
-    /// Also draw it as one self-contained HTML page
+    /// Also write the audit as one self-contained HTML page to FILE
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// A finding of this severity or above is a failure (exit status 1)
+    /// Exit with status 1 if a finding has this severity or a higher one
     #[arg(long, value_enum, default_value = "medium", value_name = "SEVERITY")]
     fail_on: FailOn,
-    /// A smaller share of resumed connections is a failure, in percent
+    /// Exit with status 1 if fewer connections than this percentage resume
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     min_resumed: Option<u8>,
-    /// The name in reports
+    /// Name in reports
     #[arg(long)]
     label: Option<String>,
-    /// No progress
+    /// Do not show progress
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -41,7 +41,7 @@ enum FailOn {
     Low,
     Medium,
     High,
-    /// None is
+    /// No finding is a failure
     Never,
 }
 
@@ -69,45 +69,47 @@ pub(super) struct ServerArgs {
     /// Addresses of the name in ADDR, in place of the resolver's: NAME:PORT:ADDR[,ADDR…]
     #[arg(long, value_name = "WORDS")]
     resolve: Vec<String>,
-    /// Its process; all descendants are measured with it
+    /// Process of the server; its descendants are measured too
     #[arg(long, conflicts_with_all = ["cmd", "unit", "container"])]
     pid: Option<i32>,
-    /// Its systemd unit, whose main process is taken for --pid
+    /// Systemd unit of the server, whose main process is used as --pid
     #[arg(long, value_name = "NAME", conflicts_with_all = ["cmd", "container"])]
     unit: Option<String>,
-    /// Its container (docker or podman), whose first process is taken for --pid
+    /// Container of the server (docker or podman), whose first process is used as --pid
     #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
     container: Option<String>,
     /// Start the server with this shell command, audit it from its first connection, and stop it at the end
     #[arg(long, value_name = "COMMAND")]
     cmd: Option<String>,
-    /// Starts the same server holding more, before --cmd does: does its first connection take longer?
+    /// Start the same server with a larger configuration first, and compare the time of its first
+    /// connection
     #[arg(long, value_name = "COMMAND", requires = "cmd")]
     cmd_larger: Option<String>,
     #[command(flatten)]
     peer: PeerArgs,
-    /// It speaks HTTP: ask for this path. Without this and --say it is found out
+    /// Use HTTP and request this path. Without --http and --say the audit finds out what the server
+    /// speaks
     #[arg(long, value_name = "PATH", conflicts_with = "say")]
     http: Option<String>,
-    /// What is said on a connection; \n, \r, \t, \0 and \\ mean what they usually do
+    /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\
     #[arg(long, value_name = "TEXT")]
     say: Option<String>,
     /// What counts as an answer to --say
     #[arg(long, value_enum, default_value = "echo", requires = "say")]
     expect: ExpectArg,
-    /// Some fifteen seconds, with fewer connections
+    /// Audit for about fifteen seconds, with fewer connections
     #[arg(long, conflicts_with = "thorough")]
     quick: bool,
-    /// As long as it takes to be sure
+    /// Measure as long as certainty takes
     #[arg(long)]
     thorough: bool,
-    /// Hold so many quiet connections, and twice as many
+    /// Hold this many quiet connections, and twice as many
     #[arg(short = 'n', long, value_parser = count)]
     connections: Option<u64>,
-    /// More bytes per quiet connection are a failure
+    /// Exit with status 1 if a quiet connection costs more bytes than this
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     max_bytes_per_connection: Option<u64>,
-    /// Load on a server which is not on this machine: you say that it is yours
+    /// Allow load on a server that is not on this machine: you confirm that it is yours
     #[arg(long)]
     i_own_this_server: bool,
     #[command(flatten)]
@@ -170,7 +172,7 @@ impl ServerArgs {
         })
     }
 
-    /// The server's name as it was given, for the same command line.
+    /// Returns the server's name as given, for a command line that repeats the audit.
     fn named(&self) -> String {
         let mut words = vec![self.target.as_str()];
         for word in &self.resolve {
@@ -179,8 +181,8 @@ impl ServerArgs {
         shell::command_line(words)
     }
 
-    /// Options that `bench` understands as well, for the commands which show findings again. They are
-    /// about the address `target`, which does not say the server's name.
+    /// Returns the options that `bench` has too, for the commands that reproduce findings. They are
+    /// for the address `target`, which does not contain the server's name.
     fn common(&self, target: &str, name: &str) -> Vec<String> {
         let mut words = Vec::new();
         let path = |path: &PathBuf| path.display().to_string();
@@ -222,22 +224,22 @@ impl ServerArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct ClientArgs {
-    /// Where the audit listens for the client; without a command: where clients are to come
+    /// Address to listen on for the client; without a command, send clients there
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Pass what the client says on to this plain server, and its answers back
+    /// Pass the client's data on to this plaintext server, and its answers back
     #[arg(long, value_name = "ADDR")]
     relay: Option<SocketAddr>,
-    /// Write the certificate of the authority, which is made for this run, to FILE
+    /// Write the certificate of this run's authority to FILE
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// End after this time; without a command this is the only end besides Ctrl-C
+    /// Stop after this time; without a command only this and Ctrl-C stop the audit
     #[arg(long, value_parser = duration, default_value = "120s", value_name = "TIME")]
     limit: Duration,
     #[command(flatten)]
     pub(super) output: Output,
-    /// The client's command; `{url}`, `{address}`, `{port}` and `{ca}` in it are replaced, and stand in its
-    /// environment as `DORMOUSE_URL`, `_ADDRESS`, `_PORT` and `_CA`
+    /// Command of the client; `{url}`, `{address}`, `{port}` and `{ca}` in it are replaced, and its
+    /// environment has them as `DORMOUSE_URL`, `_ADDRESS`, `_PORT` and `_CA`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -246,7 +248,7 @@ impl ClientArgs {
     pub(super) fn spec(&self) -> Result<ClientSpec, Error> {
         if self.command.is_empty() && self.listen.port() == 0 {
             return Err(Error::usage(
-                "say which client: a command behind --, or --listen ADDR with a port that clients come to",
+                "no client is given: put its command after --, or give --listen ADDR with a port for clients",
             ));
         }
         let program = self.command.first();
@@ -275,7 +277,7 @@ pub(super) struct ReportArgs {
     /// JSON files: one audit, a list of audits, or one audit per line
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Where the page goes
+    /// File for the page
     #[arg(short, long, default_value = "audit.html", value_name = "FILE")]
     pub(super) output: PathBuf,
     /// Headline of the page

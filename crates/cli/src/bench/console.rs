@@ -18,7 +18,7 @@ const SETTLING: &str = "settling";
 pub(crate) struct Terminal {
     quiet: bool,
     fancy: bool,
-    /// Where there is no terminal: whether each part is named when it begins.
+    /// Whether each part is named when it begins, if there is no terminal.
     names: bool,
     stage: String,
     bar: Option<ProgressBar>,
@@ -38,7 +38,7 @@ impl Terminal {
         }
     }
 
-    /// The same for something with many parts: where there is no terminal, each is named.
+    /// Returns a console for many parts, which names each of them if there is no terminal.
     pub(crate) fn naming(quiet: bool) -> Self {
         Self {
             names: true,
@@ -75,7 +75,7 @@ impl Console for Terminal {
 
     fn progress(&mut self, at: &Progress) {
         if let Some(bar) = &self.bar {
-            // What has no number to reach, a pause for one, has a spinner.
+            // A part without a number to reach, such as a pause, has a spinner.
             if bar.length().is_some() {
                 bar.set_position(at.done);
             } else {
@@ -104,7 +104,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn words(at: &Progress) -> String {
-    let (mut words, whose) = match at.whose {
+    let (mut words, side) = match at.whose {
         MeasuredSide::Server => (format!("{} alive", at.alive), "server"),
         MeasuredSide::Client => (format!("{} connections", at.done), "client"),
     };
@@ -112,7 +112,7 @@ fn words(at: &Progress) -> String {
         words += &format!(", {} failed", at.failed);
     }
     if let Some(bytes) = at.pss_bytes {
-        words += &format!(", {whose} {:.1} MB", bytes as f64 / 1e6);
+        words += &format!(", {side} {:.1} MB", bytes as f64 / 1e6);
     }
     if let Some(left) = at.left.filter(|left| left.as_secs() > 0) {
         words += &format!(", {} s left", left.as_secs());

@@ -18,10 +18,10 @@ use values::{bytes, count, duration, rate, resolve, unescape};
 /// Where results go.
 #[derive(Args, Debug, Clone)]
 pub(super) struct Output {
-    /// Also write the run as one JSON object to FILE; - for the standard output, without the table
+    /// Also write the run as one JSON object to FILE; `-`: to standard output, without the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(super) json: Option<PathBuf>,
-    /// No progress
+    /// Do not show progress
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -37,21 +37,21 @@ struct Common {
     /// Start the server with this shell command, measure it, and stop it at the end
     #[arg(long, value_name = "COMMAND")]
     cmd: Option<String>,
-    /// The server's name in reports
+    /// Name of the server in reports
     #[arg(long)]
     label: Option<String>,
     #[command(flatten)]
     peer: PeerArgs,
-    /// Use only this version of TLS
+    /// Use only this TLS version
     #[arg(long, value_enum, value_name = "VERSION")]
     tls: Option<Version>,
-    /// Offer X25519MLKEM768 too; without it all servers are measured with the same classic groups
+    /// Offer X25519MLKEM768 too; by default, all servers are measured with the same classic groups
     #[arg(long)]
     post_quantum: bool,
-    /// No TLS: plain TCP, to compare with
+    /// Use plain TCP without TLS, for comparison
     #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "tls", "post_quantum"])]
     plain: bool,
-    /// What is said on a connection; \n, \r, \t, \0 and \\ mean what they usually do
+    /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\
     #[arg(
         long,
         value_name = "TEXT",
@@ -65,22 +65,23 @@ struct Common {
     /// The server speaks first: wait for its greeting
     #[arg(long, conflicts_with = "http")]
     greeting: bool,
-    /// Speak HTTP: GET this path instead of saying something; held connections do so once when they are opened
+    /// Use HTTP: GET this path instead of sending a text; held connections do so once, when they
+    /// are opened
     #[arg(long, value_name = "PATH")]
     http: Option<String>,
     /// Connect from this address; may be given several times (loopback targets need none)
     #[arg(long, value_name = "IP")]
     source: Vec<IpAddr>,
-    /// For connecting, for the handshake, and for each answer
+    /// Timeout for connecting, for the handshake, and for each answer
     #[arg(long, value_parser = duration, default_value = "10s", value_name = "TIME")]
     timeout: Duration,
     /// Wait before each reading of the server's memory
     #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     settle: Duration,
-    /// Most connections per generator process; default: what the descriptor limit allows
+    /// Maximum connections per generator process [default: what the descriptor limit allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     per_process: Option<u32>,
-    /// More than 100 connections to another machine: you say that it is yours
+    /// Allow more than 100 connections to another machine: you confirm that it is yours
     #[arg(long)]
     i_own_this_server: bool,
     #[command(flatten)]
@@ -99,28 +100,28 @@ enum Version {
 pub(super) struct HoldArgs {
     #[command(flatten)]
     common: Common,
-    /// How many connections
+    /// Number of connections
     #[arg(short = 'n', long, default_value = "10000", value_parser = count)]
     connections: u64,
-    /// Open at most so many per second; 0: no limit
+    /// Open at most this many per second; 0: no limit
     #[arg(long, default_value = "2000", value_parser = rate)]
     rate: f64,
-    /// Open at most so many at a time
+    /// Open at most this many at a time
     #[arg(short, long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
-    /// Hold them so long
+    /// Hold the connections for this long
     #[arg(long = "for", value_parser = duration, default_value = "5s", value_name = "TIME")]
     held: Duration,
-    /// While held, each connection says something in this interval
+    /// While held, each connection sends a text in this interval
     #[arg(long, value_parser = duration, value_name = "TIME")]
     every: Option<Duration>,
-    /// After the rest every connection echoes so many times
+    /// After the hold, send this many texts on every connection
     #[arg(long, default_value = "0", value_name = "TIMES")]
     echoes: u64,
-    /// Messages per second for --echoes; 0: as fast as it goes
+    /// Texts per second for --echoes; 0: as fast as possible
     #[arg(long, default_value = "5000", value_parser = rate)]
     echo_rate: f64,
-    /// Wait so long after all have closed before the memory is read again
+    /// Wait this long after all have closed before reading the memory again
     #[arg(long, value_parser = duration, default_value = "5s", value_name = "TIME")]
     after: Duration,
 }
@@ -132,19 +133,19 @@ pub(super) struct ChurnArgs {
     /// Connections per round
     #[arg(short = 'n', long, default_value = "5000", value_parser = count)]
     connections: u64,
-    /// At a time
+    /// Connections at a time
     #[arg(short, long, default_value = "50", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
-    /// Rounds; a verdict on growth needs at least four
+    /// Number of rounds; a verdict on growth needs at least four
     #[arg(short, long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// Resume sessions: each of the concurrent clients offers its latest ticket
     #[arg(long, conflicts_with = "plain")]
     resume: bool,
-    /// Close right after the handshake, without saying anything
+    /// Close right after the handshake, without sending anything
     #[arg(long)]
     no_exchange: bool,
-    /// Wait so long after the last round before the memory is read again
+    /// Wait this long after the last round before reading the memory again
     #[arg(long, value_parser = duration, default_value = "5s", value_name = "TIME")]
     after: Duration,
 }
@@ -153,10 +154,11 @@ pub(super) struct ChurnArgs {
 pub(super) struct BulkArgs {
     #[command(flatten)]
     common: Common,
-    /// Streams
+    /// Number of streams
     #[arg(short = 'c', long, default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
     streams: u32,
-    /// Bytes each way on each stream: 512M, 2G; with --http the bytes received, by as many requests as it takes
+    /// Bytes each way on each stream: 512M, 2G; with --http, bytes to receive, in as many requests
+    /// as needed
     #[arg(short, long, default_value = "256M", value_parser = bytes)]
     bytes: u64,
 }
@@ -165,22 +167,22 @@ pub(super) struct BulkArgs {
 pub(super) struct WakeArgs {
     #[command(flatten)]
     common: Common,
-    /// How many connections are held
+    /// Number of connections to hold
     #[arg(short = 'n', long, default_value = "10000", value_parser = count)]
     connections: u64,
-    /// Open at most so many per second; 0: no limit
+    /// Open at most this many per second; 0: no limit
     #[arg(long, default_value = "2000", value_parser = rate)]
     rate: f64,
-    /// Open at most so many at a time
+    /// Open at most this many at a time
     #[arg(short, long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
-    /// How many wake per second
+    /// Connections to wake per second
     #[arg(short = 'k', long, default_value = "200", value_parser = rate)]
     per_second: f64,
-    /// How long each of the two measurements takes
+    /// Duration of each of the two measurements
     #[arg(long = "for", value_parser = duration, default_value = "20s", value_name = "TIME")]
     measured: Duration,
-    /// The same rate of messages on this many connections, for comparison; 0: leave that out
+    /// For comparison, send the same rate of texts on this many connections; 0: no comparison
     #[arg(long, default_value = "4")]
     busy: u32,
 }
@@ -189,19 +191,19 @@ pub(super) struct WakeArgs {
 pub(super) struct RequestArgs {
     #[command(flatten)]
     common: Common,
-    /// Requests in all; 0: as many as there is time for
+    /// Total number of requests; 0: as many as --for allows
     #[arg(short = 'n', long, default_value = "10000")]
     requests: u64,
     /// Connections at a time
     #[arg(short, long, default_value = "50", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
-    /// A connection for each request, instead of keeping it
+    /// Use a new connection for each request
     #[arg(long)]
     close: bool,
     /// Resume sessions (with --close)
     #[arg(long, requires = "close", conflicts_with = "plain")]
     resume: bool,
-    /// Go on for so long
+    /// Run for this long
     #[arg(long = "for", value_parser = duration, default_value = "0s", value_name = "TIME")]
     time: Duration,
 }
@@ -267,7 +269,7 @@ impl RequestArgs {
     pub(super) fn spec(mut self) -> Described {
         self.common.http.get_or_insert_with(|| "/".into());
         if self.requests == 0 && self.time.is_zero() {
-            return Err(Error::usage("no end: give --requests or --for"));
+            return Err(Error::usage("the run has no end: give --requests or --for"));
         }
         let mode = Mode::Request(Request {
             requests: self.requests,

@@ -1,5 +1,5 @@
-//! The server behind the gateway: plain TCP, says what it hears. One thread, one epoll, and no
-//! memory per connection but for bytes which its peer does not take.
+//! The backend of the demo: a plain TCP echo server. One thread, one epoll, and no memory per
+//! connection except for bytes that the peer does not take.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,12 +12,12 @@ use crate::terminal;
 
 const LISTENER: u64 = u64::MAX;
 const SCRATCH_LEN: usize = 64 * 1024;
-/// Echoes before a fault.
+/// Number of correct echoes before a fault.
 const GOOD_ECHOES: u64 = 300;
-/// Connections which the fault `lose` costs: more than a crash may.
+/// Connections that the fault `lose` resets: more than a crash may.
 const LOST: u64 = 5;
 
-/// What it is to do wrong.
+/// A fault of the server, to prove that the demo can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Fault {
     /// One bit of one echo is wrong.
@@ -36,7 +36,7 @@ impl Fault {
     }
 }
 
-/// Serves until it is killed. Its address is the one line it prints.
+/// Serves until it is killed. Prints its address as its only line.
 pub(super) fn run(fault: Option<Fault>) -> io::Result<()> {
     descriptors::raise_limit()?;
     let any = Addr::Tcp(([127, 0, 0, 1], 0).into());
@@ -59,7 +59,7 @@ pub(super) fn run(fault: Option<Fault>) -> io::Result<()> {
                 LISTENER => backend.accept(listener)?,
                 token => {
                     let fd = Fd(token as i32);
-                    // A connection that fails is closed; the others go on.
+                    // A failed connection is closed; the others continue.
                     if !backend.serve(fd).unwrap_or(false) {
                         backend.unsent.remove(&fd.0);
                         fd.close();
@@ -73,7 +73,8 @@ pub(super) fn run(fault: Option<Fault>) -> io::Result<()> {
 struct Backend {
     poller: Poller,
     scratch: Vec<u8>,
-    /// What the peer of a connection did not take; until it does, nothing more is read.
+    /// Bytes that the peer of a connection has not taken. Until it takes them, nothing more is
+    /// read.
     unsent: HashMap<i32, Vec<u8>>,
     echoes: u64,
     fault: Option<Fault>,
@@ -89,7 +90,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Goes on with a connection; false when it is over.
+    /// Continues a connection. Returns false when the connection has ended.
     fn serve(&mut self, fd: Fd) -> io::Result<bool> {
         if let Some(bytes) = self.unsent.remove(&fd.0) {
             let sent = send_all(fd, &bytes)?;
@@ -118,7 +119,7 @@ impl Backend {
         self.settle(fd, rest, false)
     }
 
-    /// Decides what is waited for: room to send while there is a rest, otherwise bytes.
+    /// Decides what to wait for: room to send while bytes are left, otherwise input.
     fn settle(&mut self, fd: Fd, rest: Vec<u8>, was_blocked: bool) -> io::Result<bool> {
         let blocked = !rest.is_empty();
         if blocked != was_blocked {
@@ -136,7 +137,7 @@ impl Backend {
     }
 }
 
-/// Sends what is taken; says how much that was.
+/// Sends as much as the socket takes, and returns how much.
 fn send_all(fd: Fd, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

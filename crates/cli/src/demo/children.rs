@@ -1,5 +1,5 @@
-//! The processes beside this one: `serve`, and the echo server behind it. They are stopped when
-//! this value is dropped, and by the kernel if this process ends without that.
+//! The child processes: `serve` and the echo server behind it. Dropping this value stops them; the
+//! kernel stops them if this process ends without that.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead as _, BufReader};
@@ -23,23 +23,23 @@ use super::random::Random;
 /// The name in the certificate, which every client verifies.
 pub(super) const SERVER_NAME: &str = "localhost";
 
-/// Longer than any machine needs to start.
+/// Limit on the start, longer than any machine needs.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long `serve` may take to end before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Lines of the log that are kept for the case that something goes wrong.
+/// Number of log lines that are kept for error messages.
 const LINES_MAX: usize = 12;
 
-/// The running parts.
+/// The running processes.
 pub(super) struct Children {
     serve: Child,
     backend: Child,
     log: Log,
-    /// What a user would type to get this `serve`.
+    /// The command that a user would type to start this `serve`.
     pub(super) command: String,
-    /// Where `serve` listens.
+    /// The address that `serve` listens on.
     pub(super) address: String,
-    /// The certificate it shows, as PEM.
+    /// The certificate of `serve`, as PEM.
     pub(super) certificate: String,
 }
 
@@ -62,18 +62,18 @@ impl Children {
         })
     }
 
-    /// The main process of `serve`, which stands for the tree of its processes.
+    /// Returns the main process of `serve`, the root of its process tree.
     pub(super) fn serve_pid(&self) -> i32 {
         self.serve.id() as i32
     }
 
-    /// An error if one of them has ended by itself.
+    /// Returns an error if one of the processes has exited.
     pub(super) fn check(&mut self) -> Result<(), String> {
         if let Ok(Some(status)) = self.serve.try_wait() {
-            return Err(format!("`serve` has ended ({status}){}", self.log.shown()));
+            return Err(format!("`serve` has exited ({status}){}", self.log.shown()));
         }
         match self.backend.try_wait() {
-            Ok(Some(status)) => Err(format!("the echo server has ended ({status})")),
+            Ok(Some(status)) => Err(format!("the echo server has exited ({status})")),
             _ => Ok(()),
         }
     }
@@ -81,7 +81,7 @@ impl Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        // Asked first, so that it stops its workers.
+        // SIGTERM first, so that `serve` stops its workers.
         let _ = process::send_signal(Pid(self.serve_pid()), Signal::Terminate);
         let until = Instant::now() + STOP_TIMEOUT;
         while matches!(self.serve.try_wait(), Ok(None)) && Instant::now() < until {
@@ -92,7 +92,7 @@ impl Drop for Children {
     }
 }
 
-/// Kills a process, if it has not ended, and takes note of its end.
+/// Kills a process, unless it has exited, and reaps it.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
@@ -112,7 +112,7 @@ fn start_backend(fault: Option<Fault>) -> Result<(Child, String), String> {
     match address.trim() {
         "" => {
             end(&mut child);
-            Err("the echo server ended before it said where it listens".to_owned())
+            Err("the echo server exited before it printed its address".to_owned())
         }
         address => Ok((child, address.to_owned())),
     }
@@ -150,7 +150,7 @@ fn start_serve(to: &str) -> Result<Serving, String> {
         let ended = child.try_wait().ok().flatten();
         if ended.is_some() || Instant::now() > until {
             end(&mut child);
-            return Err(format!("`serve` did not get ready{}", log.shown()));
+            return Err(format!("`serve` did not become ready{}", log.shown()));
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -160,8 +160,8 @@ fn start_serve(to: &str) -> Result<Serving, String> {
     Ok((child, log, command, address, site.certificate.clone()))
 }
 
-/// This binary as a part of the demo. A group of its own: Ctrl-C is for the demo alone, which
-/// then stops the others.
+/// Returns a command that runs this binary as a part of the demo. It has a process group of its
+/// own: Ctrl-C reaches the demo alone, which then stops the others.
 fn part(name: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -178,14 +178,14 @@ fn part(name: &str) -> Command {
     command
 }
 
-/// A port which nobody listens on.
+/// Returns an address with a free port.
 fn free_address() -> io::Result<String> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?
         .local_addr()?
         .to_string())
 }
 
-/// A directory with a certificate made on the spot and its key, until `serve` has read them.
+/// A directory with a new certificate and its key. It exists until `serve` has read them.
 struct Site {
     directory: PathBuf,
     certificate: String,
@@ -227,7 +227,7 @@ impl Drop for Site {
     }
 }
 
-/// What `serve` logs: the last lines of it.
+/// The last lines of the log of `serve`.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Lines>>);
 
@@ -238,7 +238,7 @@ struct Lines {
 }
 
 impl Log {
-    /// Reads it in a thread, to its end: a full pipe would make `serve` wait.
+    /// Reads the log in a thread until it ends: a full pipe would block `serve`.
     fn of(output: Option<ChildStderr>) -> Log {
         let log = Log::default();
         let reader = log.clone();
@@ -265,12 +265,12 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ready
     }
 
-    /// The last lines, to be put behind a message.
+    /// Returns the last lines, to append to a message.
     fn shown(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match lines.last.as_slice() {
-            [] => "; it said nothing".to_owned(),
-            last => format!("; its last words were:\n  {}", last.join("\n  ")),
+            [] => "; it logged nothing".to_owned(),
+            last => format!("; its last log lines:\n  {}", last.join("\n  ")),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! One TLS connection of the demo, seen from the client. At rest it is a record state and a
-//! descriptor, as it is in the gateway; the handshake is the engine's.
+//! descriptor, as in the gateway; the engine does the handshake.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use dormouse_record::State;
 
 use super::children::SERVER_NAME;
 
-/// Room for what one receive brings.
+/// Room for the bytes of one receive.
 pub(super) const SCRATCH_LEN: usize = 96 * 1024;
 
 /// What all connections share.
@@ -31,26 +31,26 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     /// Empty at rest.
     connection: Connection,
-    /// The socket did not take all that there was to send.
+    /// Whether the socket did not take all bytes.
     is_blocked: bool,
     /// When the last echo was complete.
     pub(super) answered: Option<Instant>,
-    /// The workers were killed, and it has not been heard of since.
+    /// Whether no echo has arrived since the workers were killed.
     pub(super) unheard: bool,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 pub(super) enum Phase {
-    /// It does not exist yet.
+    /// Not opened yet.
     Unopened,
     Connecting,
     Handshaking,
     AtRest,
-    /// It said something and waits for the echo.
+    /// A message was sent; its echo is not complete.
     Awake(Box<Exchange>),
-    /// It was lost, or its echo was wrong.
+    /// Lost, or its echo was wrong.
     Lost,
-    /// It was closed in the end, as it should be.
+    /// Closed at the end of the demo.
     Closed,
 }
 
@@ -61,24 +61,24 @@ pub(super) struct Exchange {
     pub(super) began: Instant,
 }
 
-/// What came of an event.
+/// The result of an event.
 pub(super) enum Happened {
-    /// Nothing that counts yet.
+    /// Nothing to count yet.
     Progress,
     /// The handshake is done.
     Established {
-        /// What was agreed, in words.
+        /// What was negotiated, in words.
         agreed: String,
     },
-    /// The echo is complete, and right.
+    /// The echo is complete and correct.
     Answered { began: Instant, bytes: usize },
 }
 
-/// What went wrong, in words.
+/// A failure of a connection, in words.
 pub(super) enum Mishap {
-    /// The connection is gone, or could not be made.
+    /// The connection was lost, or could not be established.
     Gone(String),
-    /// Something came that nobody said.
+    /// Bytes arrived that were not sent.
     Wrong(String),
 }
 
@@ -108,14 +108,14 @@ impl Client {
             .map_err(gone("connect"))?
             .fd();
         self.phase = Phase::Connecting;
-        // Of a connection that is there already, the poller tells at once.
+        // The poller reports a connection at once that is established already.
         tools
             .poller
             .add(self.fd, self.token, Interest::WRITE)
             .map_err(gone("epoll"))
     }
 
-    /// Says something.
+    /// Sends a message.
     pub(super) fn wake(&mut self, message: Vec<u8>, tools: &Tools) -> Outcome<()> {
         self.connection
             .send(&mut self.tls, &message)
@@ -129,7 +129,7 @@ impl Client {
         self.flush(tools)
     }
 
-    /// Something happened at the socket.
+    /// Handles an event of the socket.
     pub(super) fn on_event(&mut self, event: Event, tools: &mut Tools) -> Outcome<Happened> {
         match self.phase {
             Phase::Unopened | Phase::Lost | Phase::Closed => Ok(Happened::Progress),
@@ -146,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Says goodbye if the connection stands, and closes it.
+    /// Closes the connection, with close_notify if it is established.
     pub(super) fn close(&mut self) {
         if matches!(self.phase, Phase::AtRest | Phase::Awake(_)) {
             self.connection.close(&mut self.tls);
@@ -203,7 +203,7 @@ impl Client {
                     established = Some(Happened::Established { agreed });
                 }
                 TlsEvent::Data(plaintext) => hear(&mut self.phase, plaintext)?,
-                // Tickets are of no use here: every handshake is to be a full one.
+                // Tickets are ignored: every handshake must be a full one.
                 TlsEvent::Ticket(_) => {}
                 TlsEvent::Ended(end) => return Err(lost(end)),
             }
@@ -229,7 +229,7 @@ impl Client {
         happened
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     fn flush(&mut self, tools: &Tools) -> Outcome<()> {
         while !self.connection.output().is_empty() {
             match socket::send(self.fd, self.connection.output()).map_err(gone("lost"))? {
@@ -251,19 +251,19 @@ impl Client {
 }
 
 impl Exchange {
-    /// How long the echo has been waited for.
+    /// Returns how long the exchange has taken.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }
 }
 
-/// Compares what came with what was said, byte for byte.
+/// Compares received bytes with the message, byte for byte.
 fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
     if plaintext.is_empty() {
         return Ok(());
     }
     let Phase::Awake(exchange) = phase else {
-        let what = format!("{} bytes which nobody said", plaintext.len());
+        let what = format!("{} bytes that were not sent", plaintext.len());
         return Err(Mishap::Wrong(what));
     };
     let end = exchange.heard + plaintext.len();
@@ -272,16 +272,18 @@ fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
             exchange.heard = end;
             Ok(())
         }
-        Some(_) => Err(Mishap::Wrong("an echo is not what was said".to_owned())),
+        Some(_) => Err(Mishap::Wrong("an echo differs from the message".to_owned())),
         None => Err(Mishap::Wrong(
-            "an echo is longer than what was said".to_owned(),
+            "an echo is longer than the message".to_owned(),
         )),
     }
 }
 
 fn lost(end: End) -> Mishap {
     match end {
-        End::Closed => gone("lost")("the server said goodbye".to_owned()),
+        End::Closed => {
+            gone("lost")("the server closed the connection with close_notify".to_owned())
+        }
         End::Truncated => gone("lost")(end.to_string()),
         End::Alert(number) => gone("lost")(format!("fatal alert: {}", alert_name(number))),
         End::Refused(refusal) => gone("record refused")(refusal.reason.to_string()),
@@ -289,12 +291,12 @@ fn lost(end: End) -> Mishap {
     }
 }
 
-/// Puts where it happened before what happened.
+/// Returns a function that puts the place before an error.
 fn gone<E: std::fmt::Display>(place: &'static str) -> impl Fn(E) -> Mishap {
     move |error| Mishap::Gone(format!("{place}: {error}"))
 }
 
-/// Watches a descriptor which is no connection.
+/// Watches a descriptor that is not a connection.
 pub(super) fn watch(poller: &Poller, fd: Fd, token: u64) -> io::Result<()> {
     poller.add(fd, token, Interest::READ)
 }

@@ -14,26 +14,26 @@ use super::random::Random;
 
 /// Longer than an echo can take, even on a machine that is busy with other things.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Reasons that are told apart.
+/// Maximum number of different reasons that are kept.
 const REASONS_MAX: usize = 8;
 /// The token of the signals.
 const SIGNALS: u64 = u64::MAX;
 
-/// The connections, and what has become of them.
+/// The connections and their results.
 pub(super) struct Fleet {
     target: Addr,
     tools: Tools,
     events: Events,
     pub(super) random: Random,
     pub(super) clients: Vec<Client>,
-    /// How many of them have been begun; they are opened in order.
+    /// Number of connections that were begun; they are opened in order.
     pub(super) begun: usize,
     pub(super) tally: Tally,
-    /// What the handshakes agreed on.
+    /// What the handshakes negotiated.
     pub(super) agreed: BTreeMap<String, u64>,
     /// What went wrong, and how often.
     pub(super) reasons: BTreeMap<String, u64>,
-    /// Since the workers were killed.
+    /// Facts since the workers were killed.
     pub(super) kill: Option<Kill>,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Fleet {
 pub(super) struct Tally {
     /// Connections that could not be established.
     pub(super) failed: u64,
-    /// Established connections that went away by themselves.
+    /// Established connections that were lost.
     pub(super) lost: u64,
-    /// Connections on which something came back that was not said.
+    /// Connections with a wrong echo.
     pub(super) wrong: u64,
-    /// Echoes that were compared, and right.
+    /// Correct echoes.
     pub(super) echoes: u64,
     /// Bytes in them.
     pub(super) echo_bytes: u64,
@@ -54,13 +54,13 @@ pub(super) struct Tally {
     pub(super) slowest: Duration,
 }
 
-/// What is known of the time since the workers were killed.
+/// Facts since the workers were killed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kill {
     pub(super) at: Instant,
-    /// The first echo of something that was said after the kill.
+    /// The first echo of a message that was sent after the kill.
     pub(super) first_echo: Option<Duration>,
-    /// Connections which waited for an echo at that moment.
+    /// Connections that waited for an echo at that moment.
     pub(super) awake: u64,
     /// Losses before.
     pub(super) lost_before: u64,
@@ -78,8 +78,8 @@ pub(super) struct Census {
 }
 
 impl Fleet {
-    /// None is opened yet. `certificate` is the one that the server must show; `signals` becomes
-    /// readable when the fleet should return early.
+    /// Returns a fleet without open connections. `certificate` is the one that the server must
+    /// have; `signals` becomes readable when the fleet should return early.
     pub(super) fn new(
         count: u32,
         address: &str,
@@ -111,7 +111,7 @@ impl Fleet {
         })
     }
 
-    /// Waits for events for a moment, and deals with them.
+    /// Waits for events for a moment, and handles them.
     pub(super) fn turn(&mut self, timeout_ms: u64) -> io::Result<()> {
         self.tools.poller.wait(&mut self.events, Some(timeout_ms))?;
         for at in 0..self.events.len() {
@@ -140,7 +140,7 @@ impl Fleet {
         self.begun += 1;
     }
 
-    /// Has a connection say something; false when it can't: it is not at rest.
+    /// Sends a message on a connection. Returns false if the connection is not at rest.
     pub(super) fn wake(&mut self, index: usize) -> bool {
         let Some(client) = self
             .clients
@@ -156,27 +156,27 @@ impl Fleet {
         true
     }
 
-    /// Has one connection by chance say something.
+    /// Sends a message on a random connection.
     pub(super) fn wake_any(&mut self) -> bool {
         let index = self.random.below(self.begun);
         self.wake(index)
     }
 
-    /// Closes a connection, as a client does which has nothing more to say.
+    /// Closes a connection properly.
     pub(super) fn close(&mut self, index: usize) {
         if let Some(client) = self.clients.get_mut(index) {
             client.close();
         }
     }
 
-    /// From now on it is noted who has not been heard of.
+    /// Marks all connections as not heard from, until their next echo.
     pub(super) fn expect_all(&mut self) {
         for client in &mut self.clients {
             client.unheard = matches!(client.phase, Phase::AtRest | Phase::Awake(_));
         }
     }
 
-    /// Takes note that all workers are dead by now.
+    /// Records that all workers are dead now.
     pub(super) fn note_kill(&mut self, at: Instant) {
         let (awake, lost_before) = (self.census().awake, self.tally.lost);
         self.expect_all();
@@ -188,7 +188,7 @@ impl Fleet {
         });
     }
 
-    /// Gives up connections which have waited for too long.
+    /// Gives up connections that have waited for too long.
     pub(super) fn give_up_late(&mut self, now: Instant) {
         for index in 0..self.clients.len() {
             let late = self.clients.get(index).is_some_and(
@@ -217,7 +217,7 @@ impl Fleet {
         census
     }
 
-    /// Counts what came of something.
+    /// Counts the result of an action.
     fn settle(&mut self, index: usize, outcome: Result<Happened, Mishap>) {
         match outcome {
             Ok(Happened::Progress) => {}

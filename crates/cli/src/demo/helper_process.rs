@@ -15,10 +15,10 @@ pub(crate) struct HelperProcessArgs {
     /// Which one.
     #[arg(value_enum)]
     part: HelperProcess,
-    /// The demo: when it ends, whatever the reason, the part ends too.
+    /// The process of the demo: when it ends, for any reason, the part ends too.
     #[arg(long)]
     parent: i32,
-    /// What the echo server is to do wrong.
+    /// A fault of the echo server.
     #[arg(long, value_enum)]
     fault: Option<Fault>,
     /// The command line of `serve`.
@@ -37,7 +37,7 @@ pub(crate) enum HelperProcess {
 
 /// Runs as a part of a demo.
 pub(crate) fn run(args: &HelperProcessArgs) -> ExitCode {
-    // `serve` is asked to end, so that it takes its workers with it.
+    // SIGTERM for `serve`, so that it stops its workers too.
     let last_word = match args.part {
         HelperProcess::Echo => Signal::Kill,
         HelperProcess::Serve => Signal::Terminate,
@@ -47,12 +47,12 @@ pub(crate) fn run(args: &HelperProcessArgs) -> ExitCode {
     let outcome = match tied {
         Ok(true) => match args.part {
             HelperProcess::Echo => backend::run(args.fault),
-            // The same process goes on as `serve`, with the command line that a user would give.
+            // The same process continues as `serve`, with the command line that a user would give.
             HelperProcess::Serve => Program::this(&args.command)
                 .replace_this()
                 .map(|never| match never {}),
         },
-        // The demo has ended already.
+        // The demo has exited already.
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };

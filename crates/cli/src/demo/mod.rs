@@ -38,20 +38,20 @@ use summary::Results;
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// How many TLS connections to open [default: 5000, with --quick 500]
+    /// Number of TLS connections to open [default: 5000, with --quick 500]
     #[arg(short = 'n', long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(i64::from(plan::CONNECTIONS_MIN)..=i64::from(plan::CONNECTIONS_MAX)))]
     connections: Option<u32>,
 
-    /// The same in a few seconds
+    /// Run for a few seconds only
     #[arg(long)]
     quick: bool,
 
-    /// Lines of text instead of the moving picture
+    /// Print lines of text instead of the moving picture
     #[arg(long)]
     plain: bool,
 
-    /// What the echo server is to do wrong: proof that the demo can fail
+    /// Give the echo server a fault, to prove that the demo can fail
     #[arg(long, value_enum, hide = true)]
     fault: Option<backend::Fault>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
         Err(trouble) => return failed(&trouble),
     };
     let mut results = Results::default();
-    // The show must be over before anything is printed: it has the terminal until then.
+    // The show must end before anything is printed: it owns the terminal until then.
     let end = Show::open(&plan, args.fault, args.plain)
         .and_then(|mut show| script::play(&mut show, &plan, &mut results));
     match end {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dormouse_reactor::descriptors;
 
-/// Less than this shows nothing: a hundred of them only warm up.
+/// Fewer connections show nothing: a hundred of them only warm up.
 pub(super) const CONNECTIONS_MIN: u32 = 200;
 /// One address has some 28,000 ports to one target.
 pub(super) const CONNECTIONS_MAX: u32 = 20_000;
-/// Processes which hold connections.
+/// Processes that hold connections.
 pub(super) const WORKERS: u32 = 2;
 
 /// Descriptors a process needs besides those of its connections.
@@ -19,8 +19,8 @@ const DESCRIPTORS_RESERVED: u64 = 200;
 pub(super) struct Plan {
     /// TLS connections.
     pub(super) connections: u32,
-    /// The first of them, which are open when memory is read for the first time: what a server
-    /// needs once is not counted as the cost of a connection.
+    /// Connections that are open when memory is read for the first time, so that what a server
+    /// needs once does not count as the cost of a connection.
     pub(super) warm_up: u32,
     /// Connections opened per second, at most.
     pub(super) open_per_s: f64,
@@ -28,31 +28,32 @@ pub(super) struct Plan {
     pub(super) handshakes_max: u32,
     /// How long nothing happens before memory is read.
     pub(super) settle: Duration,
-    /// How long connections lie at rest and are only watched.
+    /// How long connections are left at rest.
     pub(super) rest: Duration,
-    /// How long a random part of them is woken, and how many per second.
+    /// How long random connections are woken.
     pub(super) wake: Duration,
     /// Connections woken per second.
     pub(super) wake_per_s: f64,
-    /// How long the wakes go on at a higher rate before the kill.
+    /// How long connections are woken at a higher rate before the kill.
     pub(super) before_kill: Duration,
     /// Connections woken per second around the kill.
     pub(super) storm_per_s: f64,
-    /// How long it takes to ask every connection after the kill.
+    /// Time over which every connection is woken after the kill.
     pub(super) ask: Duration,
-    /// How long the last picture of a scene stays.
+    /// How long the last picture of a scene is shown.
     pub(super) linger: Duration,
-    /// What the viewer should know before it begins.
+    /// A note for the viewer before the demo begins.
     pub(super) note: Option<String>,
 }
 
 impl Plan {
-    /// For as many connections as are wanted, or as the limit on descriptors allows.
-    pub(super) fn new(wanted: Option<u32>, quick: bool) -> Result<Plan, String> {
-        let wanted = wanted.unwrap_or(if quick { 500 } else { 5_000 });
+    /// Returns a plan for the requested number of connections, or for as many as the descriptor
+    /// limit allows.
+    pub(super) fn new(requested: Option<u32>, quick: bool) -> Result<Plan, String> {
+        let requested = requested.unwrap_or(if quick { 500 } else { 5_000 });
         let limits = descriptors::raise_limit()
             .map_err(|error| format!("the limit on descriptors cannot be raised: {error}"))?;
-        let (connections, note) = within(wanted, limits.hard)?;
+        let (connections, note) = within(requested, limits.hard)?;
         let plan = Plan {
             connections,
             warm_up: 100,
@@ -87,19 +88,19 @@ impl Plan {
     }
 }
 
-/// The number of connections which fits the limit, and why it is less than what was wanted.
+/// Returns the number of connections that fits the limit, and why it is smaller than requested.
 ///
 /// A worker has two descriptors per connection, and may happen to accept nearly all of them.
-fn within(wanted: u32, limit: u64) -> Result<(u32, Option<String>), String> {
+fn within(requested: u32, limit: u64) -> Result<(u32, Option<String>), String> {
     let room = limit.saturating_sub(DESCRIPTORS_RESERVED) / 2;
-    if room >= u64::from(wanted) {
-        return Ok((wanted, None));
+    if room >= u64::from(requested) {
+        return Ok((requested, None));
     }
-    let needed = u64::from(wanted) * 2 + DESCRIPTORS_RESERVED;
+    let needed = u64::from(requested) * 2 + DESCRIPTORS_RESERVED;
     match u32::try_from(room) {
         Ok(room) if room >= CONNECTIONS_MIN => {
             let note = format!(
-                "{room} connections instead of {wanted}: a process may have {limit} descriptors, {needed} are \
+                "{room} connections instead of {requested}: a process may have {limit} descriptors, but {needed} are \
                  needed (two per connection). Raise the limit with: ulimit -Hn {needed}"
             );
             Ok((room, Some(note)))
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_on_descriptors_is_kept_and_explained() {
+    fn respects_and_explains_the_descriptor_limit() {
         assert_eq!(within(5_000, 20_000), Ok((5_000, None)));
         let (connections, note) = within(5_000, 4_096).expect("there is room for some");
         assert_eq!(connections, 1_948);

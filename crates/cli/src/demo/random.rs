@@ -7,18 +7,18 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 pub(super) struct Random(u64);
 
 impl Random {
-    /// Another sequence in every run.
+    /// Returns a generator with a different sequence in every run.
     pub(super) fn new() -> Random {
         Random(RandomState::new().build_hasher().finish() | 1)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// A message: mostly short, as chat and telemetry are; now and then longer than a record
-    /// can be, so that it has to be cut and put together again.
+    /// Returns a message: mostly short, like chat and telemetry; sometimes longer than a record, so
+    /// that it has to be split and reassembled.
     pub(super) fn message(&mut self) -> Vec<u8> {
         let len = match self.below(100) {
             0 => 16_385 + self.below(24_000),

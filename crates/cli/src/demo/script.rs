@@ -9,14 +9,14 @@ use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
 use super::summary::{KillResult, Results};
-use super::traffic::{Pacer, ask_everybody, open_until, wake_for};
+use super::traffic::{Pacer, open_until, wake_all, wake_for};
 use super::upgrade::upgrade;
 use super::view::{Chapter, Scene};
 use super::watch::Baseline;
 
 /// Limit on the time until a killed process is gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval between two checks whether a killed process is gone.
+/// Interval between two checks whether a killed process has ended.
 const DEATH_LOOK: Duration = Duration::from_micros(200);
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;
@@ -39,12 +39,12 @@ fn warm_up(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), De
     let scene = Scene::new(
         Chapter::Open,
         format!("Warming up with {} connections.", plan.warm_up),
-        "What a server needs once is not counted as the cost of a connection.",
+        "Memory that a server needs once does not count as the cost of a connection.",
     );
     let began = Instant::now();
     open_until(show, plan, &scene, plan.warm_up)?;
     results.opened_in = began.elapsed();
-    // They talk too: buffers that all connections share belong to the baseline.
+    // They exchange messages too: buffers that all connections share belong to the baseline.
     wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
     let bytes = show.reading(&scene)?.bytes;
@@ -75,8 +75,9 @@ fn open(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
 fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Rest,
-        "All are at rest. Nothing happens: this is how they spend their lives.".to_owned(),
-        "No buffer, no task, no object is kept for them. See below what they cost.",
+        "All connections are at rest: this is what most connections do most of the time."
+            .to_owned(),
+        "No buffer, no task and no object is kept for them. Their cost is shown below.",
     );
     show.pause(&scene, plan.settle)?;
     let before = show.reading(&scene)?;
@@ -97,7 +98,7 @@ fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
 fn wake(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Wake,
-        "Waking some by chance: each says something and waits for the echo.".to_owned(),
+        "Waking random connections: each sends a message and waits for the echo.".to_owned(),
         "Every echo is compared byte for byte. Then the connection is at rest again.",
     );
     wake_for(show, &scene, plan.wake, plan.wake_per_s)?;
@@ -120,7 +121,7 @@ fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>,
         .join(" ");
     let scene = Scene::new(
         Chapter::Kill,
-        format!("Next: kill -9 {pids}, the processes which hold all connections."),
+        format!("Next: kill -9 {pids}, the processes that hold all connections."),
         "Other servers lose every connection with the process that holds it.",
     );
     wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
@@ -134,7 +135,7 @@ fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>,
         if at.elapsed() > DEATH_TIMEOUT {
             return Err(DemoError::Failed("a killed worker does not end".to_owned()));
         }
-        // No busy loop: the keeper needs the processor.
+        // Not a busy loop: the keeper needs the processor.
         std::thread::sleep(DEATH_LOOK);
     }
     show.fleet.note_kill(at);
@@ -152,12 +153,12 @@ fn ask(
     let scene = Scene::new(
         Chapter::Ask,
         format!(
-            "{} killed; new ones took over. Asking every connection.",
+            "{} killed; new workers took over. Waking every connection.",
             count(killed.len() as u64, "worker was", "workers were")
         ),
-        "They found the records in shared memory, the sockets in a shared table.",
+        "They found the records in shared memory, and the sockets in a shared file table.",
     );
-    ask_everybody(show, plan, &scene)?;
+    wake_all(show, plan, &scene)?;
     results.killed = show.fleet.kill.map(|kill| KillResult {
         workers: killed.len() as u64,
         awake: kill.awake,
@@ -167,7 +168,7 @@ fn ask(
     });
     let first = show.fleet.kill.and_then(|kill| kill.first_echo);
     let words = format!(
-        "{} of {} go on in new processes. First echo: {} after the kill.",
+        "{} of {} continue in new processes. First echo: {} after the kill.",
         number(show.fleet.census().at_rest),
         number(plan.connections.into()),
         first.map_or_else(|| "never".to_owned(), duration),
@@ -175,7 +176,7 @@ fn ask(
     let scene = Scene::new(
         Chapter::Ask,
         words,
-        "At most the one in a worker's hands is reset: never continued in doubt.",
+        "At most the one connection that a worker was working on is reset.",
     );
     show.pause(&scene, plan.linger)
 }
@@ -185,8 +186,8 @@ fn goodbye(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), De
     let before = show.readings.last().map_or(0, |reading| reading.bytes);
     let scene = Scene::new(
         Chapter::Goodbye,
-        "All say goodbye, and the memory of their records is given back.".to_owned(),
-        &format!("It was {} with all of them.", megabytes(before)),
+        "All connections close, and the memory of their records is freed.".to_owned(),
+        &format!("It was {} with all connections.", megabytes(before)),
     );
     let mut pacer = Pacer::new(f64::from(plan.connections) / plan.linger.as_secs_f64());
     let mut next = 0;

@@ -16,7 +16,7 @@ use super::watch::{Baseline, Reading, Watch};
 
 /// Limit on readings; above it, every second one is dropped.
 const READINGS_MAX: usize = 2_000;
-/// Interval between two checks for processes that have ended and connections that are late.
+/// Interval between two checks for exited processes and late connections.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// Longest sleep of the loop.
 const NAP_MS: u64 = 5;

@@ -75,7 +75,7 @@ impl Results {
         }
         if self.tally.wrong > 0 {
             wrong.push(format!(
-                "{} got back what was not said",
+                "{} got a wrong echo",
                 connections(self.tally.wrong)
             ));
         }
@@ -90,18 +90,18 @@ impl Results {
             Some(killed) => {
                 if killed.lost > killed.workers {
                     wrong.push(format!(
-                        "{} lost by the kill; each worker has at most one in its hands, which makes {}",
+                        "{} lost by the kill; a worker works on at most one connection, so at most {} may be lost",
                         connections(killed.lost),
                         killed.workers
                     ));
                 }
                 if killed.first_echo.is_none() {
-                    wrong.push("nothing was echoed after the kill".to_owned());
+                    wrong.push("no echo arrived after the kill".to_owned());
                 }
             }
         }
         match self.upgraded {
-            None => wrong.push("the program was not replaced".to_owned()),
+            None => wrong.push("the binary was not replaced".to_owned()),
             Some(upgraded) if upgraded.lost > 0 => wrong.push(format!(
                 "{} lost by the upgrade",
                 connections(upgraded.lost)
@@ -128,7 +128,7 @@ pub(super) fn page(plan: &Plan, results: &Results, verdict: &[String], colours: 
         chapter(&mut page, "upgrade", &upgrade(results, upgraded));
     }
     if let Some(end) = results.memory_at_end {
-        let what = format!("{} when all had said goodbye", megabytes(end.bytes));
+        let what = format!("{} after all connections closed", megabytes(end.bytes));
         chapter(&mut page, "closed", &[what]);
     }
     page.push('\n');
@@ -138,15 +138,15 @@ pub(super) fn page(plan: &Plan, results: &Results, verdict: &[String], colours: 
     };
     if verdict.is_empty() {
         let what = match results.killed.map_or(0, |killed| killed.lost) {
-            0 => "nothing was lost, and every echo was right.",
+            0 => "no connection was lost, and every echo was correct.",
             _ => {
-                "every echo was right, and nothing was lost\nbut what the killed workers had in their hands."
+                "every echo was correct, and no connection was lost\nexcept those that the killed workers were working on."
             }
         };
-        let _ = writeln!(page, "{green}All is well:{plain} {what}");
+        let _ = writeln!(page, "{green}Success:{plain} {what}");
         return page;
     }
-    let _ = writeln!(page, "{red}NOT AS IT SHOULD BE:{plain}");
+    let _ = writeln!(page, "{red}FAILED:{plain}");
     for problem in verdict {
         let _ = writeln!(page, "  {problem}");
     }
@@ -183,7 +183,10 @@ fn opened(results: &Results) -> Vec<String> {
 fn at_rest(results: &Results) -> Vec<String> {
     let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
-        None => "what one connection costs can't be told: there were too few, or memory was given back meanwhile".to_owned(),
+        None => {
+            "the cost of a connection is unknown: there were too few, or memory was freed meanwhile"
+                .to_owned()
+        }
     };
     let mut lines = vec![each];
     if let Some((base, then)) = results.base.zip(results.memory_at_rest) {
@@ -196,16 +199,18 @@ fn at_rest(results: &Results) -> Vec<String> {
         ));
     }
     let measure = match results.measure() {
-        Some(Measure::Resident) => "resident memory (root could read PSS)",
+        Some(Measure::Resident) => "resident memory (only root can read PSS)",
         _ => "PSS",
     };
     lines.push(format!(
-        "{measure} of all its processes; the program's text is left out"
+        "{measure} of all its processes, without the program's code"
     ));
-    lines.push("its two sockets cost the kernel what they cost with every server".to_owned());
+    lines.push("its two sockets cost the kernel the same as with every server".to_owned());
     if results.measure() == Some(Measure::Proportional) {
         let (cpu, rested) = (duration(results.cpu_at_rest), duration(results.rested_for));
-        lines.push(format!("{cpu} of CPU in {rested} of rest, for all of them"));
+        lines.push(format!(
+            "{cpu} of CPU in {rested} of rest, for all connections"
+        ));
     }
     lines
 }
@@ -213,7 +218,7 @@ fn at_rest(results: &Results) -> Vec<String> {
 fn woken(results: &Results) -> Vec<String> {
     let tally = results.tally;
     let judged = match tally.wrong {
-        0 => "all right".to_owned(),
+        0 => "all correct".to_owned(),
         wrong => format!("{} WRONG", number(wrong)),
     };
     vec![
@@ -223,7 +228,7 @@ fn woken(results: &Results) -> Vec<String> {
             megabytes(tally.echo_bytes)
         ),
         format!(
-            "the slowest before the kill took {}",
+            "the slowest echo before the kill took {}",
             duration(results.slowest_echo)
         ),
     ]
@@ -231,8 +236,8 @@ fn woken(results: &Results) -> Vec<String> {
 
 fn kill(results: &Results, killed: KillResult) -> Vec<String> {
     let lost = match killed.lost {
-        0 => "none was lost".to_owned(),
-        lost => format!("{} lost (one per worker may be)", number(lost)),
+        0 => "none lost".to_owned(),
+        lost => format!("{} lost (at most one per worker may be)", number(lost)),
     };
     vec![
         format!(
@@ -241,12 +246,12 @@ fn kill(results: &Results, killed: KillResult) -> Vec<String> {
             count(killed.awake, "connection", "connections")
         ),
         format!(
-            "{} of {} connections went on, {lost}",
+            "{} of {} connections continued, {lost}",
             number(killed.went_on),
             number(results.connections)
         ),
         format!(
-            "first echo of something said after the kill: {}",
+            "first echo of a message sent after the kill: {}",
             killed
                 .first_echo
                 .map_or_else(|| "never".to_owned(), duration)
@@ -256,17 +261,17 @@ fn kill(results: &Results, killed: KillResult) -> Vec<String> {
 
 fn upgrade(results: &Results, upgraded: UpgradeResult) -> Vec<String> {
     let lost = match upgraded.lost {
-        0 => "none was lost".to_owned(),
+        0 => "none lost".to_owned(),
         lost => format!("{} LOST", number(lost)),
     };
     vec![
         format!(
-            "{} of {} connections went on with the new binary, {lost}",
+            "{} of {} connections continued with the new binary, {lost}",
             number(upgraded.went_on),
             number(results.connections)
         ),
         format!(
-            "the slowest echo meanwhile took {}",
+            "the slowest echo during the upgrade took {}",
             duration(upgraded.slowest)
         ),
     ]
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_goes_wrong_is_said() {
+    fn every_other_failure_is_reported() {
         let mut bad = good();
         bad.lost_before_kill = 1;
         bad.tally = Tally {

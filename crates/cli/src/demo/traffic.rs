@@ -50,18 +50,18 @@ pub(super) fn wake_for(
 }
 
 /// Wakes all connections and waits until each of them has echoed since the kill or upgrade.
-pub(super) fn ask_everybody(show: &mut Show, plan: &Plan, scene: &Scene) -> Result<(), DemoError> {
+pub(super) fn wake_all(show: &mut Show, plan: &Plan, scene: &Scene) -> Result<(), DemoError> {
     let asked_max = show.fleet.clients.len();
     let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
     let mut waiting: Vec<usize> = (0..asked_max).rev().collect();
     show.play(scene, |fleet, now| {
         for _ in 0..pacer.due(now) {
             let Some(index) = waiting.pop() else { break };
-            // A connection that is awake already counts as asked.
+            // A connection that is awake already counts as woken.
             fleet.wake(index);
         }
         if waiting.is_empty() {
-            // Some sent before the kill and got no echo since: they must send again.
+            // Some connections sent before the kill and got no echo since: they must send again.
             waiting.extend(
                 (0..fleet.clients.len())
                     .rev()
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(
             due_at(60_105),
             PER_TURN_MAX,
-            "a minute of sleep is not made up for at once"
+            "a minute of sleep is not compensated at once"
         );
     }
 }

@@ -9,7 +9,7 @@ use super::format::{duration, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
 use super::summary::{Results, UpgradeResult};
-use super::traffic::{ask_everybody, wake_for};
+use super::traffic::{wake_all, wake_for};
 use super::view::{Chapter, Scene};
 
 /// Limit on the duration of an upgrade, for a busy machine.
@@ -26,7 +26,9 @@ pub(super) fn upgrade(
     let pid = show.children.serve_pid();
     let scene = Scene::new(
         Chapter::Upgrade,
-        format!("Next: `dormouse upgrade`, which replaces all of process {pid} by a binary anew."),
+        format!(
+            "Next: `dormouse upgrade`, which replaces the binary of process {pid} and its children."
+        ),
         "Other servers keep the old process until its last connection has gone.",
     );
     wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
@@ -45,17 +47,15 @@ pub(super) fn upgrade(
             break;
         }
         if since.elapsed() > UPGRADE_TIMEOUT {
-            return Err(DemoError::Failed(
-                "the upgrade did not come about".to_owned(),
-            ));
+            return Err(DemoError::Failed("the upgrade did not complete".to_owned()));
         }
     }
     let scene = Scene::new(
         Chapter::Upgrade,
-        "Replaced: main, control, keepers and workers. Asking every connection.".to_owned(),
-        "The new binary took a copy of the records, and the sockets as they were.",
+        "Replaced: main, control, keepers and workers. Waking every connection.".to_owned(),
+        "The new binary copied the records and kept the sockets.",
     );
-    ask_everybody(show, plan, &scene)?;
+    wake_all(show, plan, &scene)?;
     let slowest = show.fleet.tally.slowest;
     show.fleet.tally.slowest = slowest.max(slowest_before);
     let upgraded = UpgradeResult {
@@ -67,11 +67,11 @@ pub(super) fn upgrade(
     let scene = Scene::new(
         Chapter::Upgrade,
         format!(
-            "{} go on with the new binary. Slowest echo meanwhile: {}.",
+            "{} continue with the new binary. Slowest echo meanwhile: {}.",
             number(upgraded.went_on),
             duration(upgraded.slowest)
         ),
-        "The process id, the listeners and what waited in their queues stayed.",
+        "The process id, the listeners and the connections in their queues stayed.",
     );
     show.pause(&scene, plan.linger)
 }

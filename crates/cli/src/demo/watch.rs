@@ -1,5 +1,5 @@
-//! Memory and CPU time of `serve`, read from outside in a thread of its own: no connection waits
-//! for it.
+//! Memory and CPU time of `serve`, read from outside in a separate thread, so that no connection
+//! waits for it.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
@@ -27,19 +27,18 @@ pub(super) struct Reading {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Measure {
     /// The proportional set, from `smaps_rollup`: a page that several processes map counts once.
-    /// Pages of files are left out. They hold the program, not connections, and the share of them
-    /// that counts changes with every other process on the machine which uses the same library.
+    /// Pages of files are left out. They hold the program, not connections, and their share changes
+    /// with every other process on the machine that uses the same library.
     Proportional,
     /// Anonymous and shared pages in memory, from `status`: a shared page counts in each process.
-    /// For users who may not read the former: processes with secrets in them close it to all but
-    /// root.
+    /// For users who may not read PSS: processes with secrets allow only root to read it.
     Resident,
 }
 
 /// Bytes of a connection's slot.
 const SLOT_BYTES: u64 = 192;
 
-/// Memory with the warm-up connections alone.
+/// Memory with only the warm-up connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Baseline {
     pub(super) bytes: u64,
@@ -47,8 +46,8 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Bytes per further connection; `None` while there are too few of them, or memory that was
-    /// given back meanwhile hides what they cost: no connection costs less than its slot.
+    /// Returns the bytes per further connection; `None` while there are too few, or if memory that
+    /// was freed meanwhile hides their cost: no connection costs less than its slot.
     pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
         let more = connections.checked_sub(self.connections)?;
         let each = bytes.checked_sub(self.bytes)?.checked_div(more)?;
@@ -63,7 +62,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches the tree of processes under `pid`.
+    /// Watches the process tree of `pid`.
     pub(super) fn start(pid: i32) -> Result<Watch, String> {
         let tree = ProcessTree::of_pid(pid).map_err(|error| error.message)?;
         let (sender, readings) = sync_channel(64);
@@ -71,16 +70,16 @@ impl Watch {
         thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || read_on(&watched, &sender))
-            .map_err(|error| format!("no thread to measure in: {error}"))?;
+            .map_err(|error| format!("the measuring thread can't be started: {error}"))?;
         Ok(Watch { readings, tree })
     }
 
-    /// Readings since the last call.
+    /// Returns the readings since the last call.
     pub(super) fn news(&self) -> impl Iterator<Item = Result<Reading, String>> + '_ {
         self.readings.try_iter()
     }
 
-    /// The workers.
+    /// Returns the workers.
     pub(super) fn workers(&self) -> Result<Vec<Pid>, String> {
         let processes = self.tree.describe().map_err(|error| error.message)?;
         let workers = processes
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_reading_see_this_process() {
+    fn both_measures_read_this_process() {
         let own = std::process::id() as i32;
         let tree = ProcessTree::of_pid(own).expect("this process");
         let reading = read(&tree).expect("it may be read by itself");

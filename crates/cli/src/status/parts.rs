@@ -7,13 +7,13 @@ use dormouse_handover::status::{BackendStatus, CheckStatus, Count, RouteStatus, 
 
 use crate::show::{age, bytes};
 
-/// Rows shown of a list; `--json` has more.
+/// Maximum number of rows shown of a list; `--json` has all.
 const ROWS_MAX: usize = 50;
 
-/// Why connections have ended, as the counters are named.
+/// Prefix of the counters that say why connections have ended.
 const ENDS: &str = "closed_";
 
-/// Handshakes, bytes and ends, over all routes.
+/// Writes handshakes, bytes and reasons of ends, over all routes.
 pub(super) fn counters(page: &mut String, status: &Status) {
     let sum = |counts: &[Count]| -> u64 { counts.iter().map(|&count| status.count(count)).sum() };
     let full = sum(&[Count::HandshakesFull, Count::ConnectHandshakesFull]);
@@ -43,7 +43,7 @@ pub(super) fn counters(page: &mut String, status: &Status) {
     }
 }
 
-/// A row for each route and origination: where it listens, and what it has.
+/// Writes a row for each route and origination.
 pub(super) fn routes(page: &mut String, status: &Status) {
     if status.routes.is_empty() {
         return;
@@ -81,7 +81,7 @@ fn listeners(route: &RouteStatus) -> String {
     route.listen.join(", ")
 }
 
-/// A row for each backend.
+/// Writes a row for each backend.
 pub(super) fn backends(page: &mut String, status: &Status) {
     if status.backends.is_empty() {
         return;
@@ -110,13 +110,13 @@ pub(super) fn backends(page: &mut String, status: &Status) {
 
 fn state(backend: &BackendStatus) -> &'static str {
     match (backend.check, backend.up) {
-        (CheckStatus::Unhealthy, _) => "not well",
+        (CheckStatus::Unhealthy, _) => "unhealthy",
         (_, true) => "up",
-        (_, false) => "passed over",
+        (_, false) => "skipped",
     }
 }
 
-/// A row for each certificate that clients are shown, those that expire first first.
+/// Writes a row for each certificate; those that expire soonest come first.
 pub(super) fn certificates(page: &mut String, status: &Status) {
     let all = status.certificates.as_deref().unwrap_or_default();
     if all.is_empty() {

@@ -1,4 +1,4 @@
-//! The screen of `top`, made from the last two status documents: the second gives rates.
+//! The screen of `top`, made from the last two status documents: their difference gives rates.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ const GOOD: Style = Style::Colour(71);
 const BAD: Style = Style::Bright(167);
 const WARN: Style = Style::Colour(178);
 const BAR: Style = Style::Colour(173);
-/// Where values begin.
+/// Column where values begin.
 const VALUES_AT: usize = 14;
 const BAR_WIDTH: usize = 24;
 
@@ -27,7 +27,7 @@ pub(super) struct Dashboard {
     /// Handshakes and bytes per second.
     handshakes_per_s: Option<f64>,
     bytes_per_s: Option<f64>,
-    /// Why the last question failed.
+    /// Why the last request failed.
     trouble: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Dashboard {
         }
     }
 
-    /// Takes the next answer, or the reason why there is none.
+    /// Takes the next answer, or the error.
     pub(super) fn update(&mut self, answer: Result<Status, String>) {
         let status = match answer {
             Ok(status) => status,
@@ -52,7 +52,7 @@ impl Dashboard {
             }
         };
         let passed_s = self.at.elapsed().as_secs_f64().max(0.001);
-        // After a restart the counts begin at 0 again.
+        // After a restart, counters begin at 0 again.
         let rate = |of: fn(&Status) -> u64| {
             let more = of(&status).saturating_sub(of(&self.status));
             Some(more as f64 / passed_s)
@@ -96,14 +96,14 @@ impl Dashboard {
             let main = status.main.as_ref();
             let age = or_dash(main.map(|main| main.process.age_s), age);
             canvas.put(LABEL, &format!(" for {age}"));
-            canvas.put(LABEL, "   q: leave");
+            canvas.put(LABEL, "   q: quit");
         });
         let configuration = status.configuration.as_ref();
         let reload = configuration.and_then(|configuration| configuration.last_reload.as_ref());
         let trouble = match (&self.trouble, &status.main, reload) {
             (Some(trouble), ..) => Some(trouble.clone()),
             (None, Some(main), _) if !main.alive => {
-                Some("the main process is gone; connections are served on".to_owned())
+                Some("the main process is gone; workers still serve connections".to_owned())
             }
             (None, _, Some(reload)) if !reload.done => {
                 let first = reload.words.lines().next().unwrap_or_default();
@@ -218,16 +218,16 @@ impl Dashboard {
 
     fn certificates(&self, page: &mut Page) {
         let all = self.status.certificates.iter().flatten();
-        // Those which end first come first.
+        // Certificates that expire soonest come first.
         for (n, one) in all.take(3).enumerate() {
             page.value(if n == 0 { "certificates" } else { "" }, |canvas| {
                 let (style, words) = match u64::try_from(one.expires_in_s) {
                     Ok(left_s @ 1..) if left_s < 14 * 86_400 => (WARN, age(left_s)),
                     Ok(left_s @ 1..) => (GOOD, age(left_s)),
-                    _ => (BAD, "ENDED".to_owned()),
+                    _ => (BAD, "EXPIRED".to_owned()),
                 };
                 canvas.put(Style::Plain, &one.name);
-                canvas.put(LABEL, " ends in ");
+                canvas.put(LABEL, " expires in ");
                 canvas.put(style, &words);
             });
         }
@@ -254,11 +254,11 @@ impl Dashboard {
                 canvas.put(Style::Plain, &one.address);
                 canvas.put(Style::Plain, "  ");
                 if one.check == CheckStatus::Unhealthy {
-                    canvas.put(BAD, "not well");
+                    canvas.put(BAD, "unhealthy");
                 } else if one.up {
                     canvas.put(GOOD, "up");
                 } else {
-                    canvas.put(BAD, "passed over");
+                    canvas.put(BAD, "skipped");
                 }
                 canvas.put(
                     LABEL,
@@ -268,7 +268,7 @@ impl Dashboard {
         }
     }
 
-    /// One row per process, as far as the screen has rows.
+    /// Draws one row per process, as far as the screen has rows.
     fn processes(&self, page: &mut Page) {
         page.line(|_| {});
         page.line(|canvas| canvas.put(LABEL, "process     pid      age      resident   at rest"));
@@ -342,7 +342,7 @@ impl Page {
                 canvas.put(BAD, "GONE");
             }
             if restarts > 0 {
-                canvas.put(WARN, &format!("started again {restarts}×"));
+                canvas.put(WARN, &format!("restarted {restarts}×"));
             }
         });
     }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_fits_a_small_screen() {
+    fn fits_a_small_screen() {
         let mut dashboard = Dashboard::new(answer(100));
         dashboard.update(Ok(answer(200)));
         let page = dashboard.page((80, 24), false).replace("\x1b[K", "");
@@ -402,16 +402,16 @@ mod tests {
             assert!(line.chars().count() <= 80, "{line}");
         }
         for expected in [
-            "dormouse 0.1.0  ready for 3 days   q: leave",
+            "dormouse 0.1.0  ready for 3 days   q: quit",
             "connections   12,000 of 20,000",
             "memory        192 B for one more;  2250 KiB for all;  fixed part 9468 KiB",
             "75.0 % resumed   7 failed",
             "handshake 2.5 ms / -   backend - / -   wake - / -   (p50 / p99)",
             "slots       ██████████████··········",
-            "certificates  example.com ends in 24 h",
+            "certificates  example.com expires in 24 h",
             "routes        shop  12,000 connections, 13,000 opened, 0 failed",
-            "backends      127.0.0.1:80  passed over  12,000 connections",
-            "control     11       4 s      2929 KiB   started again 2×",
+            "backends      127.0.0.1:80  skipped  12,000 connections",
+            "control     11       4 s      2929 KiB   restarted 2×",
             "worker 0    13       2 h      3906 KiB   11,990",
         ] {
             assert!(
@@ -422,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_screen_and_no_answer_are_no_harm() {
+    fn survives_a_tiny_screen_and_a_failed_request() {
         let mut dashboard = Dashboard::new(answer(1));
-        dashboard.update(Err("nobody answers\nat all".to_owned()));
+        dashboard.update(Err("no answer here\nat all".to_owned()));
         let page = dashboard.page((20, 3), false).replace("\x1b[K", "");
         let lines: Vec<&str> = page.split("\r\n").collect();
         assert_eq!(lines.len(), 3, "{page}");
-        assert_eq!(lines[1], "nobody answers at al");
+        assert_eq!(lines[1], "no answer here at al");
         dashboard.update(Ok(Status::default()));
         let _ = dashboard.page((80, 24), true);
         let _ = dashboard.page((0, 0), true);

@@ -1,4 +1,4 @@
-//! What must fit together where certificates come from an ACME server.
+//! Checks of the options for automatic certificates.
 
 use crate::config::Config;
 use crate::input::location::Location;
@@ -10,7 +10,7 @@ use crate::options::{Acme, Route};
 use crate::values::choices::AcmeChallenge;
 use std::collections::BTreeSet;
 
-/// Reports what does not fit among names and the account.
+/// Reports mistakes among names, server and account.
 pub(crate) fn check(
     config: &Config,
     locations: &Locations<'_>,
@@ -31,10 +31,11 @@ pub(crate) fn check(
     };
     let acme = &config.acme;
     if !acme.acme_terms_agreed && locations.sound(&["acme_terms_agreed"]) {
-        let problem =
-            Problem::new("certificates can be had only by who agrees to the server's terms")
-                .label(format!("from {}", acme.acme_server))
-                .help("read them, and add acme_terms_agreed = true above the first [[route]]");
+        let problem = Problem::new(
+            "no certificate is requested before you accept the ACME server's terms of service",
+        )
+        .label(format!("from {}", acme.acme_server))
+        .help("read the terms, then add acme_terms_agreed = true above the first [[route]]");
         mistakes.error(&locations.in_route(first, "acme", None), problem);
     }
     server(config, locations, mistakes);
@@ -44,15 +45,19 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
     let acme = &config.acme;
     let is_http = acme.acme_challenge == AcmeChallenge::Http01;
     if is_http && config.redirect.redirect.is_empty() && locations.sound(&["redirect"]) {
-        let problem = Problem::new("http-01 is answered by `redirect`, which has no address")
-            .help("add redirect = \":80\"");
+        let problem = Problem::new(
+            "http-01 challenges are answered on the addresses in `redirect`, and there are none",
+        )
+        .help("add redirect = \":80\"");
         mistakes.error(&locations.option("acme_challenge"), problem);
     }
     let url = &acme.acme_server;
     let host = url.strip_prefix("https://").unwrap_or_default();
     if locations.sound(&["acme_server"]) && (host.is_empty() || host.starts_with('/')) {
-        let problem = Problem::new(format!("`{url}` is not the directory of an ACME server"))
-            .help("write it like this: \"https://acme-v02.api.letsencrypt.org/directory\"");
+        let problem = Problem::new(format!(
+            "`{url}` is not the URL of an ACME server's directory"
+        ))
+        .help("write it like this: \"https://acme-v02.api.letsencrypt.org/directory\"");
         mistakes.error(&locations.option("acme_server"), problem);
     }
     let email = acme.acme_email.as_deref();
@@ -63,14 +68,15 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
     }
     let both = ["acme_eab_id", "acme_eab_key_file"];
     if locations.sound(&both) && acme.acme_eab_id.is_some() != acme.acme_eab_key_file.is_some() {
-        let problem =
-            Problem::new("an account is bound by an id and a key, and one of them is missing")
-                .help("give both acme_eab_id and acme_eab_key_file, or neither");
+        let problem = Problem::new(
+            "external account binding needs an id and a key, and one of them is missing",
+        )
+        .help("give both acme_eab_id and acme_eab_key_file, or neither");
         mistakes.error(&locations.first_of(&both), problem);
     }
 }
 
-/// Each name once.
+/// Reports names that a route lists twice.
 fn names(
     route: &Route,
     index: usize,
@@ -89,7 +95,7 @@ fn names(
     }
 }
 
-/// Options of something that nobody wants.
+/// Reports ACME options that have no effect, because no route has names in `acme`.
 fn without_names(locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     for name in Acme::OPTIONS.iter().map(|spec| spec.name) {
         let location = locations.option(name);
@@ -110,5 +116,5 @@ fn is_email(text: &str) -> bool {
     let sound =
         |part: &str| !part.is_empty() && !part.contains([' ', '@', ',', ';', '<', '>', ':']);
     text.split_once('@')
-        .is_some_and(|(who, host)| sound(who) && sound(host))
+        .is_some_and(|(user, host)| sound(user) && sound(host))
 }

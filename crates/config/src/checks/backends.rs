@@ -1,4 +1,4 @@
-//! What must fit together among the backends of a route.
+//! Checks of a route's backends.
 
 use crate::checks::common::alpn_of;
 use crate::input::locations::SectionRef;
@@ -11,7 +11,7 @@ use crate::values::pem_files::Ca;
 use crate::values::probe::Probe;
 use crate::values::upstream::Upstream;
 
-/// Reports what does not fit among the backends of a route.
+/// Reports mistakes among the backends of a route.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["to"]) {
         return;
@@ -19,7 +19,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     if route.to.is_empty() {
         mistakes.error(
             &at.location("to", None),
-            Problem::new("this list is empty, so plaintext could go nowhere")
+            Problem::new("this list is empty, so there is no backend to connect to")
                 .help("to = \"127.0.0.1:8080\""),
         );
     }
@@ -40,7 +40,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
                 &at.location("to", Some(n)),
                 Problem::new(format!("{upstream} is listed twice"))
                     .label("remove one of the two")
-                    .help("`weight` gives one backend more than others"),
+                    .help("to send one backend more connections than others, give it a `weight`"),
             );
         }
     }
@@ -48,19 +48,19 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     if !route.to.is_empty() && route.to.iter().all(|upstream| upstream.backup) {
         mistakes.error(
             &at.location("to", None),
-            Problem::new("every backend here is a backup, and none is what they are a backup for")
+            Problem::new("every backend of this route is a backup, but at least one must not be")
                 .help("remove `backup` from one of them"),
         );
     }
 }
 
-/// Reports what does not fit with, or without, TLS to the backends.
+/// Reports mistakes in the options of TLS to the backends.
 fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if route.check == Probe::Tls && !route.backend_tls && !route.pass_through {
         mistakes.error(
             &at.location("check", None),
-            Problem::new("TLS is not spoken with these backends")
-                .help("check = \"connect\"; or add backend_tls = true"),
+            Problem::new("these backends are connected to without TLS")
+                .help("set check = \"connect\", or add backend_tls = true"),
         );
     }
     if !route.backend_tls {
@@ -74,9 +74,7 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
             ("backend_alpn", !route.backend_alpn.is_empty()),
         ];
         for (name, _) in given.iter().filter(|(_, is_given)| *is_given) {
-            let problem = Problem::new(format!(
-                "`{name}` is of no use: TLS is not spoken with backends"
-            ));
+            let problem = Problem::new(format!("`{name}` has no effect without `backend_tls`"));
             mistakes.warning(
                 &at.location(name, None),
                 problem.help("add backend_tls = true"),
@@ -88,13 +86,13 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
     if route.is_echo() {
         mistakes.error(
             &location,
-            Problem::new("`echo:` answers by itself: there is nobody to speak TLS with"),
+            Problem::new("`echo:` answers by itself, so there is no backend to use TLS with"),
         );
     }
     if route.pass_through {
         mistakes.error(
             &location,
-            Problem::new("TLS is between client and backend here (`pass_through`)")
+            Problem::new("with `pass_through`, TLS is between the client and the backend")
                 .label("remove one of the two"),
         );
     }
@@ -103,15 +101,15 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
         mistakes.error(
             &location,
             Problem::new(format!(
-                "{upstream} has no name that its certificate could be for"
+                "{upstream} has no host name to verify its certificate against"
             ))
-            .help("say it: backend_name = \"app.example.com\""),
+            .help("add backend_name = \"app.example.com\""),
         );
     }
     if route.backend_certificates.len() > 1 {
         mistakes.error(
             &at.location("backend_certificates", Some(1)),
-            Problem::new("a client has one certificate").label("remove all but one"),
+            Problem::new("only one client certificate can be used").label("remove all but one"),
         );
     }
     let name = route.backend_name.as_ref();

@@ -6,7 +6,7 @@ use crate::mistakes::problem::Problem;
 use crate::values::choices::TlsVersion;
 use std::collections::BTreeSet;
 
-/// Reports versions of TLS that leave no client a way in.
+/// Reports TLS versions that no client could use, and TLS 1.3 turned off.
 pub(crate) fn versions(
     at: SectionRef<'_>,
     min: TlsVersion,
@@ -22,23 +22,23 @@ pub(crate) fn versions(
             Problem::new(format!(
                 "min_version {min} is above max_version {max}, so no client could connect",
             ))
-            .help("leave both away for TLS 1.2 and 1.3"),
+            .help("remove both for TLS 1.2 and 1.3"),
         );
     } else if max == TlsVersion::Tls12 {
         mistakes.warning(
             &at.location("max_version", None),
             Problem::new("TLS 1.3 is turned off")
-                .help("it is faster and safer; clients that can't speak it use 1.2 by themselves"),
+                .help("TLS 1.3 is faster and safer, and clients without it use TLS 1.2"),
         );
     }
 }
 
-/// Reports protocols that `alpn` names twice.
+/// Reports protocols that `alpn` lists twice.
 pub(crate) fn alpn(at: SectionRef<'_>, protocols: &[String], mistakes: &mut MistakeCollector<'_>) {
     alpn_of(at, "alpn", protocols, mistakes);
 }
 
-/// As [`alpn`], for the option of this name.
+/// Reports protocols that the option of this name lists twice.
 pub(crate) fn alpn_of(
     at: SectionRef<'_>,
     option: &str,

@@ -1,4 +1,4 @@
-//! What TLS may be made of: profiles, suites and groups.
+//! Checks of TLS profiles, suites and versions.
 
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
@@ -6,7 +6,7 @@ use crate::mistakes::problem::Problem;
 use crate::options::Route;
 use crate::values::choices::{TlsProfile, TlsVersion};
 
-/// Reports what leaves no client a way in, or contradicts itself.
+/// Reports suites and versions that contradict each other or that no client could use.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["profile", "suites", "min_version", "max_version"]) {
         return;
@@ -36,7 +36,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
         if spoken && !route.suites.iter().any(|suite| suite.version() == version) {
             mistakes.error(
                 &at.location("suites", None),
-                Problem::new(format!("no suite of TLS {version} is among these, so nobody could speak it"))
+                Problem::new(format!("none of these suites is for TLS {version}, so no client could use that version"))
                     .help(match version {
                         TlsVersion::Tls12 => "add one, such as \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\", or set min_version = \"1.3\"",
                         TlsVersion::Tls13 => "add one, such as \"TLS_AES_128_GCM_SHA256\", or set max_version = \"1.2\"",

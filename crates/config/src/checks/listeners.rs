@@ -1,4 +1,5 @@
-//! The addresses that are listened on: none twice, none empty, and no way round in circles.
+//! Checks of listeners: no address twice, no empty list, no backend that is a listener of this
+//! program.
 
 use crate::config::Config;
 use crate::input::location::Location;
@@ -10,17 +11,17 @@ use crate::section::Section;
 use crate::values::endpoints::{Listen, PlainListen};
 use std::net::SocketAddr;
 
-/// A TCP address which is listened on, and where it was written.
+/// A TCP address to listen on, and where it was written.
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
     pub(crate) location: Location,
-    /// The second of the two addresses of `:PORT`.
+    /// Whether this is the second of the two addresses of `:PORT`.
     second: bool,
-    /// The route that it belongs to.
+    /// Index of its route; `None` for originations and redirects.
     route: Option<usize>,
 }
 
-/// All of them, but for those which could not be read.
+/// Returns all listeners except those that could not be read.
 pub(crate) fn all(config: &Config, locations: &Locations<'_>) -> Vec<Listener> {
     let mut found = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
@@ -64,7 +65,7 @@ fn tcp(listen: &PlainListen) -> Option<&Listen> {
     }
 }
 
-/// How many of the addresses are the second of a pair.
+/// Returns how many of the addresses are the second of a pair.
 fn pairs(listen: &[Listen]) -> usize {
     match listen.len().checked_sub(1) {
         Some(last) => last - item_of(listen, last),
@@ -82,7 +83,7 @@ fn listeners_at(listen: &[Listen], location: impl Fn(usize) -> Location) -> Vec<
     listen.iter().enumerate().map(one).collect()
 }
 
-/// No address is listened on twice, not even as part of all addresses.
+/// Reports empty lists, and addresses that are listened on twice or are part of another listener's.
 pub(crate) fn no_overlap(
     config: &Config,
     locations: &Locations<'_>,
@@ -93,7 +94,7 @@ pub(crate) fn no_overlap(
     let count = of_routes + of_others + config.redirect.redirect.len();
     if count > ITEMS_MAX {
         let problem = Problem::new(format!(
-            "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
+            "there are {count} addresses to listen on, but at most {ITEMS_MAX} are allowed"
         ));
         return mistakes.error(&Location::Whole, problem);
     }
@@ -105,7 +106,7 @@ pub(crate) fn no_overlap(
         if is_empty && locations.sound_in(section, index, &["listen"]) {
             mistakes.error(
                 &locations.location_in(section, index, "listen", None),
-                Problem::new("this list is empty, so nobody could connect")
+                Problem::new("this list is empty, so no client could connect")
                     .help("listen = \"127.0.0.1:8443\""),
             );
         }
@@ -121,29 +122,29 @@ pub(crate) fn no_overlap(
         let earlier = seen
             .iter()
             .find(|other| overlap(other.address, listener.address) && !is_shared(other));
-        // One of the two addresses of `:PORT` is enough to say it.
+        // `:PORT` stands for two addresses; one report is enough.
         if let Some(earlier) = earlier.filter(|_| !listener.second) {
             let line = mistakes.line_in_words(&earlier.location);
-            let problem = overlap_wrong(earlier.address, listener.address, &line);
+            let problem = overlap_problem(earlier.address, listener.address, &line);
             mistakes.error(&listener.location, problem);
         }
         seen.push(listener);
     }
 }
 
-fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: &str) -> Problem {
+fn overlap_problem(earlier: SocketAddr, address: SocketAddr, line: &str) -> Problem {
     let problem = if earlier == address {
         Problem::new(format!("{address} is listened on twice"))
             .label(format!("it is listed already{line}"))
     } else {
-        Problem::new(format!("{address} and {earlier} can't both be listened on"))
-            .label(format!("one is part of the other{line}"))
+        Problem::new(format!("{address} and {earlier} can't both be listeners"))
+            .label(format!("one includes the other{line}"))
     };
     problem.help("each address and port belongs to one route")
 }
 
-/// Which item of the list, as it was written, this address comes from: `:PORT` stands
-/// for two.
+/// Returns the index of the written item that this address comes from: `:PORT` stands for two
+/// addresses.
 pub fn item_of(listen: &[Listen], at: usize) -> usize {
     let all = |listen: &Listen, ipv4: bool| {
         listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
@@ -158,14 +159,14 @@ pub fn item_of(listen: &[Listen], at: usize) -> usize {
     at - pairs
 }
 
-/// Whether two listeners would take connections from each other.
+/// Returns whether two listeners would take connections from each other.
 pub(crate) fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
-/// A route which ends at a listener of this program goes round in circles.
+/// Reports backends that are listeners of this program.
 pub(crate) fn loops(
     config: &Config,
     locations: &Locations<'_>,
@@ -197,8 +198,8 @@ pub(crate) fn loops(
                     Problem::new(format!(
                         "the backend {address} is this program's own listener {listener}"
                     ))
-                    .label("connections would go round in circles")
-                    .help("give the address at which the server behind it listens"),
+                    .label("connections would loop")
+                    .help("write the address of the server behind it"),
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! What must fit together: options with each other, routes with each other.
+//! Checks of options and routes that depend on each other.
 
 mod acme;
 mod backends;
@@ -20,7 +20,7 @@ use crate::mistakes::problem::Problem;
 use crate::section::Section;
 use crate::values::upstream::UPSTREAMS_MAX;
 
-/// Reports all that does not fit.
+/// Reports all mistakes that show only when options are compared.
 pub(crate) fn check(
     config: &Config,
     locations: &Locations<'_>,
@@ -44,12 +44,12 @@ pub(crate) fn check(
     program::check(config, locations, mistakes);
 }
 
-/// The table of backends has room for so many.
+/// Reports more backends than their table has room for.
 fn backends_fit(config: &Config, mistakes: &mut MistakeCollector<'_>) {
     let backends: usize = config.routes.iter().map(|route| route.to.len()).sum();
     if backends > UPSTREAMS_MAX {
         let problem = Problem::new(format!(
-            "there are {backends} backends, at most {UPSTREAMS_MAX} may be"
+            "there are {backends} backends, but at most {UPSTREAMS_MAX} are allowed"
         ));
         mistakes.error(&Location::Whole, problem);
     }

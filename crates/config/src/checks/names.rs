@@ -1,4 +1,4 @@
-//! Names of routes: each stands for one route in metrics and logs.
+//! Checks of route names: each identifies one route in metrics and logs.
 
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
@@ -30,7 +30,7 @@ pub(crate) fn check(
         mistakes.error(
             &location,
             Problem::new(format!("another route is named `{name}`{line}"))
-                .help("metrics and logs tell routes apart by their names: give each its own"),
+                .help("metrics and logs identify routes by their names: give each route its own"),
         );
     }
 }

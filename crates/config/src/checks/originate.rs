@@ -1,4 +1,4 @@
-//! What must fit together in an origination.
+//! Checks of an origination.
 
 use crate::checks::common::{alpn, versions};
 use crate::config::Config;
@@ -11,7 +11,7 @@ use crate::values::host_name::is_host;
 use crate::values::pem_files::Ca;
 use std::collections::BTreeMap;
 
-/// Reports what does not fit within it.
+/// Reports mistakes within an origination.
 pub(crate) fn check(
     originate: &Originate,
     at: SectionRef<'_>,
@@ -30,7 +30,7 @@ pub(crate) fn check(
     if originate.certificates.len() > 1 {
         mistakes.error(
             &at.location("certificates", Some(1)),
-            Problem::new("a client has one certificate").label("remove all but one"),
+            Problem::new("only one client certificate can be used").label("remove all but one"),
         );
     }
     let name = originate.server_name.as_ref();
@@ -51,21 +51,21 @@ fn trust(originate: &Originate, at: SectionRef<'_>, mistakes: &mut MistakeCollec
     if matches!(originate.ca, Ca::File(_)) {
         mistakes.error(
             &location,
-            Problem::new("`insecure` takes any certificate, whatever `ca` says")
+            Problem::new("`insecure` accepts any certificate, whatever `ca` says")
                 .label("remove one of the two"),
         );
     } else {
         mistakes.warning(
             &location,
             Problem::new(
-                "ANY certificate is taken: whoever is between here and the server can read and change everything",
+                "ANY certificate is accepted: anyone between this machine and the server can read and change everything",
             )
-            .help("only for trying out; otherwise give the authority that vouches for the server: ca = \"authority.pem\""),
+            .help("only for trying out; otherwise name the authority that signs the server's certificate: ca = \"authority.pem\""),
         );
     }
 }
 
-/// Each file of sessions belongs to one origination.
+/// Reports session files that several originations share.
 pub(crate) fn files(
     config: &Config,
     locations: &Locations<'_>,

@@ -1,4 +1,4 @@
-//! What must fit together among the options of the program.
+//! Checks of the program's options.
 
 use crate::checks::listeners::overlap;
 use crate::config::Config;
@@ -16,7 +16,7 @@ use crate::values::units::show_duration;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-/// Reports what does not fit.
+/// Reports mistakes among the program's options.
 pub(crate) fn check(
     config: &Config,
     locations: &Locations<'_>,
@@ -38,7 +38,7 @@ fn connection_log(config: &Config, locations: &Locations<'_>, mistakes: &mut Mis
         && locations.sound(&["connection_log"])
         && alone != Location::Whole
     {
-        let problem = Problem::new("this has no effect: there is no connection log");
+        let problem = Problem::new("this has no effect without `connection_log`");
         let help = "add connection_log = \"/var/log/dormouse.log\"";
         mistakes.warning(&alone, problem.help(help));
     }
@@ -50,7 +50,7 @@ fn redirect(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCo
         && locations.sound(&["redirect"])
         && alone != Location::Whole
     {
-        let problem = Problem::new("this has no effect: `redirect` has no address");
+        let problem = Problem::new("this has no effect without `redirect`");
         mistakes.warning(&alone, problem.help("add redirect = \":80\""));
     }
 }
@@ -68,7 +68,7 @@ fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColle
                         "the path of this unix socket is {length} bytes long"
                     ))
                     .label(format!("at most {UNIX_PATH_MAX} bytes"))
-                    .help("the kernel takes no longer one"),
+                    .help("the kernel allows no longer path"),
                 );
             }
             let is_it = |backend: &Backend| matches!(backend, Backend::Unix(to) if to == path);
@@ -76,7 +76,7 @@ fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColle
             if config.routes.iter().any(backend) {
                 mistakes.error(
                     &location,
-                    Problem::new("this is also the socket of a backend")
+                    Problem::new("this is also the unix socket of a backend")
                         .help("give it a path of its own"),
                 );
             }
@@ -106,10 +106,13 @@ fn amounts(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCol
         mistakes.error(
             &locations.first_of(&["pending_per_connection", "pending_memory"]),
             Problem::new(format!(
-                "pending_per_connection ({}) is more than pending_memory ({}), of which it is a part",
+                "pending_per_connection ({}) is larger than pending_memory ({})",
                 limits.pending_per_connection, pending
             ))
-            .help(format!("make pending_memory at least {}, or this less", limits.pending_per_connection)),
+            .help(format!(
+                "raise pending_memory to at least {}, or lower pending_per_connection",
+                limits.pending_per_connection
+            )),
         );
     }
     let (lifetime, rotation) = (
@@ -120,16 +123,16 @@ fn amounts(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCol
         mistakes.error(
             &locations.first_of(&["ticket_lifetime", "ticket_rotation"]),
             Problem::new(format!(
-                "tickets would live {} but their key changes every {}",
+                "ticket_lifetime ({}) is longer than ticket_rotation ({})",
                 show_duration(lifetime),
                 show_duration(rotation)
             ))
-            .help("a key opens tickets for one more rotation after it was replaced: make ticket_rotation at least ticket_lifetime"),
+            .help("a replaced key opens tickets for only one more rotation: make ticket_rotation at least ticket_lifetime"),
         );
     }
 }
 
-/// The kernel and the protocol count these in seconds.
+/// Reports fractions of a second where the kernel or the protocol counts seconds.
 fn whole_seconds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     let sockets = &config.sockets;
     let counted = [
@@ -141,15 +144,15 @@ fn whole_seconds(config: &Config, locations: &Locations<'_>, mistakes: &mut Mist
         if duration.is_some_and(|duration| duration.subsec_nanos() != 0) {
             mistakes.error(
                 &locations.option(name),
-                Problem::new(format!("`{name}` is counted in whole seconds"))
+                Problem::new(format!("`{name}` must be in whole seconds"))
                     .help("round it to the next second"),
             );
         }
     }
 }
 
-/// With TCP_USER_TIMEOUT the kernel takes a peer for gone at the first probe after
-/// that time, however few probes were sent.
+/// Reports a `user_timeout` that is shorter than the keepalive probes take. With TCP_USER_TIMEOUT
+/// the kernel gives up a peer at the first probe after that time, however few probes were sent.
 fn keepalive(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     let sockets = &config.sockets;
     let (Some(idle), Some(user)) = (sockets.keepalive_idle, sockets.user_timeout) else {
@@ -173,12 +176,12 @@ fn keepalive(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeC
                 show_duration(user),
                 show_duration(fitting)
             ))
-            .help("a resting connection could be lost with a single lost packet: raise user_timeout or lower keepalive_idle"),
+            .help("a single lost packet could end a connection at rest: raise user_timeout or lower keepalive_idle"),
         );
     }
 }
 
-/// Bounds which belong together: how fast bytes may pass, and how long names hold.
+/// Reports contradictions among rate limits and among the bounds of TTLs.
 fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     let limits = &config.limits;
     if limits.burst_per_client.given().is_some()
@@ -187,7 +190,7 @@ fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
     {
         mistakes.warning(
             &locations.first_of(&["burst_per_client"]),
-            Problem::new("`burst_per_client` is of no use: clients have no limit for bytes")
+            Problem::new("`burst_per_client` has no effect without `bytes_per_client`")
                 .help("add bytes_per_client = \"10 MiB\", in bytes per second"),
         );
     }
@@ -197,9 +200,9 @@ fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         mistakes.warning(
             &locations.first_of(&["bytes_per_client", "max_bytes_per_second"]),
             Problem::new(format!(
-                "one client may have more ({each}) than all together ({all})"
+                "bytes_per_client ({each}) is larger than max_bytes_per_second ({all})"
             ))
-            .help("lower bytes_per_client, so that one client leaves something for others"),
+            .help("lower bytes_per_client, so that one client can't use up what all share"),
         );
     }
     let process = &config.process;
@@ -208,7 +211,7 @@ fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         mistakes.error(
             &locations.first_of(&["resolve_ttl_min", "resolve_ttl_max"]),
             Problem::new(format!(
-                "the least lifetime of a name ({}) is more than the greatest ({})",
+                "resolve_ttl_min ({}) is larger than resolve_ttl_max ({})",
                 show_duration(least),
                 show_duration(most)
             )),

@@ -1,4 +1,4 @@
-//! What must fit together where sessions are resumed and clients show certificates.
+//! Checks of client certificates and of session resumption.
 
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
@@ -8,7 +8,8 @@ use crate::options::Route;
 use crate::values::choices::ClientAsk;
 use crate::values::key_source::KeySource;
 
-/// Who asks for certificates must know who may vouch for them.
+/// Reports client certificates without authorities to verify them, and authorities without client
+/// certificates.
 pub(crate) fn clients(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["client_certificates", "client_ca", "client_crl"]) {
         return;
@@ -17,8 +18,10 @@ pub(crate) fn clients(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeC
     if asks && route.client_ca.is_none() {
         mistakes.error(
             &at.location("client_certificates", None),
-            Problem::new("clients are asked for certificates, but nobody may vouch for them")
-                .help("add client_ca = \"clients-ca.pem\""),
+            Problem::new(
+                "client certificates are requested, but no authority is given to verify them",
+            )
+            .help("add client_ca = \"clients-ca.pem\""),
         );
     }
     let given = [
@@ -29,14 +32,14 @@ pub(crate) fn clients(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeC
         mistakes.error(
             &at.location(name, None),
             Problem::new(format!(
-                "`{name}` has no effect: clients are not asked for certificates"
+                "`{name}` has no effect: client certificates are not requested"
             ))
             .help("add client_certificates = \"required\" (or \"optional\")"),
         );
     }
 }
 
-/// Where keys come from, and with what they are sealed.
+/// Reports mistakes in where ticket keys come from and what seals them.
 pub(crate) fn tickets(
     config: &Config,
     locations: &Locations<'_>,
@@ -56,14 +59,14 @@ pub(crate) fn tickets(
     if sources.is_empty() || (sources.len() > 1 && !only_files) {
         mistakes.error(
             &location,
-            Problem::new("ticket keys come from one source; only key files may be several")
+            Problem::new("ticket keys come from one source, or from several key files")
                 .help("write one of \"memory\", \"file:PATH\", \"redis://HOST:PORT\""),
         );
     } else if store.is_some() && tickets.ticket_secret_file.is_none() {
         mistakes.error(
             &location,
-            Problem::new("keys in a store need a secret that seals them").help(
-                "make one for the whole fleet: (umask 077; openssl rand -hex 32 > fleet.secret), and add ticket_secret_file = \"fleet.secret\"",
+            Problem::new("ticket keys in a store must be sealed with a secret, and none is given").help(
+                "make one secret for the whole fleet: (umask 077; openssl rand -hex 32 > fleet.secret), and add ticket_secret_file = \"fleet.secret\"",
             ),
         );
     }
@@ -71,14 +74,14 @@ pub(crate) fn tickets(
         mistakes.warning(
             &locations.option("ticket_store_ca"),
             Problem::new("`ticket_store_ca` has no effect without ticket_keys = \"rediss://…\"")
-                .help("remove it, or let the store speak TLS"),
+                .help("remove it, or use a store with TLS"),
         );
     }
     if tickets.ticket_secret_file.is_some() && sources.contains(&KeySource::Memory) {
         mistakes.warning(
             &locations.option("ticket_secret_file"),
             Problem::new("`ticket_secret_file` has no effect: ticket keys are kept in memory only")
-                .help("add ticket_keys = \"file:PATH\", so that tickets outlive a restart"),
+                .help("add ticket_keys = \"file:PATH\", so that tickets survive a restart"),
         );
     }
     if tickets.session_cache.is_some() && tickets.tickets == 0 {

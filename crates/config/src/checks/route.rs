@@ -1,4 +1,4 @@
-//! What must fit together within a route.
+//! Checks within a route.
 
 use crate::checks::common::{alpn, versions};
 use crate::input::location::Location;
@@ -12,7 +12,7 @@ use crate::values::endpoints::Backend;
 use crate::values::host_name::is_host;
 use std::collections::BTreeSet;
 
-/// Reports what does not fit within it.
+/// Reports mistakes within a route.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     identity(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
@@ -25,7 +25,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     sources(route, at, mistakes);
 }
 
-/// A route shows either certificates or one made for it.
+/// Reports a route without a certificate, or with both configured and self-signed ones.
 fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     let names = ["certificates", "self_signed"];
     if !at.sound(&names) {
@@ -35,7 +35,7 @@ fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'
     if names.iter().all(|name| at.has(name)) {
         mistakes.error(
             &at.location("self_signed", None),
-            Problem::new("a route shows either certificates or a self-signed one, not both")
+            Problem::new("a route has either `certificates` or `self_signed`, not both")
                 .label("remove one of the two"),
         );
     } else if route.certificates.is_empty()
@@ -46,15 +46,15 @@ fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'
     {
         let help = match whole {
             Location::File(_) => {
-                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] to have one made, or self_signed = \"localhost\" for trying out"
+                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] for an automatic one, or self_signed = \"localhost\" for trying out"
             }
             _ => "add --cert FILE --key FILE, or --self-signed NAME for trying out",
         };
-        // With one of --cert and --key alone, that has been said already.
+        // One of --cert and --key without the other has been reported already.
         if matches!(whole, Location::File(_)) || !at.has("certificates") {
             mistakes.error(
                 &whole,
-                Problem::new("this route has no certificate to show to clients").help(help),
+                Problem::new("this route has no certificate").help(help),
             );
         }
     }
@@ -71,7 +71,7 @@ fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'
         mistakes.error(
             &at.location("self_signed", None),
             Problem::new(format!("`{name}` is neither a host name nor an IP address")).help(
-                "write the name by which clients connect, such as \"localhost\" (without a port)",
+                "write the name that clients connect to, without a port, such as \"localhost\"",
             ),
         );
     }
@@ -82,9 +82,9 @@ fn proxy_protocol(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeColle
     if sends && route.is_echo() && at.sound(&["to"]) {
         mistakes.error(
             &at.location("proxy_protocol", None),
-            Problem::new("there is no backend here that could be told who the client is")
+            Problem::new("there is no backend here to send a PROXY protocol header to")
                 .label("`to` is `echo:`")
-                .help("leave proxy_protocol away"),
+                .help("remove proxy_protocol"),
         );
     }
     if route.proxy_protocol == ProxyProtocol::V2Certificate
@@ -92,23 +92,23 @@ fn proxy_protocol(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeColle
     {
         mistakes.warning(
             &at.location("proxy_protocol", None),
-            Problem::new("clients are not asked for certificates here, so none can be passed on")
-                .help("proxy_protocol = \"v2\", or client_certificates = \"optional\""),
+            Problem::new("client certificates are not requested here, so there is none to pass on")
+                .help("set proxy_protocol = \"v2\", or client_certificates = \"optional\""),
         );
     }
     for (n, network) in route.accept_proxy_from.iter().enumerate() {
         if network.prefix == 0 {
             mistakes.warning(
                 &at.location("accept_proxy_from", Some(n)),
-                Problem::new("anybody may now say that they are anybody else")
-                    .label("this is every address there is")
-                    .help("name the addresses of your proxies only"),
+                Problem::new("any client can now claim any address in a PROXY protocol header")
+                    .label("this network contains every address")
+                    .help("list only the addresses of your proxies"),
             );
         }
     }
 }
 
-/// Source addresses are of the backend's family, and each is one more.
+/// Reports source addresses that are listed twice or can't reach a backend.
 fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["source_addresses", "to"]) {
         return;
@@ -119,7 +119,8 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
             if route.source_addresses.len() > 1 {
                 mistakes.error(
                     &at.location("source_addresses", Some(n)),
-                    Problem::new("\"auto\" stands alone").label("remove it, or the addresses"),
+                    Problem::new("\"auto\" can't be combined with addresses")
+                        .label("remove it, or the addresses"),
                 );
             }
             continue;
@@ -129,9 +130,9 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
                 "{ip} can't reach {address}: one is IPv4, the other IPv6"
             )),
             Backend::Tcp { .. } => None,
-            Backend::Unix(_) | Backend::Echo => {
-                Some("this backend is not connected to by an IP address".to_owned())
-            }
+            Backend::Unix(_) | Backend::Echo => Some(
+                "this backend is not reached by IP, so no source address can be used".to_owned(),
+            ),
         });
         let twice = || (!seen.insert(ip)).then(|| format!("{ip} is listed twice"));
         let fault = faults.next().or_else(twice);

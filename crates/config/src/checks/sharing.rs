@@ -1,5 +1,5 @@
-//! Several routes on one address: told apart by the name that a client asks for and by the
-//! application protocols that it offers. Every client must find exactly one.
+//! Checks of routes that share an address. The client's server name and application protocols
+//! choose among them, and every client must match exactly one.
 
 use crate::checks::listeners::item_of;
 use crate::config::Config;
@@ -34,7 +34,7 @@ pub(crate) fn check(
     }
 }
 
-/// Two routes which may listen on the same address.
+/// Reports clients that would match both of two routes on the same address.
 fn pair(
     config: &Config,
     (earlier, later): (usize, usize),
@@ -58,12 +58,12 @@ fn pair(
     if let (Some(name), Some(protocol)) = (names, protocols) {
         let at = second.listen.iter().position(|l| l.address == address);
         let at = at.map(|at| item_of(&second.listen, at));
-        let who = name.map_or("any name".to_owned(), ToString::to_string);
+        let asked = name.map_or("any name".to_owned(), ToString::to_string);
         let offer = protocol.map_or(String::new(), |one| format!(" and offer {one}"));
         mistakes.error(
             &locations.in_route(later, "listen", at),
             Problem::new(format!(
-                "{address} is listened on twice for clients which ask for {who}{offer}"
+                "{address} is listened on twice for clients that ask for {asked}{offer}"
             ))
             .label(format!("it is listed already{line}"))
             .help("each address and port belongs to one route, or to several with different `server_names` or different `alpn`"),
@@ -77,14 +77,14 @@ fn pair(
             ))
             .label(format!("it differs from that of the other route{line}"))
             .help(
-                "a PROXY header comes before the name that tells routes apart: give both the same",
+                "a PROXY header comes before the server name that chooses the route: give both routes the same networks",
             ),
         );
     }
 }
 
-/// Something that both would take: a word of both lists; `Some(None)`: everything, since both lists
-/// are empty.
+/// Returns an item of both lists; `Some(None)` if both are empty, because an empty list matches
+/// everything.
 fn in_common<'a, T: PartialEq>(first: &'a [T], second: &[T]) -> Option<Option<&'a T>> {
     if first.is_empty() && second.is_empty() {
         return Some(None);
@@ -92,7 +92,7 @@ fn in_common<'a, T: PartialEq>(first: &'a [T], second: &[T]) -> Option<Option<&'
     first.iter().find(|one| second.contains(one)).map(Some)
 }
 
-/// Each name once.
+/// Reports server names that a route lists twice.
 fn names(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["server_names"]) {
         return;
@@ -108,7 +108,7 @@ fn names(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>)
     }
 }
 
-/// What passes untouched is not ours to speak for.
+/// Reports options that have no effect with `pass_through`.
 fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !route.pass_through || !at.sound(&["pass_through"]) {
         return;
@@ -135,10 +135,10 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
             mistakes.error(
                 &at.location(name, None),
                 Problem::new(format!(
-                    "`{name}` has no effect where TLS passes through untouched"
+                    "`{name}` has no effect on connections that are passed through"
                 ))
                 .label("`pass_through` is true")
-                .help("the backend speaks TLS with the client; remove one of the two"),
+                .help("TLS is between the client and the backend; remove one of the two"),
             );
         }
     }
@@ -146,20 +146,20 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
     if at.sound(&["to"]) && route.to.iter().any(|to| echo(&to)) {
         mistakes.error(
             &at.location("to", None),
-            Problem::new("`echo:` speaks no TLS, so nothing can be passed through to it")
+            Problem::new("`echo:` has no TLS, so connections can't be passed through to it")
                 .help("give the address of a TLS server"),
         );
     }
 }
 
-/// Rules are for clients which are asked.
+/// Reports rules that can't refuse clients, because certificates are not requested or not required.
 pub(crate) fn rules(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     let asks = route.client_certificates != ClientAsk::None;
     let sound = at.sound(&["client_certificates", "client_allow"]);
     if sound && !asks && !route.client_allow.is_empty() && !route.pass_through {
         mistakes.error(
             &at.location("client_allow", None),
-            Problem::new("`client_allow` has no effect: clients are not asked for certificates")
+            Problem::new("`client_allow` has no effect: client certificates are not requested")
                 .help("add client_certificates = \"required\""),
         );
     } else if sound
@@ -168,9 +168,11 @@ pub(crate) fn rules(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     {
         mistakes.warning(
             &at.location("client_allow", None),
-            Problem::new("who shows no certificate comes in whatever `client_allow` says")
-                .label("client_certificates is \"optional\"")
-                .help("client_certificates = \"required\" refuses them"),
+            Problem::new(
+                "clients without a certificate are accepted, whatever `client_allow` says",
+            )
+            .label("client_certificates is \"optional\"")
+            .help("set client_certificates = \"required\" to refuse them"),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What the meaning of a value depends on beside its text.
+//! What reading a value depends on, besides its text.
 
 use crate::input::location::Location;
 use crate::input::texts::Texts;
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 /// Looks up a host name.
 pub(crate) type Resolve<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// What the meaning of a value depends on.
+/// What reading a value depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadContext<'a> {
-    /// Paths are relative to the directory of the text that they stand in.
+    /// The texts: a path is relative to the directory of the text that has it.
     pub(crate) texts: Option<&'a Texts>,
-    /// Where the value stands that is being read.
+    /// Offset of the value that is being read, if it is in a file.
     pub(crate) place: Option<usize>,
     /// How host names are looked up.
     pub(crate) resolve: Resolve<'a>,
@@ -23,7 +23,8 @@ pub(crate) struct ReadContext<'a> {
 }
 
 impl ReadContext<'_> {
-    /// For values of the table itself, which have neither paths nor names.
+    /// Context for defaults and bounds in the table of options, which have neither paths nor host
+    /// names.
     pub(crate) const NONE: Self = Self {
         texts: None,
         place: None,
@@ -31,7 +32,7 @@ impl ReadContext<'_> {
         ipv6: true,
     };
 
-    /// The same for a value that stands there.
+    /// Returns the context of a value at this location.
     pub(crate) fn of(&self, location: &Location) -> Self {
         let place = match location {
             Location::File(span) => Some(span.start),
@@ -40,7 +41,7 @@ impl ReadContext<'_> {
         Self { place, ..*self }
     }
 
-    /// The path with its base.
+    /// Returns the path, joined to the directory that it is relative to.
     pub(crate) fn path(&self, text: &str) -> PathBuf {
         match self.texts.and_then(|texts| texts.base(self.place)) {
             Some(base) => base.join(text),

@@ -1,4 +1,4 @@
-//! Environment variables in the texts of a file: `${NAME}` and `${NAME:-default}`, as shells write them.
+//! Environment variables in the strings of a file: `${NAME}` and `${NAME:-default}`, as in shells.
 
 use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
@@ -9,10 +9,10 @@ use std::ffi::OsString;
 /// Looks up a variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What is found out while variables are filled in.
+/// Fills in variables and collects what is wrong with them.
 pub(crate) struct Expansion<'a> {
     pub(crate) environment: Environment<'a>,
-    /// The text in which everything was written, and the number of its first byte.
+    /// The text of the file, and the offset of its first byte.
     pub(crate) written: &'a str,
     pub(crate) start: usize,
     /// What is wrong, and where.
@@ -34,17 +34,18 @@ impl Unfilled {
 }
 
 impl Expansion<'_> {
-    /// Fills in the variables of all texts. An entry with one that can't be filled in is left out.
+    /// Fills in the variables of all strings. Removes an entry with a variable that can't be filled
+    /// in.
     pub(crate) fn fill_in(&mut self, entries: &mut Vec<(Key, RawValue)>) {
         entries.retain_mut(|(_, value)| self.fill_in_value(value));
     }
 
-    /// `false`: a variable of it can't be filled in.
+    /// Returns `false` if a variable of the value can't be filled in.
     fn fill_in_value(&mut self, value: &mut RawValue) -> bool {
         match &mut value.data {
             RawData::String(text) if text.contains("${") => match self.expanded(text) {
                 Ok(filled) => {
-                    // As the value of a flag: it may stand for a number.
+                    // Like the value of a flag, it may be a number.
                     value.data = RawData::Word(filled);
                     true
                 }
@@ -55,7 +56,7 @@ impl Expansion<'_> {
                 }
             },
             RawData::List(items) => {
-                // Each of them: what is wrong is said of all.
+                // All items are tried, so that all problems are reported.
                 let filled: Vec<bool> = items
                     .iter_mut()
                     .map(|item| self.fill_in_value(item))
@@ -71,7 +72,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// The text with its variables filled in.
+    /// Returns the text with its variables filled in.
     fn expanded(&self, text: &str) -> Result<String, Unfilled> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
@@ -84,7 +85,7 @@ impl Expansion<'_> {
             }
             filled.push_str(before);
             let Some((inner, after)) = behind.split_once('}') else {
-                let problem = Problem::new("this variable has no end")
+                let problem = Problem::new("this variable is not closed")
                     .label("`}` is missing")
                     .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself");
                 return Err(Unfilled::new("${".to_owned(), problem));
@@ -99,7 +100,7 @@ impl Expansion<'_> {
         Ok(filled)
     }
 
-    /// What stands for `NAME` or `NAME:-default`.
+    /// Returns the value of `NAME` or `NAME:-default`.
     fn value(&self, inner: &str) -> Result<String, Problem> {
         let (name, default) = match inner.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
@@ -113,11 +114,12 @@ impl Expansion<'_> {
                 && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
         };
         if !is_name(name) {
-            return Err(
-                Problem::new(format!("`{}` is no name of a variable", shortened(name)))
-                    .label("letters, digits and `_`")
-                    .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself"),
-            );
+            return Err(Problem::new(format!(
+                "`{}` is not the name of a variable",
+                shortened(name)
+            ))
+            .label("only letters, digits and `_`")
+            .help("write ${NAME} or ${NAME:-default}; `$${` stands for `${` itself"));
         }
         let found = (self.environment)(name).map(OsString::into_string);
         match (found, default) {
@@ -135,7 +137,8 @@ impl Expansion<'_> {
         }
     }
 
-    /// Where this stands within a value; the value, if it is not written there in the same way.
+    /// Returns the location of `needle` within a value, or of the whole value if it is not written
+    /// there literally.
     fn find(&self, needle: &str, value: &Location) -> Location {
         let Location::File(span) = value else {
             return value.clone();

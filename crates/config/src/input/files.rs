@@ -1,4 +1,4 @@
-//! The configuration's file and those that it includes, as one.
+//! The configuration's own file and the files that it includes, as one.
 
 use crate::input::environment::{Environment, Expansion};
 use crate::input::flags::Flag;
@@ -16,22 +16,22 @@ use std::path::{Path, PathBuf};
 
 /// The option that names files to include.
 const INCLUDE: &str = "include";
-/// All included files together: far more than anybody writes.
+/// Maximum size of all files together: far more than anybody writes.
 const INCLUDED_BYTES_MAX: usize = 16 << 20;
 
-/// What stands in the files.
+/// The contents of all files.
 pub(crate) struct Files {
     pub(crate) texts: Texts,
     /// The entries of all files, those of the configuration's own first.
     pub(crate) entries: Vec<(Key, RawValue)>,
-    /// False if parts of it could not be read: then nothing is missing for sure.
+    /// False if a part could not be read: an option that seems to be missing may be in that part.
     pub(crate) complete: bool,
-    /// What is wrong with the files as such.
+    /// Problems of the files themselves.
     pub(crate) problems: Vec<(Location, Problem)>,
 }
 
 impl Files {
-    /// What stands in the configuration's own file.
+    /// Reads the configuration's own file.
     pub(crate) fn of(file: Option<&Path>, text: &str, environment: Environment<'_>) -> Self {
         let mut files = Self {
             texts: Texts::of(file, text),
@@ -60,7 +60,7 @@ impl Files {
         }
         for item in &items {
             let Some(text) = item.as_text().filter(|text| !text.is_empty()) else {
-                // What is wrong with it is said where all options are read.
+                // The problem is reported where all options are read.
                 continue;
             };
             let place = match &item.location {
@@ -90,7 +90,7 @@ impl Files {
             }
         };
         if self.texts.bytes() + text.len() > INCLUDED_BYTES_MAX {
-            let problem = Problem::new("the included files are larger than 16 MiB together");
+            let problem = Problem::new("the included files together are larger than 16 MiB");
             return self.refuse(location, problem);
         }
         self.texts.add(path, text);
@@ -104,12 +104,12 @@ impl Files {
                 .find(|(other, _)| other.name == key.name);
             if key.name == INCLUDE {
                 let problem = Problem::new("an included file can't include others")
-                    .help("name all of them in the configuration's own file, or their directory");
+                    .help("list all of them, or their directory, in the configuration's own file");
                 self.refuse(&key.location, problem);
             } else if let (Some((earlier, _)), false) = (earlier, is_section) {
                 let problem = Problem::new(format!("`{}` is given twice", key.name))
                     .label(format!(
-                        "it is given already in {}",
+                        "it is set already in {}",
                         self.place(&earlier.location)
                     ))
                     .help("remove one of the two: options of the program are set once");
@@ -120,7 +120,7 @@ impl Files {
         }
     }
 
-    /// The entries of the text that was added last.
+    /// Parses the text that was added last.
     fn parse_last(&mut self, environment: Environment<'_>) -> Vec<(Key, RawValue)> {
         let Some(text) = self.texts.last() else {
             return Vec::new();
@@ -147,7 +147,7 @@ impl Files {
         self.problems.push((location.clone(), problem));
     }
 
-    /// A place in words.
+    /// Describes a location in words.
     fn place(&self, location: &Location) -> String {
         let Location::File(span) = location else {
             return "a flag".to_owned();
@@ -161,13 +161,14 @@ impl Files {
     }
 }
 
-/// The file; or the files of a directory whose names end with `.toml`, in the order of their names.
+/// Returns the file itself, or a directory's files that end in `.toml`, in the order of their
+/// names.
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
     let shown = shortened(&path.display().to_string());
     let unreadable = |error: io::Error| {
         let words = toml_file::os_words(&error);
         Problem::new(format!("{shown} can't be read: {words}")).help(
-            "name a file, or a directory with files that end with .toml; relative to this file",
+            "name a file, or a directory with files that end in .toml; paths are relative to this file",
         )
     };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {

@@ -1,4 +1,4 @@
-//! From flags of the command line to raw values with places.
+//! Turns flags of the command line into raw values with locations.
 
 use crate::config::Config;
 use crate::input::location::Location;
@@ -8,7 +8,7 @@ use crate::mistakes::problem::Problem;
 use crate::option::spec::OptionSpec;
 use crate::section::Section;
 
-/// One flag with its value, as often as it was given.
+/// One occurrence of a flag, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
     /// Its name without dashes: `max-connections`.
@@ -31,15 +31,15 @@ impl Flag {
     }
 }
 
-/// What flags say, in the form that a file has.
+/// The options that flags set, in the form of a file's.
 pub(crate) struct FlagValues {
     /// Options of the program.
     pub(crate) process: Vec<(Key, RawValue)>,
-    /// Options of the one route or origination which flags can describe.
+    /// Options of the one route or origination that flags can describe.
     pub(crate) section: Vec<(Key, RawValue)>,
 }
 
-/// Sorts flags into options. `--cert` and `--key` become `certificates`.
+/// Turns flags into options. `--cert` and `--key` become `certificates`.
 pub(crate) fn parse(
     section: Section,
     flags: &[Flag],

@@ -9,6 +9,6 @@ pub(crate) enum Location {
     File(Range<usize>),
     /// The flag of this name.
     Flag(String),
-    /// Nowhere: it belongs to the whole, or comes from the table of options.
+    /// The configuration as a whole, or the table of options.
     Whole,
 }

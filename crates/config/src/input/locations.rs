@@ -1,4 +1,4 @@
-//! Where everything was written, for those who find out that it does not fit.
+//! Where every option was written, for checks that compare options.
 
 use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 pub(crate) struct Locations<'a> {
     pub(crate) entries: &'a [(Key, RawValue)],
-    /// Options of the program which could not be read: a default stands in for them.
+    /// Options of the program that could not be read: a default stands in for them.
     pub(crate) unsound: BTreeSet<String>,
     /// One per route of the configuration, in the same order.
     pub(crate) routes: Vec<SectionLocation<'a>>,
@@ -20,22 +20,22 @@ pub(crate) struct Locations<'a> {
 /// Where a route or an origination was written.
 pub(crate) struct SectionLocation<'a> {
     pub(crate) raw: &'a RawValue,
-    /// Its options which could not be read, or are missing.
+    /// Its options that could not be read, or are missing.
     pub(crate) unsound: BTreeSet<String>,
 }
 
 impl Locations<'_> {
-    /// The value of an option of the program; `Whole` if it has its default.
+    /// Returns the location of an option's value; `Whole` if it has its default.
     pub(crate) fn option(&self, name: &str) -> Location {
         find(self.entries, name).map_or(Location::Whole, |raw| raw.location.clone())
     }
 
-    /// An item of a list that is an option of the program; else the option.
+    /// Returns the location of an item of a list, or of the whole option.
     pub(crate) fn item_of_option(&self, name: &str, at: usize) -> Location {
         find(self.entries, name).map_or(Location::Whole, |value| location_of(value, Some(at)))
     }
 
-    /// The first of these options that was written.
+    /// Returns the location of the first of these options that was written.
     pub(crate) fn first_of(&self, names: &[&str]) -> Location {
         names
             .iter()
@@ -44,17 +44,17 @@ impl Locations<'_> {
             .unwrap_or(Location::Whole)
     }
 
-    /// Whether all these options mean what was written, so that comparing them makes sense.
+    /// Returns whether all these options could be read, so that comparing them makes sense.
     pub(crate) fn sound(&self, names: &[&str]) -> bool {
         !names.iter().any(|name| self.unsound.contains(*name))
     }
 
-    /// The same for options of a route.
+    /// Returns the same for options of a route.
     pub(crate) fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
         self.sound_in(Section::Route, route, names)
     }
 
-    /// The same for options of a route or an origination.
+    /// Returns the same for options of a route or an origination.
     pub(crate) fn sound_in(&self, section: Section, index: usize, names: &[&str]) -> bool {
         let unsound =
             |one: &SectionLocation<'_>| names.iter().any(|name| one.unsound.contains(*name));
@@ -68,7 +68,7 @@ impl Locations<'_> {
         }
     }
 
-    /// A route or an origination, by its place in the list.
+    /// Returns a route or an origination, by its index.
     pub(crate) fn section(&self, section: Section, index: usize) -> SectionRef<'_> {
         SectionRef {
             section,
@@ -77,12 +77,12 @@ impl Locations<'_> {
         }
     }
 
-    /// The value of an option of a route, or one item of it; else the route.
+    /// Returns the location of an option's value or of one of its items, or else of the route.
     pub(crate) fn in_route(&self, route: usize, name: &str, item: Option<usize>) -> Location {
         self.location_in(Section::Route, route, name, item)
     }
 
-    /// The same of a route or an origination.
+    /// Returns the same for a route or an origination.
     pub(crate) fn location_in(
         &self,
         section: Section,
@@ -101,7 +101,7 @@ impl Locations<'_> {
     }
 }
 
-/// A value, or one item of it.
+/// Returns the location of a value, or of one of its items.
 fn location_of(value: &RawValue, item: Option<usize>) -> Location {
     let item = match (&value.data, item) {
         (RawData::List(items), Some(at)) => items.get(at),
@@ -126,7 +126,7 @@ pub(crate) struct SectionRef<'a> {
 }
 
 impl SectionRef<'_> {
-    /// Whether the option was written at all.
+    /// Returns whether the option was written at all.
     pub(crate) fn has(&self, name: &str) -> bool {
         let written = self.locations.all(self.section).get(self.index);
         written.is_some_and(|section| match &section.raw.data {

@@ -1,4 +1,4 @@
-//! From raw values to a [`Config`]: which option is which, and what is missing.
+//! Turns raw values into a [`Config`], and reports unknown and missing options.
 
 use crate::config::Config;
 use crate::input::context::ReadContext;
@@ -16,14 +16,14 @@ use crate::options::Route;
 use crate::section::Section;
 use std::collections::BTreeSet;
 
-/// The names under which routes and originations stand in a file.
+/// The names of sections in a file.
 const SECTIONS: [&str; 2] = ["route", "originate"];
 
-/// Everything that was written, still with its places.
+/// Everything that was written, with its locations.
 pub(crate) struct RawConfig {
     /// The options of the program and, from a file, the routes among them.
     pub(crate) entries: Vec<(Key, RawValue)>,
-    /// False if parts of it could not be read: then nothing is missing for sure.
+    /// False if a part could not be read: an option that seems to be missing may be in that part.
     pub(crate) complete: bool,
     /// Whether there is a file among the sources.
     pub(crate) from_file: bool,
@@ -31,8 +31,7 @@ pub(crate) struct RawConfig {
     pub(crate) section: Section,
 }
 
-/// Makes a configuration of what was written. It is of use only if there are no
-/// errors among the mistakes.
+/// Builds a configuration from what was written. It is valid only if `mistakes` has no error.
 pub(crate) fn read<'a>(
     written: &'a RawConfig,
     context: &ReadContext<'_>,
@@ -44,8 +43,8 @@ pub(crate) fn read<'a>(
         if mistakes.is_full() {
             break;
         }
-        // What the parser made of a broken line is not what was meant.
-        if !written.complete && mistakes.complained_about(&key.location) {
+        // What the parser read in a broken line is not what the author meant.
+        if !written.complete && mistakes.has_mistake_in_line(&key.location) {
             continue;
         }
         if let Some(section) = Section::ALL.into_iter().find(|one| one.name() == key.name) {
@@ -99,7 +98,7 @@ fn no_route(written: &RawConfig) -> Problem {
     Problem::new("there is no route, so nothing would be served").help(help)
 }
 
-/// The routes or originations, also if they were written in a way that is nearly right.
+/// Returns the routes or originations, even if their notation is slightly wrong.
 fn tables<'a>(
     section: Section,
     raw: &'a RawValue,
@@ -108,16 +107,16 @@ fn tables<'a>(
     let name = section.name();
     let items = match &raw.data {
         RawData::List(items) => items.iter().collect(),
-        // From flags there is one; in a file it lacks a pair of brackets.
+        // Flags describe exactly one; in a file, a pair of brackets is missing.
         RawData::Table(_) => {
             if matches!(raw.location, Location::File(_)) {
                 mistakes.error(
                     &raw.location,
                     Problem::new(format!(
-                        "{}s stand under `[[{name}]]`, as there may be several",
+                        "{}s are written under `[[{name}]]`, because there may be several",
                         section.noun()
                     ))
-                    .label("two brackets on each side"),
+                    .label("write two brackets on each side"),
                 );
             }
             vec![raw]
@@ -161,7 +160,7 @@ struct SectionReader<'a> {
 }
 
 impl SectionReader<'_> {
-    /// Reads it; the second value names the options which can't be relied on.
+    /// Reads the section. The second value names the options that could not be read.
     fn table<G: Group>(
         self,
         context: &ReadContext<'_>,
@@ -176,7 +175,7 @@ impl SectionReader<'_> {
             if mistakes.is_full() {
                 break;
             }
-            if !self.complete && mistakes.complained_about(&key.location) {
+            if !self.complete && mistakes.has_mistake_in_line(&key.location) {
                 continue;
             }
             match table.read(&key.name, value, &context.of(&value.location)) {
@@ -188,7 +187,7 @@ impl SectionReader<'_> {
                 None => mistakes.error(&key.location, unknown_section_option(self.section, key)),
             }
         }
-        // A misspelt one has been reported as such.
+        // A misspelt option has been reported as such.
         let names = names::<G>();
         let meant = |name: &str, spec: &OptionSpec| {
             let misspelt = !names.contains(&name) && nearest(name, &names) == Some(spec.name);
@@ -233,25 +232,24 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
     let name = key.name.as_str();
     for section in Section::ALL {
         if names_in(section).contains(&name) {
-            return Problem::new(format!("`{name}` is an option of {}", section.one())).help(
-                format!("write it under a line which says [[{}]]", section.name()),
-            );
+            return Problem::new(format!("`{name}` is an option of {}", section.one()))
+                .help(format!("write it below a line [[{}]]", section.name()));
         }
     }
     if matches!(key.location, Location::Flag(_)) {
         return Problem::new("there is no such flag");
     }
-    // A section, as other programs have them.
+    // A section, as in other programs' files.
     if matches!(raw.data, RawData::Table(_) | RawData::List(_)) {
         let problem = unknown_word("section", name, &SECTIONS);
         if !problem.label.is_empty() {
             return problem
                 .help(
-                "routes stand under [[route]], originations under [[originate]], everything else above the first of them",
+                "write routes under [[route]], originations under [[originate]], and everything else above the first of them",
             );
         }
         return Problem::new(format!("unknown section `{}`", shortened(name))).help(
-            "the only sections are [[route]] and [[originate]]; all other options stand above them, without a section",
+            "the only sections are [[route]] and [[originate]]; write all other options above them, without a section",
         );
     }
     let mut known = Config::option_names();
@@ -262,14 +260,11 @@ fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
     }
     let of_route = unknown_word("option", name, &names::<Route>());
     if !of_route.label.is_empty() {
-        return of_route
-            .help("it is an option of a route: write it under a line which says [[route]]");
+        return of_route.help("it is an option of a route: write it below a line [[route]]");
     }
     let problem = Problem::new(format!("unknown option `{}`", shortened(name)));
     match containing(name, &known).as_slice() {
-        [] => {
-            problem.help("docs/guide/reference.md has them all, and so does `dormouse reference`")
-        }
+        [] => problem.help("docs/guide/reference.md and `dormouse reference` list all options"),
         candidates => problem.help(format!("did you mean one of {}?", list_of(candidates))),
     }
 }
@@ -286,7 +281,7 @@ fn unknown_section_option(section: Section, key: &Key) -> Problem {
     }
     if name == "cert" || name == "key" {
         return Problem::new(format!("unknown option `{name}` of {one}"))
-            .label("this belongs into `certificates`")
+            .label("this belongs in `certificates`")
             .help("certificates = [{ cert = \"site.pem\", key = \"site.key\" }]");
     }
     let own = unknown_word("option", name, &names_in(section));

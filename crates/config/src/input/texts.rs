@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The texts, as if they stood one after the other: one number names a place in any of them.
+/// The texts, numbered as if they were one: an offset identifies a byte in any of them.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     list: Vec<Text>,
@@ -16,12 +16,12 @@ pub(crate) struct Text {
     /// The directory that paths in it are relative to.
     base: Option<PathBuf>,
     pub(crate) text: String,
-    /// The number of its first byte.
+    /// Offset of its first byte.
     pub(crate) start: usize,
 }
 
 impl Text {
-    /// The line, from 1, that has this place in it.
+    /// Returns the number, from 1, of the line at this offset.
     pub(crate) fn line(&self, place: usize) -> usize {
         let before = self.text.as_bytes().get(..place - self.start);
         let before = before.unwrap_or(self.text.as_bytes());
@@ -30,7 +30,7 @@ impl Text {
 }
 
 impl Texts {
-    /// The text of the configuration's own file; empty if there are only flags.
+    /// Returns the text of the configuration's own file; empty if there are only flags.
     pub(crate) fn of(file: Option<&Path>, text: &str) -> Self {
         let own = Text {
             included: None,
@@ -53,22 +53,23 @@ impl Texts {
         });
     }
 
-    /// The length of all of them.
+    /// Returns the length of all texts.
     pub(crate) fn bytes(&self) -> usize {
         self.list.iter().map(|text| text.text.len()).sum()
     }
 
-    /// The text that was added last.
+    /// Returns the text that was added last.
     pub(crate) fn last(&self) -> Option<&Text> {
         self.list.last()
     }
 
-    /// The text that has this place in it.
+    /// Returns the text at this offset.
     pub(crate) fn at(&self, place: usize) -> Option<&Text> {
         self.list.iter().rev().find(|text| text.start <= place)
     }
 
-    /// The directory that paths at this place are relative to. `None`: the current one, as for flags.
+    /// Returns the directory that paths at this offset are relative to. `None`: the current one, as
+    /// for flags.
     pub(crate) fn base(&self, place: Option<usize>) -> Option<&Path> {
         self.at(place?)?.base.as_deref()
     }

@@ -1,4 +1,4 @@
-//! From a TOML file to raw values with places.
+//! Turns a TOML file into raw values with locations.
 
 use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
@@ -12,18 +12,18 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Far more than anybody writes, and little enough to be read at once.
+/// Maximum size of a file: far more than anybody writes, and small enough to read at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The name of standard input, in the place of a file.
+/// The path that stands for standard input.
 pub(crate) const STANDARD_INPUT: &str = "-";
 
-/// Reads the text of the configuration's own file or of standard input, or says why that is none.
+/// Reads the configuration's own file, or standard input.
 pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
     read_text(path).map_err(|(what, help)| Mistakes::of_file(path, what, help))
 }
 
-/// Reads the text of a file. The error: what is wrong with it, and what would be right.
+/// Reads the text of a file. The error has what is wrong, and what would be right.
 pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
     let refuse = |what: &str, help: &str| Err((what.to_owned(), help.to_owned()));
     let mut bytes = Vec::new();
@@ -38,9 +38,13 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
             std::io::ErrorKind::NotFound => {
                 "check the path; `dormouse serve --help` shows how to do without a file"
             }
-            std::io::ErrorKind::IsADirectory => "give the file in it, such as dormouse.toml",
-            std::io::ErrorKind::PermissionDenied => "let the user who starts the program read it",
-            _ => "a file in TOML is needed",
+            std::io::ErrorKind::IsADirectory => {
+                "name a file in this directory, such as dormouse.toml"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "make it readable for the user who starts the program"
+            }
+            _ => "name a TOML file",
         };
         return refuse(&format!("can't be read: {}", os_words(&error)), help);
     }
@@ -51,14 +55,13 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        let what = format!(
-            "is not UTF-8 text: byte {good}, in line {line}, does not belong to any character"
-        );
+        let what =
+            format!("is not UTF-8 text: byte {good}, in line {line}, is not part of any character");
         (what, "save it as UTF-8; is this the right file?".to_owned())
     })
 }
 
-/// "Permission denied (os error 13)" without what a person does not need.
+/// Returns the text of an error without "(os error 13)".
 pub(crate) fn os_words(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -67,15 +70,15 @@ pub(crate) fn os_words(error: &std::io::Error) -> String {
     }
 }
 
-/// What stands in a text.
+/// The contents of a text.
 pub(crate) struct Parsed {
     pub(crate) entries: Vec<(Key, RawValue)>,
     /// What is wrong, and where.
     pub(crate) problems: Vec<(Location, Problem)>,
 }
 
-/// The values of a text whose first byte has the number `start`, and the errors of syntax. What could be
-/// made out is returned even if there are errors, so that other mistakes can be reported with them.
+/// Parses a text whose first byte is at the offset `start`. Returns the values that could be read
+/// even if there are syntax errors, so that other mistakes are reported with them.
 pub(crate) fn parse(text: &str, start: usize) -> Parsed {
     let (table, errors) = DeTable::parse_recoverable(text);
     let problem = |error: &toml::de::Error| {
@@ -97,13 +100,13 @@ fn located(start: usize, span: Range<usize>) -> Location {
     Location::File(start + span.start..start + span.end)
 }
 
-/// Says what the parser says in our own form.
+/// Turns a message of the parser into a problem.
 fn syntax_problem(message: &str, written: &str) -> Problem {
     let (what, label) = match message.split_once(", expected ") {
         Some((what, expected)) => (what, format!("expected {expected}")),
         None => (message, String::new()),
     };
-    // The parser takes `info` for the beginning of `inf`, and the like.
+    // The parser reports an unquoted word as something else: `info` as a broken `inf`.
     let is_word = written.starts_with(|c: char| c.is_ascii_alphabetic())
         && !written.contains(|c: char| c.is_whitespace() || c == '"' || c == '\'');
     if is_word && (what.starts_with("invalid") || what.starts_with("string values")) {
@@ -117,7 +120,7 @@ fn syntax_problem(message: &str, written: &str) -> Problem {
     }
     Problem::new(format!("this is not TOML: {what}"))
         .label(label)
-        .help("a line is `name = value`; texts stand in quotes: log_level = \"info\"")
+        .help("a line is `name = value`; strings are in quotes: log_level = \"info\"")
 }
 
 fn entries(table: &DeTable<'_>, start: usize) -> Vec<(Key, RawValue)> {

@@ -1,5 +1,5 @@
-//! What was written, before it means anything: the same tree for a file and for flags, in which
-//! every value knows its place.
+//! Values as written, not yet interpreted: the same tree for a file and for flags, in which every
+//! value has its location.
 
 use crate::input::location::Location;
 use crate::mistakes::problem::Problem;
@@ -15,10 +15,10 @@ pub(crate) struct RawValue {
 /// What kind of value was written.
 #[derive(Clone, Debug)]
 pub(crate) enum RawData {
-    /// The value of a flag: not quoted, so it may be anything.
+    /// The value of a flag: without quotes, so it may be of any kind.
     Word(String),
     String(String),
-    /// Written as an integer; too large ones keep their text.
+    /// An integer; one that is too large keeps its text.
     Integer(Result<u64, String>),
     Float(String),
     Boolean(bool),
@@ -35,7 +35,7 @@ pub(crate) struct Key {
 }
 
 impl RawValue {
-    /// A text from the table of options.
+    /// Returns a text from the table of options.
     pub(crate) fn builtin(text: &str) -> Self {
         Self {
             location: Location::Whole,
@@ -43,7 +43,7 @@ impl RawValue {
         }
     }
 
-    /// The value of a flag.
+    /// Returns the value of a flag.
     pub(crate) fn flag(flag: &str, text: &str) -> Self {
         Self {
             location: Location::Flag(flag.to_owned()),
@@ -51,7 +51,7 @@ impl RawValue {
         }
     }
 
-    /// The text, if the value is one.
+    /// Returns the text, if the value is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.data {
             RawData::Word(text) | RawData::String(text) => Some(text),
@@ -59,7 +59,7 @@ impl RawValue {
         }
     }
 
-    /// The value as it may be quoted in a message.
+    /// Returns the value as messages quote it.
     pub(crate) fn text(&self) -> String {
         match &self.data {
             RawData::Word(text)
@@ -74,7 +74,7 @@ impl RawValue {
         }
     }
 
-    /// The kind of the value in words, with its article.
+    /// Returns the kind of the value in words, with an article.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.data {
             RawData::Word(_) => "a text",
@@ -88,7 +88,7 @@ impl RawValue {
         }
     }
 
-    /// The problem that the value has another type than the one expected.
+    /// Returns the problem that the value has another type than the expected one.
     pub(crate) fn wrong_type(&self, expected: &str, example: &str) -> Problem {
         Problem::new(format!("expected {expected}, found {}", self.kind()))
             .label(format!("this is {}", self.kind()))

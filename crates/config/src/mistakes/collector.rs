@@ -6,18 +6,18 @@ use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
 use crate::mistakes::problem::Problem;
 use std::path::Path;
 
-/// How many are collected: a file which is something else altogether has one per line.
+/// Maximum number of mistakes that are collected: a file of another kind has one per line.
 const COLLECTED_MAX: usize = 500;
 
 /// Collects mistakes while a configuration is read.
 pub(crate) struct MistakeCollector<'a> {
     texts: &'a Texts,
-    /// With the place in the file, for the order.
+    /// Each with its offset in the files, which gives the order.
     found: Vec<(usize, Mistake)>,
 }
 
 impl<'a> MistakeCollector<'a> {
-    /// For files of these texts.
+    /// Returns an empty collector for these texts.
     pub(crate) fn new(texts: &'a Texts) -> Self {
         Self {
             texts,
@@ -25,22 +25,22 @@ impl<'a> MistakeCollector<'a> {
         }
     }
 
-    /// Something wrong at this place.
+    /// Adds an error at this location.
     pub(crate) fn error(&mut self, location: &Location, problem: Problem) {
         self.add(Severity::Error, location, problem);
     }
 
-    /// Something to know about this place.
+    /// Adds a warning at this location.
     pub(crate) fn warning(&mut self, location: &Location, problem: Problem) {
         self.add(Severity::Warning, location, problem);
     }
 
-    /// Whether it is enough.
+    /// Returns whether no more mistakes are collected.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= COLLECTED_MAX
     }
 
-    /// Adds it, unless that line has been complained about in the same words.
+    /// Adds a mistake, unless the same one has been added for the line.
     pub(crate) fn add(&mut self, severity: Severity, location: &Location, problem: Problem) {
         if self.is_full() {
             return;
@@ -64,8 +64,8 @@ impl<'a> MistakeCollector<'a> {
         }
     }
 
-    /// Whether there is a mistake in one of the lines of this place already.
-    pub(crate) fn complained_about(&self, location: &Location) -> bool {
+    /// Returns whether the line of this location has a mistake already.
+    pub(crate) fn has_mistake_in_line(&self, location: &Location) -> bool {
         let Source::Line { file, line, .. } = self.source(location) else {
             return false;
         };
@@ -73,7 +73,7 @@ impl<'a> MistakeCollector<'a> {
         self.found.iter().any(|(_, found)| is_there(&found.source))
     }
 
-    /// The line in which a place begins, in brackets behind other words; nothing for flags.
+    /// Returns the line of a location in brackets, to append to a message; empty for flags.
     pub(crate) fn line_in_words(&self, location: &Location) -> String {
         match self.source(location) {
             Source::Line {
@@ -86,7 +86,7 @@ impl<'a> MistakeCollector<'a> {
         }
     }
 
-    /// Errors and warnings apart, each in the order of the file.
+    /// Returns errors and warnings separately, each in the order of the file.
     pub(crate) fn into_parts(mut self, file: Option<&Path>) -> (Mistakes, Mistakes) {
         self.found.sort_by_key(|(order, _)| *order);
         let file = file.map(Path::to_owned);
@@ -132,7 +132,7 @@ impl<'a> MistakeCollector<'a> {
     }
 }
 
-/// The nearest boundary of a character at or before this byte.
+/// Returns the nearest character boundary at or before this byte.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

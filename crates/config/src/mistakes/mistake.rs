@@ -3,39 +3,40 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Something wrong, where it is, and what would be right.
+/// A mistake: what is wrong, where, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Whether it can be lived with.
+    /// Error or warning.
     pub severity: Severity,
     /// Where it was written.
     pub source: Source,
     /// What is wrong, as one sentence without a full stop.
     pub what: String,
-    /// A few words for under the caret; may be empty.
+    /// A few words to show under the caret; may be empty.
     pub label: String,
     /// What would be right.
     pub help: Option<String>,
-    /// Whose mistake it is.
+    /// What is to blame.
     pub blame: Blame,
 }
 
-/// Whose mistake something is.
+/// What is to blame for a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Blame {
-    /// The configuration's: other text would be right.
+    /// The configuration: its text must change.
     #[default]
     Configuration,
-    /// The operating system's, which refuses what the text asks for: an address in use, a privilege.
+    /// The operating system, which refuses what the text asks for: an address in use, a missing
+    /// privilege.
     System,
 }
 
-/// Whether something can be lived with.
+/// Error or warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It cannot: nothing starts.
+    /// Prevents a start.
     Error,
-    /// It can, but somebody should know.
+    /// Does not prevent a start.
     Warning,
 }
 
@@ -46,21 +47,21 @@ pub enum Source {
     Line {
         /// The included file. `None`: the configuration's own.
         file: Option<PathBuf>,
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// Bytes of the line; never past its end.
+        /// Bytes within the line; never past its end.
         span: Range<usize>,
-        /// The line.
+        /// The line's text.
         text: String,
     },
     /// In the flag of this name.
     Flag(String),
-    /// In the whole of it.
+    /// In the configuration as a whole.
     Whole,
 }
 
 impl Source {
-    /// The flag, or file, line and column; `file` is the configuration's own.
+    /// Returns the flag, or file, line and column; `file` is the configuration's own.
     fn place(&self, file: Option<&Path>) -> Option<String> {
         match self {
             Source::Line {
@@ -79,7 +80,7 @@ impl Source {
     }
 }
 
-/// All mistakes of a configuration, in the order in which they stand there.
+/// All mistakes of a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
     /// The file, unless there were only flags.
@@ -89,7 +90,7 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    /// One mistake which concerns the file as such.
+    /// Returns one mistake that concerns the file itself.
     pub(crate) fn of_file(file: &Path, what: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             file: Some(file.to_owned()),
@@ -104,12 +105,12 @@ impl Mistakes {
         }
     }
 
-    /// How many of them keep the program from starting.
+    /// Returns the number of errors, which prevent a start.
     pub fn errors(&self) -> usize {
         self.all_errors().count()
     }
 
-    /// Whether only the operating system keeps the program from starting: the text is right.
+    /// Returns whether the operating system is to blame for all errors, so that the text is right.
     pub fn are_of_system(&self) -> bool {
         self.errors() > 0 && self.all_errors().all(|one| one.blame == Blame::System)
     }
@@ -119,7 +120,7 @@ impl Mistakes {
         errors.filter(|mistake| mistake.severity == Severity::Error)
     }
 
-    /// Each mistake in one line with its place and remedy, for a log.
+    /// Returns each mistake as one line with its location and remedy, for a log.
     pub fn lines(&self) -> Vec<String> {
         let lines = self.list.iter().map(|mistake| {
             let place = mistake.source.place(self.file.as_deref());

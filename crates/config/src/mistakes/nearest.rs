@@ -1,8 +1,8 @@
-//! Finding what somebody meant to write.
+//! Suggestions for misspelt words.
 
-/// The known word nearest to what was written, if one is near enough to be meant.
+/// Returns the known word nearest to `written`, if one is near enough to be a misspelling.
 pub(crate) fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
-    // Longer ones are not misspelt but something else; and this bounds the work.
+    // A longer word is not a misspelling, and the limit bounds the work.
     if written.len() > 64 {
         return None;
     }
@@ -19,8 +19,7 @@ pub(crate) fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
         })
 }
 
-/// The known words which have what was written in them: `handshake` may mean
-/// `handshake_timeout`.
+/// Returns the known words that contain `written`: `handshake` may mean `handshake_timeout`.
 pub(crate) fn containing<'a>(written: &str, known: &[&'a str]) -> Vec<&'a str> {
     const LENGTH_MIN: usize = 4;
     let written: String = normal(written).into_iter().collect();
@@ -34,7 +33,7 @@ pub(crate) fn containing<'a>(written: &str, known: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// Case and the kind of dash are not what makes words differ.
+/// Returns the word in lower case with `_` for `-`: other differences count as mistakes.
 fn normal(word: &str) -> Vec<char> {
     word.chars()
         .map(|c| {
@@ -47,8 +46,8 @@ fn normal(word: &str) -> Vec<char> {
         .collect()
 }
 
-/// The number of letters to insert, remove, replace or swap with their neighbour
-/// (optimal string alignment).
+/// Returns the number of letters to insert, remove, replace or swap with their neighbour (optimal
+/// string alignment).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -71,26 +70,26 @@ fn distance(a: &[char], b: &[char]) -> usize {
 mod tests {
     use super::*;
 
-    fn apart(a: &str, b: &str) -> usize {
+    fn edits_between(a: &str, b: &str) -> usize {
         distance(&normal(a), &normal(b))
     }
 
     #[test]
-    fn counts_the_letters_that_differ() {
-        assert_eq!(apart("workers", "workers"), 0);
-        assert_eq!(apart("worker", "workers"), 1);
+    fn counts_differing_letters() {
+        assert_eq!(edits_between("workers", "workers"), 0);
+        assert_eq!(edits_between("worker", "workers"), 1);
         assert_eq!(
-            apart("wrokers", "workers"),
+            edits_between("wrokers", "workers"),
             1,
             "swapped neighbours are one mistake"
         );
-        assert_eq!(apart("log-level", "LOG_LEVEL"), 0);
-        assert_eq!(apart("", "abc"), 3);
-        assert_eq!(apart("kitten", "sitting"), 3);
+        assert_eq!(edits_between("log-level", "LOG_LEVEL"), 0);
+        assert_eq!(edits_between("", "abc"), 3);
+        assert_eq!(edits_between("kitten", "sitting"), 3);
     }
 
     #[test]
-    fn finds_what_was_meant_and_nothing_far_fetched() {
+    fn suggests_only_near_words() {
         let known = ["workers", "backlog", "idle_timeout", "handshake_timeout"];
         assert_eq!(nearest("wokers", &known), Some("workers"));
         assert_eq!(nearest("idle-time-out", &known), Some("idle_timeout"));

@@ -1,15 +1,15 @@
-//! What is wrong with a value, before it is known where the value stands.
+//! Problems of a value, whose location may not be known yet.
 
 use crate::input::location::Location;
 use crate::mistakes::mistake::Blame;
 
-/// What reading a value gives: all that is wrong with it, not just the first.
+/// The result of reading a value. The error has all its problems, not just the first.
 pub(crate) type ReadResult<T> = Result<T, Vec<Problem>>;
 
-/// Something wrong with a value; it becomes a mistake when its place is known.
+/// A problem of a value; it becomes a mistake once its location is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    /// Where, if not the value as a whole.
+    /// The location, if it is not that of the whole value.
     pub(crate) location: Option<Location>,
     pub(crate) what: String,
     pub(crate) label: String,
@@ -28,19 +28,19 @@ impl Problem {
         }
     }
 
-    /// A few words for under the caret.
+    /// Sets a few words to show under the caret.
     pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// What would be right.
+    /// Sets what would be right.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Where it is, unless that is known better.
+    /// Sets the location, unless a more exact one is set.
     pub(crate) fn at(mut self, location: &Location) -> Self {
         self.location.get_or_insert_with(|| location.clone());
         self

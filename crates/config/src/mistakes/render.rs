@@ -1,4 +1,4 @@
-//! How mistakes are shown.
+//! Rendering of mistakes for a terminal.
 
 use crate::input::toml_file::STANDARD_INPUT;
 use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
@@ -7,11 +7,11 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use std::fmt;
 use std::path::Path;
 
-/// How many mistakes are shown; who has more mends these first.
+/// Maximum number of mistakes shown.
 const SHOWN_MAX: usize = 40;
 
 impl Mistakes {
-    /// Text for a person, with colours if the terminal has them.
+    /// Returns the mistakes as text for a terminal, with or without colours.
     pub fn render(&self, colours: bool) -> String {
         let renderer = match colours {
             true => Renderer::styled(),
@@ -26,13 +26,13 @@ impl Mistakes {
         if self.list.len() > SHOWN_MAX {
             out += &format!("and {} more\n", self.list.len() - SHOWN_MAX);
         }
-        // The library shows other control characters of the file by their pictures and leaves these, one of
-        // which begins escapes of a terminal. No colour needs them.
+        // The library replaces other control characters by their pictures, but leaves these, one of
+        // which begins a terminal's escape sequences. Colours do not use them.
         out.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
     }
 }
 
-/// A file as mistakes name it.
+/// Returns a file's name for a message.
 fn shown(file: &Path) -> String {
     if file == Path::new(STANDARD_INPUT) {
         return "standard input".to_owned();

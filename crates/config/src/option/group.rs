@@ -1,6 +1,5 @@
-//! The macro which makes one definition of an option serve for everything: the
-//! field of [`Config`](crate::Config), its default, how it is read, its range,
-//! the flag of the command line and the line of the reference.
+//! The macro that turns one definition of an option into its field of [`Config`](crate::Config),
+//! its default, its reader, its range, its flag and its entry in the reference.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -8,7 +7,7 @@ use crate::mistakes::problem::{Problem, ReadResult};
 use crate::option::option_type::OptionType;
 use crate::option::spec::{OptionDefault, OptionSpec, first_example};
 
-/// A group of options: a struct whose fields were made from the table.
+/// A group of options: a struct whose fields come from the table.
 pub(crate) trait Group: Sized {
     /// The heading in the reference and in `--help`.
     const TITLE: &'static str;
@@ -17,10 +16,10 @@ pub(crate) trait Group: Sized {
     /// The options in the order of the reference.
     const OPTIONS: &'static [OptionSpec];
 
-    /// Every option at its default; those without one at their example.
+    /// Returns a group with every option at its default, and required options at their example.
     fn blank() -> Self;
 
-    /// Reads one option. `None`: there is no option of this name here.
+    /// Reads one option. `None`: the group has no option of this name.
     fn read(
         &mut self,
         name: &str,
@@ -50,15 +49,15 @@ impl OptionGroup {
     }
 }
 
-/// Reads the text of a default or a bound, which is part of the program.
+/// Reads a default or a bound, whose text is part of the program.
 pub(crate) fn builtin<T: OptionType>(text: &str) -> T {
     match T::read(&RawValue::builtin(text), &ReadContext::NONE) {
         Ok(value) => value,
-        Err(problem) => panic!("the table of options says `{text}`, which is wrong: {problem:?}"),
+        Err(problem) => panic!("the table of options has an invalid value `{text}`: {problem:?}"),
     }
 }
 
-/// Reads a value and holds it against its range.
+/// Reads a value and checks its range.
 pub(crate) fn read_within<T: OptionType>(
     spec: &OptionSpec,
     raw: &RawValue,
@@ -87,18 +86,18 @@ pub(crate) fn read_within<T: OptionType>(
         spec.name
     ))
     .label(label)
-    .help(format!("it may be from {least} to {greatest}"))
+    .help(format!("the range is {least} to {greatest}"))
     .into())
 }
 
-/// What is said of any value of its kind, said of this option.
+/// Replaces the example of the value's kind by an example of this option.
 fn specific_to(spec: &OptionSpec, mut problem: Problem) -> Problem {
     let like = |example: &str| format!("write it like this: {example}");
     let own = match spec.default {
-        // These say all that may stand there.
+        // These messages list every valid form already.
         _ if !spec.kind.choices.is_empty() || spec.kind.example.contains(" or ") => None,
         _ if !spec.example.is_empty() => Some(spec.example),
-        // Any number is an example of a number, but not each is in the range.
+        // The example of a number may be out of this option's range.
         OptionDefault::Is(text) if spec.kind.bare && text.parse::<u32>().is_ok() => Some(text),
         _ => None,
     };
@@ -107,7 +106,7 @@ fn specific_to(spec: &OptionSpec, mut problem: Problem) -> Problem {
     }
     if problem.help.is_none() && problem.label.is_empty() {
         problem.help = Some(match spec.range {
-            Some((least, greatest)) => format!("it may be from {least} to {greatest}"),
+            Some((least, greatest)) => format!("the range is {least} to {greatest}"),
             None => like(&first_example(spec)),
         });
     }
@@ -130,7 +129,7 @@ macro_rules! option_groups {
     )*) => {$(
         $(#[doc = $about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        // What an older binary did not know, an upgrade finds at its default.
+        // An option that an older binary did not know has its default after an upgrade.
         #[serde(default)]
         pub struct $group {
             $( $(#[doc = $doc])* pub $name: $kind, )*

@@ -1,5 +1,5 @@
-//! What the value of an option may be: kinds of values, those which may be absent, lists, and the
-//! plainest types. Others have files of their own.
+//! Types of option values: kinds, values that may be absent, lists, and the plainest types. Other
+//! types have files of their own.
 
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
@@ -15,13 +15,13 @@ pub struct Kind {
     pub example: &'static str,
     /// The placeholder in `--help`.
     pub placeholder: &'static str,
-    /// Every word it may be, if it is a choice.
+    /// Every valid word, if it is a choice.
     pub choices: &'static [&'static str],
-    /// Whether it stands for itself in TOML (a number) rather than in quotes.
+    /// Whether it is written without quotes in TOML, like a number.
     pub bare: bool,
-    /// Whether there may be several.
+    /// Whether it is a list.
     pub list: bool,
-    /// The keys of the table that it may be, with their kinds.
+    /// The keys, with their kinds, if it may be a table.
     pub keys: &'static [(&'static str, &'static Kind)],
 }
 
@@ -56,13 +56,13 @@ impl Kind {
 
 /// A type that an option may have.
 pub(crate) trait OptionType: Sized {
-    /// How to speak of it.
+    /// Its kind, in words.
     const KIND: Kind;
 
     /// Reads a value.
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self>;
 
-    /// The number which a range is about, if there is one.
+    /// Returns the number that a range applies to, if there is one.
     fn measure(&self) -> Option<u64> {
         None
     }
@@ -88,11 +88,11 @@ impl OptionType for bool {
     }
 }
 
-// Things which may be absent, and lists.
+// Values that may be absent, and lists.
 
 /// A type whose absence can be written.
 pub(crate) trait Absent: OptionType {
-    /// The word for it.
+    /// The word for absence.
     const WORD: &'static str;
     /// Its kind, with the absence.
     const KIND_OR_ABSENT: Kind;
@@ -136,7 +136,7 @@ impl<T: Absent> OptionType for Option<T> {
     }
 }
 
-/// Items of a list, routes of a file, listeners of all routes: no more of each than this.
+/// Maximum number of items in a list, of routes in a file, and of listeners of all routes.
 pub(crate) const ITEMS_MAX: usize = 1000;
 
 /// A type of which there may be a list.
@@ -160,7 +160,7 @@ impl<T: Listed> OptionType for Vec<T> {
         let items = match &raw.data {
             RawData::List(items) => items.as_slice(),
             RawData::Word(text) if text.is_empty() => &[],
-            // One needs no brackets.
+            // A list of one needs no brackets.
             RawData::Word(_) | RawData::String(_) | RawData::Table(_) => std::slice::from_ref(raw),
             _ => return Err(wrong_type::<Self>(raw)),
         };
@@ -193,18 +193,18 @@ impl OptionType for String {
 
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         match raw.as_text() {
-            Some("") => Err(Problem::new("this is empty").into()),
+            Some("") => Err(Problem::new("this string is empty").into()),
             Some(text) if text.len() > 255 => {
-                Err(Problem::new(format!("this is {} bytes long", text.len()))
+                Err(Problem::new(format!("this string is {} bytes long", text.len()))
                     .label("at most 255 bytes")
                     .into())
             }
             Some(text) if text.contains(|c: char| c.is_control() || !c.is_ascii()) => {
                 Err(Problem::new(format!(
-                    "`{}` has characters which do not belong there",
+                    "`{}` has characters that are not allowed here",
                     raw.text()
                 ))
-                .help("only visible ASCII characters; write international names in their xn-- form")
+                .help("use only visible ASCII characters; write international names in their xn-- form")
                 .into())
             }
             Some(text) => Ok(text.to_owned()),
@@ -223,9 +223,10 @@ impl OptionType for PathBuf {
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         match raw.as_text() {
             Some("") => Err(Problem::new("this path is empty").into()),
-            Some(text) if text.contains('\0') => {
-                Err(Problem::new("this path has a zero byte, which no path may have").into())
-            }
+            Some(text) if text.contains('\0') => Err(Problem::new(
+                "this path has a zero byte, which is not allowed in a path",
+            )
+            .into()),
             Some(text) => Ok(context.path(text)),
             None => Err(wrong_type::<Self>(raw)),
         }

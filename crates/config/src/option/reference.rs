@@ -1,4 +1,4 @@
-//! The reference of all options, as markdown, from the table.
+//! The reference of all options, as markdown, generated from the table.
 
 use crate::config::Config;
 use crate::mistakes::words::list_of;
@@ -10,23 +10,23 @@ use std::fmt::{self, Write as _};
 const HEAD: &str = "\
 # Reference
 
-Every option of the file that `dormouse serve -c FILE` and `dormouse check -c FILE`
-read. This page is printed by `dormouse reference` from the definition which the
-program itself goes by.
+Every option of the file that `dormouse serve -c FILE` and `dormouse check -c FILE` read.
+`dormouse reference` prints this page, from the same definitions that the program itself
+uses.
 
-The file is [TOML](https://toml.io). Options of the program stand at the top; each
-route stands under a line `[[route]]`, each origination under `[[originate]]`. Each option
-is also a flag, with `-` for `_` (`--handshake-timeout 5s`): those of a route of `dormouse
-serve`, those of an origination of `dormouse connect`, those of the program of both; for
-these the flag wins over the file. Certificates are given as `--cert FILE --key FILE`.
+The file is [TOML](https://toml.io). Options of the program are at the top; each
+route follows a line `[[route]]`, each origination a line `[[originate]]`. Each option
+is also a flag, with `-` for `_` (`--handshake-timeout 5s`): `dormouse serve` takes the options
+of a route, `dormouse connect` those of an origination, and both take those of the program, where
+a flag wins over the file. Certificates are given as `--cert FILE --key FILE`.
 
 - A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
   All units count by 1024.
 - A *duration* is a text with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"12h\"`, `\"7d\"`.
 - A *path* is relative to the directory of the file; in a flag, to the current one.
 - A list of one may be written without brackets.
-- What an option *costs* is said with it. Where nothing is said, a quiet connection costs the same
-  with it and without.
+- *costs* is what an option costs. An option without this line does not change the cost of a quiet
+  connection.
 ";
 
 /// The page `docs/guide/reference.md`.
@@ -58,7 +58,7 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
     match spec.default {
         OptionDefault::Is("" | "none") => writeln!(page, "| default | none |")?,
         OptionDefault::Is(text) => writeln!(page, "| default | `{}` |", in_file(spec, text))?,
-        OptionDefault::Required(_) => writeln!(page, "| default | none: it has to be given |")?,
+        OptionDefault::Required(_) => writeln!(page, "| default | none: required |")?,
     }
     if let Some((least, greatest)) = spec.range {
         writeln!(page, "| range | {least} to {greatest} |")?;
@@ -74,7 +74,7 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
     )
 }
 
-/// A doc comment as one paragraph.
+/// Returns a doc comment as one paragraph.
 fn paragraph(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

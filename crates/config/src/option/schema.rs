@@ -1,4 +1,5 @@
-//! A JSON schema of the configuration's file, from the table of options: editors complete and check by it.
+//! A JSON schema of the configuration file, generated from the table of options, for completion and
+//! checks in editors.
 
 use crate::config::Config;
 use crate::option::group::OptionGroup;
@@ -7,8 +8,8 @@ use crate::option::spec::{OptionDefault, OptionSpec};
 use crate::section::Section;
 use serde_json::{Map, Value, json};
 
-/// Returns the schema (draft 7, which editors know) as text. The program itself checks more than a schema
-/// can say: whether options fit each other, files, addresses.
+/// Returns the schema (draft 7, which editors know) as text. The program itself checks more than a
+/// schema can: options that depend on each other, files, addresses.
 pub fn schema() -> String {
     let of_program = Config::PROCESS_OPTIONS
         .iter()
@@ -53,7 +54,7 @@ fn table(group: &OptionGroup) -> Value {
 fn property(spec: &OptionSpec) -> (String, Value) {
     let one = value(spec.kind, spec.range);
     let mut property = if spec.kind.list {
-        // One needs no brackets.
+        // A list of one needs no brackets.
         json!({ "anyOf": [one, { "type": "array", "items": one }] })
     } else {
         one
@@ -68,13 +69,14 @@ fn property(spec: &OptionSpec) -> (String, Value) {
     (spec.name.to_owned(), property)
 }
 
-/// What one value of this kind may be. The placeholder of `--help` names the forms that there are.
+/// Returns the schema of one value of this kind. The kind's placeholder in `--help` names its
+/// forms.
 fn value(kind: &Kind, range: Option<(&str, &str)>) -> Value {
     let mut forms = Vec::new();
     let forms_named: Vec<&str> = kind.placeholder.split('|').collect();
     let has = |name: &str| forms_named.contains(&name);
     if !kind.choices.is_empty() {
-        // The versions of TLS look like numbers: 1.3 is as good as "1.3".
+        // TLS versions look like numbers, so 1.3 is accepted as well as "1.3".
         let numbers = kind
             .choices
             .iter()
@@ -113,7 +115,7 @@ fn value(kind: &Kind, range: Option<(&str, &str)>) -> Value {
     }
 }
 
-/// With its range, as far as that is in whole numbers.
+/// Returns the schema of a whole number, with its range if the bounds are whole numbers.
 fn whole_number(range: Option<(&str, &str)>) -> Value {
     let mut form = json!({ "type": "integer", "minimum": 0 });
     if let Some((Ok(least), Ok(greatest))) =
@@ -125,7 +127,7 @@ fn whole_number(range: Option<(&str, &str)>) -> Value {
     form
 }
 
-/// A form that stands for itself, as `auto` does.
+/// Returns whether a form is a literal word, such as `auto`.
 fn is_word(form: &str) -> bool {
     form.bytes().all(|byte| byte.is_ascii_lowercase())
 }

@@ -1,37 +1,37 @@
-//! What is known of an option from its definition.
+//! The definition of an option.
 
 use crate::option::option_type::Kind;
 
-/// All there is to know about one option.
+/// The definition of one option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
     /// Its name in the file. The flag is the same with `-` for `_`.
     pub name: &'static str,
-    /// What may stand there.
+    /// The kind of its value.
     pub kind: &'static Kind,
-    /// What holds when it is not given, in the notation of a flag.
+    /// Its default, in the notation of a flag.
     pub default: OptionDefault,
     /// Least and greatest value, in the notation of a flag.
     pub range: Option<(&'static str, &'static str)>,
-    /// What it does. The first sentence stands for itself.
+    /// What it does. The first sentence is its `--help` text.
     pub doc: &'static str,
     /// What it costs to raise it; empty if it costs nothing.
     pub cost: &'static str,
-    /// What might stand there, as it is written in the file; empty if any of its kind would do.
+    /// An example, as written in the file; empty if the example of its kind is good enough.
     pub example: &'static str,
 }
 
-/// What holds when an option is not given.
+/// The default of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionDefault {
     /// This value.
     Is(&'static str),
-    /// It has to be given; this is an example of what may stand there.
+    /// None: the option is required, and this is an example.
     Required(&'static str),
 }
 
 impl OptionDefault {
-    /// The value which a blank group starts with.
+    /// Returns the value that a blank group starts with.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Is(text) | Self::Required(text) => text,
@@ -40,12 +40,12 @@ impl OptionDefault {
 }
 
 impl OptionSpec {
-    /// The flag of the command line, without the dashes.
+    /// Returns the flag of the command line, without the dashes.
     pub fn flag(&self) -> String {
         self.name.replace('_', "-")
     }
 
-    /// The first sentence of the documentation.
+    /// Returns the first sentence of the documentation.
     pub fn summary(&self) -> String {
         let text = self.explanation();
         match text.split_once(". ") {
@@ -54,13 +54,13 @@ impl OptionSpec {
         }
     }
 
-    /// The documentation as one paragraph.
+    /// Returns the documentation as one paragraph.
     pub fn explanation(&self) -> String {
         self.doc.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 
-/// A default as it would stand in the file.
+/// Returns a default as written in the file.
 pub(crate) fn in_file(spec: &OptionSpec, text: &str) -> String {
     let number = text.bytes().all(|b| b.is_ascii_digit());
     if spec.kind.bare && (number || text == "true" || text == "false") {
@@ -70,7 +70,7 @@ pub(crate) fn in_file(spec: &OptionSpec, text: &str) -> String {
     }
 }
 
-/// The first of the examples, or the default if it says more.
+/// Returns the option's own example, or its default, or the first example of its kind.
 pub(crate) fn first_example(spec: &OptionSpec) -> String {
     if !spec.example.is_empty() {
         return spec.example.to_owned();

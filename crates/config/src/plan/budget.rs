@@ -1,10 +1,10 @@
-//! What the limits cost, and limits that are made to fit a budget.
+//! The cost of each limit, and limits that are chosen to fit a budget.
 //!
-//! Memory is a sum of terms, each with a bound. Most of them are ours alone to keep. One is not:
-//! what peers send before it is read. The kernel takes in what it has offered room for, whether or
-//! not anybody reads, and an offer can't be taken back. So with a budget the receive buffers of all
-//! connections are counted in full, and are only as large as that allows; what is sent is bounded
-//! in sum while the program runs (the data path's `memory::kernel`).
+//! Memory is a sum of terms, each with a bound. The program alone can enforce all of them but one:
+//! what peers send before it is read. The kernel receives as much as it has advertised, whether or
+//! not the program reads, and can't take the advertisement back. So a budget counts the receive
+//! buffers of all connections in full, and makes them only as large as that allows. Sent bytes are
+//! bounded in sum while the program runs (the data path's `memory::kernel`).
 
 use crate::config::Config;
 use crate::mistakes::problem::Problem;
@@ -20,44 +20,44 @@ const SLOT_BYTES: u64 = 192;
 /// Bytes of the connection log's entry of a connection.
 const LOG_ENTRY_BYTES: u64 = 128;
 
-/// What main, control and the pages that all share take. Measured: 6 MB.
+/// Memory of main, control and the shared pages. Measured: 6 MB.
 const MAIN_BYTES: u64 = 12 << 20;
 
-/// What each keeper with its worker takes besides, without connections. Measured: 1.1 MB; tables of
-/// their own and garbage of handshakes come on top.
+/// Memory of each keeper and its worker without connections. Measured: 1.1 MB; their tables and
+/// what handshakes leave in the heap come on top.
 const PAIR_BYTES: u64 = 4 << 20;
 
-/// What the kernel keeps per idle TCP socket, measured on Linux 6.18: 2,368 bytes of socket, the
-/// rest inode, file, epoll item and dentry.
+/// Kernel memory per idle TCP socket, measured on Linux 6.18: 2,368 bytes of socket, the rest
+/// inode, file, epoll item and dentry.
 pub(crate) const SOCKET_BYTES: u64 = 4_100;
 
-/// What a socket may have in its send queue without being counted as slow.
+/// Length of a send queue up to which a socket does not count as slow.
 const UNCOUNTED_BYTES: u64 = 4_096;
 
 /// The TLS library's state of a handshake in flight, with our answer and the kernel's copy of it.
 const HANDSHAKE_STATE_BYTES: u64 = 24 << 10;
 
-/// `auto` without a budget.
+/// What `auto` means without a budget.
 const HANDSHAKES: u64 = 1_024;
 const PENDING_BYTES: u64 = 64 << 20;
 const BACKLOG: u64 = 4_096;
 
-/// `auto` goes no lower.
+/// The lowest values that `auto` chooses.
 const HANDSHAKES_MIN: u64 = 16;
 const BACKLOG_MIN: u64 = 16;
 const RECEIVE_MIN: u64 = 4 << 10;
 
-/// With a budget and without a number of connections, receive buffers hold a record.
+/// Receive buffer with a budget and without `max_connections`: it holds one record.
 const RECEIVE_OF_A_RECORD: u64 = 16 << 10;
 
 /// A bound on memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// What takes it.
+    /// What the memory is used for.
     pub what: &'static str,
-    /// How it comes about.
+    /// How the bound is calculated.
     pub how: String,
-    /// At most so much.
+    /// The bound.
     pub bytes: ByteSize,
 }
 
@@ -65,8 +65,8 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
     pub(crate) workers: u64,
-    /// Connections: as many as were asked for.
-    pub(crate) wanted: Option<u64>,
+    /// `max_connections`, unless it is `auto`.
+    pub(crate) requested: Option<u64>,
     /// Connections for which there are descriptors and ports.
     pub(crate) room: u64,
     /// Sockets of a connection.
@@ -85,13 +85,13 @@ pub(crate) struct SettledLimits {
     pub(crate) backlog: u64,
 }
 
-/// Makes limits fit. The error says what does not, with the table of costs.
+/// Chooses limits that fit the budget. The error says what does not fit, with the table of costs.
 pub(crate) fn settle(
     config: &Config,
     machine: &Machine,
     capacity: Capacity,
 ) -> Result<SettledLimits, Problem> {
-    let connections = capacity.wanted.unwrap_or(capacity.room);
+    let connections = capacity.requested.unwrap_or(capacity.room);
     let Some(ByteSize(budget)) = config.limits.memory else {
         let receive = (config.sockets.receive_buffer).or(config.sockets.socket_buffer);
         return Ok(SettledLimits {
@@ -112,10 +112,10 @@ pub(crate) fn settle(
         };
         let left = budget.saturating_sub(sum(&costs(config, capacity, &amounts)));
         let fitting = left / per_connection(config, capacity, receive);
-        match capacity.wanted {
-            Some(wanted) if wanted <= fitting => {
+        match capacity.requested {
+            Some(requested) if requested <= fitting => {
                 return Ok(SettledLimits {
-                    connections: wanted,
+                    connections: requested,
                     ..amounts
                 });
             }
@@ -132,10 +132,10 @@ pub(crate) fn settle(
     Err(refusal(config, capacity, amounts, fitting))
 }
 
-/// The terms which do not depend on the receive buffers.
+/// Returns the terms that do not depend on the receive buffers.
 fn fixed(config: &Config, machine: &Machine, capacity: Capacity, budget: u64) -> SettledLimits {
     let limits = &config.limits;
-    // What is smaller than this is of no use to a worker.
+    // A worker could not use less than this.
     let pending_min = limits.pending_per_connection.0.max(1 << 20) * capacity.workers;
     let kernel_min = capacity.workers << 20;
     let pending = (budget / 8).min(PENDING_BYTES).max(pending_min);
@@ -152,9 +152,9 @@ fn fixed(config: &Config, machine: &Machine, capacity: Capacity, budget: u64) ->
     }
 }
 
-/// The receive buffers that come into question, the largest first.
+/// Returns the receive buffers to try, the largest first.
 fn receive_buffers(config: &Config, capacity: Capacity) -> Vec<u64> {
-    match (config.sockets.receive_buffer.given(), capacity.wanted) {
+    match (config.sockets.receive_buffer.given(), capacity.requested) {
         (Some(given), _) => vec![given.0],
         (None, Some(_)) => {
             let most = config.sockets.socket_buffer.0.max(RECEIVE_MIN);
@@ -185,7 +185,8 @@ fn exactly(count: Count) -> Option<u64> {
     }
 }
 
-/// The kernel takes twice the size of a buffer, for its own overhead (socket(7)).
+/// Returns the kernel memory of a socket with a full receive buffer. The kernel takes twice the
+/// buffer's size, for its own overhead (socket(7)).
 fn waiting(receive: u64) -> u64 {
     SOCKET_BYTES + 2 * receive
 }
@@ -194,7 +195,7 @@ fn per_connection(config: &Config, capacity: Capacity, receive: u64) -> u64 {
     SLOT_BYTES + log_entry(config) + capacity.sockets * (waiting(receive) + UNCOUNTED_BYTES)
 }
 
-/// What the connection log keeps of a connection.
+/// Returns what the connection log keeps of a connection.
 fn log_entry(config: &Config) -> u64 {
     match config.log.connection_log {
         LogTarget::Off => 0,
@@ -202,12 +203,12 @@ fn log_entry(config: &Config) -> u64 {
     }
 }
 
-/// What a client has sent lies in a buffer which grows by doubling.
+/// Returns the memory of a handshake. The buffer of received bytes grows by doubling.
 fn handshake(config: &Config) -> u64 {
     2 * config.limits.handshake_bytes_max.0 + HANDSHAKE_STATE_BYTES
 }
 
-/// What each limit costs. Without a budget sockets are counted as they are at rest.
+/// Returns the cost of each limit. Without a budget, sockets are counted as idle.
 pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits) -> Vec<Cost> {
     let budgeted = config.limits.memory.is_some();
     let number = show_number;
@@ -224,7 +225,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
         )
     } else {
         format!(
-            "{} idle sockets of about {} bytes; up to twice receive_buffer ({}) more for one that is not read",
+            "{} idle sockets of about {} bytes; a socket that is not read takes up to twice receive_buffer ({}) more",
             number(amounts.connections * capacity.sockets),
             number(SOCKET_BYTES),
             ByteSize(amounts.receive)
@@ -257,7 +258,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
             "handshakes",
             amounts.handshakes.saturating_mul(handshake(config)),
             format!(
-                "{} x twice handshake_bytes_max ({}), and {}",
+                "{} x (twice handshake_bytes_max ({}) and {})",
                 number(amounts.handshakes),
                 config.limits.handshake_bytes_max,
                 ByteSize(HANDSHAKE_STATE_BYTES)
@@ -277,7 +278,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     ];
     if budgeted {
         costs.push(cost(
-            "kernel: not accepted yet",
+            "kernel: listen queues",
             waiting_in_queues.saturating_mul(waiting(amounts.receive)),
             format!("backlog ({}) x listeners", number(amounts.backlog)),
         ));
@@ -286,7 +287,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     costs
 }
 
-/// What the connection log keeps beside the slots.
+/// Returns the cost of the connection log's entries.
 fn log_entries(config: &Config, connections: u64) -> Cost {
     Cost {
         what: "connection log",
@@ -295,7 +296,7 @@ fn log_entries(config: &Config, connections: u64) -> Cost {
     }
 }
 
-/// Mappings of a fixed size, all of which may come to be used.
+/// Returns the cost of the session mappings: their size is fixed, and all of it may get used.
 fn sessions(config: &Config) -> Cost {
     let cache = config.session_cache_bytes() as u64;
     let servers: usize = config.originate.iter().map(|one| one.to.len()).sum();
@@ -305,13 +306,13 @@ fn sessions(config: &Config) -> Cost {
     };
     Cost {
         what: "sessions",
-        how: "session_cache (1 MiB where there is none), and 16 KiB for each server of `originate`"
+        how: "session_cache (1 MiB if it is off), and 16 KiB for each server of `originate`"
             .to_owned(),
         bytes: ByteSize(cache.saturating_add(of_servers)),
     }
 }
 
-/// The sum of all costs.
+/// Returns the sum of all costs.
 pub(crate) fn sum(costs: &[Cost]) -> u64 {
     costs
         .iter()
@@ -320,7 +321,7 @@ pub(crate) fn sum(costs: &[Cost]) -> u64 {
 
 fn refusal(config: &Config, capacity: Capacity, amounts: SettledLimits, fitting: u64) -> Problem {
     let asked = SettledLimits {
-        connections: capacity.wanted.unwrap_or(1),
+        connections: capacity.requested.unwrap_or(1),
         ..amounts
     };
     let costs = costs(config, capacity, &asked);
@@ -334,15 +335,15 @@ fn refusal(config: &Config, capacity: Capacity, amounts: SettledLimits, fitting:
             cost.what, cost.how
         ));
     }
-    let or_fewer = match capacity.wanted {
-        Some(_) if fitting > 0 => format!(", or max_connections at most {fitting}"),
-        _ => ", or the other limits lower".to_owned(),
+    let or_fewer = match capacity.requested {
+        Some(_) if fitting > 0 => format!(", or lower max_connections to {fitting}"),
+        _ => ", or lower the other limits".to_owned(),
     };
     Problem::new(format!(
         "the limits add up to {needed}, more than memory ({budget})"
     ))
     .label(format!("at least {needed} for these limits"))
     .help(format!(
-        "make memory at least {needed}{or_fewer}; each limit costs at most{table}"
+        "raise memory to at least {needed}{or_fewer}; maximum cost of each limit:{table}"
     ))
 }

@@ -1,4 +1,4 @@
-//! What a configuration has to fit: the machine on which it runs.
+//! The machine that a configuration has to fit.
 
 use crate::plan::systemd::hands_in_listeners;
 use std::fs;
@@ -12,22 +12,23 @@ const CAP_NET_BIND_SERVICE: u32 = 10;
 pub struct Machine {
     /// Cores that may be used.
     pub cores: u32,
-    /// Descriptors that a process may have at most (the hard limit).
+    /// Maximum number of descriptors of a process (the hard limit).
     pub descriptors_max: u64,
-    /// Ports below this one may not be listened on; 0 if all may.
+    /// Ports below this one need a privilege to listen on; 0 if none does.
     pub privileged_below: u16,
-    /// Whether there is IPv6.
+    /// Whether the machine has IPv6.
     pub ipv6: bool,
     /// The longest listen queue (net.core.somaxconn).
     pub backlog_max: u32,
-    /// Local ports which one address has for connections to one backend.
+    /// Local ports that one address has for connections to one backend.
     pub local_ports: u32,
-    /// Bytes which all TCP sockets of the machine may use before the kernel presses.
+    /// Bytes that all TCP sockets of the machine may use before the kernel is under memory
+    /// pressure.
     pub tcp_bytes: u64,
 }
 
 impl Machine {
-    /// Asks the machine. What it does not tell is taken to be as on most machines.
+    /// Reads the machine's limits. A limit that can't be read is taken to be the usual one.
     pub fn read() -> Self {
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
         let file = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
@@ -38,7 +39,7 @@ impl Machine {
             cores: std::thread::available_parallelism()
                 .map_or(1, |n| n.get().try_into().unwrap_or(1)),
             descriptors_max: hard_limit(&limits).unwrap_or(1024),
-            // systemd has opened them then.
+            // systemd has opened the listeners in the second case.
             privileged_below: if may_bind(&status) || hands_in_listeners() {
                 0
             } else {
@@ -56,7 +57,7 @@ impl Machine {
     }
 }
 
-/// The hard limit on descriptors in /proc/self/limits.
+/// Returns the hard limit on descriptors in /proc/self/limits.
 fn hard_limit(limits: &str) -> Option<u64> {
     let line = limits
         .lines()
@@ -67,21 +68,21 @@ fn hard_limit(limits: &str) -> Option<u64> {
     }
 }
 
-/// How many ports lie in "first last".
+/// Returns the number of ports in the range "first last".
 fn local_ports(range: &str) -> Option<u32> {
     let (first, last) = range.trim().split_once(char::is_whitespace)?;
     let (first, last) = (first.parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
     Some((last + 1).saturating_sub(first))
 }
 
-/// The middle one of tcp_mem's three numbers of pages.
+/// Returns the bytes of the second of tcp_mem's three numbers of pages.
 fn tcp_bytes(pages: &str) -> Option<u64> {
     const PAGE: u64 = 4096;
     let pressure: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
     Some(pressure.saturating_mul(PAGE))
 }
 
-/// Whether /proc/self/status says that privileged ports may be listened on.
+/// Returns whether the process may listen on privileged ports, according to /proc/self/status.
 fn may_bind(status: &str) -> bool {
     status
         .lines()
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn parses_files_of_the_kernel() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max open files            1024                 20000                files     \n";
         assert_eq!(hard_limit(limits), Some(20_000));
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_answers() {
+    fn reads_this_machine() {
         let machine = Machine::read();
         assert!(
             machine.cores >= 1 && machine.descriptors_max >= 64,

@@ -1,4 +1,4 @@
-//! What a configuration comes to on a machine.
+//! The plan: a configuration fitted to a machine.
 
 pub(crate) mod budget;
 pub(crate) mod machine;

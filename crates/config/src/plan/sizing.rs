@@ -1,5 +1,5 @@
-//! What a configuration comes to on a machine: how many workers, with how many
-//! connections each, and what the limits cost.
+//! The plan: how many workers run on a machine, with how many connections each, and what the limits
+//! cost.
 
 use crate::config::Config;
 use crate::mistakes::problem::Problem;
@@ -11,54 +11,55 @@ use crate::values::quantities::{ByteSize, Count};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// Descriptors of a worker which are neither connections nor listeners: epoll,
-/// mappings, pipes, standard streams.
+/// Descriptors of a worker that are neither connections nor listeners: epoll, mappings, pipes,
+/// standard streams.
 const DESCRIPTORS_RESERVED: u64 = 64;
-/// `auto` goes no further per worker, whatever the limit on descriptors says.
+/// Maximum number of connections per worker that `auto` chooses, whatever the descriptor limit.
 const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
-/// `auto` starts no more workers than this.
+/// Maximum number of workers that `auto` chooses.
 const AUTO_WORKERS_MAX: u64 = 1024;
-/// Of the local ports of an address so many in a hundred are counted on: some are in use, and
-/// closed connections keep theirs for a while.
+/// Percentage of an address's local ports that are counted on: some are in use, and closed
+/// connections keep theirs for a while.
 const PORTS_USABLE_PERCENT: u64 = 90;
-/// Up to here a free port is found at once. Beyond it the kernel looks at half of the range, port by
-/// port, for every connect; where addresses cost nothing, more of them are used instead.
+/// Percentage of local ports in use up to which the kernel finds a free one at once. Beyond it,
+/// every connect searches half of the range port by port; where addresses cost nothing, more of
+/// them are used instead.
 const PORTS_QUICK_PERCENT: u64 = 40;
-/// `auto` uses no more addresses than this for a backend on this machine.
+/// Maximum number of addresses that `auto` uses for a backend on this machine.
 const SOURCES_MAX: u64 = 4_096;
 
-/// What would run.
+/// What runs on a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
-    /// Connections in all of them.
+    /// Maximum connections in all workers together.
     pub connections_max: u32,
-    /// Connections in each; the last workers may have one less.
+    /// Maximum connections in each worker; the last workers may have one less.
     pub connections_per_worker: u32,
-    /// Descriptors which a worker needs for that.
+    /// Descriptors that a worker needs for that.
     pub descriptors_per_worker: u64,
     /// Handshakes in flight, in all workers.
     pub handshakes_max: u32,
     /// Pending memory, in all workers.
     pub pending_memory: ByteSize,
-    /// What the kernel may hold in long send queues, for all workers.
+    /// Maximum that the kernel may hold in long send queues, for all workers.
     pub kernel_memory: ByteSize,
     /// The receive buffer of a socket.
     pub receive_buffer: ByteSize,
-    /// Connections which wait to be accepted, per listener.
+    /// Maximum connections that wait to be accepted, per listener.
     pub backlog: u32,
-    /// SourceAddress addresses for a backend on this machine that has none of its own.
+    /// Source addresses for a backend on this machine whose route lists none.
     pub sources: u32,
-    /// What the limits cost at most: for people, and not passed on.
+    /// Maximum cost of each limit: shown to people, not handed over.
     #[serde(skip)]
     pub costs: Vec<Cost>,
 }
 
-/// The options which do not fit the machine, the likeliest culprit first, and why.
+/// The options that do not fit the machine, the likeliest culprit first, and why.
 type Misfit = (&'static [&'static str], Problem);
 
-/// Works out the plan, or says which option does not fit the machine.
+/// Returns the plan, or the option that does not fit the machine.
 pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
@@ -78,28 +79,28 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         ));
     }
     let cores = u64::from(machine.cores.max(1));
-    let wanted = match config.limits.max_connections {
+    let requested = match config.limits.max_connections {
         Count::Auto => None,
-        Count::Exactly(wanted) => Some(u64::from(wanted)),
+        Count::Exactly(requested) => Some(u64::from(requested)),
     };
-    let workers = match (config.process.workers, wanted) {
+    let workers = match (config.process.workers, requested) {
         (Count::Exactly(workers), _) => workers.into(),
         (Count::Auto, None) => cores,
-        (Count::Auto, Some(wanted)) => cores.max(wanted.div_ceil(room)),
+        (Count::Auto, Some(requested)) => cores.max(requested.div_ceil(room)),
     };
-    if workers > AUTO_WORKERS_MAX || wanted.is_some_and(|wanted| wanted > workers * room) {
+    if workers > AUTO_WORKERS_MAX || requested.is_some_and(|requested| requested > workers * room) {
         return Err((
             &["max_connections", "workers"],
-            too_many(wanted.unwrap_or(0), workers, room, machine),
+            too_many(requested.unwrap_or(0), workers, room, machine),
         ));
     }
     let ports = ports(config, machine)
         .map_err(|problem| (&["max_connections", "source_addresses"][..], problem))?;
     // No worker without a connection.
-    let workers = workers.min(wanted.unwrap_or(u64::MAX).max(1));
+    let workers = workers.min(requested.unwrap_or(u64::MAX).max(1));
     let capacity = Capacity {
         workers,
-        wanted,
+        requested,
         room: (workers * room).min(ports),
         sockets: per_connection,
         listeners: listeners as u64,
@@ -124,10 +125,10 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     })
 }
 
-/// Fewer connections than this are worth a word, if the limit on descriptors is why.
+/// A plan with fewer connections than this gets a warning, if the descriptor limit is the reason.
 const FEW_CONNECTIONS: u32 = 4_000;
 
-/// What the limit on descriptors allows, if that is little and nobody has asked for so few.
+/// Returns a warning if the descriptor limit allows few connections and no option asked for so few.
 pub(crate) fn few_descriptors(config: &Config, plan: &Plan, machine: &Machine) -> Option<Problem> {
     let is_auto = config.limits.max_connections == Count::Auto && config.limits.memory.is_none();
     if !is_auto || plan.connections_max >= FEW_CONNECTIONS {
@@ -137,18 +138,18 @@ pub(crate) fn few_descriptors(config: &Config, plan: &Plan, machine: &Machine) -
         u64::from(plan.workers) * machine.descriptors_max / descriptors_per_connection(config);
     (room < u64::from(FEW_CONNECTIONS)).then(|| {
         Problem::new(format!(
-            "there will be {} connections at most: a process may have only {} descriptors",
+            "at most {} connections are possible: a process may have only {} descriptors",
             plan.connections_max, machine.descriptors_max
         ))
         .help("raise the hard limit: `ulimit -Hn 100000` as root, LimitNOFILE=100000 for a systemd service, --ulimit nofile=100000 for a container; or set max_connections to what you need")
     })
 }
 
-/// Each worker has its part of the pending memory, and one connection must fit it.
+/// Checks that each worker's part of the pending memory has room for one connection's share.
 fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), Misfit> {
     let limits = &config.limits;
     let (share, one) = (pending / workers, limits.pending_per_connection.0);
-    // That one is more than all has been said where it was written.
+    // That one connection's share is larger than all of it has been reported where it was written.
     if share >= one || one > pending {
         return Ok(());
     }
@@ -165,20 +166,20 @@ fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), M
     ))
 }
 
-/// A proxied connection has two sockets; one that is only echoed has one.
+/// Returns the descriptors of a connection: a proxied one has two sockets, an echoed one has one.
 fn descriptors_per_connection(config: &Config) -> u64 {
     let echo_only =
         config.originate.is_empty() && config.routes.iter().all(|route| route.is_echo());
     if echo_only { 1 } else { 2 }
 }
 
-/// Ports of one address to one backend.
+/// Returns the local ports of one address to one backend that are counted on.
 fn usable_ports(machine: &Machine) -> u64 {
     (u64::from(machine.local_ports) * PORTS_USABLE_PERCENT / 100).max(1)
 }
 
-/// How many addresses of 127.0.0.0/8 are used for so many connections: one as long as its ports
-/// suffice.
+/// Returns how many addresses of 127.0.0.0/8 are used for this many connections: one while its
+/// ports suffice.
 fn own_sources(connections: u64, machine: &Machine) -> u32 {
     if connections <= usable_ports(machine) {
         return 1;
@@ -187,7 +188,8 @@ fn own_sources(connections: u64, machine: &Machine) -> u32 {
     saturate(connections.div_ceil(quick).min(SOURCES_MAX))
 }
 
-/// Connections for which there are local ports. An error: fewer than were asked for.
+/// Returns the number of connections that the local ports allow, or an error if `max_connections`
+/// is larger.
 fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
     let each = usable_ports(machine);
     let mut seen: Vec<(SocketAddr, &[SourceAddress])> = Vec::new();
@@ -213,14 +215,14 @@ fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
         .map(of_one)
         .fold(to_servers, u64::saturating_add);
     match config.limits.max_connections {
-        Count::Exactly(wanted) if u64::from(wanted) > sum => {
-            Err(too_few_ports(wanted.into(), sum, each, machine, &seen))
+        Count::Exactly(requested) if u64::from(requested) > sum => {
+            Err(too_few_ports(requested.into(), sum, each, machine, &seen))
         }
         _ => Ok(sum),
     }
 }
 
-/// How many addresses a backend can be reached from.
+/// Returns how many addresses a backend can be reached from.
 fn sources(backend: SocketAddr, given: &[SourceAddress]) -> u64 {
     let addresses = given
         .iter()
@@ -232,13 +234,14 @@ fn sources(backend: SocketAddr, given: &[SourceAddress]) -> u64 {
     }
 }
 
-/// 127.0.0.0/8 is this machine's as a whole; of IPv6 it is one address.
+/// Returns whether a whole network around the address is this machine: for IPv4 it is 127.0.0.0/8,
+/// but IPv6 has a single loopback address.
 pub fn is_own_network(backend: SocketAddr) -> bool {
     backend.is_ipv4() && backend.ip().is_loopback()
 }
 
 fn too_few_ports(
-    wanted: u64,
+    requested: u64,
     sum: u64,
     each: u64,
     machine: &Machine,
@@ -246,27 +249,27 @@ fn too_few_ports(
 ) -> Problem {
     let backends: Vec<String> = backends.iter().map(|(to, _)| to.to_string()).collect();
     Problem::new(format!(
-        "{wanted} connections do not fit: there are local ports for {sum} to {}",
+        "{requested} connections do not fit: there are local ports for {sum} to {}",
         backends.join(" and ")
     ))
     .label(format!("{sum} at most"))
     .help(format!(
-        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} are counted on: \
-         set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or reach the backend by a unix socket",
+        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} can be counted on: \
+         set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or connect to the backend by a unix socket",
         machine.local_ports,
-        wanted.div_ceil(each)
+        requested.div_ceil(each)
     ))
 }
 
-fn too_many(wanted: u64, workers: u64, room: u64, machine: &Machine) -> Problem {
+fn too_many(requested: u64, workers: u64, room: u64, machine: &Machine) -> Problem {
     Problem::new(format!(
-        "{wanted} connections do not fit: a process may have {} descriptors here, which is {room} connections in each of {workers} workers",
+        "{requested} connections do not fit: a process may have {} descriptors here, which is {room} connections in each of {workers} workers",
         machine.descriptors_max
     ))
     .label(format!("{} at most", workers * room))
     .help(format!(
         "set workers = \"auto\" (or at least {}), or raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service",
-        wanted.div_ceil(room)
+        requested.div_ceil(room)
     ))
 }
 

@@ -1,6 +1,7 @@
-//! What a system manager says in the environment (sd_notify(3), sd_listen_fds(3)).
+//! Environment variables of the service manager (sd_notify(3), sd_listen_fds(3)).
 
-/// Variables that the system manager sets for main alone; processes that main starts do not get them.
+/// Variables that the service manager sets for main alone; processes that main starts do not get
+/// them.
 pub const SYSTEMD_VARIABLES: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -15,15 +16,16 @@ pub fn environment_number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Returns whether the variable `name` holds the id of this process; `unless_said` where it is not set.
-pub fn is_for_this_process(name: &str, unless_said: bool) -> bool {
+/// Returns whether the variable `name` holds the id of this process; `if_unset` if the variable is
+/// not set.
+pub fn is_for_this_process(name: &str, if_unset: bool) -> bool {
     match std::env::var(name) {
         Ok(pid) => pid == std::process::id().to_string(),
-        Err(_) => unless_said,
+        Err(_) => if_unset,
     }
 }
 
-/// Returns whether the system manager has handed listening sockets to this process.
+/// Returns whether the service manager has handed listening sockets to this process.
 pub fn hands_in_listeners() -> bool {
     is_for_this_process("LISTEN_PID", false)
         && environment_number("LISTEN_FDS").is_some_and(|count| count > 0)

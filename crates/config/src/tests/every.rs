@@ -1,9 +1,9 @@
-//! Every option, from its own definition: that its values are refused as they should be, and that
-//! what is told helps. Nothing here names an option; a new one is asked the same.
+//! Every option, from its own definition: invalid values are refused with a helpful message. No
+//! option is named here, so that a new one is tested too.
 
 use super::*;
 
-/// An option and the section in which it stands; `None`: above all of them.
+/// An option and its section; `None`: an option of the program.
 type Place = (Option<Section>, &'static OptionSpec);
 
 fn all() -> Vec<Place> {
@@ -23,7 +23,8 @@ fn all() -> Vec<Place> {
         .collect()
 }
 
-/// A file in which the option has this value, and the number of its line. Nothing else is wrong.
+/// Returns a file in which the option has this value and nothing else is wrong, and the number of
+/// the option's line.
 fn file((section, spec): Place, value: &str) -> (String, usize) {
     let mut text = String::new();
     if section.is_none() {
@@ -61,8 +62,8 @@ fn file((section, spec): Place, value: &str) -> (String, usize) {
     (text, line)
 }
 
-/// What is told of a value, in the line of the option.
-fn told_of(place: Place, value: &str) -> Vec<Mistake> {
+/// Returns the mistakes that a value causes in the option's line.
+fn mistakes_of(place: Place, value: &str) -> Vec<Mistake> {
     let (text, line) = file(place, value);
     let answer = match load_text(&text) {
         Ok(loaded) => loaded.warnings,
@@ -80,32 +81,33 @@ fn told_of(place: Place, value: &str) -> Vec<Mistake> {
     errors.filter(is_there).collect()
 }
 
-/// Whether somebody who reads it knows what to write instead.
+/// Returns whether a mistake says what to write instead.
 fn helps(mistake: &Mistake) -> bool {
     let says = |text: &str| text.split_whitespace().count() >= 2;
     !mistake.what.is_empty() && (says(&mistake.label) || mistake.help.as_deref().is_some_and(says))
 }
 
-/// A value that is nothing: each kind of value is wrong for some options only, a date for all.
-const NOTHING: [&str; 3] = ["1979-05-27", "[[1979-05-27]]", "{ x = 1979-05-27 }"];
+/// Values that no option accepts: every other kind of value is valid for some option, a date for
+/// none.
+const INVALID: [&str; 3] = ["1979-05-27", "[[1979-05-27]]", "{ x = 1979-05-27 }"];
 
 #[test]
-fn each_refuses_what_it_cannot_be_and_says_what_it_can() {
+fn every_option_refuses_an_invalid_value_with_help() {
     for place in all() {
         let (_, spec) = place;
-        for value in NOTHING {
-            let told = told_of(place, value);
-            assert!(!told.is_empty(), "{} = {value} was accepted", spec.name);
-            for mistake in told {
+        for value in INVALID {
+            let mistakes = mistakes_of(place, value);
+            assert!(!mistakes.is_empty(), "{} = {value} was accepted", spec.name);
+            for mistake in mistakes {
                 assert!(helps(&mistake), "{} = {value}: {mistake:?}", spec.name);
             }
         }
     }
 }
 
-/// Values that some options take: whoever refuses them says what would be right.
+/// Values that some options accept: an option that refuses one says what would be right.
 #[test]
-fn each_that_refuses_a_value_helps() {
+fn every_refusal_helps() {
     let values = [
         "''",
         "\"\\u0000\"",
@@ -120,33 +122,33 @@ fn each_that_refuses_a_value_helps() {
     ];
     for place in all() {
         for value in values {
-            for mistake in told_of(place, value) {
+            for mistake in mistakes_of(place, value) {
                 assert!(helps(&mistake), "{} = {value}: {mistake:?}", place.1.name);
             }
         }
     }
 }
 
-/// The next value below the least, and the next above the greatest.
+/// Tries the next value below the range, and the next above it.
 #[test]
-fn each_refuses_what_is_out_of_its_range_and_says_the_range() {
-    let mut asked = 0;
+fn every_option_refuses_values_out_of_range_and_shows_the_range() {
+    let mut tried = 0;
     for place in all() {
         let (_, spec) = place;
         let Some((least, greatest)) = spec.range else {
             continue;
         };
         for value in below(least).into_iter().chain([above(greatest)]) {
-            let told = told_of(place, &value);
-            let said = format!("it may be from {least} to {greatest}");
-            let says_it = told
+            let mistakes = mistakes_of(place, &value);
+            let text = format!("the range is {least} to {greatest}");
+            let shows_range = mistakes
                 .iter()
-                .any(|mistake| mistake.help.as_deref() == Some(said.as_str()));
-            assert!(says_it, "{} = {value}: {told:?}", spec.name);
-            asked += 1;
+                .any(|mistake| mistake.help.as_deref() == Some(text.as_str()));
+            assert!(shows_range, "{} = {value}: {mistakes:?}", spec.name);
+            tried += 1;
         }
     }
-    assert!(asked > 50, "only {asked} were asked");
+    assert!(tried > 50, "only {tried} values were tried");
 }
 
 fn below(least: &str) -> Option<String> {
@@ -177,34 +179,33 @@ fn parts(text: &str) -> (u64, &str) {
 }
 
 #[test]
-fn each_choice_that_is_misspelt_is_put_right() {
+fn every_misspelt_choice_is_corrected() {
     for place in all() {
         let (_, spec) = place;
         for choice in spec.kind.choices {
             let misspelt = format!("\"{choice}x\"");
-            let told = told_of(place, &misspelt);
-            let is_put_right = |mistake: &Mistake| {
-                let said = format!("{} {:?}", mistake.label, mistake.help);
-                said.contains("did you mean")
-                    || spec.kind.choices.iter().all(|one| said.contains(one))
+            let mistakes = mistakes_of(place, &misspelt);
+            let is_corrected = |mistake: &Mistake| {
+                let text = format!("{} {:?}", mistake.label, mistake.help);
+                text.contains("did you mean")
+                    || spec.kind.choices.iter().all(|one| text.contains(one))
             };
             assert!(
-                told.iter().any(is_put_right),
-                "{} = {misspelt}: {told:?}",
+                mistakes.iter().any(is_corrected),
+                "{} = {misspelt}: {mistakes:?}",
                 spec.name
             );
         }
     }
 }
 
-/// What raises memory, or the work of a connection, says what it costs: those of the limits, and
-/// nothing without words.
+/// Every option has a description, an example and, if it is a size or a duration, a range.
 #[test]
-fn each_says_what_it_is() {
+fn every_option_is_documented() {
     for (_, spec) in all() {
         assert!(
             spec.summary().split_whitespace().count() >= 3,
-            "{} says nothing",
+            "{} has no description",
             spec.name
         );
         assert!(

@@ -1,4 +1,4 @@
-//! The configuration held against the machine.
+//! The configuration checked against the machine.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn plan(process: &str, to: &str, machine: &Machine) -> Result<Plan, String> {
 }
 
 #[test]
-fn auto_takes_what_the_machine_gives() {
+fn auto_uses_what_the_machine_has() {
     let plan = plan("", "127.0.0.1:80", &machine()).expect("it fits");
     assert_eq!((plan.workers, plan.connections_per_worker), (2, 9_967));
     assert_eq!(plan.connections_max, 19_934);
@@ -44,7 +44,7 @@ fn few_connections_need_few_workers() {
 }
 
 #[test]
-fn a_machine_without_limit_gets_a_sane_one() {
+fn auto_is_bounded_on_a_machine_without_limits() {
     let endless = Machine {
         descriptors_max: u64::MAX,
         ..machine()
@@ -54,7 +54,7 @@ fn a_machine_without_limit_gets_a_sane_one() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_numbers() {
+fn a_configuration_that_does_not_fit_is_refused_with_numbers() {
     let refused = plan(
         "workers = 2\nmax_connections = 40_000",
         "127.0.0.1:80",
@@ -93,10 +93,10 @@ fn costs_are_those_of_the_limits() {
     assert_eq!(cost(&plan, "kernel: slow readers"), 256 << 20);
 }
 
-/// Whatever the budget and the number of connections: the sum of all limits is within it, and what
-/// is left to the program is of use.
+/// With any budget and any number of connections, the sum of all limits is within the budget, and
+/// `auto` limits are large enough to work with.
 #[test]
-fn limits_are_made_to_fit_a_budget() {
+fn limits_fit_the_budget() {
     for (memory, least) in [
         ("128 MiB", 500),
         ("512 MiB", 2_500),
@@ -117,7 +117,7 @@ fn limits_are_made_to_fit_a_budget() {
 }
 
 #[test]
-fn buffers_are_as_large_as_the_connections_allow() {
+fn receive_buffers_shrink_with_more_connections() {
     let receive = |connections: u32| {
         let text = format!("memory = '512 MiB'\nmax_connections = {connections}");
         let plan = plan(&text, "127.0.0.1:80", &machine()).expect("it fits");
@@ -127,19 +127,19 @@ fn buffers_are_as_large_as_the_connections_allow() {
     };
     assert_eq!(receive(100), 256 << 10);
     assert_eq!(receive(5_000), 8 << 10);
-    let told = plan(
+    let message = plan(
         "memory = '512 MiB'\nmax_connections = 100_000",
         "127.0.0.1:80",
         &machine(),
     );
-    let told = told.expect_err("100,000 do not fit");
-    assert!(told.contains("more than memory (512 MiB)"), "{told}");
-    assert!(told.contains("max_connections at most"), "{told}");
-    assert!(told.contains("kernel: sockets"), "{told}");
+    let message = message.expect_err("100,000 do not fit");
+    assert!(message.contains("more than memory (512 MiB)"), "{message}");
+    assert!(message.contains("lower max_connections to"), "{message}");
+    assert!(message.contains("kernel: sockets"), "{message}");
 }
 
 #[test]
-fn a_limit_that_is_given_is_kept() {
+fn a_configured_limit_is_kept() {
     let text = "memory = '512 MiB'\nmax_handshakes = 7\npending_memory = '9 MiB'\n\
                 kernel_memory = '11 MiB'\nreceive_buffer = '32 KiB'\nbacklog = 13";
     let plan = plan(text, "127.0.0.1:80", &machine()).expect("it fits");
@@ -150,10 +150,10 @@ fn a_limit_that_is_given_is_kept() {
     assert!(sum(&plan) <= 512 << 20);
 }
 
-/// A backend on this machine is reached from as many addresses as it takes; for another one they
-/// have to be given.
+/// A backend on this machine is reached from as many addresses as it needs; for another backend
+/// they must be configured.
 #[test]
-fn local_ports_are_foreseen() {
+fn plans_for_local_ports() {
     let wide = Machine {
         descriptors_max: 1 << 20,
         ..machine()
@@ -169,13 +169,16 @@ fn local_ports_are_foreseen() {
             .connections_max,
         100_000
     );
-    let told = plan_of(many, "192.0.2.1:80").expect_err("one address is not enough");
+    let message = plan_of(many, "192.0.2.1:80").expect_err("one address is not enough");
     assert!(
-        told.contains("local ports for 25408 to 192.0.2.1:80"),
-        "{told}"
+        message.contains("local ports for 25408 to 192.0.2.1:80"),
+        "{message}"
     );
-    assert!(told.contains("to 4 addresses of this machine"), "{told}");
-    // Without a number nobody is refused.
+    assert!(
+        message.contains("to 4 addresses of this machine"),
+        "{message}"
+    );
+    // Without `max_connections`, nothing is refused.
     let plan = plan_of("", "192.0.2.1:80").expect("it fits");
     assert_eq!(plan.connections_max, 25_408);
     let text = "max_connections = 50_000\n[[route]]\nlisten = ':8443'\nto = '192.0.2.1:80'\n\
@@ -185,7 +188,7 @@ fn local_ports_are_foreseen() {
 }
 
 #[test]
-fn a_privileged_port_stops_serve_but_not_check() {
+fn a_privileged_port_is_an_error_to_serve_and_a_warning_to_check() {
     let text = "[[route]]\nlisten = ':443'\nto = 'echo:'\nself_signed = 'x'\n";
     let refused = load_with(text, &[], &machine(), Purpose::Serve).expect_err("not allowed");
     assert!(
@@ -207,28 +210,31 @@ fn a_privileged_port_stops_serve_but_not_check() {
 }
 
 #[test]
-fn there_is_an_end_to_how_many() {
+fn lists_have_a_maximum_length() {
     let route = |port: usize| {
         format!("[[route]]\nlisten = '127.0.0.1:{port}'\nto = 'echo:'\nself_signed = 'x'\n")
     };
     let refused = |text: &str| load_text(text).expect_err("too many").to_string();
-    let told = refused(&(2000..3001).map(route).collect::<String>());
-    assert!(told.starts_with("error: there are 1001 routes"), "{told}");
+    let message = refused(&(2000..3001).map(route).collect::<String>());
+    assert!(
+        message.starts_with("error: there are 1001 routes"),
+        "{message}"
+    );
     let list = vec!["'127.0.0.1:2000'"; 1001].join(",");
-    let told = refused(&format!(
+    let message = refused(&format!(
         "[[route]]\nlisten = [{list}]\nto = 'echo:'\nself_signed = 'x'\n"
     ));
     assert!(
-        told.starts_with("error: this list has 1001 items"),
-        "{told}"
+        message.starts_with("error: this list has 1001 items"),
+        "{message}"
     );
     let list: Vec<String> = (2000..2600).map(|port| format!("':{port}'")).collect();
-    let told = refused(&format!(
+    let message = refused(&format!(
         "[[route]]\nlisten = [{}]\nto = 'echo:'\nself_signed = 'x'\n",
         list.join(",")
     ));
     assert!(
-        told.contains("1200 addresses to listen on, at most 1000"),
-        "{told}"
+        message.contains("1200 addresses to listen on, but at most 1000"),
+        "{message}"
     );
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn told(flags: &[(&str, &str)]) -> String {
+fn errors_of(flags: &[(&str, &str)]) -> String {
     match load_flags(flags) {
         Ok(loaded) => panic!("this was accepted: {:?}", loaded.config),
         Err(mistakes) => mistakes.to_string(),
@@ -16,7 +16,7 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn they_give_what_a_file_gives() {
+fn flags_and_file_give_the_same_configuration() {
     let flags = load_flags(&[
         ("listen", "127.0.0.1:8443"),
         ("listen", "[::1]:8443"),
@@ -52,47 +52,47 @@ fn a_certificate_file_may_have_its_key_in_it() {
 }
 
 #[test]
-fn their_mistakes_name_them() {
+fn mistakes_name_their_flag() {
     assert_eq!(
-        told(&with(&[("workers", "0"), ("max-connections", "many")])),
+        errors_of(&with(&[("workers", "0"), ("max-connections", "many")])),
         "error: --workers: `0` is too small for `workers`: at least 1\n   \
-         = help: it may be from 1 to 1024\n\n\
+         = help: the range is 1 to 1024\n\n\
          error: --max-connections: `many` is neither a whole number nor `auto`\n   \
-         = help: it may be from 1 to 16000000"
+         = help: the range is 1 to 16000000"
     );
     assert_eq!(
-        told(&with(&[("keepalive-count", "x")])),
+        errors_of(&with(&[("keepalive-count", "x")])),
         "error: --keepalive-count: `x` is not a whole number\n   = help: write it like this: 4"
     );
     assert_eq!(
-        told(&with(&[("self-signed", "y")])),
+        errors_of(&with(&[("self-signed", "y")])),
         "error: --self-signed: this is given twice\n   = help: give it once"
     );
     assert_eq!(
-        told(&[("listen", "x"), ("to", "echo:"), ("self-signed", "x")]),
+        errors_of(&[("listen", "x"), ("to", "echo:"), ("self-signed", "x")]),
         "error: --listen: `x` has no port\n   = help: write it like this: \"x:8443\""
     );
     assert_eq!(
-        told(&with(&[("banana", "x")])),
+        errors_of(&with(&[("banana", "x")])),
         "error: --banana: there is no such flag"
     );
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_flags_are_reported() {
     assert_eq!(
-        told(&[]),
+        errors_of(&[]),
         "error: there is no route, so nothing would be served\n   \
          = help: give --listen, --to and a certificate, or a file with -c"
     );
     assert_eq!(
-        told(&[("listen", ":8443")]),
+        errors_of(&[("listen", ":8443")]),
         "error: --to is missing\n   = help: add --to 127.0.0.1:8080\n\n\
-         error: this route has no certificate to show to clients\n   \
+         error: this route has no certificate\n   \
          = help: add --cert FILE --key FILE, or --self-signed NAME for trying out"
     );
     assert_eq!(
-        told(&[
+        errors_of(&[
             ("listen", ":8443"),
             ("to", "echo:"),
             ("cert", "a"),
@@ -103,12 +103,12 @@ fn what_is_missing_is_said() {
          without any --key, each file has its key in it"
     );
     assert_eq!(
-        told(&[("listen", ":8443"), ("to", "echo:"), ("key", "a")]),
+        errors_of(&[("listen", ":8443"), ("to", "echo:"), ("key", "a")]),
         "error: --key: no --cert and one --key are given\n   = help: each --key needs a --cert beside it"
     );
     assert_eq!(
-        told(&with(&[("cert", "a"), ("key", "b")])),
-        "error: --self-signed: a route shows either certificates or a self-signed one, not both: remove one of the two"
+        errors_of(&with(&[("cert", "a"), ("key", "b")])),
+        "error: --self-signed: a route has either `certificates` or `self_signed`, not both: remove one of the two"
     );
 }
 
@@ -123,9 +123,9 @@ fn a_flag_wins_over_the_file_but_routes_do_not_mix() {
 
     let flags = [Flag::new("listen", ":9443")];
     let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
-    let told = load_with(text, &flags, &machine(), Purpose::Serve).expect_err("which route?");
+    let message = load_with(text, &flags, &machine(), Purpose::Serve).expect_err("which route?");
     assert_eq!(
-        told.to_string(),
-        "error: --listen: routes come from the file when there is one\n   = help: remove this flag, or do without -c"
+        message.to_string(),
+        "error: --listen: with -c, routes come from the file only\n   = help: remove this flag, or remove -c"
     );
 }

@@ -1,11 +1,11 @@
-//! Configurations of many files and machines: files that are included, variables, the schema for editors.
+//! Configurations of many files and machines: included files, variables, the schema for editors.
 
 use super::*;
 use std::ffi::OsString;
 use std::fs;
 use tempfile::TempDir;
 
-/// A directory with these files, the configuration's own being `dormouse.toml`.
+/// Creates a directory with these files; `dormouse.toml` is the configuration's own.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, text) in files {
@@ -42,8 +42,8 @@ fn load_as(
     .load()
 }
 
-/// What is told of a folder, without the folder's own name.
-fn told_in(folder: &TempDir) -> String {
+/// Returns the mistakes in a folder, without the folder's own name.
+fn mistakes_in(folder: &TempDir) -> String {
     let mistakes = load_in(folder.path(), &[]).expect_err("this was accepted");
     let own = folder.path().display().to_string();
     mistakes.to_string().replace(&own, "DIR")
@@ -83,7 +83,7 @@ fn a_directory_adds_its_files_in_the_order_of_their_names() {
         config.timeouts.idle_timeout.map(|t| t.as_secs()),
         Some(3600)
     );
-    // Paths are relative to the file in which they stand.
+    // Paths are relative to their file.
     let certificates: Vec<_> = config
         .routes
         .iter()
@@ -110,63 +110,66 @@ fn mistakes_in_an_included_file_have_its_name_and_line() {
             "\n[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n",
         ),
     ]);
-    let told = told_in(&folder);
-    assert!(told.contains("--> DIR/dormouse.toml:2:1"), "{told}");
-    assert!(told.contains("--> DIR/conf.d/a.toml:3:10"), "{told}");
+    let message = mistakes_in(&folder);
+    assert!(message.contains("--> DIR/dormouse.toml:2:1"), "{message}");
+    assert!(message.contains("--> DIR/conf.d/a.toml:3:10"), "{message}");
     fs::write(folder.path().join("conf.d/a.toml"), "").expect("an empty file is fine");
     fs::write(
         folder.path().join("dormouse.toml"),
         format!("include = 'conf.d'\n{ROUTE}"),
     )
     .expect("written");
-    let told = told_in(&folder);
-    assert!(told.contains("--> DIR/conf.d/b.toml:3:10"), "{told}");
-    assert!(told.contains("it is listed already (line 3)"), "{told}");
+    let message = mistakes_in(&folder);
+    assert!(message.contains("--> DIR/conf.d/b.toml:3:10"), "{message}");
+    assert!(
+        message.contains("it is listed already (line 3)"),
+        "{message}"
+    );
 }
 
 #[test]
-fn what_can_not_be_included_is_said_where_it_is_named() {
+fn a_failed_include_is_reported_at_the_include() {
     let of = |main: &str, more: &[(&str, &str)]| {
         let own = format!("{main}\n{ROUTE}");
         let files = [&[("dormouse.toml", own.as_str())], more].concat();
-        told_in(&folder(&files))
+        mistakes_in(&folder(&files))
     };
-    let told = of("include = 'nowhere'", &[]);
+    let message = of("include = 'nowhere'", &[]);
     assert!(
-        told.contains("DIR/nowhere can't be read: No such file or directory"),
-        "{told}"
+        message.contains("DIR/nowhere can't be read: No such file or directory"),
+        "{message}"
     );
-    assert!(told.contains("--> DIR/dormouse.toml:1:11"), "{told}");
-    let told = of("include = 'a.toml'", &[("a.toml", "include = 'b.toml'\n")]);
+    assert!(message.contains("--> DIR/dormouse.toml:1:11"), "{message}");
+    let message = of("include = 'a.toml'", &[("a.toml", "include = 'b.toml'\n")]);
     assert!(
-        told.contains("an included file can't include others"),
-        "{told}"
+        message.contains("an included file can't include others"),
+        "{message}"
     );
-    assert!(told.contains("--> DIR/a.toml:1:1"), "{told}");
-    let told = of(
+    assert!(message.contains("--> DIR/a.toml:1:1"), "{message}");
+    let message = of(
         "workers = 1\ninclude = 'a.toml'",
         &[("a.toml", "\nworkers = 2\n")],
     );
-    assert!(told.contains("`workers` is given twice"), "{told}");
+    assert!(message.contains("`workers` is given twice"), "{message}");
     assert!(
-        told.contains("it is given already in the configuration's own file, line 1"),
-        "{told}"
+        message.contains("it is set already in the configuration's own file, line 1"),
+        "{message}"
     );
-    assert!(told.contains("--> DIR/a.toml:2:1"), "{told}");
-    let told = of("include = 'a.toml'", &[("a.toml", "workers = \n")]);
+    assert!(message.contains("--> DIR/a.toml:2:1"), "{message}");
+    let message = of("include = 'a.toml'", &[("a.toml", "workers = \n")]);
     assert!(
-        told.contains("this is not TOML") && told.contains("--> DIR/a.toml:1:"),
-        "{told}"
+        message.contains("this is not TOML") && message.contains("--> DIR/a.toml:1:"),
+        "{message}"
     );
-    let told = of("include = 3", &[]);
+    let message = of("include = 3", &[]);
     assert!(
-        told.contains("expected a list of paths, found a number"),
-        "{told}"
+        message.contains("expected a list of paths, found a number"),
+        "{message}"
     );
 }
 
 #[test]
-fn a_flag_includes_files_and_its_paths_are_those_of_the_shell() {
+fn paths_in_flags_are_relative_to_the_current_directory() {
     let folder = folder(&[("dormouse.toml", "workers = 1\n"), ("conf.d/a.toml", ROUTE)]);
     let conf_d = folder.path().join("conf.d").display().to_string();
     let flags = [
@@ -178,7 +181,7 @@ fn a_flag_includes_files_and_its_paths_are_those_of_the_shell() {
     assert_eq!(loaded.config.acme.acme_folder, Path::new("here"));
 }
 
-/// The configuration with these variables.
+/// Loads a configuration with these variables.
 fn with_variables(text: &str) -> Result<Loaded, Mistakes> {
     let variables = |name: &str| match name {
         "PORT" => Some("5001".into()),
@@ -211,8 +214,8 @@ fn variables_are_filled_in() {
 }
 
 #[test]
-fn variables_that_can_not_be_filled_in_are_said_where_they_stand() {
-    let told = |value: &str| {
+fn unresolved_variables_are_reported_at_their_location() {
+    let errors_of = |value: &str| {
         let text =
             format!("[[route]]\nlisten = \"127.0.0.1:{value}\"\nto = 'echo:'\nself_signed = 'x'\n");
         with_variables(&text)
@@ -220,28 +223,31 @@ fn variables_that_can_not_be_filled_in_are_said_where_they_stand() {
             .to_string()
     };
     assert_eq!(
-        told("${PROT}"),
+        errors_of("${PROT}"),
         "error: the environment variable `PROT` is not set\n --> etc/dormouse.toml:2:21\n  |\n\
          2 | listen = \"127.0.0.1:${PROT}\"\n  |                     ^^^^^^^\n  |\n  \
          = help: set it, or give a default: ${PROT:-…}"
     );
-    assert!(told("${PORT").contains("this variable has no end"));
-    assert!(told("${9}").contains("`9` is no name of a variable"));
-    assert!(told("${}").contains("`` is no name of a variable"));
-    // What is filled in is read like anything else.
+    assert!(errors_of("${PORT").contains("this variable is not closed"));
+    assert!(errors_of("${9}").contains("`9` is not the name of a variable"));
+    assert!(errors_of("${}").contains("`` is not the name of a variable"));
+    // The result is read like any other value.
     let text = "[[route]]\nlisten = '${LISTEN:-nonsense}'\nto = 'echo:'\nself_signed = 'x'\n";
-    let told = with_variables(text).expect_err("no address").to_string();
+    let message = with_variables(text).expect_err("no address").to_string();
     assert!(
-        told.contains("`nonsense` has no port") && told.contains(":2:10"),
-        "{told}"
+        message.contains("`nonsense` has no port") && message.contains(":2:10"),
+        "{message}"
     );
     let text = format!("workers = '${{EMPTY}}'\n{ROUTE}");
-    assert!(with_variables(&text).is_err(), "nothing is no number");
+    assert!(
+        with_variables(&text).is_err(),
+        "an empty string is not a number"
+    );
 }
 
-/// The schema is that of this version.
+/// The schema in the guide is that of this version.
 #[test]
-fn the_schema_is_that_of_the_options() {
+fn the_schema_matches_the_options() {
     let text = schema();
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -1,15 +1,14 @@
-//! Every mistake in the words in which it is told. They stand in `said.txt`, so that a
-//! change of them is seen and read as what it is: a change of what users see.
-//! `DORMOUSE_BLESS=1 cargo test -p dormouse-gateway` writes the file anew.
+//! The message of every mistake. `messages.txt` has them, so that a diff shows every change of what
+//! users see. `DORMOUSE_BLESS=1 cargo test -p dormouse-config` rewrites the file.
 
 use std::fmt::Write as _;
 
 use super::*;
 
-/// A route without mistakes, to stand below an option of the program.
+/// A route without mistakes, to append to an option of the program.
 const ROUTE: &str = "[[route]]\nlisten = \":8443\"\nto = \"echo:\"\nself_signed = \"localhost\"\n";
 
-/// Mistakes in options of the program, one line each.
+/// Mistakes in options of the program.
 const PROCESS: &[&str] = &[
     "max_conections = 100",
     "handshake = 1",
@@ -147,48 +146,51 @@ const ROUTES: &[&str] = &[
     "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 
-/// Both syntax and sense are wrong: all of it is told.
+/// Mistakes of syntax and of meaning at once: all of them are reported.
 const BROKEN: &[&str] =
     &["wokers = 2\nlog_level = info\nbacklog = 0\n[[route]]\nlisten = ':1'\nto\n"];
 
 #[test]
-fn every_mistake_is_told_in_these_words() {
+fn every_mistake_has_its_message() {
     let process = PROCESS.iter().map(|line| format!("{line}\n{ROUTE}"));
     let others = ROUTES.iter().chain(BROKEN).map(|text| (*text).to_owned());
-    let mut said = String::new();
+    let mut messages = String::new();
     for text in process.chain(others) {
         let answer = match load_text(&text) {
             Ok(loaded) => loaded.warnings,
             Err(mistakes) => mistakes,
         };
-        assert!(!answer.list.is_empty(), "nothing is said of:\n{text}");
+        assert!(
+            !answer.list.is_empty(),
+            "no mistake was reported in:\n{text}"
+        );
         let shown = text
             .strip_suffix(ROUTE)
             .unwrap_or(&text)
             .replace('\r', "\\r");
         let _ = write!(
-            said,
+            messages,
             "──── {}\n{answer}\n\n",
             shown.trim_end().replace('\n', "\n     ")
         );
     }
-    compare(include_str!("said.txt"), &said);
+    compare(include_str!("messages.txt"), &messages);
 }
 
-fn compare(expected: &str, said: &str) {
+fn compare(expected: &str, messages: &str) {
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/said.txt");
-        std::fs::write(path, said).expect("the file can be written");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/messages.txt");
+        std::fs::write(path, messages).expect("the file can be written");
         return;
     }
-    for (number, (expected, said)) in expected.lines().zip(said.lines()).enumerate() {
-        assert_eq!(said, expected, "line {} of said.txt", number + 1);
+    for (number, (expected, messages)) in expected.lines().zip(messages.lines()).enumerate() {
+        assert_eq!(messages, expected, "line {} of messages.txt", number + 1);
     }
-    assert_eq!(said.len(), expected.len(), "one of them goes on");
+    assert_eq!(messages.len(), expected.len(), "one of them is longer");
 }
 
 #[test]
-fn a_mistake_hides_no_other() {
+fn all_mistakes_are_reported_at_once() {
     let text = "wokers = 2\nbacklog = 0\nlog_level = 3\n\n[[route]]\nlisten = 'x'\nto = 'y'\n";
     let mistakes = load_text(text).expect_err("all of it is wrong");
     let lines: Vec<usize> = mistakes
@@ -208,45 +210,45 @@ fn a_mistake_hides_no_other() {
 }
 
 #[test]
-fn what_could_not_be_read_is_not_compared() {
-    // Neither does the placeholder collide with the second listener, nor is the first
-    // certificate missing.
+fn unreadable_options_are_not_compared() {
+    // The default of the first listener does not collide with the second, and the first certificate
+    // is not missing.
     let text = "[[route]]\nlisten = 7\nto = 'echo:'\ncertificates = 7\n\
                 [[route]]\nlisten = '127.0.0.1:8443'\nto = 'echo:'\nself_signed = 'x'\n";
     assert_eq!(load_text(text).expect_err("7 is no address").list.len(), 2);
 }
 
 #[test]
-fn very_many_mistakes_are_cut_short() {
+fn a_long_list_of_mistakes_is_cut_short() {
     let mut text = String::new();
     for number in 0..100 {
         let _ = writeln!(text, "banana{number} = 1");
     }
-    let told = told(&text);
-    assert!(told.ends_with("and 61 more"), "{told}");
+    let message = errors_of(&text);
+    assert!(message.ends_with("and 61 more"), "{message}");
 }
 
 #[test]
-fn a_caret_stands_under_its_place_in_a_long_line() {
+fn a_long_line_is_cut_around_its_caret() {
     let text = format!("log_level = '{}'\n{ROUTE}", "ä".repeat(300));
-    let told = told(&text);
-    let lines: Vec<&str> = told.lines().collect();
+    let message = errors_of(&text);
+    let lines: Vec<&str> = message.lines().collect();
     let caret = lines.iter().position(|line| line.contains('^'));
     let caret = caret.expect("there is one");
     let column = |line: usize, c: char| lines[line].chars().position(|one| one == c);
     assert_eq!(
         column(caret, '^').map(|first| first + 1),
         column(caret - 1, 'ä'),
-        "it begins at the quote: {told}"
+        "it begins at the quote: {message}"
     );
     assert!(
         (80..=140).contains(&lines[caret].len()),
-        "the line is cut to what a terminal shows: {told}"
+        "the line is cut to what a terminal shows: {message}"
     );
 }
 
 #[test]
-fn colours_are_used_only_when_asked_for() {
+fn colours_are_optional() {
     let mistakes = load_text("wokers = 1\n").expect_err("misspelt");
     assert!(!mistakes.render(false).contains('\x1b'));
     assert!(
@@ -256,12 +258,13 @@ fn colours_are_used_only_when_asked_for() {
     );
 }
 
-/// What stands in the file does nothing to the terminal that shows it: U+009B begins an escape as ESC does.
+/// Text from the file can't control the terminal that shows it: U+009B begins an escape sequence as
+/// ESC does.
 #[test]
-fn nothing_of_a_file_acts_on_a_terminal() {
+fn control_characters_of_a_file_are_escaped() {
     for hostile in ["\u{1b}[2J", "\u{9b}2J", "\u{85}", "\u{202e}", "\u{7f}"] {
         let text = format!("workers = '{hostile}'\n{hostile} = 3\n\"{hostile}\" = 1\n{ROUTE}");
-        let shown = told(&text);
+        let shown = errors_of(&text);
         assert!(!shown.contains(hostile), "{shown:?}");
     }
 }

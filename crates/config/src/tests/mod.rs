@@ -1,4 +1,4 @@
-//! The configuration as its users meet it: what they write, and what they are told.
+//! Tests of the configuration from a user's side: what is written, and which messages it causes.
 
 mod every;
 mod fit;
@@ -16,7 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// A machine that is the same everywhere.
+/// A machine for tests, the same everywhere.
 fn machine() -> Machine {
     Machine {
         cores: 2,
@@ -29,7 +29,7 @@ fn machine() -> Machine {
     }
 }
 
-/// Host names that exist everywhere.
+/// Resolves host names for tests, the same everywhere.
 fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match name {
         "localhost" => Ok(vec![
@@ -91,8 +91,8 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
     .load()
 }
 
-/// What somebody is told who writes this.
-fn told(text: &str) -> String {
+/// Returns the mistakes in a text.
+fn errors_of(text: &str) -> String {
     match load_text(text) {
         Ok(loaded) => panic!("this was accepted: {:?}", loaded.config),
         Err(mistakes) => mistakes.to_string(),

@@ -1,4 +1,4 @@
-//! Originations, as they are written and refused.
+//! Originations: valid and invalid ones.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn originate(lines: &str) -> String {
 }
 
 #[test]
-fn an_origination_is_read() {
+fn reads_an_origination() {
     let loaded = load_text(
         "[[originate]]
          listen = ['127.0.0.1:8080', 'unix:/run/app.sock', ':8081']
@@ -36,7 +36,7 @@ fn an_origination_is_read() {
 }
 
 #[test]
-fn one_program_may_do_both() {
+fn a_route_and_an_origination_may_coexist() {
     let text = format!(
         "[[route]]\nlisten = ':1443'\nto = 'echo:'\nself_signed = 'x'\n{}",
         originate("")
@@ -49,7 +49,7 @@ fn one_program_may_do_both() {
 }
 
 #[test]
-fn taking_any_certificate_is_said_loudly() {
+fn accepting_any_certificate_is_a_loud_warning() {
     let loaded = load_text(&originate("insecure = true")).expect("it is allowed");
     assert!(
         loaded.warnings.to_string().contains("ANY certificate"),
@@ -86,7 +86,7 @@ fn flags_of_connect_make_an_origination() {
 }
 
 #[test]
-fn what_is_wrong_with_an_origination_is_said() {
+fn mistakes_in_an_origination_are_reported() {
     for (lines, words) in [
         ("server_name = '*.example.com'", "neither a host name nor"),
         ("insecure = true\nca = 'a.pem'", "whatever `ca` says"),
@@ -97,16 +97,19 @@ fn what_is_wrong_with_an_origination_is_said() {
         ("resume_use = 3", "did you mean `resume_uses`?"),
         ("self_signed = 'x'", "of an origination"),
     ] {
-        let said = told(&originate(lines));
-        assert!(said.contains(words), "{said}");
+        let message = errors_of(&originate(lines));
+        assert!(message.contains(words), "{message}");
     }
-    let said = told("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
+    let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
     assert!(
-        said.contains("`unknown.example` can't be looked up"),
-        "{said}"
+        message.contains("`unknown.example` can't be looked up"),
+        "{message}"
     );
     let twice = format!("{}{}", originate(""), originate(""));
-    assert!(told(&twice).contains("is listened on twice"));
-    let said = told("[[originate]]\nlisten = '127.0.0.1:1080'");
-    assert!(said.contains("this origination has no `to`"), "{said}");
+    assert!(errors_of(&twice).contains("is listened on twice"));
+    let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'");
+    assert!(
+        message.contains("this origination has no `to`"),
+        "{message}"
+    );
 }

@@ -1,10 +1,10 @@
-//! Whatever is written, it is read or refused, and what is told points into it.
+//! Any text is read or refused, and the locations of its mistakes are inside it.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Pieces of which files are made, to get further than noise does.
+/// Pieces that files are made of: they reach more code than noise does.
 fn piece() -> impl Strategy<Value = String> {
     let mut words: Vec<&str> = Config::option_names();
     words.extend(Config::ROUTE_OPTIONS.options.iter().map(|spec| spec.name));
@@ -79,17 +79,17 @@ fn check(text: &str) {
 
 proptest! {
     #[test]
-    fn noise_is_answered(text in any::<String>()) {
+    fn noise_does_not_panic(text in any::<String>()) {
         check(&text);
     }
 
     #[test]
-    fn near_misses_are_answered(pieces in proptest::collection::vec(piece(), 0..60)) {
+    fn nearly_valid_files_do_not_panic(pieces in proptest::collection::vec(piece(), 0..60)) {
         check(&pieces.concat());
     }
 
     #[test]
-    fn any_value_of_any_option_is_answered(
+    fn any_value_of_any_option_does_not_panic(
         option in 0..Config::option_names().len() + Config::ROUTE_OPTIONS.options.len(),
         value in any::<String>(),
     ) {

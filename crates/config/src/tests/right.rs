@@ -1,4 +1,4 @@
-//! What is right is read as it is meant.
+//! Valid configurations are read as intended.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn read(text: &str) -> Config {
 }
 
 #[test]
-fn a_route_alone_leaves_everything_at_its_default() {
+fn a_route_leaves_all_other_options_at_their_defaults() {
     let config = read(
         "[[route]]\nlisten = '127.0.0.1:8443'\nto = '127.0.0.1:8080'\nself_signed = 'a.example'\n",
     );
@@ -36,7 +36,7 @@ fn a_route_alone_leaves_everything_at_its_default() {
 }
 
 #[test]
-fn every_way_to_write_an_address() {
+fn reads_every_notation_of_an_address() {
     let listen = |text: &str| {
         let text = format!("[[route]]\nlisten = '{text}'\nto = 'echo:'\nself_signed = 'x'\n");
         let addresses = read(&text).routes.remove(0).listen.into_iter();
@@ -77,12 +77,12 @@ fn the_two_families_do_not_collide() {
     read(
         "[[route]]\nlisten = ['0.0.0.0:8443', '[::]:8443']\nto = '127.0.0.1:80'\nself_signed = 'x'\n",
     );
-    // A listener on [::] takes no IPv4, so this is no loop.
+    // A listener on [::] does not accept IPv4, so this is not a loop.
     read("[[route]]\nlisten = '[::]:8443'\nto = '127.0.0.1:8443'\nself_signed = 'x'\n");
 }
 
 #[test]
-fn without_ipv6_all_addresses_are_those_of_ipv4() {
+fn without_ipv6_a_port_alone_means_ipv4() {
     let machine = Machine {
         ipv6: false,
         ..machine()
@@ -95,8 +95,8 @@ fn without_ipv6_all_addresses_are_those_of_ipv4() {
 }
 
 #[test]
-fn sizes_and_durations_in_all_their_units() {
-    use crate::values::units::{Refused, duration, show_number, show_size, size};
+fn reads_all_units_of_sizes_and_durations() {
+    use crate::values::units::{QuantityError, duration, show_number, show_size, size};
     for (text, bytes) in [
         ("0", 0),
         ("1024", 1024),
@@ -121,21 +121,21 @@ fn sizes_and_durations_in_all_their_units() {
     ] {
         assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
     }
-    for (text, refused) in [
-        ("", Refused::NoNumber),
-        ("_", Refused::NoNumber),
-        ("k", Refused::NoNumber),
-        ("-1", Refused::Negative),
-        ("1.5k", Refused::Fraction),
-        ("1 k k", Refused::UnknownUnit),
-        ("1kibi", Refused::UnknownUnit),
-        ("99999999999999999999", Refused::TooLarge),
-        ("99999999 TiB", Refused::TooLarge),
-        ("٣", Refused::NoNumber),
+    for (text, error) in [
+        ("", QuantityError::NoNumber),
+        ("_", QuantityError::NoNumber),
+        ("k", QuantityError::NoNumber),
+        ("-1", QuantityError::Negative),
+        ("1.5k", QuantityError::Fraction),
+        ("1 k k", QuantityError::UnknownUnit),
+        ("1kibi", QuantityError::UnknownUnit),
+        ("99999999999999999999", QuantityError::TooLarge),
+        ("99999999 TiB", QuantityError::TooLarge),
+        ("٣", QuantityError::NoNumber),
     ] {
-        assert_eq!(size(text), Err(refused), "{text}");
+        assert_eq!(size(text), Err(error), "{text}");
     }
-    assert_eq!(duration("10"), Err(Refused::NoUnit));
+    assert_eq!(duration("10"), Err(QuantityError::NoUnit));
     assert_eq!(show_size(0), "0");
     assert_eq!(show_size(1 << 20), "1 MiB");
     assert_eq!(show_size(1025), "1025");
@@ -146,9 +146,9 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
-/// Former configurations go on working: a TCP address as `admin` is `metrics`.
+/// Former configurations still work: a TCP address in `admin` becomes `metrics`.
 #[test]
-fn a_former_admin_address_becomes_the_one_of_metrics() {
+fn a_former_admin_address_becomes_metrics() {
     let route = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
     let loaded = load_text(&format!("admin = 'localhost:9901'\n{route}")).expect("right");
     let process = &loaded.config.process;
@@ -165,7 +165,7 @@ fn a_former_admin_address_becomes_the_one_of_metrics() {
 }
 
 #[test]
-fn routes_are_known_by_their_names_or_numbers() {
+fn routes_are_identified_by_name_or_number() {
     let route = |name: &str, port: u16| {
         format!("[[route]]\n{name}\nlisten = ':{port}'\nto = 'echo:'\nself_signed = 'x'\n")
     };
@@ -175,7 +175,8 @@ fn routes_are_known_by_their_names_or_numbers() {
     assert_eq!(names, ["1", "shop.eu-1", "originate-1"]);
 }
 
-/// Each option at another value than its default, so that none is read into another.
+/// Each option at another value than its default, so that no option is stored in the field of
+/// another.
 const EVERY_OPTION: &str = "
         include = '/dev/null'
         workers = 3
@@ -303,7 +304,7 @@ fn every_option_can_be_set() {
 }
 
 #[test]
-fn it_survives_being_handed_over() {
+fn a_configuration_survives_serialisation() {
     let config = read(
         "[[route]]\nlisten = ['127.0.0.1:8443', '[::1]:8443']\nto = 'unix:x'\nself_signed = 'x'\nalpn = 'h2'\n",
     );
@@ -315,7 +316,7 @@ fn it_survives_being_handed_over() {
 }
 
 #[test]
-fn the_example_of_the_guide_is_right() {
+fn examples_in_the_guide_are_valid() {
     let guide = include_str!("../../../../docs/guide/configuration.md");
     let mut examples = 0;
     for block in guide.split("```toml\n").skip(1) {
@@ -333,7 +334,7 @@ fn the_example_of_the_guide_is_right() {
 }
 
 #[test]
-fn the_reference_is_that_of_this_version_and_has_every_option() {
+fn the_reference_is_current_and_complete() {
     let page = reference();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/reference.md");
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
@@ -362,7 +363,7 @@ fn the_reference_is_that_of_this_version_and_has_every_option() {
 }
 
 #[test]
-fn the_examples_of_the_reference_are_right() {
+fn examples_in_the_reference_are_valid() {
     let page = reference();
     let free = Machine {
         privileged_below: 0,
@@ -396,7 +397,7 @@ fn the_examples_of_the_reference_are_right() {
         "[[originate]]\n{}\n",
         examples(of_originations).join("\n")
     ));
-    // `self_signed` and `certificates` are alternatives; `acme` needs somebody who agrees.
+    // `self_signed` and `certificates` are alternatives; `acme` needs accepted terms.
     let (one, other): (Vec<String>, Vec<String>) =
         (examples(of_routes).into_iter()).partition(|line| !line.starts_with("self_signed"));
     check(&format!(
@@ -422,7 +423,7 @@ fn no_two_options_have_the_same_name() {
 }
 
 #[test]
-fn several_backends_each_with_its_share() {
+fn reads_several_backends_with_their_shares() {
     let config = read(
         "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nbalance = 'client-hash'\nto = [\n'unix:/a.sock',\n\
          { address = '127.0.0.1:80', weight = 3, backup = true, max_connections = 9 }]\n",
@@ -437,9 +438,9 @@ fn several_backends_each_with_its_share() {
 }
 
 #[test]
-fn what_is_wrong_with_backends_is_said() {
-    let told = |to: &str| {
-        told(&format!(
+fn mistakes_in_backends_are_reported() {
+    let errors_of = |to: &str| {
+        errors_of(&format!(
             "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nto = {to}\n"
         ))
     };
@@ -451,12 +452,12 @@ fn what_is_wrong_with_backends_is_said() {
         ),
         (
             "[{ address = '127.0.0.1:80', backup = true }]",
-            "every backend here is a backup",
+            "every backend of this route is a backup",
         ),
         ("[{ weight = 3 }]", "a backend needs `address`"),
         (
             "[{ address = '127.0.0.1:80', weight = 0 }]",
-            "`0` is no weight",
+            "`0` is not a valid weight",
         ),
         (
             "[{ address = '127.0.0.1:80', wight = 2 }]",
@@ -468,6 +469,6 @@ fn what_is_wrong_with_backends_is_said() {
         ),
         ("[]", "this list is empty"),
     ] {
-        assert!(told(to).contains(what), "{}", told(to));
+        assert!(errors_of(to).contains(what), "{}", errors_of(to));
     }
 }

@@ -1,4 +1,4 @@
-//! Names for which ACME servers give certificates.
+//! Names that ACME servers issue certificates for.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -12,12 +12,12 @@ use std::net::IpAddr;
 /// Longest name of a host (RFC 1035 §2.3.4).
 const NAME_LEN_MAX: usize = 253;
 
-/// A name for which a certificate can be had: one that is known in the whole world, in lower case.
+/// A public host name that an ACME server issues certificates for, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AcmeName(String);
 
 impl AcmeName {
-    /// Its text.
+    /// Returns its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -35,16 +35,15 @@ impl OptionType for AcmeName {
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         if text.starts_with('*') {
-            let problem = Problem::new(format!("`{text}`: tls-alpn-01 is for single names only"));
+            let problem = Problem::new(format!(
+                "`{text}` is a wildcard: tls-alpn-01 and http-01 prove single names only"
+            ));
             return Err(problem.help("list the names one by one").into());
         }
         let is_address = text.parse::<IpAddr>().is_ok();
         let is_known = text.contains('.') && !text.contains('_') && text.len() <= NAME_LEN_MAX;
         if is_address || !is_host(text) || !is_known {
-            let problem = Problem::new(format!(
-                "`{}` is no name that an ACME server looks for",
-                raw.text()
-            ));
+            let problem = Problem::new(format!("`{}` is not a public host name", raw.text()));
             return Err(problem
                 .help("write it like this: \"www.example.com\"")
                 .into());

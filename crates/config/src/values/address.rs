@@ -30,12 +30,12 @@ impl Listed for Listen {
         "ADDR",
     );
 
-    /// `:PORT` stands for two addresses, as a listener on `[::]` takes IPv6 only.
+    /// `:PORT` stands for two addresses, because a listener on `[::]` takes IPv6 only.
     fn read_item(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Vec<Self>> {
         let text = text_of::<Self>(raw)?;
         if text.starts_with("unix:") {
-            return Err(Problem::new("TLS is not spoken on unix sockets")
-                .label("an IP address and a port are needed here")
+            return Err(Problem::new("TLS is not supported on unix sockets")
+                .label("write an IP address and a port here")
                 .help(format!("write it like this: {}", Self::KIND.example))
                 .into());
         }
@@ -48,7 +48,7 @@ impl Listed for Listen {
             Host::Ip(ip) => vec![ip],
             Host::Name(name) => vec![look_up(name, port, context)?.ip()],
         };
-        // `::ffff:192.0.2.1` is an IPv4 address, as it is where clients come from.
+        // `::ffff:192.0.2.1` is treated as an IPv4 address, as clients' addresses are.
         let listen = |ip: IpAddr| Self {
             address: SocketAddr::new(ip.to_canonical(), port),
             given: text.to_owned(),
@@ -88,7 +88,7 @@ impl Listed for PlainListen {
     }
 }
 
-/// Addresses of one name that are tried, at most.
+/// Maximum number of addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
 impl OptionType for Server {
@@ -101,15 +101,15 @@ impl OptionType for Server {
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         let text = text_of::<Self>(raw)?;
         if text.starts_with("unix:") {
-            return Err(Problem::new("TLS is not spoken on unix sockets")
-                .label("a host and a port are needed here")
+            return Err(Problem::new("TLS is not supported on unix sockets")
+                .label("write a host and a port here")
                 .help(format!("write it like this: {}", Self::KIND.example))
                 .into());
         }
         let (host, port) = host_and_port(text)?;
         let (host, addresses) = match host {
             Host::All => {
-                let problem = Problem::new(format!("`{}` says no host", shortened(text)));
+                let problem = Problem::new(format!("`{}` has no host", shortened(text)));
                 return Err(problem
                     .help(format!("write \"127.0.0.1:{port}\" for this machine"))
                     .into());
@@ -159,13 +159,13 @@ impl OptionType for Backend {
         let (host, port) = host_and_port(text)?;
         let addresses = match host {
             Host::All => {
-                return Err(Problem::new(format!("`{}` says no host", shortened(text)))
+                return Err(Problem::new(format!("`{}` has no host", shortened(text)))
                     .help(format!("write \"127.0.0.1:{port}\" for this machine"))
                     .into());
             }
             Host::Ip(ip) if ip.is_unspecified() => {
                 return Err(Problem::new(format!(
-                    "`{ip}` stands for all addresses, so it can't be connected to"
+                    "`{ip}` stands for all addresses and can't be connected to"
                 ))
                 .help(format!("write \"127.0.0.1:{port}\" for this machine"))
                 .into());
@@ -192,7 +192,7 @@ fn unix(path: &str, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
     if length > UNIX_PATH_MAX {
         return Err(Problem::new(format!("the path of this unix socket is {length} bytes long"))
             .label(format!("at most {UNIX_PATH_MAX} bytes"))
-            .help("the kernel takes no longer one: move the socket, or make a symbolic link to its directory")
+            .help("the kernel allows no longer path: move the socket, or make a symbolic link to its directory")
             .into());
     }
     Ok(path)
@@ -214,7 +214,7 @@ fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
     let shown = shortened(text);
     if let Some((scheme, rest)) = text.split_once("://") {
         return Err(Problem::new(format!("`{shown}` is a URL"))
-            .label("an address is needed here")
+            .label("an address is expected here")
             .help(url_help(scheme, rest)));
     }
     let Some((host, port)) = split(text) else {
@@ -243,11 +243,11 @@ fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
             })?),
             None if host.contains(':') => {
                 return Err(Problem::new(format!(
-                    "`{shown}` is ambiguous: where does the address end?"
+                    "`{shown}` is ambiguous: it is not clear where the address ends"
                 ))
                 .help(match host.parse::<Ipv6Addr>() {
-                    Ok(ip) => format!("IPv6 addresses stand in brackets: \"[{ip}]:{port}\""),
-                    Err(_) => "IPv6 addresses stand in brackets: \"[::1]:8443\"".to_owned(),
+                    Ok(ip) => format!("write IPv6 addresses in brackets: \"[{ip}]:{port}\""),
+                    Err(_) => "write IPv6 addresses in brackets: \"[::1]:8443\"".to_owned(),
                 }));
             }
             None => name_or_ipv4(host)?,
@@ -256,10 +256,10 @@ fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
     Ok((host, port))
 }
 
-/// At the last colon, unless that belongs to an address in brackets.
+/// Splits at the last colon, unless the colon is part of an address in brackets.
 fn split(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
-    // `::1` or `[::1]`: no port at all.
+    // `::1` and `[::1]` have no port.
     let whole_is_ip = text.parse::<Ipv6Addr>().is_ok() && text != "::" && host.ends_with(':');
     (!port.contains(']') && !whole_is_ip).then_some((host, port))
 }
@@ -274,7 +274,7 @@ fn read_port(text: &str) -> Result<u16, Problem> {
     }
     match text.parse::<u16>() {
         Ok(0) => Err(problem(
-            "port 0 would be a different one at every start".to_owned(),
+            "port 0 would be a different port at every start".to_owned(),
         )),
         Ok(port) => Ok(port),
         Err(_) => Err(problem(format!("port {} is too large", shortened(text)))),
@@ -309,13 +309,13 @@ fn name_or_ipv4(host: &str) -> Result<Host<'_>, Problem> {
     }
 }
 
-/// The first IPv4 address of a name, else its first of all.
+/// Returns the first IPv4 address of a name, or else its first address.
 fn look_up(name: &str, port: u16, context: &ReadContext<'_>) -> Result<SocketAddr, Problem> {
     let addresses = look_up_all(name, port, context)?;
     Ok(addresses[0])
 }
 
-/// The addresses of a name which are tried, at least one, those of IPv4 first.
+/// Returns the addresses of a name to try, at least one, IPv4 first.
 fn look_up_all(
     name: &str,
     port: u16,
@@ -342,7 +342,7 @@ fn look_up_every(
     usable((context.resolve)(name, port)).map_err(unknown)
 }
 
-/// A name's addresses, those of IPv4 first. The error: why there are none.
+/// Returns a name's addresses, IPv4 first. The error says why there are none.
 pub fn usable(found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
     let mut addresses = found.map_err(|error| reason(&error))?;
     addresses.sort_by_key(SocketAddr::is_ipv6);
@@ -353,8 +353,8 @@ pub fn usable(found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, Str
     Ok(addresses)
 }
 
-/// Of the addresses of a backend's name those of IPv4, else those of IPv6: both together would be
-/// the same server twice. In the same order whichever order the resolver gives them in.
+/// Returns the IPv4 addresses of a backend's name, or else its IPv6 addresses: both together would
+/// be the same server twice. Their order does not depend on the resolver's.
 pub fn of_one_family(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     if addresses.iter().any(SocketAddr::is_ipv4) {
         addresses.retain(SocketAddr::is_ipv4);
@@ -365,7 +365,7 @@ pub fn of_one_family(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addresses
 }
 
-/// The resolver's own words, without "failed to lookup address information".
+/// Returns the resolver's own words, without "failed to lookup address information".
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(": ") {

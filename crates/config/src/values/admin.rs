@@ -1,4 +1,4 @@
-//! The option `admin`: the socket where the program answers questions about itself, and takes orders.
+//! The option `admin`: the socket for status and commands.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -10,13 +10,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The usual name of the socket, in a directory for it.
+/// Default name of the socket, in a directory of its own.
 const USUAL: &str = "dormouse/admin.sock";
 
-/// Where the program answers questions about itself, and takes orders.
+/// Where the program accepts questions about its status, and commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Admin {
-    /// At the usual path, if that is free.
+    /// At the default path, if that is free.
     Auto,
     /// Nowhere.
     None,
@@ -27,7 +27,7 @@ pub enum Admin {
 }
 
 impl Admin {
-    /// The usual path for this user: the same for who serves and for who asks.
+    /// Returns the default path for this user, which is the same for the server and for commands.
     pub fn usual_path() -> Option<PathBuf> {
         if process::user_id() == 0 {
             return Some(PathBuf::from("/run").join(USUAL));
@@ -64,11 +64,9 @@ impl OptionType for Admin {
         }
         match address(text) {
             Some(address) if !address.ip().is_loopback() || address.port() == 0 => {
-                Err(Problem::new(format!("`{text}` is no path"))
-                    .label("orders are taken on a unix socket only")
-                    .help(
-                        "write a path; for metrics on a TCP address there is the option `metrics`",
-                    )
+                Err(Problem::new(format!("`{text}` is not a path"))
+                    .label("commands are accepted on a unix socket only")
+                    .help("write a path; for metrics on a TCP address, use the option `metrics`")
                     .into())
             }
             Some(address) => Ok(Admin::Loopback(address)),

@@ -1,4 +1,4 @@
-//! Sizes which may be left to the program, and source addresses.
+//! Sizes that may be `auto`, and source addresses.
 
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// A size, or whatever follows from the other limits.
+/// A size, or one that follows from the other limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Amount {
-    /// What follows from the other limits.
+    /// The size that follows from the other limits.
     Auto,
-    /// Exactly so much.
+    /// This size.
     Exactly(ByteSize),
 }
 
 impl Amount {
-    /// The size, if it is given.
+    /// Returns the size, unless it is `auto`.
     pub fn given(self) -> Option<ByteSize> {
         match self {
             Self::Auto => None,
@@ -28,7 +28,7 @@ impl Amount {
         }
     }
 
-    /// The size; this one where it is left to the program.
+    /// Returns the size, or `auto` if the program chooses it.
     pub fn or(self, auto: ByteSize) -> ByteSize {
         self.given().unwrap_or(auto)
     }
@@ -69,10 +69,10 @@ impl OptionType for Amount {
     }
 }
 
-/// Where connections to a backend come from.
+/// The local address of connections to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SourceAddress {
-    /// The system's choice; for backends on this machine as many addresses of 127.0.0.0/8 as the
+    /// The system chooses; for backends on this machine, as many addresses of 127.0.0.0/8 as the
     /// connections need.
     Auto,
     /// This address.
@@ -90,7 +90,7 @@ impl OptionType for SourceAddress {
         let problem = |what: String| Problem::new(what).help("write it like this: \"10.0.0.5\"");
         match text.parse::<IpAddr>() {
             Ok(ip) if ip.is_unspecified() => Err(problem(format!(
-                "`{ip}` stands for all addresses; \"auto\" leaves the choice to the system"
+                "`{ip}` stands for all addresses; write \"auto\" to let the system choose"
             ))
             .into()),
             Ok(ip) => Ok(Self::Address(ip)),

@@ -1,4 +1,4 @@
-//! Options which are one of a few words.
+//! Options whose value is one of a few words.
 
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
@@ -22,12 +22,12 @@ macro_rules! choice {
         }
 
         impl $name {
-            /// The word for it.
+            /// Returns the word for it.
             pub fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $word, )* }
             }
 
-            /// Every word that there is, with what it stands for.
+            /// Every valid word, with its value.
             pub const WORDS: &'static [(&'static str, $name)] = &[$( ($word, $name::$variant) ),*];
         }
 
@@ -43,7 +43,7 @@ macro_rules! choice {
             fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
                 let number = match &raw.data {
                     RawData::Integer(Ok(number)) => number.to_string(),
-                    // The versions of TLS look like numbers: 1.3 is as clear as "1.3".
+                    // TLS versions look like numbers, so 1.3 is accepted as well as "1.3".
                     RawData::Float(text) => text.clone(),
                     _ => String::new(),
                 };
@@ -73,7 +73,7 @@ choice! {
 choice! {
     /// What a connection that ends without close_notify does to the other side.
     Truncation, "way to handle truncation", "\"abort\" or \"close\"", "\"abort\"" {
-        /// The backend's connection is reset, after all that was received is delivered.
+        /// All received bytes are delivered, then the backend's connection is reset.
         Abort = "abort",
         /// The backend's connection ends as if the client had closed properly.
         Close = "close",
@@ -87,25 +87,25 @@ choice! {
         Alert = "alert",
         /// A TCP reset without an alert.
         Reset = "reset",
-        /// close_notify, as after an empty answer.
+        /// close_notify, like an empty answer.
         Close = "close",
     }
 }
 
 choice! {
-    /// Whether clients are asked for certificates.
-    ClientAsk, "way to ask clients for certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
-        /// They are not asked.
+    /// Whether client certificates are requested.
+    ClientAsk, "way to request client certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
+        /// Not requested.
         None = "none",
-        /// They are asked; who shows one must show a good one.
+        /// Requested. A client may send none, but one that is sent must be valid.
         Optional = "optional",
-        /// Who shows none is refused.
+        /// Requested. A client without one is refused.
         Required = "required",
     }
 }
 
 choice! {
-    /// How an ACME server is shown that a name is ours.
+    /// How to prove to an ACME server that a name is ours.
     AcmeChallenge, "challenge", "\"tls-alpn-01\" or \"http-01\"", "\"http-01\"" {
         /// By a certificate on the TLS port (RFC 8737).
         TlsAlpn01 = "tls-alpn-01",
@@ -135,20 +135,20 @@ impl RedirectStatus {
 }
 
 choice! {
-    /// Whether processes confine themselves.
+    /// Whether processes confine themselves to the system calls and files they need.
     Sandbox, "kind of sandbox", "\"on\", \"off\" or \"required\"", "\"required\"" {
-        /// As far as the kernel can.
+        /// As far as the kernel supports it.
         On = "on",
         /// Not at all.
         Off = "off",
-        /// Or nothing is started.
+        /// Completely, or nothing is started.
         Required = "required",
     }
 }
 
 choice! {
-    /// What clients get which ask for a name that no certificate is for.
-    NameUnknown, "answer to an unknown name", "\"default\" or \"refuse\"", "\"refuse\"" {
+    /// What clients get that ask for a name no certificate is for.
+    NameUnknown, "value of unknown_name", "\"default\" or \"refuse\"", "\"refuse\"" {
         /// The first certificate.
         Default = "default",
         /// An alert.
@@ -157,7 +157,7 @@ choice! {
 }
 
 choice! {
-    /// How important a log line has to be.
+    /// The least severe level that is logged.
     LogLevel, "log level", "a log level", "\"info\"" {
         /// Nothing is logged.
         Off = "off",
@@ -165,9 +165,9 @@ choice! {
         Error = "error",
         /// Something should be looked at.
         Warn = "warn",
-        /// What a person wants to know.
+        /// Something of interest in normal operation.
         Info = "info",
-        /// What helps to find a fault.
+        /// Details that help to find a fault.
         Debug = "debug",
         /// Everything.
         Trace = "trace",
@@ -185,13 +185,13 @@ choice! {
 }
 
 choice! {
-    /// Whether the backend is told who the client is, and how.
+    /// Whether and how the client's address is sent to the backend.
     ProxyProtocol, "version of the PROXY protocol", "\"off\", \"v1\", \"v2\" or \"v2-certificate\"", "\"v2\"" {
         /// The backend sees this program's address.
         Off = "off",
         /// A line of text with the addresses.
         V1 = "v1",
-        /// A binary header with the addresses and what TLS agreed.
+        /// A binary header with the addresses and what TLS negotiated.
         V2 = "v2",
         /// The same with the client's certificate.
         V2Certificate = "v2-certificate",
@@ -199,7 +199,7 @@ choice! {
 }
 
 choice! {
-    /// What TLS is made of, after Mozilla's recommendations (version 5.7).
+    /// TLS settings that Mozilla recommends (version 5.7).
     TlsProfile, "profile", "\"modern\" or \"intermediate\"", "\"intermediate\"" {
         /// TLS 1.3 only.
         Modern = "modern",
@@ -269,13 +269,13 @@ impl Listed for TlsGroup {
 }
 
 choice! {
-    /// How connections are given to the backends of a route.
+    /// How a route chooses a backend for a connection.
     Balance, "way to choose a backend", "a way to choose a backend", "\"least-connections\"" {
-        /// One after the other, by weight.
+        /// In turn, by weight.
         RoundRobin = "round-robin",
-        /// The one with the fewest connections for its weight.
+        /// The backend with the fewest connections in relation to its weight.
         LeastConnections = "least-connections",
-        /// A client address always goes to the same one, as long as that is there.
+        /// The same backend for the same client address, while that backend is there.
         ClientHash = "client-hash",
     }
 }
@@ -309,7 +309,7 @@ choice! {
 }
 
 impl TlsSuite {
-    /// The version of TLS that has it.
+    /// Returns the TLS version of this suite.
     pub fn version(self) -> TlsVersion {
         match self {
             Self::Aes128Gcm | Self::Aes256Gcm | Self::Chacha20 => TlsVersion::Tls13,
@@ -319,7 +319,7 @@ impl TlsSuite {
 }
 
 impl TlsGroup {
-    /// All of them, the preferred one first.
+    /// All groups, the preferred one first.
     pub const ALL: [TlsGroup; 4] = [
         TlsGroup::X25519MlKem768,
         TlsGroup::X25519,

@@ -1,5 +1,4 @@
-//! Rules by which clients with good certificates are let in: `cn=…`, `ou=…`, `dns=…`, `uri=…`,
-//! `sha256=…`.
+//! Rules that accept clients with valid certificates: `cn=…`, `ou=…`, `dns=…`, `uri=…`, `sha256=…`.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -15,7 +14,7 @@ use std::fmt;
 const KINDS: [&str; 5] = ["cn", "ou", "dns", "uri", "sha256"];
 const VALUE_LEN_MAX: usize = 2048;
 
-/// One way to be let in.
+/// A rule that accepts a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientMatch {
     /// `cn=`: the subject's common name.
@@ -31,7 +30,7 @@ pub enum ClientMatch {
 }
 
 impl ClientMatch {
-    /// As the engine takes it.
+    /// Returns the rule in the engine's type.
     pub fn rule(&self) -> ClientRule {
         match self {
             Self::CommonName(name) => ClientRule::CommonName(name.clone()),
@@ -68,8 +67,8 @@ impl OptionType for ClientMatch {
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         let Some((kind, value)) = text.split_once('=') else {
-            return Err(Problem::new(format!("`{}` is no rule", shortened(text)))
-                .help("write what must be in the certificate, and its value: \"cn=alice\", \"ou=staff\", \"dns=agent.example.com\", \"uri=spiffe://example.org/ns/web/*\" or \"sha256=…\"")
+            return Err(Problem::new(format!("`{}` is not a rule", shortened(text)))
+                .help("write a field of the certificate and its value: \"cn=alice\", \"ou=staff\", \"dns=agent.example.com\", \"uri=spiffe://example.org/ns/web/*\" or \"sha256=…\"")
                 .into());
         };
         let value = value.trim();
@@ -77,7 +76,7 @@ impl OptionType for ClientMatch {
             let problem = Problem::new(format!("`{kind}=` needs a value"));
             return Err(problem
                 .label(format!(
-                    "1 to {VALUE_LEN_MAX} bytes, none of them a control character"
+                    "1 to {VALUE_LEN_MAX} bytes, without control characters"
                 ))
                 .into());
         }
@@ -85,18 +84,18 @@ impl OptionType for ClientMatch {
             "cn" => Ok(Self::CommonName(value.to_owned())),
             "ou" => Ok(Self::OrganisationalUnit(value.to_owned())),
             "dns" if is_host(value) => Ok(Self::Dns(value.to_owned())),
-            "dns" => Err(Problem::new(format!("`{}` is no host name", shortened(value)))
+            "dns" => Err(Problem::new(format!("`{}` is not a host name", shortened(value)))
                 .help("write it like this: \"dns=agent.example.com\" or \"dns=*.example.com\"")
                 .into()),
             "uri" if !value.trim_end_matches('*').contains('*') && value.contains(':') => {
                 Ok(Self::Uri(value.to_owned()))
             }
-            "uri" => Err(Problem::new(format!("`{}` is no URI", shortened(value)))
-                .help("write it like this: \"uri=spiffe://example.org/ns/web/sa/api\"; a `*` may stand at its end only")
+            "uri" => Err(Problem::new(format!("`{}` is not a URI", shortened(value)))
+                .help("write it like this: \"uri=spiffe://example.org/ns/web/sa/api\"; a `*` is allowed at the end only")
                 .into()),
             "sha256" => match digest(value) {
                 Some(digest) => Ok(Self::Fingerprint(digest)),
-                None => Err(Problem::new(format!("`{}` is no SHA-256 digest", shortened(value)))
+                None => Err(Problem::new(format!("`{}` is not a SHA-256 digest", shortened(value)))
                     .label("64 hexadecimal digits, with or without colons")
                     .help("openssl x509 -in client.pem -noout -fingerprint -sha256")
                     .into()),
@@ -122,7 +121,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     }
     for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
         let pair = std::str::from_utf8(pair).ok()?;
-        // A sign would be read as part of a number.
+        // `from_str_radix` would accept a sign.
         pair.bytes().all(|b| b.is_ascii_hexdigit()).then_some(())?;
         *byte = u8::from_str_radix(pair, 16).ok()?;
     }

@@ -1,16 +1,16 @@
-//! Addresses that connections come in by, and go to. How they are read stands in `address.rs`.
+//! Addresses of listeners, servers and backends. `address.rs` reads them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// An address that is listened on.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     /// The address.
     pub address: SocketAddr,
-    /// As it was written.
+    /// The address as written.
     pub given: String,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// An address on which plaintext is taken.
+/// An address that accepts plaintext.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlainListen {
     /// A TCP address.
@@ -45,7 +45,7 @@ pub struct Server {
     pub addresses: Vec<SocketAddr>,
     /// Its name, or address, without the port.
     pub host: String,
-    /// As it was written.
+    /// The address as written.
     pub given: String,
 }
 
@@ -54,22 +54,22 @@ pub struct Server {
 pub enum Backend {
     /// To a TCP server.
     Tcp {
-        /// Its address; of a name the first one.
+        /// Its address; the first one of a name.
         address: SocketAddr,
-        /// As it was written.
+        /// The address as written.
         given: String,
-        /// The other addresses of a name.
+        /// The other addresses of the name.
         #[serde(default)]
         more: Vec<SocketAddr>,
     },
     /// To a server on a unix socket.
     Unix(PathBuf),
-    /// Back to where it came from.
+    /// Back to the client.
     Echo,
 }
 
 impl Backend {
-    /// Its addresses: a name has one or more.
+    /// Returns its addresses: a name has one or more.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let all = match self {
             Self::Tcp { address, more, .. } => Some((address, more)),
@@ -80,7 +80,7 @@ impl Backend {
             .copied()
     }
 
-    /// The host and port to look up, if it was given as a name.
+    /// Returns the host and port to look up, if it was given as a name.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Tcp { given, .. } if given.parse::<SocketAddr>().is_err() => Some(given),
@@ -88,7 +88,7 @@ impl Backend {
         }
     }
 
-    /// A name has these addresses now, one at least. True: they are others than before.
+    /// Sets the addresses of a name, at least one. Returns whether they have changed.
     pub fn set_addresses(&mut self, found: &[SocketAddr]) -> bool {
         let (Some(&first), false) = (found.first(), self.addresses().eq(found.iter().copied()))
         else {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// A name for a certificate: an IP address or a host name, its first label maybe `*`.
+/// Returns whether a certificate can be for this name: an IP address, or a host name whose first
+/// label may be `*`.
 pub(crate) fn is_host(name: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()

@@ -1,4 +1,4 @@
-//! Where ticket keys come from: how it is written.
+//! The option `ticket_keys`: where ticket keys come from.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -14,9 +14,9 @@ const REDIS_PORT: u16 = 6379;
 /// Where ticket keys come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeySource {
-    /// Made at the start.
+    /// Generated at startup.
     Memory,
-    /// A file: ours, or one as nginx or HAProxy have it.
+    /// A file in Dormouse's format, or in that of nginx or HAProxy.
     File(PathBuf),
     /// Redis or Valkey.
     Store(StoreAddress),
@@ -131,7 +131,7 @@ impl fmt::Display for StoreAddress {
     }
 }
 
-/// Without its password.
+/// Shows the address without its password.
 impl fmt::Debug for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -164,12 +164,12 @@ impl OptionType for KeySource {
                 StoreAddress::read(scheme.ends_with("ss") || scheme == "valkeys", place)
                     .map(Self::Store)
                     .map_err(|why| {
-                        Problem::new(format!("this address of a store is not right: {why}"))
+                        Problem::new(format!("this address of a store is not valid: {why}"))
                             .help("write it like this: redis://USER:PASSWORD@HOST:PORT")
                             .into()
                     })
             }
-            _ => Err(Problem::new("this is no source of ticket keys")
+            _ => Err(Problem::new("this is not a source of ticket keys")
                 .help("write \"memory\", \"file:PATH\", \"redis://HOST:PORT\" or \"rediss://HOST:PORT\"")
                 .into()),
         }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_read() {
+    fn reads_sources() {
         assert_eq!(read("memory"), Ok(KeySource::Memory));
         assert_eq!(read("file:/a/b"), Ok(KeySource::File("/a/b".into())));
         assert_eq!(read("file:///a/b"), Ok(KeySource::File("/a/b".into())));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_source_is_told() {
+    fn refuses_invalid_sources() {
         for text in [
             "",
             "mem",

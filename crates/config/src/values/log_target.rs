@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Where the lines of the connection log go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
-    /// Nowhere: there is none.
+    /// Nowhere: there is no connection log.
     Off,
     /// To standard error, among the lines of the program's own log.
     Stderr,

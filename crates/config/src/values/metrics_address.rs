@@ -1,4 +1,4 @@
-//! The option `metrics`: a TCP address for those who only look.
+//! The option `metrics`: a TCP address for metrics, health and the status page, without commands.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
@@ -35,7 +35,7 @@ impl OptionType for MetricsAddress {
             Some(address) => Ok(MetricsAddress(address)),
             None => {
                 let shown = shortened(text);
-                let problem = Problem::new(format!("`{shown}` is no IP address with a port"));
+                let problem = Problem::new(format!("`{shown}` is not an IP address with a port"));
                 Err(problem.help(help).into())
             }
         }
@@ -51,7 +51,8 @@ impl Absent for MetricsAddress {
     );
 }
 
-/// An IP address with a port. `:PORT` stands for all addresses, `localhost` for the loopback one.
+/// Parses an IP address with a port. `:PORT` stands for all addresses, `localhost` for the loopback
+/// address.
 fn address(text: &str, has_ipv6: bool) -> Option<SocketAddr> {
     if let Some(port) = text.strip_prefix(':') {
         let all: IpAddr = match has_ipv6 {

@@ -1,4 +1,4 @@
-//! Types of options, each with how it is read.
+//! Types of options, each with its parser.
 
 pub(crate) mod acme_name;
 pub(crate) mod address;

@@ -14,12 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Network {
     /// Its first address.
     pub address: IpAddr,
-    /// How many bits at the front all its addresses have in common.
+    /// Number of leading bits that all its addresses share.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether the address is in it.
+    /// Returns whether the address is in the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -40,8 +40,8 @@ impl Network {
         }
     }
 
-    /// The same network in canonical form: `::ffff:10.0.0.0/104` is `10.0.0.0/8`, since clients'
-    /// addresses are canonical too.
+    /// Returns the network in canonical form: `::ffff:10.0.0.0/104` is `10.0.0.0/8`, because
+    /// clients' addresses are canonical too.
     fn canonical(self) -> Network {
         const MAPPED: u8 = 96;
         match (self.address.to_canonical(), self.prefix.checked_sub(MAPPED)) {
@@ -52,7 +52,7 @@ impl Network {
         }
     }
 
-    /// The network of so many bits in which this address lies.
+    /// Returns the network with this prefix length that contains the address.
     fn around(address: IpAddr, prefix: u8) -> Network {
         let address = match address {
             IpAddr::V4(ip) => {
@@ -68,7 +68,7 @@ impl Network {
     }
 }
 
-/// The bits of an address of this family.
+/// Returns the number of bits in an address of this family.
 fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -89,7 +89,7 @@ impl OptionType for Network {
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         let no_network = || {
-            Problem::new(format!("`{}` is no network", shortened(text)))
+            Problem::new(format!("`{}` is not a network", shortened(text)))
                 .help("write it like this: \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"")
         };
         let (address, prefix) = text.split_once('/').unzip();
@@ -101,19 +101,17 @@ impl OptionType for Network {
                 .parse::<u8>()
                 .ok()
                 .filter(|&prefix| prefix <= most)
-                .ok_or_else(|| {
-                    no_network().label(format!("at most /{most} behind such an address"))
-                })?,
+                .ok_or_else(|| no_network().label(format!("at most /{most} for this address")))?,
             Some(_) => return Err(no_network().into()),
         };
         let network = Network::around(address, prefix);
         if network.address != address {
             return Err(Problem::new(format!(
-                "`{}` is an address within a network",
+                "`{}` is an address inside a network",
                 shortened(text)
             ))
             .help(format!(
-                "write \"{network}\" for the network, or \"{address}\" for the one address"
+                "write \"{network}\" for the network, or \"{address}\" for this address alone"
             ))
             .into());
         }
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_contain_what_is_in_them() {
+    fn networks_contain_their_addresses() {
         for (network, inside, outside) in [
             ("10.0.0.0/8", "10.255.255.255", "11.0.0.0"),
             ("192.0.2.7", "192.0.2.7", "192.0.2.6"),
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused() {
+    fn refuses_invalid_networks() {
         for text in [
             "",
             "10",

@@ -1,4 +1,4 @@
-//! Certificates, and who vouches for those of others: the files that are named for them.
+//! Files of certificates, keys and authorities.
 
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
@@ -22,7 +22,7 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// A file that has both, or a directory.
+    /// Returns a file that has both, or a directory.
     fn whole(path: PathBuf) -> Self {
         Self {
             cert: path.clone(),
@@ -72,13 +72,13 @@ impl OptionType for CertificateFiles {
             match PathBuf::read(value, context) {
                 Ok(path) => *slot = Some(path),
                 Err(found) => {
-                    // It is there, if wrong: do not say that it is missing too.
+                    // The key is there, but wrong: do not report it as missing too.
                     *slot = Some(PathBuf::new());
                     problems.extend(found.into_iter().map(|problem| problem.at(&value.location)));
                 }
             }
         }
-        // With an unknown key beside it, the name was misspelt.
+        // An unknown key is probably a misspelt `cert` or `key`.
         let misspelt = entries
             .iter()
             .any(|(name, _)| !["cert", "key", "ocsp"].contains(&name.name.as_str()));
@@ -110,10 +110,10 @@ impl Listed for CertificateFiles {
     };
 }
 
-/// Whom a client trusts.
+/// The authorities that a client trusts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ca {
-    /// Whom the operating system trusts.
+    /// The authorities that the operating system trusts.
     System,
     /// The authorities in this PEM file.
     File(PathBuf),

@@ -1,4 +1,4 @@
-//! How backends are asked whether they are well.
+//! Health checks of backends.
 
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// What a backend is asked.
+/// The health check of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Probe {
-    /// Nothing: what connections find is all that is known.
+    /// None: only connections show whether the backend is up.
     Off,
-    /// Whether it accepts a connection.
+    /// The backend must accept a connection.
     Connect,
-    /// Whether it completes a TLS handshake.
+    /// The backend must complete a TLS handshake.
     Tls,
-    /// What it answers to this GET, by HTTP/1.1.
+    /// The backend must answer a GET of this path, over HTTP/1.1.
     Get(String),
 }
 
-/// The longest path that is asked for.
+/// Longest path of a GET.
 const PATH_MAX: usize = 1024;
 
 impl OptionType for Probe {
@@ -47,17 +47,16 @@ impl OptionType for Probe {
         };
         match text.strip_prefix("GET ") {
             Some(path) if is_path(path) => Ok(Self::Get(path.to_owned())),
-            _ => Err(Problem::new(format!(
-                "`{}` is no way to check a backend",
-                shortened(text)
-            ))
-            .help(format!("write {}", Self::KIND.example))
-            .into()),
+            _ => Err(
+                Problem::new(format!("`{}` is not a health check", shortened(text)))
+                    .help(format!("write {}", Self::KIND.example))
+                    .into(),
+            ),
         }
     }
 }
 
-/// Answers with one of these codes mean that a backend is well.
+/// The status codes of a healthy backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCodes {
     /// The lowest.
@@ -69,7 +68,7 @@ pub struct StatusCodes {
 impl StatusCodes {
     const ALL: RangeInclusive<u16> = 100..=599;
 
-    /// Whether this one does.
+    /// Returns whether this code is one of them.
     pub fn contain(self, code: u16) -> bool {
         (self.least..=self.greatest).contains(&code)
     }
@@ -78,7 +77,7 @@ impl StatusCodes {
 impl OptionType for StatusCodes {
     const KIND: Kind = Kind {
         bare: true,
-        ..Kind::new("status codes of HTTP", "\"200-399\" or 204", "CODE-CODE")
+        ..Kind::new("HTTP status codes", "\"200-399\" or 204", "CODE-CODE")
     };
 
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
@@ -94,8 +93,8 @@ impl OptionType for StatusCodes {
         match (code(least), code(greatest)) {
             (Some(least), Some(greatest)) if least <= greatest => Ok(Self { least, greatest }),
             _ => Err(
-                Problem::new(format!("`{}` are no status codes", shortened(&text)))
-                    .help("write one, such as 204, or two with a hyphen, such as \"200-399\"; they may be from 100 to 599")
+                Problem::new(format!("`{}` is not a range of status codes", shortened(&text)))
+                    .help("write one code, such as 204, or two with a hyphen, such as \"200-399\"; codes are from 100 to 599")
                     .into(),
             ),
         }

@@ -5,7 +5,7 @@ use crate::input::value::{RawData, RawValue};
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::mistakes::words::shortened;
 use crate::option::option_type::{Absent, Kind, OptionType, wrong_type};
-use crate::values::units::{self, Refused};
+use crate::values::units::{self, QuantityError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -22,11 +22,11 @@ impl OptionType for u32 {
             RawData::Word(text) => text.parse::<u64>().map_err(|_| text.starts_with('-')),
             _ => return Err(wrong_type::<Self>(raw)),
         };
-        let too_large = || Problem::new(format!("`{}` is too large a number", raw.text()));
+        let too_large = || Problem::new(format!("`{}` is too large", raw.text()));
         match number {
             Ok(number) => number.try_into().map_err(|_| too_large().into()),
             Err(true) => Err(Problem::new(format!("`{}` is negative", raw.text()))
-                .help("write a whole number that is not negative")
+                .help("write a whole number, 0 or more")
                 .into()),
             Err(false)
                 if raw.text().bytes().all(|b| b.is_ascii_digit()) && !raw.text().is_empty() =>
@@ -46,12 +46,12 @@ impl OptionType for u32 {
     }
 }
 
-/// A number, or whatever fits the machine.
+/// A number, or one that fits the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Count {
-    /// What fits the machine.
+    /// The number that fits the machine.
     Auto,
-    /// Exactly so many.
+    /// This number.
     Exactly(u32),
 }
 
@@ -95,7 +95,7 @@ impl OptionType for Count {
 }
 
 impl Count {
-    /// The number; this one where it is left to the machine.
+    /// Returns the number, or `auto` if the program chooses it.
     pub fn or(self, auto: u32) -> u32 {
         match self {
             Self::Auto => auto,
@@ -118,7 +118,7 @@ impl fmt::Display for Count {
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// The number as a length in memory.
+    /// Returns the number as a length in memory.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -134,23 +134,23 @@ impl OptionType for ByteSize {
     const KIND: Kind = Kind::new("a size", "\"64 MiB\", \"64k\" or a number of bytes", "SIZE");
 
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
-        let refused = match (&raw.data, raw.as_text()) {
+        let error = match (&raw.data, raw.as_text()) {
             (RawData::Integer(Ok(bytes)), _) => return Ok(Self(*bytes)),
-            (RawData::Integer(Err(text)), _) if text.starts_with('-') => Refused::Negative,
-            (RawData::Integer(Err(_)), _) => Refused::TooLarge,
-            (RawData::Float(_), _) => Refused::Fraction,
+            (RawData::Integer(Err(text)), _) if text.starts_with('-') => QuantityError::Negative,
+            (RawData::Integer(Err(_)), _) => QuantityError::TooLarge,
+            (RawData::Float(_), _) => QuantityError::Fraction,
             (_, Some(text)) => match units::size(text) {
                 Ok(bytes) => return Ok(Self(bytes)),
-                Err(refused) => refused,
+                Err(error) => error,
             },
             _ => return Err(wrong_type::<Self>(raw)),
         };
-        Err(quantity_wrong(
+        Err(quantity_problem(
             raw,
-            refused,
+            error,
             "size",
             "\"512 KiB\", \"64 MiB\" or a number of bytes",
-            "units are B, KiB, MiB, GiB and TiB; k, M, G and T for short: all by 1024",
+            "units are B, KiB, MiB, GiB and TiB, or k, M, G and T for short; all count by 1024",
         ))
     }
 
@@ -163,18 +163,18 @@ impl OptionType for Duration {
     const KIND: Kind = Kind::new("a duration", "\"10s\", \"250ms\" or \"5m\"", "TIME");
 
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
-        let refused = match (&raw.data, raw.as_text()) {
-            (RawData::Integer(_), _) => Refused::NoUnit,
-            (RawData::Float(_), _) => Refused::Fraction,
+        let error = match (&raw.data, raw.as_text()) {
+            (RawData::Integer(_), _) => QuantityError::NoUnit,
+            (RawData::Float(_), _) => QuantityError::Fraction,
             (_, Some(text)) => match units::duration(text) {
                 Ok(duration) => return Ok(duration),
-                Err(refused) => refused,
+                Err(error) => error,
             },
             _ => return Err(wrong_type::<Self>(raw)),
         };
-        Err(quantity_wrong(
+        Err(quantity_problem(
             raw,
-            refused,
+            error,
             "duration",
             "\"10s\", \"250ms\" or \"5m\"",
             "units are ms, s, m, h and d",
@@ -186,37 +186,34 @@ impl OptionType for Duration {
     }
 }
 
-/// Says what is wrong with a size or a duration.
-fn quantity_wrong(
+/// Returns the problem of a size or a duration.
+fn quantity_problem(
     raw: &RawValue,
-    refused: Refused,
+    error: QuantityError,
     what: &str,
     like: &str,
     units: &str,
 ) -> Vec<Problem> {
     let text = raw.text();
-    let (message, help) = match refused {
-        Refused::NoNumber => (
+    let (message, help) = match error {
+        QuantityError::NoNumber => (
             format!("`{text}` is not a {what}"),
             format!("write it like this: {like}"),
         ),
-        Refused::NoUnit => (
+        QuantityError::NoUnit => (
             format!("`{text}` has no unit"),
-            format!("write it with one, such as \"{text}s\"; {units}"),
+            format!("add a unit, such as \"{text}s\"; {units}"),
         ),
-        Refused::UnknownUnit => (format!("`{text}` has an unknown unit"), units.to_owned()),
-        Refused::Fraction => (
+        QuantityError::UnknownUnit => (format!("`{text}` has an unknown unit"), units.to_owned()),
+        QuantityError::Fraction => (
             format!("`{text}` is a fraction"),
             format!("write a whole number of a smaller unit, such as {like}"),
         ),
-        Refused::Negative => (
+        QuantityError::Negative => (
             format!("`{text}` is negative"),
             format!("write it like this: {like}"),
         ),
-        Refused::TooLarge => (
-            format!("`{text}` is larger than anything that makes sense"),
-            units.to_owned(),
-        ),
+        QuantityError::TooLarge => (format!("`{text}` is too large"), units.to_owned()),
     };
     Problem::new(message).help(help).into()
 }

@@ -8,7 +8,7 @@ use crate::option::option_type::{Absent, Kind, OptionType, wrong_type};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Longest name, in characters: a label of a metric that fits a line of a log.
+/// Longest name, in characters: names are labels of metrics and fields of log lines.
 const NAME_LEN_MAX: usize = 63;
 
 /// The name of a route: a letter, then letters, digits, `-`, `_` and `.`.
@@ -34,17 +34,20 @@ impl OptionType for RouteName {
     fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        // Routes without a name are shown by their number, so no name is one.
+        // Routes without a name are shown by their number, so a name must not be a number.
         let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.chars().all(is_of_name)
             && text.len() <= NAME_LEN_MAX;
         if is_name {
             return Ok(Self(text.to_owned()));
         }
-        let problem = Problem::new(format!("`{}` can't be a route's name", shortened(text)));
+        let problem = Problem::new(format!(
+            "`{}` is not a valid name of a route",
+            shortened(text)
+        ));
         Err(problem
             .help(format!(
-                "begin with a letter, go on with letters, digits, `-`, `_` or `.`; at most {NAME_LEN_MAX} characters"
+                "a name is a letter, followed by letters, digits, `-`, `_` or `.`; at most {NAME_LEN_MAX} characters"
             ))
             .into())
     }

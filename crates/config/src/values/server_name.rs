@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// A name that clients ask for, in lower case: a host name, its first label maybe `*`.
+/// A name that clients ask for, in lower case: a host name, whose first label may be `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerName(String);
 
 impl ServerName {
-    /// Its text.
+    /// Returns its text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,13 +34,13 @@ impl OptionType for ServerName {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         if text.parse::<IpAddr>().is_ok() {
             let problem = Problem::new(format!(
-                "`{text}` is an address; clients ask for names only"
+                "`{text}` is an IP address, but clients ask for host names only"
             ));
-            let help = "give it a route with an address of its own in `listen`";
+            let help = "to separate routes by address, give each its own `listen`";
             return Err(problem.help(help).into());
         }
         if !is_host(text) || text.len() > 255 {
-            let problem = Problem::new(format!("`{}` is no host name", shortened(text)));
+            let problem = Problem::new(format!("`{}` is not a host name", shortened(text)));
             let help = "write it like this: \"example.com\", or \"*.example.com\" for every name with one more label";
             return Err(problem.help(help).into());
         }

@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them, read strictly.
+//! Sizes and durations as people write them, parsed strictly.
 
 use std::time::Duration;
 
@@ -30,35 +30,35 @@ const DURATION_UNITS: &[(&str, u64)] = &[
     ("d", 86_400_000),
 ];
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// There is nothing, or it does not begin with digits.
+pub(crate) enum QuantityError {
+    /// The text is empty or does not begin with digits.
     NoNumber,
-    /// A number without a unit, where one is needed.
+    /// The unit is missing.
     NoUnit,
-    /// The unit is not one of those known.
+    /// The unit is unknown.
     UnknownUnit,
-    /// `1.5`, which is more exactly said in the next smaller unit.
+    /// A fraction, such as `1.5`: the next smaller unit is more exact.
     Fraction,
-    /// It starts with a minus.
+    /// The number is negative.
     Negative,
-    /// More than fits.
+    /// The number is too large.
     TooLarge,
 }
 
 /// Reads `64 KiB`, `16M`, `1024`.
-pub(crate) fn size(text: &str) -> Result<u64, Refused> {
+pub(crate) fn size(text: &str) -> Result<u64, QuantityError> {
     quantity(text, SIZE_UNITS)
 }
 
 /// Reads `10s`, `250ms`, `5 m`.
-pub(crate) fn duration(text: &str) -> Result<Duration, Refused> {
+pub(crate) fn duration(text: &str) -> Result<Duration, QuantityError> {
     quantity(text, DURATION_UNITS).map(Duration::from_millis)
 }
 
-/// A number, maybe a space, a unit.
-fn quantity(text: &str, units: &[(&str, u64)]) -> Result<u64, Refused> {
+/// Parses a number, an optional space and a unit.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Result<u64, QuantityError> {
     let text = text.trim();
     let digits_end = text
         .find(|c: char| !(c.is_ascii_digit() || c == '_'))
@@ -67,24 +67,24 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Result<u64, Refused> {
     let unit = rest.trim_start().to_ascii_lowercase();
     if number.is_empty() {
         return Err(if text.starts_with('-') {
-            Refused::Negative
+            QuantityError::Negative
         } else {
-            Refused::NoNumber
+            QuantityError::NoNumber
         });
     }
     if unit.starts_with(['.', ',']) {
-        return Err(Refused::Fraction);
+        return Err(QuantityError::Fraction);
     }
     let factor = match units.iter().find(|(name, _)| *name == unit) {
         Some((_, factor)) => *factor,
-        None if unit.is_empty() => return Err(Refused::NoUnit),
-        None => return Err(Refused::UnknownUnit),
+        None if unit.is_empty() => return Err(QuantityError::NoUnit),
+        None => return Err(QuantityError::UnknownUnit),
     };
     let digits: String = number.chars().filter(|c| *c != '_').collect();
     match digits.parse::<u64>() {
-        Ok(number) => number.checked_mul(factor).ok_or(Refused::TooLarge),
-        Err(_) if digits.is_empty() => Err(Refused::NoNumber),
-        Err(_) => Err(Refused::TooLarge),
+        Ok(number) => number.checked_mul(factor).ok_or(QuantityError::TooLarge),
+        Err(_) if digits.is_empty() => Err(QuantityError::NoNumber),
+        Err(_) => Err(QuantityError::TooLarge),
     }
 }
 
@@ -128,12 +128,12 @@ pub fn show_number(number: u64) -> String {
     }
     out
 }
-/// As the kernel and the protocol count it: more than they can is the most they can.
+/// Returns whole seconds, as the kernel and the protocol count; at most what they can hold.
 pub fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// The same in milliseconds.
+/// Returns milliseconds.
 pub fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! One of the servers behind a route: its address, and how much it gets.
+//! A backend of a route: its address and its share of the connections.
 
 use crate::input::context::ReadContext;
 use crate::input::value::{RawData, RawValue};
@@ -9,28 +9,28 @@ use crate::values::endpoints::Backend;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Servers behind all routes together, at most: each has a place in a table of fixed size.
+/// Maximum number of backends of all routes together: each has a place in a table of fixed size.
 pub(crate) const UPSTREAMS_MAX: usize = dormouse_tables::backends::BACKENDS_MAX;
 
-/// A server behind a route.
+/// A backend of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upstream {
-    /// Where it is.
+    /// Its address.
     pub backend: Backend,
-    /// Its share of the connections, beside those of the others.
+    /// Its share of the connections, in relation to the other backends.
     pub weight: u32,
-    /// It gets connections only while none of the others can.
+    /// Whether it gets connections only while no other backend can.
     pub backup: bool,
-    /// Connections that it may have, from all workers together.
+    /// Maximum connections to it, from all workers together.
     pub max_connections: Option<u32>,
-    /// An administrator has taken it out: it gets no new connections. Nothing that a file says, so a reload
-    /// puts it in again.
+    /// Whether an administrator has taken it out, so that it gets no new connections. A file can't
+    /// say so, and a reload puts the backend back in.
     #[serde(default)]
     pub out: bool,
 }
 
 impl Upstream {
-    /// One of which nothing but the address was said.
+    /// Returns a backend with this address and defaults for the rest.
     pub fn plain(backend: Backend) -> Self {
         Self {
             backend,
@@ -114,8 +114,8 @@ fn within(number: u32, most: u32, name: &str) -> Result<u32, Problem> {
     if (1..=most).contains(&number) {
         return Ok(number);
     }
-    Err(Problem::new(format!("`{number}` is no {name}"))
-        .help(format!("it may be from 1 to {most}")))
+    Err(Problem::new(format!("`{number}` is not a valid {name}"))
+        .help(format!("the range is 1 to {most}")))
 }
 
 impl Listed for Upstream {

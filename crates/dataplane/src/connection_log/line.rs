@@ -1,6 +1,7 @@
 //! A line of the connection log, as text or JSON.
 
 use dormouse_config::LogFormat;
+use dormouse_printable::field_value;
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
@@ -82,17 +83,12 @@ impl Display for Line<'_> {
     }
 }
 
-/// A field. A value that is not one word of plain characters stands in quotes, escaped.
+/// Writes a field, if its value is known.
 fn field(f: &mut fmt::Formatter<'_>, name: &str, value: Option<&str>) -> fmt::Result {
-    let Some(value) = value else {
-        return Ok(());
-    };
-    let is_plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
-    if !value.is_empty() && value.chars().all(is_plain) {
-        return write!(f, " {name}={value}");
+    match value {
+        Some(value) => write!(f, " {name}={}", field_value(value)),
+        None => Ok(()),
     }
-    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
-    write!(f, " {name}=\"{}\"", dormouse_printable::whole(&escaped))
 }
 
 fn as_text<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {

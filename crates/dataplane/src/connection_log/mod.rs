@@ -241,7 +241,7 @@ impl ConnectionLog {
         let is_ours = !slot.has(Flag::PassThrough);
         let originates = slot.tls.role() == Role::Client;
         let backend_was_first = entry.first_end == FIRST_BY_BACKEND;
-        let (end, by) = reason.in_words(originates, backend_was_first);
+        let (end, by) = reason.end_and_by(originates, backend_was_first);
         let of_place = |(place, _): &(u16, String)| place.cmp(&slot.backend);
         let known = self.backends.binary_search_by(of_place).ok();
         let known = known.and_then(|at| self.backends.get(at));
@@ -295,7 +295,7 @@ impl ConnectionLog {
                 }
                 Err(error) => {
                     // Main holds the other end, so this is no writer that has died.
-                    tracing::error!(%error, "lines of the connection log can't be sent");
+                    tracing::error!(%error, "connection log lines dropped");
                     sent = self.waiting.len();
                 }
             }

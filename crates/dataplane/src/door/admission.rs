@@ -1,7 +1,7 @@
-//! Who may connect: networks that are allowed or denied, and what one client address may have.
+//! Admission of clients: `allow`, `deny`, and the limits per client address.
 //!
-//! A client is judged once its address is known, which is at accept, or when a trusted proxy has
-//! said whom it speaks for; a proxy itself is not judged. A refused connection is closed without an
+//! A client is checked as soon as its address is known: at accept, or when a trusted proxy has sent
+//! its PROXY header. The proxy itself is not checked. A refused connection is closed without an
 //! answer, counted, and logged once per burst.
 
 use crate::bursts::Subject;
@@ -15,12 +15,12 @@ use dormouse_tables::clients::Exceeded;
 use dormouse_tables::counters::Count;
 use std::net::IpAddr;
 
-/// Why a client is refused.
+/// Reason for which a client is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
-    /// Its network is not among those that may.
+    /// Its network is denied, or not allowed.
     Network,
-    /// It has, or does, too much.
+    /// It exceeds a limit per client.
     Exceeded(Exceeded),
 }
 
@@ -33,27 +33,24 @@ impl Refusal {
         }
     }
 
-    fn in_words(self) -> &'static str {
+    /// The reason as the log states it.
+    fn reason(self) -> &'static str {
         match self {
-            Refusal::Network => "its network may not connect here (allow, deny)",
-            Refusal::Exceeded(Exceeded::Connections) => {
-                "it has as many connections as one client may have (connections_per_client)"
-            }
-            Refusal::Exceeded(Exceeded::Rate) => {
-                "it has begun as many handshakes as one client may per minute (handshakes_per_client)"
-            }
+            Refusal::Network => "address denied (allow, deny)",
+            Refusal::Exceeded(Exceeded::Connections) => "connections_per_client reached",
+            Refusal::Exceeded(Exceeded::Rate) => "handshakes_per_client reached",
         }
     }
 }
 
-/// Is the client in a network that may connect? `deny` wins; an empty `allow` allows all.
-fn network_may(route: &Route, ip: IpAddr) -> bool {
+/// Whether the route allows this address. `deny` wins; an empty `allow` allows all.
+fn is_allowed(route: &Route, ip: IpAddr) -> bool {
     let within =
         |networks: &[dormouse_config::Network]| networks.iter().any(|network| network.contains(ip));
     !within(&route.access.deny) && (route.access.allow.is_empty() || within(&route.access.allow))
 }
 
-/// May this client begin a handshake on this route?
+/// Checks the client's network and its handshake rate. Returns `false` if the client is refused.
 pub(crate) fn admit<I>(
     route: u16,
     client: &Client,
@@ -63,7 +60,7 @@ pub(crate) fn admit<I>(
     admit_network(route, client, settings, work) && admit_rate(client, &settings.limits, work)
 }
 
-/// Is it in a network that may connect to this route?
+/// Checks the client's network. Returns `false` if the client is refused.
 pub(crate) fn admit_network<I>(
     route: u16,
     client: &Client,
@@ -73,14 +70,14 @@ pub(crate) fn admit_network<I>(
     let (Some(ip), Some(route)) = (client.ip(), settings.route(route)) else {
         return true;
     };
-    let may = network_may(route, ip);
-    if !may {
+    let is_allowed = is_allowed(route, ip);
+    if !is_allowed {
         refuse(Refusal::Network, client, work);
     }
-    may
+    is_allowed
 }
 
-/// May it begin another handshake so soon?
+/// Checks and counts a handshake of the client. Returns `false` if the client is refused.
 pub(crate) fn admit_rate<I>(client: &Client, limits: &Limits, work: &mut Workspace<I>) -> bool {
     let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
         return true;
@@ -94,7 +91,8 @@ pub(crate) fn admit_rate<I>(client: &Client, limits: &Limits, work: &mut Workspa
     }
 }
 
-/// Counts a connection whose handshake is done. `false`: it is one too many.
+/// Counts a connection whose handshake is done. Returns `false` if the client has reached its limit
+/// of connections.
 pub(crate) fn enter<I>(
     slot: &mut Slot,
     client: &Client,
@@ -108,8 +106,8 @@ pub(crate) fn enter<I>(
         work.count.add(Count::ClientsUncounted, 1);
         return true;
     };
-    // Noted before it is counted: a worker that dies in between makes the count one too low at
-    // worst.
+    // Stored in the slot before it is counted: if the worker dies in between, the count is one too
+    // low. The other order could leave it too high forever.
     slot.set_client(place);
     match work.clients.enter(place, limits.per_client) {
         Ok(()) => true,
@@ -124,6 +122,7 @@ pub(crate) fn enter<I>(
 fn refuse<I>(refusal: Refusal, client: &Client, work: &mut Workspace<I>) {
     work.count.add(refusal.count(), 1);
     work.bursts.note(Subject::Denied, work.now_ms, |more| {
-        tracing::info!(%client, more, "connection refused: {}", refusal.in_words());
+        let reason = refusal.reason();
+        tracing::info!(%client, reason, more, "connection refused");
     });
 }

@@ -1,5 +1,5 @@
-//! The client of a connection: who it is, from its own socket or from a trusted proxy in front of
-//! the gateway, and how the backend is told.
+//! The client of a connection: its address, from its own socket or from a trusted proxy, and the
+//! PROXY header that passes the address on to the backend.
 
 use crate::io::Io;
 use crate::proxy_protocol::{self, ClientCertificate, Endpoints, Tls};
@@ -15,21 +15,21 @@ use std::net::{IpAddr, SocketAddr};
 /// The client of a connection that is not established yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Client {
-    /// Who is at the other end of the socket.
+    /// The other end of the socket.
     peer: Peer,
-    /// For whom a proxy speaks.
-    pub(crate) introduced: Option<Endpoints>,
+    /// The addresses in the header of a trusted proxy.
+    pub(crate) proxied: Option<Endpoints>,
 }
 
 impl Client {
     pub(crate) fn new(peer: Peer) -> Client {
         Client {
             peer,
-            introduced: None,
+            proxied: None,
         }
     }
 
-    /// Must it say first for whom it speaks?
+    /// Whether the peer is a trusted proxy, which must send a PROXY header first.
     pub(crate) fn is_proxy(&self, proxies: &[Network]) -> bool {
         match self.peer {
             Peer::Tcp(address) => proxies.iter().any(|network| network.contains(address.ip())),
@@ -37,26 +37,26 @@ impl Client {
         }
     }
 
-    /// The client's address.
+    /// The client's IP address. `None`: a unix socket.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
-        match (self.introduced, self.peer) {
+        match (self.proxied, self.peer) {
             (Some(endpoints), _) => Some(endpoints.client.ip()),
             (None, Peer::Tcp(address)) => Some(address.ip()),
             (None, Peer::Unix) => None,
         }
     }
 
-    /// The client's address. `None`: a unix socket.
+    /// The client's address and port. `None`: a unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
-        match (self.introduced, self.peer) {
+        match (self.proxied, self.peer) {
             (Some(endpoints), _) => Some(endpoints.client),
             (None, Peer::Tcp(address)) => Some(without_scope(address)),
             (None, Peer::Unix) => None,
         }
     }
 
-    /// What the backend hears before the client's first byte; empty if nothing.
-    pub(crate) fn introduction(
+    /// Returns the PROXY header for the backend; empty if the route sends none.
+    pub(crate) fn proxy_header(
         &self,
         io: &impl Io,
         route: &Route,
@@ -95,8 +95,8 @@ impl Client {
         }
     }
 
-    /// The same where TLS is not ours: there is nothing to say of it.
-    pub(crate) fn bare_introduction(&self, io: &impl Io, route: &Route, slot: &Slot) -> Vec<u8> {
+    /// Returns the PROXY header of a pass-through connection, which says nothing about TLS.
+    pub(crate) fn bare_proxy_header(&self, io: &impl Io, route: &Route, slot: &Slot) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
             ProxyProtocol::V1 => proxy_protocol::v1(self.endpoints(io, slot.tls_fd())),
@@ -107,7 +107,7 @@ impl Client {
     }
 
     fn endpoints(&self, io: &impl Io, fd: Fd) -> Option<Endpoints> {
-        self.introduced
+        self.proxied
             .or_else(|| match (self.peer, io.local_address(fd)) {
                 (Peer::Tcp(client), Ok(Addr::Tcp(server))) => {
                     Some(Endpoints::new(without_scope(client), without_scope(server)))
@@ -117,13 +117,14 @@ impl Client {
     }
 }
 
-/// A link-local address comes with the number of an interface, which means nothing elsewhere.
+/// Removes the scope of a link-local address: an interface number means nothing on another host.
 fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 
-/// A connection's id: random for the pair of keeper and worker, then the time and the connection's
-/// own number. It outlives workers and binaries, and is formatted only where it is written.
+/// The id of a connection: a random seed of the keeper and its workers, the connection's start time,
+/// and its generation. The id stays the same across workers and binaries. It is formatted only where
+/// it is written.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionId {
     seed: u64,
@@ -155,7 +156,7 @@ impl fmt::Display for ConnectionId {
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.introduced {
+        match self.proxied {
             Some(endpoints) => write!(f, "{} (by {})", endpoints.client, self.peer),
             None => self.peer.fmt(f),
         }

@@ -1,8 +1,8 @@
-//! When to accept, and when to pause.
+//! The listeners of a worker, and the pauses of accepting.
 //!
-//! All workers poll the same listening sockets, each with EPOLLEXCLUSIVE. A worker that can't take
-//! another connection takes the listeners out of its epoll: what is queued is then accepted by the
-//! others, or waits in the queue until there is room again. Nothing is accepted to be refused.
+//! All workers poll the same listening sockets, each with EPOLLEXCLUSIVE. A worker without room for
+//! another connection removes the listeners from its epoll instance. Queued clients are then accepted
+//! by other workers, or wait until there is room. We never accept a connection only to refuse it.
 
 use crate::door::pause::Pause;
 use crate::io::Io;
@@ -12,16 +12,16 @@ use dormouse_tables::counters::Counters;
 use std::io;
 use std::rc::Rc;
 
-/// How long accepting pauses when descriptors or ports have run out, unless a connection ends.
+/// Duration of a pause after descriptors or ports ran out. A connection that ends also ends the pause.
 const PAUSE_MS: u64 = 100;
 
-/// A listening socket and the route of what comes in by it.
+/// A listening socket and its routes.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub(crate) fd: Fd,
-    /// Of several, the first.
+    /// The first of its routes.
     pub(crate) route: u16,
-    /// All of them.
+    /// All of its routes.
     pub(crate) door: Rc<[u16]>,
 }
 
@@ -35,7 +35,7 @@ impl Listener {
     }
 }
 
-/// The listeners of this worker, polled or not.
+/// The listeners of a worker, and whether they are polled.
 pub(crate) struct Listeners {
     all: Vec<Listener>,
     polled: bool,
@@ -61,17 +61,17 @@ impl Listeners {
         &self.all
     }
 
-    /// Accepts nothing more, until [`Listeners::restart`].
+    /// Stops accepting until [`Listeners::restart`].
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Accepts nothing for now, without a reason that is worth a word.
+    /// Suspends or resumes accepting, without a log line.
     pub(crate) fn hold(&mut self, held: bool) {
         self.held = held;
     }
 
-    /// Has it been told to accept nothing more?
+    /// Whether accepting was stopped.
     pub(crate) fn are_stopped(&self) -> bool {
         self.stopped
     }
@@ -81,8 +81,7 @@ impl Listeners {
         self.stopped = false;
     }
 
-    /// Stops polling, whatever the state of the worker says, and gives the listeners away. With
-    /// the next update those are polled which have taken their place.
+    /// Stops polling the current listeners and returns them. The next update polls the new ones.
     pub(crate) fn replace(&mut self, io: &impl Io, by: Vec<Listener>) -> Vec<Listener> {
         if self.polled {
             for listener in &self.all {
@@ -93,7 +92,7 @@ impl Listeners {
         std::mem::replace(&mut self.all, by)
     }
 
-    /// Resources ran out: pauses until something ended or the time is up.
+    /// Pauses accepting after resources ran out, until a connection ends or the time is up.
     pub(crate) fn pause(&mut self, why: Pause, now_ms: u64, count: &Counters) {
         if self.paused_until_ms.is_none() {
             count.add(why.count(), 1);
@@ -102,18 +101,18 @@ impl Listeners {
         self.paused_until_ms = Some(now_ms + PAUSE_MS);
     }
 
-    /// A connection ended: there may be room again.
+    /// Ends a pause, because a connection has ended and there may be room.
     pub(crate) fn resume(&mut self) {
         self.paused_until_ms = None;
     }
 
-    /// When a pause ends for which resources had run out.
+    /// The end of the current pause.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.paused_until_ms
     }
 
-    /// Polls the listeners or stops polling them, as the state of the worker says. Returns the
-    /// reason when a pause begins.
+    /// Starts or stops polling the listeners, according to the worker's state. When a pause begins,
+    /// returns its reason.
     pub(crate) fn update(
         &mut self,
         limit_reached: Option<Pause>,

@@ -1,4 +1,4 @@
-//! The door: listeners, and how much may still come in.
+//! The door: listeners, and the decision how many more connections to accept.
 
 pub(crate) mod admission;
 pub(crate) mod client;
@@ -18,37 +18,37 @@ use pause::Pause;
 /// Connections accepted from one listener per turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 
-/// Standard streams, epoll, and what a library opens for a moment.
+/// Descriptors kept free: standard streams, epoll, and short-lived ones of libraries.
 const DESCRIPTORS_SPARE: u64 = 8;
 
-/// How often the limit of descriptors is looked at, while no client connects.
+/// Interval at which the descriptor limit is read while no client connects.
 const DESCRIPTORS_LOOK_MS: u64 = 100;
 
-/// What there is already.
+/// Numbers of existing connections and handshakes.
 #[derive(Clone, Copy)]
 pub(crate) struct Occupancy {
     pub(crate) connections: usize,
     pub(crate) handshakes: usize,
-    /// Connections to servers that are on their way.
+    /// Connections to servers that are not established yet.
     pub(crate) originations: usize,
 }
 
-/// Listeners, polled while there is room.
+/// The listeners, polled while there is room.
 pub(crate) struct Door {
     pub(crate) listeners: Listeners,
     descriptors: Descriptors,
 }
 
-/// How many connections there are descriptors for.
+/// The number of connections for which the process has descriptors.
 struct Descriptors {
-    /// Descriptors of the table that are not connections.
+    /// Descriptors that are not connections.
     reserved: u64,
     suffice_for: u64,
     looked_ms: u64,
 }
 
 impl Door {
-    /// A door that is closed, until [`Door::update`].
+    /// Creates a door that accepts nothing before [`Door::update`].
     pub(crate) fn new(listeners: Vec<Listener>, descriptors_kept: usize) -> Door {
         Door {
             listeners: Listeners::new(listeners),
@@ -60,7 +60,7 @@ impl Door {
         }
     }
 
-    /// Accepts a connection. `None`: there is none, or it can't be had now.
+    /// Accepts a connection. Returns `None` if none is queued, or if accepting failed.
     pub(crate) fn accept<I: Io>(
         &mut self,
         listener: Fd,
@@ -76,14 +76,13 @@ impl Door {
         }
     }
 
-    /// Accepting pauses: something has run out.
+    /// Pauses accepting, because a resource has run out.
     pub(crate) fn pause<I>(&mut self, why: Pause, work: &mut Workspace<I>) {
         work.has_room_again = false;
         self.listeners.pause(why, work.now_ms, &work.count);
     }
 
-    /// Other listeners take the place of these, which are not polled any more. Returns the former
-    /// ones.
+    /// Replaces the listeners. Returns the former ones, which are no longer polled.
     pub(crate) fn replace<I: Io>(
         &mut self,
         by: Vec<Listener>,
@@ -92,13 +91,13 @@ impl Door {
         self.listeners.replace(&work.io, by)
     }
 
-    /// Counts descriptors that came into the table and left it, and are not connections.
+    /// Counts descriptors added to and removed from the table that are not connections.
     pub(crate) fn reserve(&mut self, more: usize, less: usize) {
         let reserved = self.descriptors.reserved + more as u64;
         self.descriptors.reserved = reserved.saturating_sub(less as u64);
     }
 
-    /// Why nothing more may be accepted, if that is so.
+    /// Returns the limit that forbids accepting another connection, if one is reached.
     pub(crate) fn limit_reached(&self, occupancy: Occupancy, settings: &Settings) -> Option<Pause> {
         let Occupancy {
             connections,
@@ -106,7 +105,7 @@ impl Door {
             originations,
         } = occupancy;
         let limits = &settings.limits;
-        // With TLS to its backend a connection will need two slots.
+        // A connection with TLS to its backend needs two slots.
         let each = match settings.routes.iter().any(|r| r.backend_tls.is_some()) {
             true => 2,
             false => 1,
@@ -125,9 +124,8 @@ impl Door {
         }
     }
 
-    /// Looks how many descriptors there may be. The limit may have been lowered since the plan was
-    /// made, and an accepted connection will need a descriptor for the backend as well: so it is
-    /// looked at before anything is accepted, not when there is none.
+    /// Reads the descriptor limit, which may have been lowered since the start. This happens before
+    /// accepting, because an accepted connection also needs a descriptor for its backend.
     pub(crate) fn count_descriptors<I: Io>(&mut self, settings: &Settings, work: &Workspace<I>) {
         self.descriptors.looked_ms = work.now_ms;
         let mut routes = settings.routes.iter();
@@ -140,7 +138,7 @@ impl Door {
         self.descriptors.suffice_for = free / each;
     }
 
-    /// Polls the listeners or stops polling them, as there is room.
+    /// Starts or stops polling the listeners, according to the room there is.
     pub(crate) fn update<I: Io>(
         &mut self,
         occupancy: Occupancy,
@@ -160,9 +158,9 @@ impl Door {
         match self.listeners.update(limit, *now_ms, io, count) {
             Ok(None) => {}
             Ok(Some(pause)) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
-                tracing::warn!(more, "accepting pauses: {}", pause.in_words());
+                tracing::warn!(reason = pause.reason(), more, "accepting paused");
             }),
-            Err(e) => tracing::error!(error = %e, "epoll refused a listening socket"),
+            Err(e) => tracing::error!(error = %e, "listener poll failed"),
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Why accepting pauses.
+//! Reasons for which accepting pauses.
 
 use dormouse_reactor::socket::Shortage;
 use dormouse_tables::counters::Count;
 
-/// Why accepting pauses.
+/// Reason for which accepting pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// Every slot, or every descriptor there is for connections, is taken.
+    /// All slots, or all descriptors for connections, are in use.
     Full,
-    /// As many connections to servers as `max_handshakes` are on their way.
+    /// `max_handshakes` connections to servers are in progress.
     Handshakes,
-    /// EMFILE or ENFILE.
+    /// No descriptors are left: EMFILE or ENFILE.
     Descriptors,
-    /// EADDRNOTAVAIL on the way to a backend.
+    /// No local ports are left: EADDRNOTAVAIL while connecting to a backend.
     Ports,
 }
 
 impl Pause {
-    /// The pause that this shortage asks for. `None`: a backend whose queue is full, or kernel
-    /// memory, are no reason to accept less.
+    /// Returns the pause that follows from this shortage. A backend's full queue and a lack of kernel
+    /// memory are no reason to accept less.
     pub(crate) fn for_shortage(shortage: Shortage) -> Option<Pause> {
         match shortage {
             Shortage::Descriptors => Some(Pause::Descriptors),
@@ -38,15 +38,13 @@ impl Pause {
     }
 
     /// The reason as the log states it.
-    pub(crate) fn in_words(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
-            Pause::Full => {
-                "every connection slot is taken (max_connections, or the descriptor limit)"
-            }
-            Pause::Handshakes => "max_handshakes connections to servers are on their way",
-            Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
+            Pause::Full => "all connection slots are in use (max_connections or descriptor limit)",
+            Pause::Handshakes => "max_handshakes connections to servers are in progress",
+            Pause::Descriptors => "no file descriptors left (raise `ulimit -n`)",
             Pause::Ports => {
-                "no local port is left towards the backend \
+                "no local ports left for connections to the backend \
                  (widen net.ipv4.ip_local_port_range, or use a unix socket)"
             }
         }

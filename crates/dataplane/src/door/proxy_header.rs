@@ -1,23 +1,23 @@
-//! The header by which a trusted proxy says for whom it speaks.
+//! The PROXY header of a trusted proxy, which names its client.
 
 use crate::io::Io;
-use crate::proxy_protocol::{self, Endpoints, HEADER_MAX, Progress, Refused};
+use crate::proxy_protocol::{self, Endpoints, HEADER_MAX, HeaderError, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 
-/// What a receive led to.
+/// Result of a receive.
 pub(crate) enum Received {
-    /// More is awaited.
+    /// The header is incomplete.
     Part,
-    /// The header is there.
+    /// The header is complete.
     Whole,
-    /// This is no header.
-    Refused(Refused),
+    /// The bytes are not a valid header.
+    Invalid(HeaderError),
     /// The proxy's connection has ended.
     Gone,
 }
 
-/// A proxy's header, as far as it has come.
+/// A proxy's header, as far as it was received.
 #[derive(Default)]
 pub(crate) struct ProxyHeader {
     received: Vec<u8>,
@@ -26,12 +26,12 @@ pub(crate) struct ProxyHeader {
 }
 
 impl ProxyHeader {
-    /// Has anything come?
+    /// Whether any byte was received.
     pub(crate) fn has_begun(&self) -> bool {
         !self.received.is_empty()
     }
 
-    /// Receives more of it.
+    /// Receives more of the header.
     pub(crate) fn receive(&mut self, io: &impl Io, fd: Fd, scratch: &mut [u8]) -> Received {
         let n = match io.recv(fd, &mut scratch[..HEADER_MAX]) {
             Ok(Attempt::Done(0)) | Err(_) => return Received::Gone,
@@ -45,11 +45,11 @@ impl ProxyHeader {
                 (self.len, self.endpoints) = (len, endpoints);
                 Received::Whole
             }
-            Err(refused) => Received::Refused(refused),
+            Err(error) => Received::Invalid(error),
         }
     }
 
-    /// For whom it speaks, and what the client has said already.
+    /// The addresses in the header, and the client's bytes that followed it.
     pub(crate) fn into_parts(mut self) -> (Option<Endpoints>, Vec<u8>) {
         self.received.drain(..self.len.min(self.received.len()));
         (self.endpoints, self.received)

@@ -1,5 +1,5 @@
-//! The first step of a connection that has just become a slot: it stores what the handshake has left
-//! over, and starts the connect to the other side.
+//! The first step of a connection in its new slot: stores the bytes that the handshake left over, and
+//! starts the connect to the backend.
 
 use crate::door::client::{Client, ConnectionId};
 use crate::established::connect;
@@ -7,7 +7,7 @@ use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
 use crate::established::opening;
-use crate::handshake::log::{self, Handshaken};
+use crate::handshake::log::{self, DoneFields};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
 use crate::outbound::request::LocalClient;
@@ -21,7 +21,7 @@ use dormouse_routes::route::Direction;
 use std::io;
 use std::slice::from_ref;
 
-/// The handshake with a client is done and the record state written: the way to the backend begins.
+/// Begins a connection whose handshake with the client is done: connects to the backend.
 pub(crate) fn terminated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
@@ -31,35 +31,35 @@ pub(crate) fn terminated<I: Io>(
 ) -> Flow {
     slot.set_phase(Phase::Connecting);
     let id = ConnectionId::of(slot, cx.work.id_seed);
-    let done = Handshaken {
+    let done = DoneFields {
         route: &cx.route.name,
         peer: client,
         id: Some(id),
         took_ms,
     };
     log::log_done(&rested.info, done, cx.limits.log_handshakes);
-    // The backend learns the client's address before the client's first byte.
-    let mut first = client.introduction(&cx.work.io, cx.route, slot, &rested.info, id);
-    let introduced = first.len();
+    // The PROXY header goes to the backend before the client's first byte.
+    let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &rested.info, id);
+    let header_len = first.len();
     first.extend_from_slice(&rested.leftover);
     let pending = &mut cx.work.pending;
     let unsent = &rested.unsent;
     if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
         return Err(Fault::NoPendingMemory);
     }
-    let (introduction, rest) = (0..introduced, introduced..first.len());
+    let (header, rest) = (0..header_len, header_len..first.len());
     if !first.is_empty()
-        && !backlog::store_opening(slot, pending, &first, from_ref(&introduction), rest, 0)
+        && !backlog::store_opening(slot, pending, &first, from_ref(&header), rest, 0)
     {
         return Err(Fault::NoPendingMemory);
     }
-    if introduced > 0 {
+    if header_len > 0 {
         slot.set(Flag::OpeningBlocked);
     }
     connect::start(slot, cx, client.ip())
 }
 
-/// A connection whose TLS is the backend's: what was received goes there first.
+/// Begins a pass-through connection: `received` goes to the backend first.
 pub(crate) fn passed_through<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
@@ -68,7 +68,7 @@ pub(crate) fn passed_through<I: Io>(
 ) -> Flow {
     slot.set(Flag::PassThrough);
     slot.set_phase(Phase::Connecting);
-    let mut first = client.bare_introduction(&cx.work.io, cx.route, slot);
+    let mut first = client.bare_proxy_header(&cx.work.io, cx.route, slot);
     first.extend_from_slice(received);
     let (all, none) = (0..first.len(), first.len()..first.len());
     let pending = &mut cx.work.pending;
@@ -79,8 +79,7 @@ pub(crate) fn passed_through<I: Io>(
     connect::start(slot, cx, client.ip())
 }
 
-/// The handshake with a server is done and the record state written. Without a local client the
-/// connection is a warm one.
+/// Begins a connection whose handshake with a server is done. Without a local client it is warm.
 pub(crate) fn originated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
@@ -99,7 +98,7 @@ pub(crate) fn originated<I: Io>(
     if !client.is_some_and(|client| client.is_joined) {
         traffic::count_handshake(slot, info.resumed, &cx.work.traffic);
     }
-    let done = Handshaken {
+    let done = DoneFields {
         route: &cx.route.name,
         peer: &PeerName::new(&cx.work.io, slot.tls_fd()),
         id: Some(ConnectionId::of(slot, cx.work.id_seed)),
@@ -118,7 +117,7 @@ pub(crate) fn originated<I: Io>(
     if let Some(client) = client {
         attach_plain(slot, &cx.work.io, client);
         if client.is_joined {
-            tell_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
+            signal_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
         }
     }
     let pending = &mut cx.work.pending;
@@ -133,7 +132,7 @@ pub(crate) fn originated<I: Io>(
     opening::open_stored(slot, cx.work)
 }
 
-/// A warm connection gets its local client.
+/// Gives a warm connection to a local client.
 pub(crate) fn attach<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: LocalClient) -> Flow {
     attach_plain(slot, &cx.work.io, client);
     if !slot.has(Flag::OpeningBlocked) {
@@ -144,9 +143,9 @@ pub(crate) fn attach<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Lo
     Ok(())
 }
 
-/// Tells the other end of a joint that the backend is there. If the byte were left out, the other
-/// end would take the backend's first byte for it.
-fn tell_joint(io: &impl Io, fd: Fd) -> io::Result<()> {
+/// Signals to the other end of a joint that the backend is connected. The byte is mandatory: without
+/// it, the other end would consume the backend's first byte as the signal.
+fn signal_joint(io: &impl Io, fd: Fd) -> io::Result<()> {
     match io.send(fd, &connect::CONNECTED)? {
         Attempt::Done(_) => Ok(()),
         Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),

@@ -1,11 +1,11 @@
-//! How connections end.
+//! The ends of connections.
 //!
-//! Each direction ends for itself, as in TCP: the peer's close_notify becomes a FIN to the plain
-//! side, the plain side's FIN becomes close_notify and a FIN to the peer, and the connection is
-//! over when both have happened. Everything else is an abort, and an abort must not look like an
-//! end: what had been received before it is delivered, then the other side is *reset*. A reset
-//! discards what the kernel has not sent yet, so the send queue is watched until it is empty, for
-//! a bounded time.
+//! Each direction ends separately, as in TCP: the TLS peer's close_notify becomes a FIN to the plain
+//! side; the plain side's FIN becomes close_notify and a FIN to the TLS peer. The connection is over
+//! when both have happened. Any other end is an abort, and an abort must not look like a proper end:
+//! the worker delivers the bytes received before, then *resets* the other side. A reset discards what
+//! the kernel has not sent yet, so the worker first waits until the send queue is empty, for a
+//! bounded time.
 
 use crate::established::close_reason::CloseReason;
 use crate::established::fault::{Fault, Flow};
@@ -21,7 +21,7 @@ use dormouse_record::{Alert, AlertDescription};
 use dormouse_tables::counters::Count;
 use std::io;
 
-/// Passes on the ends that are due in each direction.
+/// Passes on the end of each direction that has ended.
 pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if has_tls_ended(slot) && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
@@ -36,27 +36,27 @@ pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow 
     }
     if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
-        // The peer may have closed already: then this fails, and nothing is lost.
+        // If the peer has already closed, this fails and nothing is lost.
         let _ = work.io.shutdown_write(slot.tls_fd());
     }
     Ok(())
 }
 
-/// The plain side is told that nothing more follows.
+/// Closes the sending direction of the plain side.
 fn end_plain(slot: &Slot, work: &Workspace<impl Io>) -> io::Result<()> {
     if slot.has(Flag::Joined) {
-        // Any descriptor will do; this one is no secret to this process.
+        // Any descriptor will do; this process has this one open anyway.
         work.io.end_joint(slot.plain_fd(), work.backends.fd())?;
     }
     work.io.shutdown_write(slot.plain_fd())
 }
 
-/// Have both directions ended, with everything delivered?
+/// Whether both directions have ended and everything is delivered.
 pub(crate) fn is_over(slot: &Slot) -> bool {
     slot.phase() == Phase::Established && slot.has(Flag::TlsShut) && slot.has(Flag::PlainShut)
 }
 
-/// The connection is aborted: what remains is to deliver what was received, then to reset.
+/// Aborts a connection: sets what is left to deliver, and which sides to reset afterwards.
 pub(crate) fn begin_abort(
     slot: &mut Slot,
     work: &mut Workspace<impl Io>,
@@ -77,8 +77,8 @@ pub(crate) fn begin_abort(
             farewell(slot, work, Alert::fatal(refusal.alert));
             CloseReason::Refused
         }
-        // Everything that was sealed goes out before the close_notify, and nothing was read that could
-        // not be sealed. The backend may have had more to say: it is reset.
+        // All sealed records go out before the close_notify, and no plaintext was read that could not
+        // be sealed. The backend may have more to send, so it is reset.
         Fault::KeyExhausted => {
             slot.set(Flag::ResetPlain);
             farewell(slot, work, Alert::CLOSE_NOTIFY);
@@ -95,15 +95,15 @@ pub(crate) fn begin_abort(
     }
 }
 
-/// Both sides are reset, once each has taken what was meant for it.
+/// Resets both sides, once each has taken its pending bytes.
 pub(crate) fn begin_reset(slot: &mut Slot) {
     slot.set_phase(Phase::Draining);
     slot.set(Flag::ResetPlain);
     slot.set(Flag::ResetTls);
 }
 
-/// There is nothing behind this TLS connection (any more): it is told so properly. In TLS that is
-/// not ours nothing can be said, and an end would look like one that the backend had meant.
+/// Closes the connection with close_notify. A pass-through connection is reset instead: we can't send
+/// a TLS alert there, and a FIN would look as if the backend had ended the connection.
 pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     if slot.has(Flag::PassThrough) {
         return begin_reset(slot);
@@ -112,7 +112,7 @@ pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     farewell(slot, work, Alert::CLOSE_NOTIFY);
 }
 
-/// No backend can be reached: ends a TLS connection whose client waits for an answer.
+/// Ends a connection for which no backend could be reached, as `backend_down` says.
 pub(crate) fn begin_refusal(slot: &mut Slot, work: &mut Workspace<impl Io>, how: BackendDown) {
     match how {
         BackendDown::Alert => {
@@ -126,13 +126,13 @@ pub(crate) fn begin_refusal(slot: &mut Slot, work: &mut Workspace<impl Io>, how:
 
 fn farewell(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) {
     slot.set(Flag::LingerTls);
-    // If even the alert can't be sealed or sent, the TCP end behind it says the same, less well.
+    // If the alert can't be sealed or sent, the FIN after it still ends the connection.
     if !slot.tls.closed() && flow::send_alert(slot, work, alert).is_err() {
         slot.clear(Flag::LingerTls);
     }
 }
 
-/// One look at a draining connection. `true`: it is over and can be freed.
+/// Advances a draining connection. Returns `true` when it is over and can be freed.
 pub(crate) fn drain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
     let plain_done = drain_plain(slot, work, out_of_time);
     let tls_done = drain_tls(slot, work, out_of_time);
@@ -144,7 +144,7 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     if fd == Fd::NONE {
         return true;
     }
-    // Before a reset the kernel's queue must be empty; before a close it sees to that itself.
+    // Before a reset, the kernel's send queue must be empty. After a close, the kernel empties it.
     let delivered = match flush_opened(slot, &work.io, &mut work.pending) {
         Ok(true) => !slot.has(Flag::ResetPlain) || work.io.unsent(fd).map_or(true, |n| n == 0),
         Ok(false) => false,
@@ -199,15 +199,15 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
     discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
 }
 
-/// The descriptors of a connection that is over, to be closed once its slot is cleared.
+/// The descriptors of a connection that is over, to be closed after its slot is cleared.
 pub(crate) struct Remains {
     tls_fd: Fd,
     plain_fd: Fd,
     reset_tls: bool,
 }
 
-/// Gives back the pending memory and takes the descriptors out. The caller frees the slot, then
-/// calls [`Remains::close`]: a slot never names a descriptor that is closed.
+/// Frees the pending memory and takes the descriptors out of the slot. The caller frees the slot, then
+/// calls [`Remains::close`]: a slot must never name a closed descriptor.
 pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remains {
     backlog::free_opening(slot, &mut work.pending);
     backlog::free_sealed(slot, &mut work.pending);

@@ -1,37 +1,37 @@
-//! Why connections close, and how that is counted and logged.
+//! Reasons for which connections close, with their counters and log values.
 
 use crate::bursts::Subject;
 use dormouse_tables::counters::Count;
 use dormouse_tables::traffic::Tally;
 
-/// Why a connection is over, and on whose side that lies.
+/// Reason for which a connection closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseReason {
-    /// Both directions ended in order.
+    /// Both directions ended properly.
     Clean,
     /// The TLS peer's TCP stream ended without close_notify.
     TlsTruncated,
     /// The TLS side's connection failed, or its peer sent a fatal alert.
     TlsFailed,
-    /// We refused what the TLS peer sent.
+    /// The TLS peer broke the protocol.
     Refused,
     /// The plain side's connection failed.
     PlainFailed,
     /// No backend could be reached.
     BackendDown,
-    /// A limit of ours: memory, records per key.
+    /// A limit was reached: memory, or records per key.
     Limit,
-    /// Nothing has passed for `idle_timeout`.
+    /// The connection was idle for `idle_timeout`.
     Idle,
-    /// It is older than `total_timeout`.
+    /// The connection reached `total_timeout`.
     TooOld,
-    /// A record took longer than `partial_record_timeout`.
+    /// A record was not complete within `partial_record_timeout`.
     PartialRecord,
-    /// The gateway is stopping.
+    /// The gateway stops.
     Stopping,
-    /// A drain closed it.
+    /// A drain closed the connection.
     Drained,
-    /// The worker before this one died while it worked on it.
+    /// The previous worker died while it was working on the connection.
     Crash,
 }
 
@@ -55,7 +55,7 @@ impl CloseReason {
         }
     }
 
-    /// The tally of a route's and a backend's connections that closed for this reason.
+    /// The counter by route and backend of connections that closed for this reason.
     pub(crate) fn tally(self) -> Tally {
         match self {
             CloseReason::Clean => Tally::ClosedClean,
@@ -74,7 +74,7 @@ impl CloseReason {
         }
     }
 
-    /// The subject of the log line.
+    /// The subject of this reason's log line.
     pub(crate) fn subject(self) -> Subject {
         match self {
             CloseReason::TlsTruncated => Subject::Truncated,
@@ -93,7 +93,7 @@ impl CloseReason {
         }
     }
 
-    /// All of them: a connection's entry in the log has the place of one here.
+    /// All reasons. A log entry stores a reason's position here, so the order must not change.
     const ALL: [CloseReason; 13] = [
         CloseReason::Clean,
         CloseReason::TlsTruncated,
@@ -110,22 +110,22 @@ impl CloseReason {
         CloseReason::Crash,
     ];
 
-    /// Its number in an entry of the connection log, from 1 on.
+    /// The reason's code in an entry of the connection log, from 1 on.
     pub(crate) fn code(self) -> u8 {
         let place = CloseReason::ALL.iter().position(|&one| one == self);
         place.map_or(0, |place| place as u8 + 1)
     }
 
-    /// The reason of this number.
+    /// The reason with this code.
     pub(crate) fn from_code(code: u8) -> Option<CloseReason> {
         CloseReason::ALL
             .get(usize::from(code).checked_sub(1)?)
             .copied()
     }
 
-    /// How the connection ended, and who ended it, as the connection log says it. `originates`: TLS is
-    /// spoken with the backend, and the client is on the plain side.
-    pub(crate) fn in_words(
+    /// The fields `end` and `by` of the connection log: how the connection ended, and which side ended
+    /// it. `originates`: the TLS side is the backend, and the plain side is the client.
+    pub(crate) fn end_and_by(
         self,
         originates: bool,
         backend_was_first: bool,

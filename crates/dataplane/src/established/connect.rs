@@ -1,6 +1,6 @@
-//! From a finished handshake to an established connection: the way to the backend.
+//! The connect to a backend, between the handshake and the established connection.
 //!
-//! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
+//! Meanwhile the TLS side is not read. Bytes that followed the handshake wait as a partial record.
 
 use crate::bursts::Subject;
 use crate::door::pause::Pause;
@@ -28,30 +28,30 @@ use dormouse_tables::latency::Latency;
 use std::io;
 use std::net::IpAddr;
 
-/// How far the connect to a backend is.
+/// State of the connect to a backend.
 enum Connect {
-    /// Connected: bytes may pass.
+    /// Connected.
     Done,
-    /// The kernel connects; writability will tell.
+    /// The kernel is connecting; the socket becomes writable when it is done.
     InProgress,
-    /// This is the far end of a joint, which needs a TLS connection to the backend.
+    /// The connect goes through a joint; its far end, given here, needs a TLS connection.
     NeedsTls(Fd),
-    /// Descriptors or local ports have run out: worth another try when something has ended.
+    /// Descriptors or local ports ran out; a retry may succeed when a connection has ended.
     TryAgain(io::Error),
-    /// The backend refused, or can't be reached.
+    /// The backend refused the connection, or can't be reached.
     Failed(io::Error),
 }
 
-/// What the far end of a joint sends when its TLS connection is established.
+/// The byte that the far end of a joint sends when its TLS connection is established.
 pub(crate) const CONNECTED: [u8; 1] = *b"C";
 
-/// Source addresses tried for one connection, should the ports of the first be used up.
+/// Source addresses tried for one connection, if the ports of the first are used up.
 const SOURCES_TRIED: u32 = 4;
 
-/// Backends tried to enter for one connection, should other workers have filled them meanwhile.
+/// Choices of a backend tried for one connection, if other workers fill the chosen ones meanwhile.
 const ENTERS_TRIED: u32 = 4;
 
-/// Starts to connect `slot` with one of its route's backends.
+/// Starts to connect `slot` to one of its route's backends.
 pub(crate) fn start<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
@@ -63,7 +63,7 @@ pub(crate) fn start<I: Io>(
     follow(slot, cx, connect)
 }
 
-/// The plain side became ready while connecting: is it connected?
+/// Checks the result of a connect, after the plain side has become ready.
 pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     let connect = if slot.has(Flag::Joined) {
         finish_joint(slot, &cx.work.io)
@@ -79,7 +79,7 @@ pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     follow(slot, cx, connect)
 }
 
-/// The backend did not answer in time: the next one is tried.
+/// Tries the next backend, because the current one did not answer in time.
 pub(crate) fn time_out<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     let why = "no answer within backend_connect_timeout";
     match fail_over(slot, cx, why) {
@@ -91,9 +91,9 @@ pub(crate) fn time_out<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow 
     }
 }
 
-/// Acts on the state of the connect, with the next backend if this one failed.
+/// Acts on the state of the connect; tries the next backend if this one failed.
 fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect) -> Flow {
-    // Each backend is tried once at most, so this ends.
+    // Each backend is tried at most once, so the loop ends.
     loop {
         let failure = match connect {
             Connect::Done => return connected(slot, cx),
@@ -126,15 +126,15 @@ fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect)
 fn connected<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     note_connected(slot, cx);
     if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
-        // The introduction went before the handshake with the backend.
+        // The PROXY header was already sent before the handshake with the backend.
         let pending = &mut cx.work.pending;
-        let introduced = backlog::opened(slot, pending).len();
-        backlog::opened_sent(slot, pending, introduced);
+        let header_len = backlog::opened(slot, pending).len();
+        backlog::opened_sent(slot, pending, header_len);
     }
     flush_and_open(slot, cx.work)
 }
 
-/// Sends what waits for the plain side, then opens what came behind the handshake.
+/// Sends the plaintext pending for the plain side, then opens the records that followed the handshake.
 pub(crate) fn flush_and_open(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if flow::flush_opened(slot, &work.io, &mut work.pending)? {
         opening::open_stored(slot, work)?;
@@ -157,11 +157,11 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
         && cx.work.backends.succeeded(target.place, now_ms) == HealthChange::Up
     {
         let route = cx.route.name.as_str();
-        tracing::info!(route, backend = target.name, "backend serves again");
+        tracing::info!(route, backend = target.name, "backend recovered");
     }
 }
 
-/// Asks for a TLS connection between the far end of a joint and the backend.
+/// Requests a TLS connection between the far end of a joint and the backend.
 fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
     let targets = cx.route.targets();
     let known = targets.and_then(|targets| current(slot, targets));
@@ -170,7 +170,7 @@ fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
         Some((target, tls.server_name(&target.address)?))
     });
     let Some((target, server_name)) = named else {
-        // This end hears of it at once.
+        // Our end of the joint reports the close as a failed connect.
         return cx.work.io.close(end);
     };
     let preface = match slot.has(Flag::OpeningBlocked) {
@@ -191,25 +191,25 @@ fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
     cx.work.now_ms < began_ms + cx.limits.backend_connect_timeout_ms
 }
 
-/// No backend is left: the client is told so in a way that it can't take for an answer, unless the
-/// route says otherwise.
+/// Gives up, because no backend is left. By default the client gets an alert, which it can't mistake
+/// for an empty answer; `backend_down` selects something else.
 fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
     close_plain(slot, &cx.work.io);
     let backend = &cx.route.backend_name;
     let how = match slot.has(Flag::PassThrough) {
-        // In TLS that is not ours nothing can be said.
+        // We can't send an alert in a pass-through connection.
         true => BackendDown::Reset,
         false => cx.route.backend_down,
     };
-    let told = match how {
-        BackendDown::Alert => "get the alert internal_error",
-        BackendDown::Reset => "are reset",
-        BackendDown::Close => "get close_notify",
+    let answer = match how {
+        BackendDown::Alert => "alert internal_error",
+        BackendDown::Reset => "reset",
+        BackendDown::Close => "close_notify",
     };
     let now_ms = cx.work.now_ms;
     cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
-        tracing::warn!(route = cx.route.name.as_str(), %backend, error = why, more,
-            "backend can't be reached; its clients {told}");
+        let route = cx.route.name.as_str();
+        tracing::warn!(route, %backend, error = why, answer, more, "backend connect failed");
     });
     cx.note_close(slot, CloseReason::BackendDown);
     close::begin_refusal(slot, cx.work, how);
@@ -228,7 +228,7 @@ fn connect_first<I: Io>(
     client: Option<IpAddr>,
 ) -> Connect {
     if cx.route.is_gone() {
-        return Connect::Failed(io::Error::other("a reload has removed its route"));
+        return Connect::Failed(io::Error::other("a reload removed the route"));
     }
     let Some(targets) = cx.route.targets() else {
         slot.set(Flag::Echo);
@@ -247,17 +247,17 @@ fn connect_first<I: Io>(
         }
     }
     Connect::TryAgain(io::Error::other(
-        "every backend has as many connections as it may (max_connections)",
+        "every backend has reached max_connections",
     ))
 }
 
-/// The backend can't be connected to: starts with the next one, if there is one.
+/// Counts a failed connect, and starts to connect to the next backend if there is one.
 fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Option<Connect> {
     cx.work.count.add(Count::BackendConnectsFailed, 1);
     traffic::count_connect_failed(slot, &cx.work.traffic);
     close_plain(slot, &cx.work.io);
     let targets = cx.route.targets()?;
-    // With one backend there is nothing to choose, so its failures change nothing.
+    // A single backend is never skipped, so its failures are not counted.
     if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
         let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
         let known = &cx.work.backends;
@@ -266,8 +266,9 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Opti
                 route = cx.route.name.as_str(),
                 backend = target.name,
                 error = why,
+                failures = most,
                 pause_ms,
-                "backend has failed {most} times in a row; it is passed over"
+                "backend skipped after failures"
             );
         }
     }
@@ -276,13 +277,13 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Opti
     Some(next)
 }
 
-/// Starts to connect with the next backend that was not tried.
+/// Starts to connect to the next backend that was not tried yet.
 fn connect_next<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
     targets: &Targets,
 ) -> Option<Connect> {
-    // If its address is no longer one of the name's, those which are now are tried from the first.
+    // If the current backend was removed meanwhile, the search starts with the first one.
     let mut last = current(slot, targets).map_or(0, |(last, _)| last);
     leave(slot, cx);
     loop {
@@ -293,26 +294,26 @@ fn connect_next<I: Io>(
         if enter(slot, cx, target) {
             return Some(connect_to(slot, cx, target));
         }
-        // Each is passed over once, so this ends.
+        // Each backend is skipped at most once, so the loop ends.
         let mut all = targets.all.iter();
         last = all.position(|one| one.place == target.place)?;
     }
 }
 
-/// Counts the connection with this backend. `false`: another worker was quicker, and now the
-/// backend has as many as it may, or is tried by that one after a pause.
+/// Counts the connection at this backend. Returns `false` if another worker was faster: the backend
+/// has now reached its limit, or that worker is probing it after a pause.
 fn enter<I>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> bool {
     let known = &cx.work.backends;
     slot.backend = target.place;
     known.enter(target.place);
     let most = target.connections_max.map_or(u64::MAX, u64::from);
     let pause_ms = cx.route.targets().map_or(0, |targets| targets.pause_ms);
-    let may =
+    let is_entered =
         known.load(target.place) <= most && known.try_again(target.place, pause_ms, cx.work.now_ms);
-    if !may {
+    if !is_entered {
         leave(slot, cx);
     }
-    may
+    is_entered
 }
 
 fn leave<I>(slot: &mut Slot, cx: &mut Context<'_, I>) {
@@ -320,7 +321,7 @@ fn leave<I>(slot: &mut Slot, cx: &mut Context<'_, I>) {
     slot.backend = 0;
 }
 
-/// The backend that `slot` is, or was last, connected with, and its index in the list.
+/// The current backend of `slot`, or the last one tried, and its index in the list.
 fn current<'a>(slot: &Slot, targets: &'a Targets) -> Option<(usize, &'a Target)> {
     let mut all = targets.all.iter().enumerate();
     all.find(|(_, target)| target.place == slot.backend)
@@ -355,7 +356,7 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
     }
 }
 
-/// A backend that speaks TLS is reached by a joint, whose far end gets a TLS connection.
+/// Connects to a backend with TLS: creates a joint, whose far end gets a TLS connection.
 fn join<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Connect {
     match cx.work.io.joint() {
         Ok((ours, theirs)) => {
@@ -377,7 +378,7 @@ fn failed<I>(slot: &mut Slot, cx: &mut Context<'_, I>, e: io::Error) -> Connect 
     Connect::TryAgain(e)
 }
 
-/// Connects from the addresses in turn; an address without a free port is passed over.
+/// Connects from the source addresses in turn, and skips an address without a free port.
 pub(crate) fn connect(
     io: &impl Io,
     turn: u32,
@@ -400,7 +401,7 @@ pub(crate) fn connect(
     }
 }
 
-/// Something has come from the far end of the joint: that it is connected, or its end.
+/// Reads the signal of the joint's far end: the byte [`CONNECTED`], or the end of the joint.
 fn finish_joint(slot: &mut Slot, io: &impl Io) -> Connect {
     match io.recv(slot.plain_fd(), &mut [0; CONNECTED.len()]) {
         Ok(Attempt::WouldBlock) => Connect::InProgress,
@@ -408,6 +409,6 @@ fn finish_joint(slot: &mut Slot, io: &impl Io) -> Connect {
             slot.set_phase(Phase::Established);
             Connect::Done
         }
-        _ => Connect::Failed(io::Error::other("there is no TLS connection with it")),
+        _ => Connect::Failed(io::Error::other("no TLS connection established")),
     }
 }

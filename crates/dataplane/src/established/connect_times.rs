@@ -1,12 +1,12 @@
-//! When connects that are under way began: for how long they took, once they are done.
+//! Start times of connects in progress, to measure their durations.
 //!
-//! A fixed number of places, so that nothing is added to a slot. Connections which begin to
-//! connect at the same time and share a place are not measured; the last one is.
+//! The times are in a table of fixed size, so that slots don't grow. If several connects share a place
+//! at the same time, only the last one is measured.
 
-/// So many are measured at a time.
+/// Number of places, and so of connects measured at a time.
 const PLACES: usize = 256;
 
-/// The places: the generation of a slot, and when it began.
+/// The places: the generation of a slot, and the start time of its connect.
 pub(crate) struct ConnectTimes([(u32, u64); PLACES]);
 
 impl ConnectTimes {
@@ -14,7 +14,7 @@ impl ConnectTimes {
         ConnectTimes([(0, 0); PLACES])
     }
 
-    /// A slot of this generation begins to connect, or goes on with another backend.
+    /// Notes the start of a connect. Another backend for the same slot keeps the first start time.
     pub(crate) fn began(&mut self, generation: u32, now_ms: u64) {
         let place = self.place(generation);
         if place.0 != generation || place.1 == 0 {
@@ -22,7 +22,7 @@ impl ConnectTimes {
         }
     }
 
-    /// It is connected. Returns how many milliseconds that took, if that is known.
+    /// Ends a measurement. Returns the duration in milliseconds, if it is known.
     pub(crate) fn done(&mut self, generation: u32, now_ms: u64) -> Option<u64> {
         let place = self.place(generation);
         if place.0 != generation || place.1 == 0 {
@@ -47,7 +47,7 @@ mod tests {
         connects.began(7, 120);
         connects.began(8, 110);
         assert_eq!(connects.done(7, 150), Some(50));
-        assert_eq!(connects.done(7, 151), None, "once");
+        assert_eq!(connects.done(7, 151), None, "measured once");
         connects.began(8 + PLACES as u32, 130);
         assert_eq!(connects.done(8, 140), None, "its place was taken");
         assert_eq!(connects.done(8 + PLACES as u32, 140), Some(10));

@@ -1,4 +1,4 @@
-//! What a step on a connection works with besides its slot.
+//! The state that a step on a connection uses besides its slot.
 
 use crate::established::close_reason::CloseReason;
 use crate::traffic;
@@ -9,7 +9,7 @@ use dormouse_handover::slot::Slot;
 use dormouse_record::Role;
 use dormouse_routes::route::Route;
 
-/// The workspace, and what the configuration says of the connection.
+/// The workspace, and the configuration of the connection's route.
 pub(crate) struct Context<'a, I> {
     pub(crate) work: &'a mut Workspace<I>,
     pub(crate) route: &'a Route,
@@ -17,19 +17,19 @@ pub(crate) struct Context<'a, I> {
 }
 
 impl<I> Context<'_, I> {
-    /// CLOCK_BOOTTIME in seconds: what a slot notes.
+    /// CLOCK_BOOTTIME in seconds, the clock of the times in a slot.
     pub(crate) fn now_s(&self) -> u32 {
         (self.work.now_ms / 1000) as u32
     }
 
-    /// Counts why the connection closes; from now on it only drains.
+    /// Counts the reason for which the connection closes. The connection only drains afterwards.
     pub(crate) fn note_close(&mut self, slot: &mut Slot, reason: CloseReason) {
         traffic::count_close(slot, reason, self.work);
         slot.active_s = self.now_s();
         self.work.closing = Some(reason);
     }
 
-    /// What an end without close_notify means: by a client, or by a backend.
+    /// How to treat a TLS side that closes without close_notify.
     pub(crate) fn truncation(&self, slot: &Slot) -> Truncation {
         match &self.route.backend_tls {
             Some(tls) if slot.tls.role() == Role::Client => tls.truncation,

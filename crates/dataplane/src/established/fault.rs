@@ -1,13 +1,13 @@
-//! What ends a connection out of turn.
+//! Faults that abort a connection.
 
 use dormouse_record::{AlertDescription, Refusal};
 use std::fmt;
 use std::io;
 
-/// The result of a part of a step: the connection goes on, or it has failed.
+/// Result of a part of a step.
 pub(crate) type Flow<T = ()> = Result<T, Fault>;
 
-/// Why a connection cannot go on.
+/// Reason for which a connection is aborted.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The TLS side ended its TCP stream without close_notify: a truncation (RFC 8446 §6.1).
@@ -16,16 +16,16 @@ pub(crate) enum Fault {
     TlsFailed(io::Error),
     /// The TLS peer sent a fatal alert.
     TlsAlert(u8),
-    /// What the TLS peer sent is against the protocol; the alert is to be sent.
+    /// The TLS peer broke the protocol; the refusal has the alert to send.
     Refused(Refusal),
-    /// The plain side failed: reset, or gone.
+    /// The plain side's connection failed.
     PlainFailed(io::Error),
-    /// No key may be used any further, and the protocol version has no key update.
+    /// The key has reached its record limit, and the protocol version has no key update.
     KeyExhausted,
-    /// Pending memory could not take what had been received. (Reads are reserved before, so this
-    /// is our own fault.)
+    /// Pending memory could not take received bytes. (Memory is reserved before each receive, so this
+    /// is a bug.)
     NoPendingMemory,
-    /// Epoll refused a change. Without it the connection would spin or never be heard of again.
+    /// An epoll_ctl call failed. Without it the connection would spin, or get no more events.
     NotWatched(io::Error),
 }
 
@@ -33,22 +33,22 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::TlsTruncated => {
-                f.write_str("the TLS peer ended its connection without close_notify")
+                f.write_str("the TLS peer closed the connection without close_notify")
             }
-            Fault::TlsFailed(e) => write!(f, "the TLS side's connection failed: {e}"),
+            Fault::TlsFailed(e) => write!(f, "the TLS peer's connection failed: {e}"),
             Fault::TlsAlert(code) => match AlertDescription::from_code(*code) {
                 Some(alert) => write!(f, "the TLS peer sent a fatal alert: {alert}"),
                 None => write!(f, "the TLS peer sent a fatal alert: {code}"),
             },
             Fault::Refused(refusal) => {
-                write!(f, "refused what the TLS peer sent: {refusal}")
+                write!(f, "the TLS peer broke the protocol: {refusal}")
             }
-            Fault::PlainFailed(e) => write!(f, "the backend's connection failed: {e}"),
+            Fault::PlainFailed(e) => write!(f, "the plaintext side's connection failed: {e}"),
             Fault::KeyExhausted => {
-                f.write_str("no more records may be protected with this key (RFC 8446 §5.5)")
+                f.write_str("the key has reached its record limit (RFC 8446 §5.5)")
             }
-            Fault::NoPendingMemory => f.write_str("pending memory could not take what had come"),
-            Fault::NotWatched(e) => write!(f, "epoll refused to watch it otherwise: {e}"),
+            Fault::NoPendingMemory => f.write_str("no pending memory left for received bytes"),
+            Fault::NotWatched(e) => write!(f, "socket poll failed: {e}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What both flows share: sealing in the scratch buffer, and sending what is pending.
+//! Functions that both flows share: sealing in the scratch buffer, and sending pending bytes.
 
 use crate::established::fault::{Fault, Flow};
 use crate::io::Io;
@@ -11,8 +11,8 @@ use dormouse_reactor::socket::Attempt;
 use dormouse_record::{Alert, SMALL_RECORD_MAX, SealKey};
 use dormouse_tables::counters::Count;
 
-/// Seals the `filled` bytes which lie in the content ranges and sends them; what the TLS side
-/// does not take becomes pending.
+/// Seals the `filled` bytes in the content ranges and sends them. Bytes that the TLS side does not
+/// take become pending.
 pub(crate) fn seal_and_send(
     slot: &mut Slot,
     work: &mut Workspace<impl Io>,
@@ -32,14 +32,14 @@ pub(crate) fn seal_and_send(
     send_sealed(slot, io, pending, &scratch.sealing[batch])
 }
 
-/// Seals an alert and sends it behind whatever is pending.
+/// Seals an alert and sends it after the pending records.
 pub(crate) fn send_alert(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) -> Flow {
     let mut key = SealKey::new(&slot.tls);
     let mut record = [0; SMALL_RECORD_MAX];
     let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
         .map_err(|_| Fault::KeyExhausted)?;
     if slot.tls.closed() && slot.sealing_pending.is_none() {
-        // The TCP side is shut down next: one segment carries both.
+        // The sending direction is closed next: one segment carries the alert and the FIN.
         return match work.io.send_before_more(slot.tls_fd(), &record[..n]) {
             Ok(Attempt::Done(sent)) if sent == n => Ok(()),
             Ok(Attempt::Done(sent)) => {
@@ -52,7 +52,7 @@ pub(crate) fn send_alert(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: 
     send_sealed(slot, &work.io, &mut work.pending, &record[..n])
 }
 
-/// Sends the key update that is owed, if the way is free; else it goes before the next data.
+/// Sends the key update that we owe, if no record is pending; otherwise it precedes the next data.
 pub(crate) fn answer_key_update(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if !slot.tls.owes_key_update() || slot.tls.closed() || slot.sealing_pending.is_some() {
         return Ok(());
@@ -65,7 +65,7 @@ pub(crate) fn answer_key_update(slot: &mut Slot, work: &mut Workspace<impl Io>) 
     send_sealed(slot, &work.io, &mut work.pending, &record[..n])
 }
 
-/// Sends sealed records in order: behind what is pending, or at once.
+/// Sends sealed records in order: after the pending records, or at once if there are none.
 pub(crate) fn send_sealed(
     slot: &mut Slot,
     io: &impl Io,
@@ -87,7 +87,7 @@ pub(crate) fn send_sealed(
     }
 }
 
-/// Sends what is pending for the TLS side. `true`: all of it went out.
+/// Sends the records pending for the TLS side. Returns `true` if the socket took all of them.
 pub(crate) fn flush_sealed(slot: &mut Slot, io: &impl Io, pending: &mut Pending) -> Flow<bool> {
     while slot.sealing_pending.is_some() {
         match io.send(slot.tls_fd(), pending.data(slot.sealing_pending)) {
@@ -99,8 +99,8 @@ pub(crate) fn flush_sealed(slot: &mut Slot, io: &impl Io, pending: &mut Pending)
     Ok(true)
 }
 
-/// Sends plaintext that is pending for the plain side. `true`: all of it went out. A partial
-/// record behind it stays.
+/// Sends the plaintext pending for the plain side. Returns `true` if the socket took all of it. A
+/// partial record after it stays stored.
 pub(crate) fn flush_opened(slot: &mut Slot, io: &impl Io, pending: &mut Pending) -> Flow<bool> {
     while slot.has(Flag::OpeningBlocked) {
         match io.send(slot.plain_fd(), backlog::opened(slot, pending)) {

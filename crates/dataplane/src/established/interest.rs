@@ -1,12 +1,12 @@
-//! What a connection waits for.
+//! The epoll interest of a connection's two sockets.
 //!
-//! Derived from the slot alone, whenever an event on it is finished, and told to epoll only where
-//! it differs from what epoll was told last. At rest both sides are watched for reading.
+//! The interest follows from the slot alone. It is computed after each event, and epoll is called only
+//! for changes. At rest, both sides are watched for reading.
 //!
-//! A side which is not to be read is still watched (epoll then reports only errors and hang-ups).
-//! Should it report one while the other side has yet to take what it sent, it is taken out of
-//! epoll altogether, so that a level-triggered hang-up can't spin; it is put back, and its error
-//! seen, when it is to be read again.
+//! A side that must not be read is still watched; epoll then reports only errors and hang-ups. If it
+//! reports one while the other side still has bytes to take, the side is removed from epoll: a
+//! level-triggered hang-up would make the loop spin. It is added again, and its error is seen, when it
+//! may be read again.
 
 use crate::io::Io;
 use dormouse_handover::slot::{Flag, Phase, Slot};
@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 const WATCHED: u8 = 1;
 const READ: u8 = 2;
 const WRITE: u8 = 4;
-/// Taken out of epoll because it reported an error or hang-up while nothing was wanted of it.
+/// Removed from epoll, because it reported an error or hang-up while it was not read or written.
 const BROKEN: u8 = 8;
 
 /// The two sides of a connection.
@@ -31,16 +31,16 @@ fn watch(read: bool, write: bool) -> u8 {
     WATCHED | if read { READ } else { 0 } | if write { WRITE } else { 0 }
 }
 
-/// What each side is to be watched for.
-fn wanted(slot: &Slot) -> (u8, u8) {
+/// The interest of both sides.
+fn interests(slot: &Slot) -> (u8, u8) {
     let tls_write = slot.sealing_pending.is_some();
     match slot.phase() {
         Phase::Free => (0, 0),
-        // The TLS side is watched for reading since its handshake; that is taken back only if it
-        // has something to say before the backend is there, which is rare.
+        // The TLS side has been watched for reading since its handshake. That changes only if it sends
+        // something before the backend is connected, which is rare.
         Phase::Connecting => (
             watch(!slot.has(Flag::TlsWaits), tls_write),
-            // A joint is writable from the start: what comes from it says that the way is free.
+            // A joint is writable from the start; it becomes readable when the backend is connected.
             watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
         ),
         Phase::Established => (
@@ -65,7 +65,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
     }
 }
 
-/// May the TLS side be read?
+/// Whether the TLS side may be read.
 pub(crate) fn may_read_tls(slot: &Slot) -> bool {
     let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
     matches!(slot.phase(), Phase::Established | Phase::Warm)
@@ -76,12 +76,12 @@ pub(crate) fn may_read_tls(slot: &Slot) -> bool {
         && !echo_waits
 }
 
-/// Has the TLS side ended, by close_notify or by an end that its route accepts?
+/// Whether the TLS side has ended: by close_notify, or by a FIN that its route accepts.
 pub(crate) fn has_tls_ended(slot: &Slot) -> bool {
     slot.tls.peer_closed() || slot.has(Flag::TlsEnded)
 }
 
-/// May the plain side be read?
+/// Whether the plain side may be read.
 pub(crate) fn may_read_plain(slot: &Slot) -> bool {
     slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
@@ -91,9 +91,9 @@ pub(crate) fn may_read_plain(slot: &Slot) -> bool {
         && !slot.tls.closed()
 }
 
-/// Tells epoll what changed.
+/// Applies changes of the interest to epoll. `tls` and `plain` are the tokens of the sides.
 pub(crate) fn apply(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Result<()> {
-    let (tls_watch, plain_watch) = wanted(slot);
+    let (tls_watch, plain_watch) = interests(slot);
     change(io, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
     let plain_fd = slot.plain_fd();
     if plain_fd != Fd::NONE {
@@ -109,7 +109,7 @@ fn change(io: &impl Io, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<
     let interest = interest_of(to);
     match (*now & WATCHED != 0, to & WATCHED != 0) {
         (false, true) => match io.watch(fd, token, interest) {
-            // A worker that was killed here had told epoll, and not the slot.
+            // A worker that was killed here has added the socket, but not noted it in the slot.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 io.rewatch(fd, token, interest)?;
             }
@@ -129,7 +129,7 @@ fn interest_of(watch: u8) -> Interest {
         .with(Interest::WRITE, watch & WRITE != 0)
 }
 
-/// The slot has moved: epoll gets the new token of this side, and nothing else changes.
+/// Gives epoll the new token of a side, after its slot was moved.
 pub(crate) fn rewatch(slot: &Slot, io: &impl Io, side: Side, token: u64) -> io::Result<()> {
     let (fd, watch) = match side {
         Side::Tls => (slot.tls_fd(), slot.tls_watch),
@@ -141,8 +141,8 @@ pub(crate) fn rewatch(slot: &Slot, io: &impl Io, side: Side, token: u64) -> io::
     io.rewatch(fd, token, interest_of(watch))
 }
 
-/// A connection whose handshake is done: its socket is `watched` already, under another token,
-/// unless all of the handshake was there at once.
+/// Watches the TLS socket after the handshake. `watched`: the socket is already in epoll, with the
+/// handshake's token.
 pub(crate) fn adopt(slot: &mut Slot, io: &impl Io, token: u64, watched: bool) -> io::Result<()> {
     if watched {
         io.rewatch(slot.tls_fd(), token, Interest::READ)?;
@@ -153,8 +153,7 @@ pub(crate) fn adopt(slot: &mut Slot, io: &impl Io, token: u64, watched: bool) ->
     Ok(())
 }
 
-/// A side which is not being read reported an error or hang-up: out of epoll with it, until it is
-/// to be read again.
+/// Removes a side from epoll that reported an error or hang-up while it must not be read.
 pub(crate) fn unwatch(slot: &mut Slot, io: &impl Io, side: Side) -> io::Result<()> {
     let (fd, watch) = match side {
         Side::Tls => (slot.tls_fd(), &mut slot.tls_watch),
@@ -183,10 +182,10 @@ mod tests {
         events.len()
     }
 
-    /// A hang-up is level-triggered: a side that is not wanted for anything and has hung up would
-    /// be reported for ever, and the loop would spin.
+    /// A hang-up is level-triggered: without removal, epoll would report a side that has hung up and
+    /// is not read in every turn, and the loop would spin.
     #[test]
-    fn a_broken_side_is_left_alone_until_it_is_wanted_again() {
+    fn a_broken_side_is_unwatched_until_it_may_be_read_again() {
         let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
         let (ours, theirs) = socket::pair(OnExec::Close).expect("a pair of sockets");
         let mut slot = Slot::new_zeroed();
@@ -194,15 +193,15 @@ mod tests {
         slot.set_phase(Phase::Established);
         slot.set(Flag::OpeningBlocked);
         slot.set(Flag::Echo);
-        apply(&mut slot, &io, 1, 2).expect("watched for nothing");
+        apply(&mut slot, &io, 1, 2).expect("watched for errors only");
         theirs.close();
         assert_eq!(ready(&io), 1, "the hang-up is reported");
-        unwatch(&mut slot, &io, Side::Tls).expect("taken out");
-        apply(&mut slot, &io, 1, 2).expect("still wanted for nothing");
-        assert_eq!(ready(&io), 0, "and is not reported again");
+        unwatch(&mut slot, &io, Side::Tls).expect("removed");
+        apply(&mut slot, &io, 1, 2).expect("no change");
+        assert_eq!(ready(&io), 0, "the hang-up is not reported again");
         slot.clear(Flag::OpeningBlocked);
-        apply(&mut slot, &io, 1, 2).expect("to be read again");
-        assert_eq!(ready(&io), 1, "now its end can be read");
+        apply(&mut slot, &io, 1, 2).expect("watched for reading");
+        assert_eq!(ready(&io), 1, "the end of the stream can be read");
         ours.close();
     }
 }

@@ -1,4 +1,4 @@
-//! What the connection log is told of connections: that they begin, and that they are over.
+//! Entries and lines of established connections in the connection log.
 
 use crate::connection_log::{Ending, code_of_suite};
 use crate::door::client::{Client, ConnectionId};
@@ -15,7 +15,7 @@ use dormouse_reactor::socket::Peer;
 use dormouse_record::Role;
 use std::net::SocketAddr;
 
-/// A connection begins with this event.
+/// Creates the log entry of a connection that begins with this event.
 pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, event: &Event, work: &mut Workspace<I>) {
     if work.connection_log.wants(slot)
         && let Some(entry) = entry(event, &work.io, work.now_ms)
@@ -24,8 +24,8 @@ pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, event: &Event, work: &mut Wo
     }
 }
 
-/// Writes the line of the connection in this slot, which is about to be freed. `reason`: why the
-/// connection ended, if no step has said so.
+/// Writes the line of the connection in this slot, which is about to be freed. `reason`: the reason
+/// of its end, if no step has noted one.
 pub(crate) fn write_line<I: Io>(
     slots: &Slab<Slot>,
     index: u32,
@@ -53,7 +53,7 @@ pub(crate) fn write_line<I: Io>(
     work.connection_log.end(index, slot, ending, &work.count);
 }
 
-/// Whether no other slot is in use that has its entry in the same page.
+/// Whether all other slots with entries in the same page are free.
 pub(crate) fn is_last_of_page(slots: &Slab<Slot>, index: u32) -> bool {
     let page = LogEntries::neighbours(index);
     let live = |from: u32| slots.next_live(from).filter(|next| page.contains(next));
@@ -67,7 +67,7 @@ pub(crate) fn is_last_of_page(slots: &Slab<Slot>, index: u32) -> bool {
     true
 }
 
-/// The entry of a connection that begins with this event. `None`: it has none.
+/// The entry of a connection that begins with this event. `None`: the connection gets no line.
 fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
     match event {
         Event::Terminated {
@@ -80,7 +80,7 @@ fn entry(event: &Event, io: &impl Io, now_ms: u64) -> Option<LogEntry> {
             Some(LogEntry::new(&opened))
         }
         Event::PassedThrough { received, client } => Some(passed_through(received, client, now_ms)),
-        // The far end of a joint: the client's connection has the line.
+        // The far end of a joint has no line of its own: the client's connection has it.
         Event::Originated {
             client: Some(client),
             ..
@@ -130,7 +130,7 @@ fn passed_through(received: &[u8], client: &Client, now_ms: u64) -> LogEntry {
     })
 }
 
-/// The address at the other end. `None`: a unix socket, or nobody any more.
+/// The peer's address. `None`: a unix socket, or a closed connection.
 pub(crate) fn address_of(fd: Fd, io: &impl Io) -> Option<SocketAddr> {
     match io.peer(fd) {
         Ok(Peer::Tcp(address)) => Some(address),

@@ -1,7 +1,7 @@
 //! Established connections: their slots, and the steps that move their bytes.
 //!
-//! Working on a connection is always the same: mark its slot busy, let the step happen, watch and
-//! arm what its new state asks for (or free it), unmark it.
+//! All work on a connection has the same form: mark the slot busy; make the step; set interest and
+//! timer by the new state, or free the slot; unmark the slot.
 
 pub(crate) mod begin;
 pub(crate) mod close;
@@ -44,24 +44,24 @@ use interest::Side;
 use step::{Event, step};
 use unverified::Unverified;
 
-/// Connections of a predecessor whose queues are looked at per turn.
+/// Connections of a predecessor whose send queues are measured per turn.
 const SURVEYED_PER_TURN: u32 = 128;
 
-/// Connections of a predecessor whose sockets are verified per turn, while nothing else asks for it.
+/// Connections of a predecessor whose sockets are verified per turn in the background.
 const VERIFIED_PER_TURN: usize = 256;
 
-/// All established connections of a worker.
+/// The established connections of a worker.
 pub(crate) struct Connections {
     slots: Slab<Slot>,
     wheel: Wheel,
     unverified: Unverified,
     starved: Starved,
     paced: Paced,
-    /// Connections at rest: kept up to date wherever a slot is worked on.
+    /// Number of connections at rest, updated by every step.
     at_rest: u32,
-    /// Connections which are over, and whose last bytes are being delivered.
+    /// Number of connections that only deliver their last bytes.
     draining: u32,
-    /// While the slots that a predecessor left are looked at for long queues: the next one.
+    /// The next slot of a predecessor whose send queues are to be measured.
     survey_from: Option<u32>,
     has_freed: bool,
 }
@@ -71,18 +71,18 @@ pub(crate) struct NewSocket {
     pub(crate) fd: Fd,
     pub(crate) route: u16,
     pub(crate) generation: u32,
-    /// Epoll knows it, by another token.
+    /// Whether the socket is in epoll, with another token.
     pub(crate) is_watched: bool,
 }
 
-/// Where a slot was and where it is.
+/// The old and the new index of a moved slot.
 pub(crate) struct Moved {
     pub(crate) from: u32,
     pub(crate) to: u32,
 }
 
 impl Connections {
-    /// The connections in these slots, none of which was touched by this worker yet.
+    /// Takes over the connections in these slots.
     pub(crate) fn new(slots: Slab<Slot>, unverified: Unverified, now_ms: u64) -> Connections {
         let mut connections = Connections {
             slots,
@@ -99,7 +99,7 @@ impl Connections {
         connections
     }
 
-    /// Counts from the start what is kept up to date from then on.
+    /// Counts the connections at rest and the draining ones. Steps keep these numbers up to date.
     fn count_phases(&mut self) {
         let (mut at_rest, mut draining) = (0, 0);
         for slot in self.iter() {
@@ -109,7 +109,7 @@ impl Connections {
         (self.at_rest, self.draining) = (at_rest, draining);
     }
 
-    /// The slots, to look at.
+    /// The slots, for inspection.
     pub(crate) fn slots(&self) -> &Slab<Slot> {
         &self.slots
     }
@@ -131,17 +131,17 @@ impl Connections {
         self.draining
     }
 
-    /// Connections that wait because they have passed as many bytes as they may.
+    /// Number of rate-limited connections that wait.
     pub(crate) fn paced(&self) -> usize {
         self.paced.len()
     }
 
-    /// Has a slot become free since this was last asked?
+    /// Whether a slot has become free since the last call.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.has_freed)
     }
 
-    /// Gives back pages without a slot in use.
+    /// Returns pages without a used slot to the system.
     pub(crate) fn trim(&mut self) {
         self.slots.trim();
     }
@@ -151,7 +151,7 @@ impl Connections {
         slot.is_some_and(|slot| slot.phase() == Phase::Warm && slot.generation == generation)
     }
 
-    /// When one of them is to be looked at.
+    /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> Option<u64> {
         let deadlines = [
             self.wheel.next_deadline(),
@@ -164,8 +164,8 @@ impl Connections {
 
     // ---- steps ----
 
-    /// Takes a connection in. `begin` writes its state and says what happens first; without that it
-    /// is closed. Returns its index if it lives on.
+    /// Gives a connection its slot. `begin` writes the slot's state and returns the first event; on
+    /// `None` the connection is closed. Returns the slot's index, unless the connection has ended.
     pub(crate) fn admit<I: Io>(
         &mut self,
         socket: &NewSocket,
@@ -200,7 +200,7 @@ impl Connections {
         (!is_over).then_some(index)
     }
 
-    /// A side of a connection is ready for something.
+    /// Handles readiness of one side of a connection.
     pub(crate) fn on_ready<I: Io>(
         &mut self,
         (index, generation): Id,
@@ -217,7 +217,7 @@ impl Connections {
         }
     }
 
-    /// Lets something happen to a connection.
+    /// Makes a step on a connection.
     pub(crate) fn step<I: Io>(
         &mut self,
         index: u32,
@@ -232,7 +232,7 @@ impl Connections {
         }
     }
 
-    /// Gives a warm connection to a local client. `false`: it is not good any more.
+    /// Gives a warm connection to a local client. Returns `false` if the connection has ended.
     pub(crate) fn give_warm<I: Io>(
         &mut self,
         (index, generation): Id,
@@ -255,7 +255,7 @@ impl Connections {
         is_good
     }
 
-    /// Ends the warm connections of these routes.
+    /// Closes the warm connections of these routes.
     pub(crate) fn discard_warm<I: Io>(
         &mut self,
         routes: &[u16],
@@ -263,17 +263,17 @@ impl Connections {
         work: &mut Workspace<I>,
     ) {
         let slots = self.slots.indices();
-        let is_one = |index: &u32| {
+        let is_warm_of_routes = |index: &u32| {
             let slot = self.slots.get(*index);
             slot.is_some_and(|slot| slot.phase() == Phase::Warm && routes.contains(&slot.route))
         };
-        let warm: Vec<u32> = slots.filter(is_one).collect();
+        let warm: Vec<u32> = slots.filter(is_warm_of_routes).collect();
         for index in warm {
             self.step(index, Event::Discard, settings, work);
         }
     }
 
-    /// Makes the step on a slot that is marked busy. `true`: the connection is over.
+    /// Makes the step on a slot that is marked busy. Returns `true` if the connection is over.
     fn run<I: Io>(
         &mut self,
         index: u32,
@@ -321,7 +321,7 @@ impl Connections {
         is_over
     }
 
-    /// Frees the slot, or watches and times what its new state asks for; then unmarks it.
+    /// Frees the slot, or sets interest and timer by its new state; then unmarks it.
     fn finish<I: Io>(
         &mut self,
         index: u32,
@@ -369,14 +369,14 @@ impl Connections {
         let tls = token::connection((index, slot.generation), Side::Tls);
         let plain = token::connection((index, slot.generation), Side::Plain);
         if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
-            // Without epoll the connection would never be heard of again.
-            tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
+            // Without epoll the connection would get no more events.
+            tracing::error!(error = %e, "socket poll failed; connection closed");
             traffic::count_close(slot, CloseReason::Limit, work);
             self.remove(index, work);
         }
     }
 
-    /// Arms the timer that the slot's state asks for, when it is not the one that runs.
+    /// Arms or cancels the slot's timer, if its state requires another one than the running one.
     fn set_timer(&mut self, index: u32, settings: &Settings, now_ms: u64) {
         let Some(slot) = self.slots.get(index) else {
             return;
@@ -397,18 +397,18 @@ impl Connections {
     // ---- time ----
 
     /// Fires timers that are due, and resumes connections that have waited for memory or for their
-    /// pace.
+    /// rate limit.
     pub(crate) fn on_time<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
         while let Some(index) = self.wheel.expired(work.now_ms, &mut self.slots) {
             self.step(index, Event::Timer, settings, work);
         }
-        self.look_at_queues(work);
-        self.feed_starved(work);
+        self.measure_queues(work);
+        self.resume_starved(work);
         self.end_waits(settings, work);
     }
 
-    /// Looks again at connections that were not read because memory was short.
-    fn feed_starved<I: Io>(&mut self, work: &mut Workspace<I>) {
+    /// Resumes connections that were not read because memory was short, if there is memory now.
+    fn resume_starved<I: Io>(&mut self, work: &mut Workspace<I>) {
         for (_, index, generation, wait_ms) in self.starved.due(work.now_ms) {
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
@@ -416,26 +416,26 @@ impl Connections {
             if slot.generation != generation || !slot.is_starved() {
                 continue;
             }
-            let mut goes_on = false;
+            let mut is_resumed = false;
             for (flow, destination) in [
                 (Flag::Starved, opening::destination(slot)),
                 (Flag::SealingStarved, slot.tls_fd()),
             ] {
                 if slot.has(flow) && work.allowance(destination) != Allowance::Nothing {
                     slot.clear(flow);
-                    goes_on = true;
+                    is_resumed = true;
                 }
             }
             if slot.is_starved() {
                 self.starved.push(index, generation, work.now_ms, wait_ms);
             }
-            if goes_on {
+            if is_resumed {
                 self.apply_interest(index, work);
             }
         }
     }
 
-    /// Connections whose wait is over are read again.
+    /// Resumes rate-limited connections whose wait is over.
     fn end_waits<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
         while let Some((index, generation)) = self.paced.next_due(work.now_ms) {
             let Some(slot) = self.slots.get_mut(index) else {
@@ -445,21 +445,21 @@ impl Connections {
                 continue;
             }
             slot.clear(Flag::Paced);
-            // The wait was ours.
+            // The wait must not count as idle time.
             slot.active_s = work.now_s();
             self.set_timer(index, settings, work.now_ms);
             self.apply_interest(index, work);
         }
     }
 
-    /// The pace has changed: no connection waits for the former one.
+    /// Ends all waits, because a reload has changed the rate limits.
     pub(crate) fn end_all_waits(&mut self) {
         self.paced.end_all();
     }
 
-    /// Send queues drain without a word: when little is left for others they are looked at. So are,
-    /// once, those which a predecessor left.
-    fn look_at_queues<I: Io>(&mut self, work: &mut Workspace<I>) {
+    /// Measures send queues while little kernel memory is left, since the kernel does not report that
+    /// a queue drains. Also measures the queues of a predecessor's connections once.
+    fn measure_queues<I: Io>(&mut self, work: &mut Workspace<I>) {
         for index in work.kernel.next_looks(work.now_ms) {
             self.note_queues(index, work);
         }
@@ -473,8 +473,8 @@ impl Connections {
         }
     }
 
-    /// What was not taken belongs to a peer that is slow to read; of others it is found out by
-    /// chance.
+    /// Measures the queues of a connection with pending bytes, since its peer is slow to read. The
+    /// queues of a connection at rest are measured at random.
     fn note_queues_sometimes<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         let rests = self.slots.get(index).is_some_and(Slot::at_rest);
         if work.kernel.wants_look(index, work.bytes.received()) || !rests {
@@ -482,7 +482,7 @@ impl Connections {
         }
     }
 
-    /// Asks the kernel what it holds for this connection to send.
+    /// Measures the send queues of a connection.
     fn note_queues<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         let Some(slot) = self.slots.get(index) else {
             return;
@@ -496,8 +496,8 @@ impl Connections {
 
     // ---- after a crash ----
 
-    /// The poller and the timers are told of connections that a predecessor left; `same_poller`: it
-    /// still watches what they say.
+    /// Sets interest and timers of a predecessor's connections. `same_poller`: the poller is the
+    /// predecessor's, so it already watches what the slots say.
     pub(crate) fn restore<I: Io>(
         &mut self,
         same_poller: bool,
@@ -520,12 +520,12 @@ impl Connections {
         self.survey_from = Some(0);
     }
 
-    /// Are there sockets of a predecessor that were not verified yet?
+    /// Whether sockets of a predecessor are not verified yet.
     pub(crate) fn has_unverified(&self) -> bool {
         !self.unverified.is_empty()
     }
 
-    /// Verifies some of the sockets that are left.
+    /// Verifies some of the unverified sockets.
     pub(crate) fn verify_some<I: Io>(&mut self, work: &mut Workspace<I>) {
         for _ in 0..VERIFIED_PER_TURN {
             let Some(index) = self.unverified.next() else {
@@ -535,8 +535,8 @@ impl Connections {
         }
     }
 
-    /// Compares the sockets of a slot with their cookies, if that was not done yet, before anything
-    /// is done with it. `false`: they are others, and the slot is free now.
+    /// Verifies the sockets of a slot by their cookies, once, before the slot is first used. Returns
+    /// `false` if they are other sockets; the slot is then free.
     fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
         if self.unverified.is_empty() || !self.unverified.take(index) {
             return true;
@@ -557,7 +557,7 @@ impl Connections {
         false
     }
 
-    /// Counts anew how many connections each backend and each route has of this worker.
+    /// Recounts this worker's connections by backend and by route.
     pub(crate) fn recount<I>(&self, work: &Workspace<I>) {
         work.backends.recount(self.iter().map(|slot| slot.backend));
         traffic::recount(self.iter(), &work.traffic);
@@ -565,20 +565,20 @@ impl Connections {
 
     // ---- compaction ----
 
-    /// Moves a slot to the lowest free place. `None`: it is there already.
+    /// Moves a slot to the lowest free index. `None`: it has that index already.
     pub(crate) fn relocate<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<Moved> {
         let to = self.move_slot(from, work)?;
-        let told = self.rewatch(to, Side::Tls, work) && self.rewatch(to, Side::Plain, work);
+        let is_watched = self.rewatch(to, Side::Tls, work) && self.rewatch(to, Side::Plain, work);
         self.slots.settle_move();
         work.count.add(Count::SlotsMoved, 1);
-        if !told {
-            // Without epoll the connection would never be heard of again.
+        if !is_watched {
+            // Without epoll the connection would get no more events.
             self.remove(to, work);
         }
         Some(Moved { from, to })
     }
 
-    /// Moves the slot itself, with its timer and its place among the starved and the paced.
+    /// Moves the slot itself, its timer, and its waits for memory or a rate limit.
     fn move_slot<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<u32> {
         let due_ms = self.slots.get(from)?.timer.due_ms();
         self.wheel.cancel(&mut self.slots, from);
@@ -601,7 +601,7 @@ impl Connections {
         Some(to)
     }
 
-    /// Tells epoll the new token of a side.
+    /// Gives epoll the new token of a side.
     fn rewatch<I: Io>(&mut self, index: u32, side: Side, work: &mut Workspace<I>) -> bool {
         let Some(slot) = self.slots.get(index) else {
             return false;
@@ -610,7 +610,7 @@ impl Connections {
         match interest::rewatch(slot, &work.io, side, token) {
             Ok(()) => true,
             Err(e) => {
-                tracing::error!(error = %e, "epoll refused a moved descriptor; its connection is closed");
+                tracing::error!(error = %e, "socket poll failed; connection closed");
                 false
             }
         }
@@ -619,19 +619,13 @@ impl Connections {
 
 fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
     let peer = PeerName::new(&work.io, slot.tls_fd());
-    let (subject, why) = match limit {
-        PaceLimit::Client => (
-            Subject::PacedClient,
-            "client has to wait: it has passed as many bytes as one may (bytes_per_client)",
-        ),
-        PaceLimit::All => (
-            Subject::PacedAll,
-            "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
-        ),
+    let (subject, limit) = match limit {
+        PaceLimit::Client => (Subject::PacedClient, "bytes_per_client"),
+        PaceLimit::All => (Subject::PacedAll, "max_bytes_per_second"),
     };
     let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(%id, %peer, more, "{why}");
+        tracing::info!(%id, %peer, limit, more, "connection rate-limited");
     });
 }
 

@@ -1,8 +1,8 @@
 //! The opening flow: records from the TLS peer become plaintext for the plain side.
 //!
-//! Everything received is opened in place, record by record, and the plaintexts are sent on with
-//! one call, from where they lie. Two things may be left: plaintext which the plain side did not
-//! take (then nothing more is read until it did), and the beginning of a record.
+//! Received records are opened in place, and their plaintexts are sent with one call, from where they
+//! lie. Two things may be left: plaintext that the plain side did not take (then nothing more is read
+//! until it did), and the beginning of a record.
 
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
@@ -20,10 +20,10 @@ use dormouse_reactor::socket::{Attempt, RANGES_MAX};
 use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, Refusal, SealKey};
 use std::ops::Range;
 
-/// Plaintexts shorter than this are moved together, so that one call can send them all.
+/// Plaintexts shorter than this are moved together, so that one call can send all of them.
 const PIECE_MIN: usize = 4096;
 
-/// The TLS side has something to read, or has ended.
+/// Reads the TLS side, which has bytes or has ended.
 pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
         return pass_through::read_tls(slot, work);
@@ -33,7 +33,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     opened.and(answered)
 }
 
-/// Opens what is stored (bytes that came behind the handshake), without receiving.
+/// Opens stored records (bytes that followed the handshake), without receiving.
 pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let have = restore_partial(slot, work);
     if have == 0 {
@@ -41,17 +41,17 @@ pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flo
     }
     let mut key = OpenKey::new(&slot.tls);
     let opened = open_received(slot, work, &mut key, have);
-    // A KeyUpdate may have come with Finished, and a backend that says nothing takes its time.
+    // A KeyUpdate may have followed Finished, and no data may come for a long time to carry the answer.
     let answered = flow::answer_key_update(slot, work);
     opened.and(answered)
 }
 
 fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
-    // Derived once per wake, and not before there is something to open.
+    // Derived once per wake, when the first record arrives.
     let mut key = None;
     let mut moved = 0;
     while moved < work.turn_max() && may_read_tls(slot) {
-        // Behind the beginning of a record which came before, if there is one.
+        // The new bytes go after the stored beginning of a record, if there is one.
         let have = usize::from(slot.partial_len);
         let most = match work.allowance(destination(slot)) {
             Allowance::Full => work.receive_max(),
@@ -60,7 +60,7 @@ fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
                     work.starve_for_record(slot);
                     return Ok(());
                 }
-                // A record can't be cut: with nothing left, a long one waits.
+                // A record can't be split, so a long record waits while no kernel memory is left.
                 most if most > room && work.kernel.is_used_up() => {
                     work.starve_for_record(slot);
                     return Ok(());
@@ -95,7 +95,7 @@ fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     Ok(())
 }
 
-/// The socket by which plaintext leaves: where it would get stuck.
+/// The socket to which plaintext is sent.
 pub(crate) fn destination(slot: &Slot) -> Fd {
     if slot.has(Flag::Echo) {
         slot.tls_fd()
@@ -104,8 +104,8 @@ pub(crate) fn destination(slot: &Slot) -> Fd {
     }
 }
 
-/// How many bytes to receive so that exactly one record is whole and nothing is left over; 0 while
-/// the kernel does not have all of it. With the stream at its end: 1, so that the end is seen.
+/// Returns how many bytes complete exactly one record: 0 while the kernel does not have all of them,
+/// and 1 at the end of the stream, so that the receive reports the end.
 fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<usize> {
     let mut ahead = [0; 5];
     let peeked = match work.io.peek(slot.tls_fd(), &mut ahead) {
@@ -124,7 +124,7 @@ fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<u
     let [_, _, _, high, low] = header[..] else {
         return Ok(0);
     };
-    // An impossible length is refused by `open`; here it only must not make us wait for it.
+    // `open` refuses an impossible length; here it must only not make us wait.
     let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
     let missing = record_len.saturating_sub(have);
     match work.io.received_unread(slot.tls_fd()) {
@@ -133,8 +133,8 @@ fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<u
     }
 }
 
-/// A record that trickles in is only added to; opening is tried when it is whole, so that single
-/// bytes cost single bytes.
+/// Appends bytes to a record that is still incomplete, so that a record that arrives byte by byte is
+/// not copied for every byte. Returns `false` if the record is complete.
 fn keep_trickle(slot: &mut Slot, work: &mut Workspace<impl Io>, have: usize, n: usize) -> bool {
     let [_, _, _, high, low, ..] = *backlog::partial(slot, &work.pending) else {
         return false;
@@ -172,13 +172,13 @@ fn open_received(
     if at > 0 {
         slot.set(Flag::RecordCompleted);
     }
-    // What was opened before a fault is good and is delivered before it is acted upon.
+    // Plaintext opened before a fault is valid, and is delivered before the fault takes effect.
     deliver(slot, work, &pieces, at..filled, need)?;
     verdict
 }
 
-/// Opens records from the start of the scratch buffer. Returns where it stopped, how long the
-/// partial record there will be, and the fault if that is why it stopped.
+/// Opens records from the start of the scratch buffer. Returns the position at which it stopped, the
+/// length of the partial record there, and the fault if one stopped it.
 fn open_records(
     slot: &mut Slot,
     work: &mut Workspace<impl Io>,
@@ -215,25 +215,25 @@ fn open_records(
                     return (filled, 0, Err(fault));
                 }
             }
-            // What comes after the end is ignored (RFC 8446 §6.1).
+            // Data after the end is ignored (RFC 8446 §6.1).
             Incoming::Ended(end) => return (filled, 0, flow_after(end)),
         }
     }
     (filled, 0, Ok(()))
 }
 
-/// What the end of the TLS peer's direction means for the connection.
+/// Converts the end of the TLS peer's direction to a flow.
 fn flow_after(end: End) -> Flow {
     match end {
         End::Closed => Ok(()),
         End::Alert(code) => Err(Fault::TlsAlert(code)),
         End::Refused(refusal) => Err(Fault::Refused(refusal)),
-        // No record says these.
+        // These never result from a record.
         End::Truncated | End::Handshake(_) => Err(Fault::TlsTruncated),
     }
 }
 
-/// Hands bytes of ticket messages to the client that waits for them.
+/// Passes bytes of a ticket message to the session that waits for it.
 fn take_ticket(
     slot: &Slot,
     work: &mut Workspace<impl Io>,
@@ -244,7 +244,8 @@ fn take_ticket(
     work.tickets.take(slot.generation, bytes, now, &work.count)
 }
 
-/// Sends the plaintext on; stores what was not taken, and the partial record `rest`.
+/// Sends the plaintext. Stores the plaintext that the socket did not take, and the partial record
+/// `rest`.
 fn deliver(
     slot: &mut Slot,
     work: &mut Workspace<impl Io>,
@@ -260,7 +261,7 @@ fn deliver(
         return keep(slot, work, &[], rest, need);
     }
     slot.clear(Flag::Untouched);
-    // A server which speaks first does so before there is anybody to hear it.
+    // The server of a warm connection has sent data first: it waits for a local client.
     let sent = match slot.phase() {
         Phase::Warm => 0,
         _ => send_pieces(slot, &work.io, &work.scratch.opening, &pieces.ranges)?,
@@ -272,15 +273,15 @@ fn deliver(
     keep(slot, work, &unsent, rest, need)
 }
 
-/// Sends what the plain side takes, and says how much that was.
+/// Sends what the plain side takes. Returns the number of bytes.
 fn send_pieces(slot: &Slot, io: &impl Io, from: &[u8], pieces: &[Range<usize>]) -> Flow<usize> {
     let mut sent = 0;
     for group in pieces.chunks(RANGES_MAX) {
-        let wanted: usize = group.iter().map(ExactSizeIterator::len).sum();
+        let group_len: usize = group.iter().map(ExactSizeIterator::len).sum();
         match io.send_gathered(slot.plain_fd(), from, group) {
             Ok(Attempt::Done(n)) => {
                 sent += n;
-                if n < wanted {
+                if n < group_len {
                     break;
                 }
             }
@@ -316,7 +317,7 @@ fn keep(
     }
 }
 
-/// Answers with what was said: the plaintext is moved to the sealing buffer and goes back.
+/// Echoes the plaintext: copies it to the sealing buffer and seals it.
 fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow {
     if slot.tls.closed() {
         return Ok(());
@@ -349,7 +350,7 @@ fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow
     Ok(())
 }
 
-/// Where the plaintexts lie in the scratch buffer, in order.
+/// The places of the plaintexts in the scratch buffer, in order.
 #[derive(Default)]
 struct Pieces {
     ranges: Vec<Range<usize>>,
@@ -370,7 +371,7 @@ impl Pieces {
         }
     }
 
-    /// What is left when the first `n` bytes are gone.
+    /// The ranges after the first `n` bytes.
     fn after(&self, n: usize) -> Vec<Range<usize>> {
         let mut gone = n;
         let mut left = Vec::new();
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_after_a_partial_send() {
+    fn ranges_after_a_partial_send() {
         let pieces = Pieces {
             ranges: vec![5..10, 20..30],
         };

@@ -1,8 +1,8 @@
-//! Connections whose TLS is not ours: what comes in goes out as it is, both ways.
+//! Pass-through connections: bytes are forwarded unchanged in both directions.
 //!
-//! The slot is an ordinary one whose record state stays empty. Sockets, pending bytes, timers,
-//! epoll and the crash of a worker are as for any other; a TCP end is passed on as an end, a reset
-//! as a reset: what they mean is decided at the two ends of TLS.
+//! The slot is an ordinary one with an empty TLS state. Sockets, pending bytes, timers, epoll and
+//! recovery after a crash work as for any other connection. A FIN is passed on as a FIN and a reset as
+//! a reset; the two TLS endpoints decide what they mean.
 
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::send_sealed;
@@ -16,7 +16,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use std::slice::from_ref;
 
-/// The client has sent something, or has ended.
+/// Reads the client, which has sent bytes or closed its direction.
 pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let mut moved = 0;
     while moved < work.turn_max() && may_read_tls(slot) {
@@ -62,7 +62,7 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     Ok(())
 }
 
-/// The backend has sent something, or has ended.
+/// Reads the backend, which has sent bytes or closed its direction.
 pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let mut moved = 0;
     while moved < work.turn_max() && may_read_plain(slot) {
@@ -97,8 +97,8 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
     Ok(())
 }
 
-/// How much to receive, if it is to leave by `destination`. `None`: nothing for now; the flow `starved`
-/// is gone on with later.
+/// Returns how many bytes to receive that go to `destination`. `None`: none for now; the flow is marked
+/// `starved` and resumed later.
 fn room(
     slot: &mut Slot,
     work: &mut Workspace<impl Io>,

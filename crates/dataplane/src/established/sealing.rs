@@ -1,8 +1,8 @@
 //! The sealing flow: plaintext from the plain side becomes records for the TLS peer.
 //!
-//! Plaintext is received straight into the places where the contents of the next records lie in
-//! the scratch buffer (`[header][content][trailer]`, four of them), sealed where it lies and sent
-//! with one call. Nothing is copied.
+//! Plaintext is received directly into the content places of the next four records in the scratch
+//! buffer (`[header][content][trailer]` each), sealed in place, and sent with one call. Nothing is
+//! copied.
 
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow;
@@ -17,16 +17,16 @@ use dormouse_record::{CONTENT_MAX, SealKey};
 use std::io;
 use std::ops::Range;
 
-/// The plain side has something to read, or has ended.
+/// Reads the plain side, which has bytes or has ended.
 pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
         return pass_through::read_plain(slot, work);
     }
-    // Derived once per wake, and not before there is something to seal.
+    // Derived once per wake, when the first bytes arrive.
     let mut key = None;
     let mut moved = 0;
     while moved < work.turn_max() && may_read_plain(slot) {
-        // What can't be sealed is not read: it stays the backend's.
+        // Bytes that can't be sealed are not read: they stay in the backend's socket.
         let left = usize::try_from(slot.tls.records_left()).unwrap_or(usize::MAX);
         if left == 0 {
             return Err(Fault::KeyExhausted);
@@ -63,7 +63,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
         work.bytes.plain_in += n as u64;
         flow::seal_and_send(slot, work, key, n)?;
         moved += n;
-        // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
+        // A short receive has emptied the queue. Epoll is level-triggered, so another try is not needed.
         if n < most || is_end {
             break;
         }
@@ -71,7 +71,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
     Ok(())
 }
 
-/// What the plain side says, and whether that was the last of it.
+/// Receives from the plain side, and reports whether its data has ended.
 fn receive(
     slot: &Slot,
     io: &impl Io,

@@ -1,12 +1,12 @@
-//! A step: something happens to one connection, its bytes move, and what follows from that is
-//! settled.
+//! A step: an event on one connection moves bytes, then the connection's new state is settled.
 //!
 //! ```text
 //! (slot, event) ──act──> bytes move ──settle──> ends are passed on, or the connection drains
 //!                             └──> effects for the other parts of the worker
 //! ```
 //!
-//! The caller has marked the slot busy; it watches, arms timers and frees when the step is done.
+//! The caller marks the slot busy before the step. After the step it sets interest and timer, or frees
+//! the slot.
 
 use crate::bursts::Subject;
 use crate::door::client::{Client, ConnectionId};
@@ -31,37 +31,37 @@ use dormouse_reactor::socket::Peer;
 use dormouse_tables::counters::Count;
 use std::io;
 
-/// What happens to a connection.
+/// Event on a connection.
 pub(crate) enum Event {
-    /// A side is ready for something.
+    /// A side is ready.
     Ready(Side, poller::Event),
-    /// Its timer has run out.
+    /// The timer has fired.
     Timer,
-    /// The worker closes it.
+    /// The worker closes the connection.
     Close(CloseReason),
-    /// The handshake with its client is done.
+    /// The handshake with the client is done.
     Terminated {
         rested: Box<Rested>,
         client: Client,
         took_ms: u64,
     },
-    /// Its client's TLS is for the backend; `received` came so far.
+    /// The route passes TLS through; `received` are the client's first bytes.
     PassedThrough { received: Vec<u8>, client: Client },
-    /// The handshake with its server is done; without a client it is a warm connection.
+    /// The handshake with the server is done. Without a client the connection is warm.
     Originated {
         rested: Box<Rested>,
         client: Option<LocalClient>,
         took_ms: u64,
     },
-    /// It is warm, and will be given away if it is still good.
+    /// The warm connection will be given to a client if it has not ended.
     Probe,
-    /// It was warm, and is this client's now.
+    /// The warm connection is given to this client.
     Attach(LocalClient),
-    /// It is warm, and not wanted any more.
+    /// The warm connection is not needed any more.
     Discard,
 }
 
-/// Lets `event` happen to the connection in `slot`. `true`: the connection is over.
+/// Handles `event` on the connection in `slot`. Returns `true` if the connection is over.
 pub(crate) fn step<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> bool {
     let done = act(slot, event, cx);
     settle(slot, cx, done)
@@ -117,12 +117,12 @@ fn on_ready<I: Io>(
         },
         (Phase::Connecting, Side::Plain) => connect::finish(slot, cx),
         (Phase::Connecting, Side::Tls) => tls_ready_while_connecting(slot, ready, cx),
-        // `settle` looks at a draining connection, whatever the event was.
+        // `settle` advances a draining connection after any event.
         (Phase::Draining | Phase::Free, _) => Ok(()),
     }
 }
 
-/// Sends what waits for the TLS side, and reads it. `None`: it may not be read now.
+/// Sends the records pending for the TLS side, then reads that side. `None`: it may not be read now.
 fn flush_and_read_tls<I: Io>(
     slot: &mut Slot,
     ready: poller::Event,
@@ -143,7 +143,7 @@ fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, 
         return done;
     }
     if ready.is_error() && has_tls_ended(slot) {
-        // It sends nothing more, and no longer receives what is sent to it.
+        // The peer has ended its direction, and no longer receives ours.
         let error = cx.work.io.take_error(slot.tls_fd()).err();
         let reset = || io::ErrorKind::ConnectionReset.into();
         return Err(Fault::TlsFailed(error.unwrap_or_else(reset)));
@@ -153,12 +153,12 @@ fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, 
 
 fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
     if ready.is_writable() && slot.has(Flag::OpeningBlocked) {
-        // Whole records may lie behind an introduction that was not taken at once.
+        // Whole records may be stored behind a PROXY header that the socket did not take at once.
         connect::flush_and_open(slot, cx.work)?;
     }
     if ready.is_readable() && may_read_plain(slot) {
         if slot.has(Flag::Untouched) {
-            // Nothing may be taken from the client for a server that has gone.
+            // Bytes must not be taken from the client if the server has ended the connection.
             warm::probe(slot, cx)?;
             if slot.tls.peer_closed() {
                 return Ok(());
@@ -176,7 +176,7 @@ fn tls_ready_while_connecting<I: Io>(
 ) -> Flow {
     let work = &mut *cx.work;
     if is_broken(ready) {
-        // The client has gone before there was a backend for it.
+        // The client has closed before a backend was connected.
         let error = work.io.take_error(slot.tls_fd());
         return Err(error.map_or_else(Fault::TlsFailed, |()| Fault::TlsTruncated));
     }
@@ -197,7 +197,7 @@ fn unwatch_if_broken<I: Io>(
     interest::unwatch(slot, &cx.work.io, side).map_err(Fault::NotWatched)
 }
 
-/// An error, or a hang-up in both directions: reported whatever is waited for.
+/// An error, or a hang-up in both directions. Epoll reports these whatever the interest.
 fn is_broken(ready: poller::Event) -> bool {
     ready.is_error() || ready.is_hung_up()
 }
@@ -223,8 +223,7 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             let now_ms = cx.work.now_ms;
             cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
                 let route = cx.route.name.as_str();
-                tracing::info!(route, %id, %peer, more,
-                    "record not completed within partial_record_timeout; connection closed");
+                tracing::info!(route, %id, %peer, more, "partial record timed out; connection closed");
             });
             cx.note_close(slot, CloseReason::PartialRecord);
             close::begin_reset(slot);
@@ -255,12 +254,12 @@ fn is_idle<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
         && idle_ms.is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= cx.work.now_ms)
 }
 
-// ---- what follows ----
+// ---- ends ----
 
-/// The worker closes the connection: the client gets close_notify, the backend a FIN.
+/// Closes the connection for the worker: the client gets close_notify, the backend a FIN.
 fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
     if slot.phase() != Phase::Draining {
-        drop_introduction(slot);
+        drop_proxy_header(slot);
         cx.note_close(slot, reason);
         close::begin_farewell(slot, cx.work);
     }
@@ -271,12 +270,12 @@ fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bo
         return warm::settle(slot, cx, &done);
     }
     if slot.phase() == Phase::Established && slot.has(Flag::Untouched) {
-        let is_of_server = !matches!(done, Ok(()) | Err(Fault::PlainFailed(_)));
-        if is_of_server || slot.tls.peer_closed() {
+        let has_server_failed = !matches!(done, Ok(()) | Err(Fault::PlainFailed(_)));
+        if has_server_failed || slot.tls.peer_closed() {
             return warm::replace(slot, cx, &done);
         }
     }
-    // Passing an end on may fail too; each failure moves the phase on, so this ends.
+    // Passing on an end may fail, too. Each failure advances the phase, so the loop ends.
     loop {
         if let Err(fault) = done
             && !accept_truncation(slot, cx, &fault)
@@ -302,7 +301,7 @@ fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bo
     is_over
 }
 
-/// Takes an end without close_notify for an end, if the route says so.
+/// Accepts an end without close_notify as a proper end, if the route is configured to.
 fn accept_truncation<I>(slot: &mut Slot, cx: &Context<'_, I>, fault: &Fault) -> bool {
     let accepts = matches!(fault, Fault::TlsTruncated)
         && cx.truncation(slot) == Truncation::Close
@@ -317,12 +316,12 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     if matches!(slot.phase(), Phase::Draining | Phase::Free) {
         return;
     }
-    drop_introduction(slot);
+    drop_proxy_header(slot);
     slot.clear(Flag::Paced);
     if let Fault::PlainFailed(_) = fault
         && may_read_plain(slot)
     {
-        // What the plain side sent before it failed may still be in the queue.
+        // Bytes that the plain side sent before it failed may still be in the receive queue.
         let _ = sealing::read_plain(slot, cx.work);
     }
     let reason = close::begin_abort(slot, cx.work, fault);
@@ -334,13 +333,13 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     let id = ConnectionId::of(slot, cx.work.id_seed);
     cx.work.bursts.note(reason.subject(), now_ms, |more| {
         let route = cx.route.name.as_str();
-        tracing::info!(route, %id, %peer, more, "connection aborted: {fault}");
+        tracing::info!(route, %id, %peer, error = %fault, more, "connection aborted");
     });
     cx.note_close(slot, reason);
 }
 
-/// To a backend that is not connected yet nothing needs to be said any more.
-fn drop_introduction(slot: &mut Slot) {
+/// Drops the PROXY header for a backend that is not connected yet.
+fn drop_proxy_header(slot: &mut Slot) {
     if slot.phase() == Phase::Connecting {
         slot.clear(Flag::OpeningBlocked);
     }

@@ -1,8 +1,8 @@
-//! Tickets which a server sends after the handshake.
+//! Tickets that a server sends after the handshake.
 //!
-//! Only the library's last object of a connection can take them, some two kilobytes in the heap.
-//! It is kept beside the slot until as many tickets came as were expected, or `ticket_wait` is
-//! over; the connection works meanwhile. What comes later is ignored, and counted.
+//! Only rustls' connection object can read them; it takes about two kilobytes in the heap. The worker
+//! keeps it beside the slot until the expected number of tickets has arrived or `ticket_wait` is over.
+//! The connection works meanwhile. Later tickets are ignored and counted.
 
 use dormouse_engine::{TicketWatch, UnixTime};
 use dormouse_record::Refusal;
@@ -23,7 +23,7 @@ impl Tickets {
         self.deadlines.push(Reverse((until_ms, generation)));
     }
 
-    /// The connection has ended.
+    /// Ends the wait of a closed connection.
     pub(crate) fn forget(&mut self, generation: u32) {
         if !self.watches.is_empty() {
             self.watches.remove(&generation);
@@ -34,11 +34,11 @@ impl Tickets {
         self.deadlines.peek().map(|Reverse((at_ms, _))| *at_ms)
     }
 
-    /// Ends the waits that have lasted long enough. `true`: that was the last one.
+    /// Ends the waits whose time is up. Returns `true` if that was the last wait.
     pub(crate) fn expire(&mut self, now_ms: u64) -> bool {
         let any = !self.deadlines.is_empty();
         while let Some(&Reverse((at_ms, generation))) = self.deadlines.peek() {
-            // One that has its tickets, or has ended, need not be waited for.
+            // A connection that has its tickets, or has closed, does not wait any more.
             if at_ms > now_ms && self.watches.contains_key(&generation) {
                 break;
             }
@@ -48,7 +48,7 @@ impl Tickets {
         any && self.deadlines.is_empty()
     }
 
-    /// Bytes of ticket messages have come for a connection.
+    /// Handles bytes of a ticket message on a connection.
     pub(crate) fn take(
         &mut self,
         generation: u32,

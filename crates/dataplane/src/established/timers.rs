@@ -1,29 +1,28 @@
-//! Which timer a connection's state asks for: each slot has one.
+//! The timer of a connection: each slot has one, chosen by the connection's state.
 
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 
-/// How often a draining connection's send queue is looked at.
+/// Interval at which a draining connection's send queue is checked.
 const DRAIN_LOOK_MS: u64 = 100;
 
-/// How soon a connect is tried again for which there was no descriptor or port.
+/// Time until the retry of a connect that had no descriptor or port.
 const RETRY_CONNECT_MS: u64 = 200;
 
-/// What the timer is to run for, and for how long. `None`: that is what it runs for.
+/// Returns the purpose and duration of the timer that the slot needs. `None`: that timer is running.
 pub(crate) fn change(
     slot: &Slot,
     limits: &Limits,
     now_ms: u64,
 ) -> Option<(TimerPurpose, Option<u64>)> {
-    let (purpose, after_ms) = wanted(slot, limits, now_ms);
-    // A partial record has its deadline already, unless one was completed since: then this is
-    // another record.
+    let (purpose, after_ms) = required(slot, limits, now_ms);
+    // A partial record keeps its deadline. If a record was completed since, this is a new one.
     let restart = purpose == TimerPurpose::PartialRecord && slot.has(Flag::RecordCompleted);
     (purpose != slot.timer_purpose() || restart).then_some((purpose, after_ms))
 }
 
-fn wanted(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
+fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
     match slot.phase() {
         Phase::Connecting if slot.plain_fd() == Fd::NONE => {
             (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
@@ -39,8 +38,8 @@ fn wanted(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u6
             Some(limits.partial_record_timeout_ms),
         ),
         Phase::Established => {
-            // Not moved at every event: when it runs out it looks at the slot, and runs on for what
-            // is left.
+            // Events do not move this timer. When it fires, it checks the slot and is armed again for
+            // the rest of the time.
             let idle_ms = limits.idle_timeout_ms;
             let idle_ms = idle_ms.map(|idle_ms| slot.active_until_ms() + idle_ms);
             let total_ms = limits.total_timeout_ms;

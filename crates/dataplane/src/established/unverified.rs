@@ -1,8 +1,8 @@
-//! Slots of a predecessor whose sockets have not been verified yet.
+//! Slots of a predecessor whose sockets are not verified yet.
 //!
-//! A descriptor in a slot is believed only if it is still the socket that it was, which the kernel
-//! says by its cookie. With thousands of connections that takes longer than all the rest of a
-//! recovery, so it is put off until the slot is first used.
+//! A descriptor in a slot is valid only if it still names the same socket; the kernel's socket cookie
+//! proves that. With thousands of connections, these checks take longer than the rest of a recovery,
+//! so each is deferred until the slot is first used.
 
 use crate::established::close_reason::CloseReason;
 use crate::established::logged;
@@ -14,7 +14,7 @@ use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::slab::Slab;
 
-/// Slots whose sockets have not been compared with their cookies: one bit each.
+/// The set of unverified slots, one bit each.
 #[derive(Debug, Default)]
 pub(crate) struct Unverified {
     words: Vec<u64>,
@@ -23,7 +23,7 @@ pub(crate) struct Unverified {
 }
 
 impl Unverified {
-    /// Were all slots verified?
+    /// Whether all slots are verified.
     pub(crate) fn is_empty(&self) -> bool {
         self.left == 0
     }
@@ -38,7 +38,7 @@ impl Unverified {
         self.left += 1;
     }
 
-    /// Takes a slot out. `false`: it was verified before.
+    /// Removes a slot. Returns `false` if it was not in the set.
     pub(crate) fn take(&mut self, index: u32) -> bool {
         let bit = 1 << (index % 64);
         match self.words.get_mut(index as usize / 64) {
@@ -51,7 +51,7 @@ impl Unverified {
         }
     }
 
-    /// The lowest of them.
+    /// Returns the lowest unverified slot.
     pub(crate) fn next(&mut self) -> Option<u32> {
         while let Some(word) = self.words.get(self.next) {
             if *word != 0 {
@@ -64,32 +64,29 @@ impl Unverified {
     }
 }
 
-/// Is this descriptor the very socket it was?
+/// Whether the descriptor names the socket with this cookie.
 pub(crate) fn is_same_socket(fd: Fd, cookie: u32, io: &impl Io) -> bool {
     io.cookie(fd).is_ok_and(|now| now as u32 == cookie)
 }
 
-/// Are both sides of the connection the sockets they were?
+/// Whether both descriptors of the slot name the same sockets as before.
 pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
     let plain = slot.plain_fd();
     is_same_socket(slot.tls_fd(), slot.tls_cookie, io)
         && (plain == Fd::NONE || is_same_socket(plain, slot.plain_cookie, io))
 }
 
-/// Drops a slot which can't be believed, and says so.
+/// Drops an invalid slot, with a log line.
 pub(crate) fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
     if let Some(slot) = slots.get(index) {
         traffic::count_close(slot, CloseReason::Limit, work);
     }
-    tracing::error!(
-        index,
-        "a slot makes no sense after the crash; it is dropped"
-    );
+    tracing::error!(slot = index, "invalid slot dropped after a crash");
     give_up(slots, index, work);
 }
 
-/// Frees a slot with what it has pending: the chunks were adopted before the slot was judged, and
-/// nobody else would ever free them.
+/// Frees a slot and its pending chunks. The chunks were adopted before the slot was checked, so they
+/// would leak otherwise.
 pub(crate) fn give_up<I: Io>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
     logged::write_line(slots, index, Some(CloseReason::Crash), work);
     if let Some(slot) = slots.get_mut(index) {
@@ -112,8 +109,8 @@ mod tests {
             unverified.add(index);
         }
         assert!(unverified.take(64));
-        assert!(!unverified.take(64), "verified already");
-        assert!(!unverified.take(5), "never was one");
+        assert!(!unverified.take(64), "already verified");
+        assert!(!unverified.take(5), "never added");
         let mut rest = Vec::new();
         while let Some(index) = unverified.next() {
             assert!(unverified.take(index));

@@ -1,4 +1,4 @@
-//! Steps of a warm connection: it is established, and no local client has been given it yet.
+//! Steps of a warm connection: established, and not given to a local client yet.
 
 use crate::effects::Effect;
 use crate::established::context::Context;
@@ -12,17 +12,17 @@ use dormouse_handover::slot::{Flag, Slot};
 use dormouse_record::Alert;
 use dormouse_tables::counters::Count;
 
-/// Before a warm connection is given away: what it has received tells whether it has ended.
+/// Reads a warm connection before it is given away, to see whether the server has ended it.
 pub(crate) fn probe<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     if may_read_tls(slot) {
         return opening::read_tls(slot, cx.work);
     }
-    // The server has sent something already, which waits for a local client.
+    // The server has already sent data, which waits for a local client.
     let fd = slot.tls_fd();
     cx.work.io.take_error(fd).map_err(Fault::TlsFailed)
 }
 
-/// What follows from a step. `true`: the connection is over, which is no local client's loss.
+/// Settles a step on a warm connection. Returns `true` if the connection is over; no client notices.
 pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flow) -> bool {
     if done.is_ok() && !slot.tls.peer_closed() {
         return false;
@@ -35,8 +35,8 @@ pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flo
     });
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());
     match done {
-        Ok(()) => tracing::debug!(%peer, lasted_s, "a warm connection has ended: nothing is wrong"),
-        Err(fault) => tracing::debug!(%peer, lasted_s, "a warm connection has ended: {fault}"),
+        Ok(()) => tracing::debug!(%peer, lasted_s, "warm connection closed"),
+        Err(fault) => tracing::debug!(%peer, lasted_s, error = %fault, "warm connection closed"),
     }
     if !slot.tls.closed() {
         let _ = flow::send_alert(slot, cx.work, Alert::CLOSE_NOTIFY);
@@ -44,8 +44,8 @@ pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flo
     true
 }
 
-/// The server ended the connection in the moment in which it was given away. Nothing was taken from
-/// the client, so it gets another one.
+/// Requests another connection for a client whose warm connection the server ended just as it was
+/// given away. Nothing was read from the client yet.
 pub(crate) fn replace<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flow) -> bool {
     let client = LocalClient {
         fd: slot.plain_fd(),

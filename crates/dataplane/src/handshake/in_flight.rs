@@ -1,16 +1,16 @@
-//! One connection that is not established yet: its stages, and the steps which lead from one to the
-//! next.
+//! One connection that is not established yet: its stages, and the steps between them.
 //!
 //! ```text
-//!   waiting ──> introducing ──> choosing ──> known ──> shaking ──> established
-//!        (a proxy says who)  (which route)                └──failed──> lingering
+//!   waiting ──> proxy header ──> choosing ──> known ──> shaking ──> established
+//!             (from a trusted    (a route)                 └──failed──> lingering
+//!                  proxy)
 //! ```
 
 use crate::door::client::Client;
 use crate::door::proxy_header::{ProxyHeader, Received};
 use crate::handshake::route_choice;
 use crate::io::{Io, discard};
-use crate::proxy_protocol::Refused;
+use crate::proxy_protocol::HeaderError;
 use crate::scratch::RECEIVE_MAX;
 use crate::workspace::Workspace;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
@@ -20,8 +20,8 @@ use dormouse_reactor::socket::Attempt;
 use std::io;
 use std::rc::Rc;
 
-/// How often what a failed peer still sends is thrown away before it is cut off: it may have much
-/// on the way, but a peer that goes on and on is not reading our alert.
+/// How many times a failed peer's bytes are discarded before its connection is closed. It may have
+/// bytes in flight, but a peer that keeps sending does not read our alert.
 const LINGER_LOOKS_MAX: u32 = 16;
 
 /// One connection that is not established yet.
@@ -30,87 +30,88 @@ pub(crate) struct InFlight {
     pub(crate) route: u16,
     pub(crate) generation: u32,
     pub(crate) client: Client,
-    /// The routes of which it may be for any, until that is known.
+    /// The routes among which the ClientHello chooses. `None`: the route is known.
     candidates: Option<Rc<[u16]>>,
-    /// When it was accepted, or made a step.
-    moved_ms: u64,
+    /// Time of the last step, or of the accept.
+    stepped_ms: u64,
     pub(crate) accepted_ms: u64,
     stage: Stage,
     watch: Watch,
 }
 
-/// What epoll was told.
+/// State of the socket in epoll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Watch {
-    /// Nothing yet.
-    Never,
-    /// To tell once.
+    /// Never added.
+    Unwatched,
+    /// Armed for one event (EPOLLONESHOT).
     Armed(Interest),
-    /// It has told, and keeps silent now.
-    Told,
+    /// The event was reported, and the socket is not armed.
+    Reported,
 }
 
 enum Stage {
     /// Accepted; nothing was received yet.
     Waiting,
-    /// A proxy says first who the client is.
-    Introducing(ProxyHeader),
-    /// Its hello is to tell which route it is for.
+    /// Receiving a trusted proxy's header.
+    ProxyHeader(ProxyHeader),
+    /// Receiving the ClientHello that chooses the route.
     Choosing {
         received: Vec<u8>,
-        /// A proxy has introduced it: it has begun, though nothing came yet.
-        introduced: bool,
+        /// A proxy header came first, so the handshake has begun even if `received` is empty.
+        has_header: bool,
     },
-    /// Client and route are known; what the client said already.
+    /// Client and route are known; with the bytes received so far.
     Known(Vec<u8>),
     Shaking(Box<Handshake>),
-    /// Failed; what is left of the output to send, then the peer's end is awaited.
+    /// Failed: sends the rest of the output, then waits for the peer to close.
     Lingering {
-        last_words: Vec<u8>,
+        output: Vec<u8>,
         shut: bool,
         looks: u32,
     },
 }
 
-/// What a step on a handshake led to.
+/// Result of a step on a handshake, and what the caller does next.
 pub(crate) enum HandshakeStep {
-    /// More is awaited.
+    /// More bytes are needed.
     Continues,
-    /// Done: take it out and let it rest.
+    /// The handshake is done: the caller takes it out and creates the slot.
     Established,
-    /// The proxy has said who the client is: decide whether it may go on, then step again.
-    Introduced,
-    /// Enough of the hello is there: decide which route it is for, then step again.
+    /// The proxy header is complete: the caller checks the client, then steps again.
+    HeaderComplete,
+    /// The ClientHello is complete: the caller chooses the route, then steps again.
     Hello,
-    /// TLS is its backend's: take it out and pass on what came.
+    /// The route passes TLS through: the caller takes the handshake out and forwards the bytes.
     PassesThrough,
-    /// The proxy has not said it as it has to: take it out and close it.
-    NotIntroduced(Refused),
-    /// Whom the proxy speaks for may not come in: as `Gone`.
+    /// The proxy header is invalid: the caller closes the connection.
+    BadHeader(HeaderError),
+    /// The proxy's client is refused: the caller closes the connection.
     Denied,
-    /// Failed just now; the entry lingers.
+    /// The handshake has just failed; the entry lingers.
     Failed(HandshakeFailure),
-    /// The client gave up while it waited for its turn: as `Gone`.
+    /// The client closed the connection while it was queued: the caller closes it, too.
     GivenUp,
-    /// Nothing is left to do: take it out and close it.
+    /// The connection has ended: the caller closes it.
     Gone,
 }
 
-/// What a step on a handshake works with.
+/// The arguments of a step on a handshake.
 pub(crate) struct Turn<'a, I> {
     pub(crate) work: &'a mut Workspace<I>,
     pub(crate) token: u64,
     pub(crate) now: UnixTime,
     pub(crate) timeout_ms: u64,
-    /// Whether it had to wait for its turn.
+    /// Whether the handshake had to wait for its turn.
     pub(crate) waited: bool,
 }
 
 impl InFlight {
-    /// A connection that was accepted just now.
+    /// Creates the entry of a connection that was just accepted. `is_proxy`: a proxy header comes
+    /// first.
     pub(crate) fn new(
         (fd, client): (Fd, Client),
-        introduced: bool,
+        is_proxy: bool,
         (route, candidates): (u16, Option<Rc<[u16]>>),
         generation: u32,
         now_ms: u64,
@@ -120,31 +121,31 @@ impl InFlight {
             route,
             generation,
             client,
-            moved_ms: now_ms,
+            stepped_ms: now_ms,
             accepted_ms: now_ms,
-            stage: if introduced {
-                Stage::Introducing(ProxyHeader::default())
+            stage: if is_proxy {
+                Stage::ProxyHeader(ProxyHeader::default())
             } else if candidates.is_some() {
                 Stage::Choosing {
                     received: Vec::new(),
-                    introduced: false,
+                    has_header: false,
                 }
             } else {
                 Stage::Waiting
             },
             candidates,
-            watch: Watch::Never,
+            watch: Watch::Unwatched,
         }
     }
 
-    /// Epoll has told of it, and keeps silent now.
+    /// Notes that epoll has reported the socket, which disarms it.
     pub(crate) fn note_reported(&mut self) {
-        self.watch = Watch::Told;
+        self.watch = Watch::Reported;
     }
 
-    /// Has its client said nothing since then?
+    /// Whether the client has sent nothing since this time.
     pub(crate) fn is_silent_since(&self, before_ms: u64) -> bool {
-        self.moved_ms < before_ms
+        self.stepped_ms < before_ms
     }
 
     pub(crate) fn step(
@@ -159,18 +160,18 @@ impl InFlight {
             waited,
             ..
         } = turn;
-        self.moved_ms = work.now_ms;
+        self.stepped_ms = work.now_ms;
         let step = match &mut self.stage {
             Stage::Waiting => self.first_step(Vec::new(), work, now, waited, start),
-            Stage::Introducing(header) => {
+            Stage::ProxyHeader(header) => {
                 match header.receive(&work.io, self.fd, &mut work.scratch.opening) {
-                    Received::Whole => self.introduced(),
+                    Received::Whole => self.end_header(),
                     Received::Part => HandshakeStep::Continues,
-                    Received::Refused(refused) => HandshakeStep::NotIntroduced(refused),
+                    Received::Invalid(error) => HandshakeStep::BadHeader(error),
                     Received::Gone => HandshakeStep::Gone,
                 }
             }
-            Stage::Choosing { received, .. } => hear(self.fd, received, work),
+            Stage::Choosing { received, .. } => receive_hello(self.fd, received, work),
             Stage::Known(early) => {
                 let early = std::mem::take(early);
                 self.first_step(early, work, now, waited, start)
@@ -178,65 +179,51 @@ impl InFlight {
             Stage::Shaking(handshake) => shake(self.fd, handshake, work, now),
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => HandshakeStep::Gone,
             Stage::Lingering {
-                last_words,
+                output,
                 shut,
                 looks,
             } => {
                 *looks += 1;
-                linger(
-                    &work.io,
-                    self.fd,
-                    last_words,
-                    shut,
-                    &mut work.scratch.opening,
-                )
+                linger(&work.io, self.fd, output, shut, &mut work.scratch.opening)
             }
         };
         if let (HandshakeStep::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
             let output = handshake.output().to_vec();
             self.stage = Stage::Lingering {
-                last_words: output,
+                output,
                 shut: false,
                 looks: 0,
             };
-            if let Stage::Lingering {
-                last_words, shut, ..
-            } = &mut self.stage
-            {
-                // Tried at once; if the peer's end is there already, the deadline is soon enough.
-                linger(
-                    &work.io,
-                    self.fd,
-                    last_words,
-                    shut,
-                    &mut work.scratch.opening,
-                );
+            if let Stage::Lingering { output, shut, .. } = &mut self.stage {
+                // Sends the alert at once. The result does not matter: the deadline ends the entry.
+                linger(&work.io, self.fd, output, shut, &mut work.scratch.opening);
             }
         }
-        let goes_on = matches!(step, HandshakeStep::Continues | HandshakeStep::Failed(_));
-        if goes_on && self.watch(&work.io, token).is_err() {
+        let continues = matches!(step, HandshakeStep::Continues | HandshakeStep::Failed(_));
+        if continues && self.watch(&work.io, token).is_err() {
             return HandshakeStep::Gone;
         }
         step
     }
 
-    /// From here on it is as if the client had connected itself.
-    fn introduced(&mut self) -> HandshakeStep {
-        if let Stage::Introducing(header) = &mut self.stage {
+    /// Takes the client's address from the complete header. From here on, the connection is handled
+    /// as if the client had connected directly.
+    fn end_header(&mut self) -> HandshakeStep {
+        if let Stage::ProxyHeader(header) = &mut self.stage {
             let (ends, early) = std::mem::take(header).into_parts();
-            self.client.introduced = ends;
+            self.client.proxied = ends;
             self.stage = match self.candidates {
                 None => Stage::Known(early),
                 Some(_) => Stage::Choosing {
                     received: early,
-                    introduced: true,
+                    has_header: true,
                 },
             };
         }
-        HandshakeStep::Introduced
+        HandshakeStep::HeaderComplete
     }
 
-    /// While its route is to be found: what came, and the routes of which it may be for any.
+    /// While the route is not chosen: the received bytes and the candidate routes.
     pub(crate) fn hello(&self) -> Option<(&[u8], Rc<[u16]>)> {
         match (&self.stage, &self.candidates) {
             (Stage::Choosing { received, .. }, Some(candidates)) => {
@@ -246,20 +233,20 @@ impl InFlight {
         }
     }
 
-    /// Must its hello be read before its route is known?
+    /// Whether the ClientHello must be read to choose the route.
     pub(crate) fn has_choice(&self) -> bool {
         self.candidates.is_some()
     }
 
-    /// Its route is known: what came goes into the handshake.
-    pub(crate) fn is_chosen(&mut self) {
+    /// Ends the choice of a route: the received bytes go into the handshake.
+    pub(crate) fn end_choice(&mut self) {
         if let Stage::Choosing { received, .. } = &mut self.stage {
             self.stage = Stage::Known(std::mem::take(received));
             self.candidates = None;
         }
     }
 
-    /// What came of one whose route was to be found.
+    /// The bytes received before the handshake.
     pub(crate) fn into_received(self) -> Vec<u8> {
         match self.stage {
             Stage::Choosing { received, .. } | Stage::Known(received) => received,
@@ -267,7 +254,7 @@ impl InFlight {
         }
     }
 
-    /// It is for no route: the alert is sent, then its end is awaited.
+    /// Refuses a client that matches no route: sends the alert and waits for the client to close.
     pub(crate) fn refuse(
         &mut self,
         alert: &[u8],
@@ -275,17 +262,18 @@ impl InFlight {
         token: u64,
         scratch: &mut [u8],
     ) -> io::Result<()> {
-        let (mut last_words, mut shut) = (alert.to_vec(), false);
-        linger(io, self.fd, &mut last_words, &mut shut, scratch);
+        let (mut output, mut shut) = (alert.to_vec(), false);
+        linger(io, self.fd, &mut output, &mut shut, scratch);
         self.stage = Stage::Lingering {
-            last_words,
+            output,
             shut,
             looks: 0,
         };
         self.watch(io, token)
     }
 
-    /// The hello, or its beginning. A client that gave up while it waited gets no answer.
+    /// Begins the handshake with the first bytes. A client that closed the connection while it was
+    /// queued gets no answer.
     fn first_step(
         &mut self,
         early: Vec<u8>,
@@ -315,19 +303,19 @@ impl InFlight {
         step
     }
 
-    /// The finished handshake. `None`: it had failed.
+    /// The finished handshake. `None`: the handshake has not begun, or has failed.
     pub(crate) fn into_handshake(self) -> Option<Box<Handshake>> {
         match self.stage {
             Stage::Shaking(handshake) => Some(handshake),
             Stage::Waiting
-            | Stage::Introducing(_)
+            | Stage::ProxyHeader(_)
             | Stage::Choosing { .. }
             | Stage::Known(_)
             | Stage::Lingering { .. } => None,
         }
     }
 
-    /// Is its hello there, and we have not come to it yet?
+    /// Whether the client may have sent its hello, and the worker has not read it yet.
     pub(crate) fn waits_for_turn(&self) -> bool {
         !self.has_begun() && !matches!(self.watch, Watch::Armed(_))
     }
@@ -335,24 +323,24 @@ impl InFlight {
     pub(crate) fn has_begun(&self) -> bool {
         match &self.stage {
             Stage::Waiting => false,
-            Stage::Introducing(header) => header.has_begun(),
+            Stage::ProxyHeader(header) => header.has_begun(),
             Stage::Choosing {
                 received,
-                introduced,
-            } => *introduced || !received.is_empty(),
+                has_header,
+            } => *has_header || !received.is_empty(),
             Stage::Known(_) | Stage::Shaking(_) | Stage::Lingering { .. } => true,
         }
     }
 
-    /// Is this one only waiting for its peer to have read our alert?
+    /// Whether the handshake has failed and waits for the peer to read our alert.
     pub(crate) fn is_lingering(&self) -> bool {
         matches!(self.stage, Stage::Lingering { .. })
     }
 
-    /// Is the costly part behind us? True for those which failed, too.
+    /// Whether the costly part is done. Also true for failed handshakes.
     pub(crate) fn has_answered(&self) -> bool {
         match &self.stage {
-            Stage::Waiting | Stage::Introducing(_) | Stage::Choosing { .. } | Stage::Known(_) => {
+            Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
                 false
             }
             Stage::Shaking(handshake) => handshake.has_answered(),
@@ -360,31 +348,31 @@ impl InFlight {
         }
     }
 
-    /// Does epoll know the socket?
+    /// Whether the socket is in epoll.
     pub(crate) fn is_watched(&self) -> bool {
-        self.watch != Watch::Never
+        self.watch != Watch::Unwatched
     }
 
     fn watch(&mut self, io: &impl Io, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
-            Stage::Waiting | Stage::Introducing(_) | Stage::Choosing { .. } | Stage::Known(_) => {
+            Stage::Waiting | Stage::ProxyHeader(_) | Stage::Choosing { .. } | Stage::Known(_) => {
                 false
             }
             Stage::Shaking(handshake) => !handshake.output().is_empty(),
-            Stage::Lingering { last_words, .. } => !last_words.is_empty(),
+            Stage::Lingering { output, .. } => !output.is_empty(),
         };
-        // A peer that does not take our flight is not read either: backpressure from the start.
-        let wanted = if blocked {
+        // A peer that does not read our flight is not read either: backpressure from the start.
+        let interest = if blocked {
             Interest::WRITE
         } else {
             Interest::READ
         };
         match self.watch {
-            Watch::Armed(armed) if armed == wanted => return Ok(()),
-            Watch::Never => io.watch(self.fd, token, wanted | Interest::ONCE)?,
-            _ => io.rewatch(self.fd, token, wanted | Interest::ONCE)?,
+            Watch::Armed(armed) if armed == interest => return Ok(()),
+            Watch::Unwatched => io.watch(self.fd, token, interest | Interest::ONCE)?,
+            _ => io.rewatch(self.fd, token, interest | Interest::ONCE)?,
         }
-        self.watch = Watch::Armed(wanted);
+        self.watch = Watch::Armed(interest);
         Ok(())
     }
 }
@@ -407,9 +395,9 @@ fn shake(
     }
 }
 
-/// Receives more of a hello. Nothing is lost when it is cut anywhere.
-fn hear(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) -> HandshakeStep {
-    if !received.is_empty() && route_choice::suffices(received) {
+/// Receives more of a ClientHello, which may arrive in any number of pieces.
+fn receive_hello(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) -> HandshakeStep {
+    if !received.is_empty() && route_choice::can_choose(received) {
         return HandshakeStep::Hello;
     }
     match receive(fd, work) {
@@ -417,14 +405,14 @@ fn hear(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) -> Handsh
         Ok(None) => return HandshakeStep::Continues,
         Err(step) => return step,
     }
-    if route_choice::suffices(received) {
+    if route_choice::can_choose(received) {
         HandshakeStep::Hello
     } else {
         HandshakeStep::Continues
     }
 }
 
-/// Receives into the scratch buffer. `None`: there is nothing.
+/// Receives into the scratch buffer. `None`: no bytes are available.
 fn receive(fd: Fd, work: &mut Workspace<impl Io>) -> Result<Option<usize>, HandshakeStep> {
     let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
     match work.io.recv(fd, room) {
@@ -434,7 +422,7 @@ fn receive(fd: Fd, work: &mut Workspace<impl Io>) -> Result<Option<usize>, Hands
     }
 }
 
-/// Shows the handshake what was received, and sends what it has to say.
+/// Passes received bytes to the handshake, and sends its output.
 fn take(
     io: &impl Io,
     fd: Fd,
@@ -447,7 +435,8 @@ fn take(
             Ok(_) => HandshakeStep::Continues,
             Err(_) => HandshakeStep::Gone,
         },
-        // The tickets. What the socket does not take goes with the connection, as pending bytes.
+        // Sends the tickets. Bytes that the socket does not take become pending bytes of the
+        // connection.
         Ok(Progress::Established) => match flush(io, fd, handshake) {
             Ok(_) => HandshakeStep::Established,
             Err(_) => HandshakeStep::Gone,
@@ -456,12 +445,12 @@ fn take(
     }
 }
 
-/// Has the client ended or reset its connection behind its hello? Then it waits for no answer.
+/// Whether the client has closed or reset its connection after its hello, and so expects no answer.
 fn has_given_up(io: &impl Io, fd: Fd) -> bool {
     matches!(io.peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
 }
 
-/// `true`: all of its output went out.
+/// Sends the handshake's output. Returns `true` if the socket took all of it.
 pub(crate) fn flush(io: &impl Io, fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
         let sent = if handshake.output_can_wait() {
@@ -478,16 +467,17 @@ pub(crate) fn flush(io: &impl Io, fd: Fd, handshake: &mut Handshake) -> io::Resu
     Ok(true)
 }
 
+/// Sends the rest of the output, closes the sending direction, and discards what the peer sends.
 fn linger(
     io: &impl Io,
     fd: Fd,
-    last_words: &mut Vec<u8>,
+    output: &mut Vec<u8>,
     shut: &mut bool,
     scratch: &mut [u8],
 ) -> HandshakeStep {
-    while !last_words.is_empty() {
-        match io.send(fd, last_words) {
-            Ok(Attempt::Done(n)) => drop(last_words.drain(..n)),
+    while !output.is_empty() {
+        match io.send(fd, output) {
+            Ok(Attempt::Done(n)) => drop(output.drain(..n)),
             Ok(Attempt::WouldBlock) => return HandshakeStep::Continues,
             Err(_) => return HandshakeStep::Gone,
         }

@@ -1,4 +1,5 @@
-//! What is told of handshakes: counters always, a line for each if it is asked for.
+//! Counters and log lines of handshakes. Every handshake is counted; with `log_handshakes`, every
+//! handshake also has a line.
 
 use crate::bursts::Subject;
 use crate::door::client::{Client, ConnectionId};
@@ -12,7 +13,7 @@ use dormouse_routes::route::Route;
 use dormouse_tables::counters::{Count, Counters};
 use std::fmt;
 
-/// Counts a handshake that is done.
+/// Counts a handshake with a client.
 pub(crate) fn count_done(info: &HandshakeInfo, count: &Counters) {
     let (all, of_version) = match (info.resumed, info.protocol) {
         (true, Version::Tls13) => (Count::HandshakesResumed, Count::HandshakesResumed13),
@@ -22,7 +23,7 @@ pub(crate) fn count_done(info: &HandshakeInfo, count: &Counters) {
     };
     count.add(all, 1);
     count.add(of_version, 1);
-    // The client's are the first, the third and so on.
+    // The first, the third, … flight are the client's.
     let flights = info.flights.bytes();
     let bytes = |first: usize| -> u64 {
         let own = flights.iter().skip(first).step_by(2);
@@ -39,7 +40,7 @@ pub(crate) fn count_done(info: &HandshakeInfo, count: &Counters) {
     }
 }
 
-/// Counts a handshake with a server that is done.
+/// Counts a handshake with a server.
 pub(crate) fn count_originated(info: &HandshakeInfo, count: &Counters) {
     use Count::{ConnectHandshakesFull as Full, ConnectHandshakesResumed as Resumed};
     let (all, of_version) = match (info.resumed, info.protocol) {
@@ -62,12 +63,12 @@ fn count_of(refused: ResumptionRefused) -> Count {
         ResumptionRefused::OtherClientPolicy => Count::ResumptionOtherClientPolicy,
         ResumptionRefused::ClientCertificate => Count::ResumptionClientCertificate,
         ResumptionRefused::OtherSuite => Count::ResumptionOtherSuite,
-        // And whatever the engine may learn to tell apart.
+        // And reasons that the engine may add.
         _ => Count::ResumptionDamaged,
     }
 }
 
-/// Counts a handshake that failed, beyond that it did.
+/// Counts a failed handshake, in total and by its reason.
 fn count_failed(failure: &HandshakeFailure, count: &Counters) {
     count.add(Count::HandshakesFailed, 1);
     let reason = match &failure.kind {
@@ -86,34 +87,34 @@ fn count_failed(failure: &HandshakeFailure, count: &Counters) {
         FailureKind::Malformed | FailureKind::Misbehaved | FailureKind::Forged => {
             Count::HandshakesBroken
         }
-        // And whatever the engine may learn to tell apart.
+        // And kinds that the engine may add.
         _ => Count::HandshakesInternal,
     };
     count.add(reason, 1);
 }
 
-/// Was the client refused for its certificate?
+/// Whether the client was refused because of its certificate.
 fn is_refused_client(failure: &HandshakeFailure) -> bool {
     matches!(&failure.kind, FailureKind::Certificate(problem) if *problem != CertificateProblem::Missing)
 }
 
-/// A handshake that is done, as its line names it.
-pub(crate) struct Handshaken<'a> {
+/// The fields of a completed handshake's line that do not come from its [`HandshakeInfo`].
+pub(crate) struct DoneFields<'a> {
     pub(crate) route: &'a str,
     pub(crate) peer: &'a dyn fmt::Display,
-    /// What a backend knows the connection by.
+    /// The connection's id, which the backend also gets.
     pub(crate) id: Option<ConnectionId>,
     pub(crate) took_ms: u64,
 }
 
-/// The line of a handshake that is done.
-pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bool) {
-    let Handshaken {
+/// Logs a completed handshake: at INFO with `log_handshakes`, else at DEBUG.
+pub(crate) fn log_done(info: &HandshakeInfo, fields: DoneFields<'_>, log_handshakes: bool) {
+    let DoneFields {
         route,
         peer,
         id,
         took_ms,
-    } = done;
+    } = fields;
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
@@ -130,19 +131,25 @@ pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bo
                 retried = info.retried,
                 client = info.client,
                 took_ms,
-                flights = ?info.flights.bytes(),
+                flights = flight_bytes(info),
                 "handshake done"
             )
         };
     }
-    if asked_for {
+    if log_handshakes {
         line!(info);
     } else {
         line!(debug);
     }
 }
 
-/// The line of a handshake that failed, when every one is to have a line.
+/// The bytes of each flight, the client's first: `517,1266,74`.
+fn flight_bytes(info: &HandshakeInfo) -> String {
+    let bytes = info.flights.bytes().iter();
+    bytes.map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Logs a handshake that failed with an alert, for `log_handshakes`.
 pub(crate) fn log_failed(
     failure: &HandshakeFailure,
     route: Option<&str>,
@@ -155,24 +162,25 @@ pub(crate) fn log_failed(
         gave_up = failure.gave_up(),
         alert = failure.alert().map(alert_name),
         blame = %failure.blame,
+        error = failure.reason,
         took_ms,
-        "handshake failed: {}", failure.reason
+        "handshake failed"
     );
 }
 
-/// The line of a handshake which ended without a word.
-pub(crate) fn log_gone(
+/// Logs a handshake that ended without an alert, for `log_handshakes`.
+pub(crate) fn log_ended(
     gave_up: &str,
     why: &str,
     route: Option<&str>,
     peer: &dyn fmt::Display,
     took_ms: u64,
 ) {
-    tracing::info!(route, peer = %peer, gave_up, took_ms, "handshake failed: {why}");
+    tracing::info!(route, peer = %peer, gave_up, error = why, took_ms, "handshake failed");
 }
 
-/// Counts a handshake with a client that failed, and logs it. `each_ms`: every handshake has a
-/// line; it took this long. `route`: its number and itself, if the handshake got so far.
+/// Counts and logs a failed handshake with a client. `each_ms`: with `log_handshakes`, the duration
+/// of the handshake. `route`: the route and its number, if the route was chosen.
 pub(crate) fn client_failed<I>(
     failure: &HandshakeFailure,
     client: &Client,
@@ -186,13 +194,21 @@ pub(crate) fn client_failed<I>(
     if let Some(took_ms) = each_ms {
         return log_failed(failure, route, client, took_ms);
     }
-    // A refused client is logged apart from what any stranger can cause.
+    // A refused certificate has its own burst, so that other failures can't hide it.
     let subject = if is_refused_client(failure) {
         Subject::ClientRefused
     } else {
         Subject::HandshakeFailed
     };
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(route, peer = %client, more, "handshake failed: {failure}");
+        tracing::info!(
+            route,
+            peer = %client,
+            alert = failure.alert().map(alert_name),
+            blame = %failure.blame,
+            error = failure.reason,
+            more,
+            "handshake failed"
+        );
     });
 }

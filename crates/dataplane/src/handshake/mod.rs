@@ -1,7 +1,7 @@
-//! Handshakes with clients: from the accepted socket to the record at rest.
+//! Handshakes with clients: from the accepted socket to the connection at rest.
 //!
-//! A turn gives handshakes their turns for a bounded time, so that a storm of newcomers does not
-//! slow down established connections. A handshake that is done becomes a slot at once.
+//! Each turn of the loop advances handshakes for a bounded time, so that a storm of newcomers does
+//! not slow down established connections. A completed handshake becomes a slot at once.
 
 pub(crate) mod challenge;
 pub(crate) mod in_flight;
@@ -17,7 +17,7 @@ use crate::door::client::Client;
 use crate::established::NewSocket;
 use crate::established::step::Event;
 use crate::io::Io;
-use crate::proxy_protocol::Refused;
+use crate::proxy_protocol::HeaderError;
 use crate::settings::Settings;
 use crate::token::{self, Id};
 use crate::traffic;
@@ -35,26 +35,27 @@ use route_choice::RouteChoice;
 use std::rc::Rc;
 use table::HandshakeTable;
 
-/// Looked at of a hello, to see whether its client resumes a session: tickets are at the end.
+/// Bytes of a hello that are peeked at to see whether the client resumes a session: tickets are at
+/// the end.
 const HELLO_MAX: usize = 4096;
 
-/// When `max_handshakes` have begun and others wait, handshakes make room whose client has been
-/// silent for this part of `handshake_timeout`.
+/// While `max_handshakes` are in progress and others wait, a handshake whose client has been silent
+/// for this fraction of `handshake_timeout` is dropped.
 const SILENT_PART: u64 = 4;
 
-/// How often that is looked at.
+/// Interval of the search for silent clients.
 const SILENT_LOOK_MS: u64 = 100;
 
-/// The number of the route of a handshake that answers a challenge. No route has it.
+/// Route number of a handshake that answers a challenge. No route has this number.
 const CHALLENGE_ROUTE: u16 = u16::MAX;
 
-/// A client that was accepted.
+/// A client that was just accepted.
 pub(crate) struct Newcomer {
     pub(crate) fd: Fd,
     pub(crate) client: Client,
-    /// Of several routes, the first.
+    /// The listener's first route.
     pub(crate) route: u16,
-    /// The routes it may be for, if its hello must tell.
+    /// The routes among which the ClientHello chooses, if it must be read.
     pub(crate) candidates: Option<Rc<[u16]>>,
 }
 
@@ -62,14 +63,14 @@ pub(crate) struct Newcomer {
 pub(crate) struct Handshakes {
     table: HandshakeTable,
     queue: Queue,
-    /// The challenge that is open.
+    /// The open challenge.
     challenge: Option<Challenge>,
-    /// When to look next for silent clients, while every handshake's place is taken.
+    /// Time of the next search for silent clients, while `max_handshakes` is reached.
     silent_look_ms: u64,
 }
 
 impl Handshakes {
-    /// No handshakes.
+    /// Creates an empty table and queue.
     pub(crate) fn new() -> Handshakes {
         Handshakes {
             table: HandshakeTable::new(),
@@ -83,22 +84,23 @@ impl Handshakes {
         self.table.live()
     }
 
-    /// A challenge is open from now on, or none is.
+    /// Opens a challenge, or closes the open one.
     pub(crate) fn set_challenge(&mut self, challenge: Option<Challenge>) {
         self.challenge = challenge;
     }
 
-    /// Must the hello be read before the route of a client is known?
+    /// Whether a challenge is open, so that every ClientHello must be read before its handshake.
     pub(crate) fn has_challenge(&self) -> bool {
         self.challenge.is_some()
     }
 
-    /// Does a client wait that has not begun?
+    /// Whether a handshake that has not begun is queued.
     pub(crate) fn has_newcomers(&self) -> bool {
         self.queue.has_newcomers()
     }
 
-    /// Has a burst ended since this was last asked? Its memory is freed here.
+    /// Frees the memory of handshakes after the last one. Returns `true` if a burst has ended since
+    /// the last call.
     pub(crate) fn burst_ended(&mut self) -> bool {
         let Some(was_burst) = self.table.burst_ended() else {
             return false;
@@ -107,7 +109,7 @@ impl Handshakes {
         was_burst
     }
 
-    /// When to look again; `others`: see [`Handshakes::turn`].
+    /// Time of the next deadline; `others`: see [`Handshakes::turn`].
     pub(crate) fn next_deadline_ms(
         &self,
         others: usize,
@@ -128,7 +130,7 @@ impl Handshakes {
 
     // ---- accepted ----
 
-    /// Takes a newcomer in, if it may connect. It waits for its turn, with nothing in the heap.
+    /// Queues a newcomer, if it is admitted. While it waits it has nothing in the heap.
     pub(crate) fn begin<I: Io>(&mut self, newcomer: Newcomer, cx: &mut WorkerContext<I>) {
         let Newcomer {
             fd,
@@ -163,18 +165,18 @@ impl Handshakes {
             cx.work.now_ms,
             deadline_ms,
         );
-        // Often the ClientHello is there already; epoll is told when it is not.
+        // Often the ClientHello has already arrived. If not, the first step adds the socket to epoll.
         self.queue.push_new(id, cx.work.now_ms);
     }
 
-    /// Epoll has reported a handshake: it waits for its turn.
+    /// Queues a handshake whose socket is ready.
     pub(crate) fn on_ready(&mut self, id: Id, now_ms: u64) {
         let Some(entry) = self.table.entry(id) else {
             return;
         };
         entry.note_reported();
         if entry.has_answered() {
-            self.queue.push_known(id);
+            self.queue.push_answered(id);
         } else {
             self.queue.push_new(id, now_ms);
         }
@@ -182,7 +184,7 @@ impl Handshakes {
 
     // ---- turns ----
 
-    /// Gives turns to handshakes until the time is up; the first step is always made. `others` are
+    /// Advances handshakes until the time is up, but makes at least one step. `others`: the number of
     /// handshakes with servers, which count towards the same limit.
     pub(crate) fn turn<I: Io>(&mut self, until_us: u64, others: usize, cx: &mut WorkerContext<I>) {
         if self.queue.has_newcomers() {
@@ -202,13 +204,13 @@ impl Handshakes {
         }
     }
 
-    /// Is there a place for a handshake that has not begun?
+    /// Whether another handshake may begin.
     fn may_begin(&self, others: usize, settings: &Settings) -> bool {
         self.table.begun() + others < settings.limits.handshakes_max
     }
 
-    /// Every place is taken and a client waits: handshakes whose client has been silent for long
-    /// lose theirs.
+    /// Drops handshakes whose clients have been silent for long, if `max_handshakes` is reached and
+    /// clients wait.
     fn evict_silent<I: Io>(&mut self, others: usize, cx: &mut WorkerContext<I>) {
         if self.may_begin(others, &cx.settings) || cx.work.now_ms < self.silent_look_ms {
             return;
@@ -218,7 +220,7 @@ impl Handshakes {
         cx.work
             .bursts
             .note(Subject::Paused, cx.work.now_ms, |more| {
-                tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
+                tracing::warn!(more, "handshakes queued: max_handshakes reached");
             });
         let silent_ms = cx.settings.limits.handshake_timeout_ms / SILENT_PART;
         let before_ms = cx.work.now_ms.saturating_sub(silent_ms);
@@ -228,7 +230,8 @@ impl Handshakes {
         }
     }
 
-    /// Finds out which clients resume a session, by a look at hellos that stay in the kernel.
+    /// Sorts queued clients by whether they resume a session. It peeks at their hellos, which stay in
+    /// the kernel.
     fn sort_newcomers<I: Io>(&mut self, work: &mut Workspace<I>) {
         let Handshakes { table, queue, .. } = self;
         let Workspace { io, scratch, .. } = work;
@@ -241,16 +244,16 @@ impl Handshakes {
                 Ok(Attempt::Done(n)) => match ExpectedHandshake::of(&hello[..n]) {
                     ExpectedHandshake::Resumption => true,
                     ExpectedHandshake::Full => false,
-                    // Storing what there is is cheap.
+                    // Storing an incomplete hello is cheap.
                     ExpectedHandshake::Incomplete => n < HELLO_MAX,
                 },
-                // Whatever it is, it costs no signature.
+                // Its step will cost no signature.
                 Ok(Attempt::WouldBlock) | Err(_) => true,
             }
         });
     }
 
-    /// Makes a step of a handshake, and acts on where it led.
+    /// Makes a step of a handshake, and acts on its result.
     fn advance<I: Io>(&mut self, id: Id, waited: bool, cx: &mut WorkerContext<I>) {
         let Some(step) = self.step(id, waited, cx) else {
             return;
@@ -264,7 +267,7 @@ impl Handshakes {
         let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
         let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
         match step {
-            HandshakeStep::Continues | HandshakeStep::Introduced | HandshakeStep::Hello => {}
+            HandshakeStep::Continues | HandshakeStep::HeaderComplete | HandshakeStep::Hello => {}
             HandshakeStep::Established => {
                 self.establish(id, cx);
             }
@@ -272,20 +275,20 @@ impl Handshakes {
                 self.pass_through(id, cx);
             }
             HandshakeStep::Denied => self.drop_handshake(id, &mut cx.work),
-            HandshakeStep::NotIntroduced(refused) => {
-                log_bad_header(&client, refused, &mut cx.work);
+            HandshakeStep::BadHeader(error) => {
+                log_bad_header(&client, error, &mut cx.work);
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::GivenUp => {
-                let why = "the client had given up before its turn came";
-                log_gone("peer", why, name, &client, each_ms);
+                let why = "the client closed the connection while it was queued";
+                log_ended("peer", why, name, &client, each_ms);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Gone => {
                 if !is_lingering {
                     let why = "the client's connection ended";
-                    log_gone("peer", why, name, &client, each_ms);
+                    log_ended("peer", why, name, &client, each_ms);
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
@@ -296,8 +299,9 @@ impl Handshakes {
         }
     }
 
-    /// A step of the handshake. When a proxy has said who the client is, that one must be admitted
-    /// before its first byte is looked at; when its hello is there, its route must be found.
+    /// Makes steps until the handshake needs more bytes or ends. When a proxy header is complete, it
+    /// checks the client before it reads the client's first byte. When the hello is complete, it
+    /// chooses the route.
     fn step<I: Io>(
         &mut self,
         id: Id,
@@ -306,7 +310,7 @@ impl Handshakes {
     ) -> Option<HandshakeStep> {
         loop {
             match self.one_step(id, waited, cx)? {
-                HandshakeStep::Introduced => {
+                HandshakeStep::HeaderComplete => {
                     let entry = self.table.entry(id)?;
                     let (route, client) = (entry.route, entry.client);
                     if !admit(
@@ -361,8 +365,7 @@ impl Handshakes {
         })
     }
 
-    /// The hello of this client is there: finds the route it is for. `None`: its handshake goes on
-    /// with that route.
+    /// Chooses the route by the client's complete hello. `None`: the handshake continues with it.
     fn choose_route<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) -> Option<HandshakeStep> {
         let WorkerContext { settings, work, .. } = cx;
         let entry = self.table.entry(id)?;
@@ -372,14 +375,14 @@ impl Handshakes {
         match route_choice::choose(received, &candidates, settings, challenge) {
             RouteChoice::Challenge => {
                 entry.route = CHALLENGE_ROUTE;
-                entry.is_chosen();
+                entry.end_choice();
                 None
             }
             RouteChoice::None => Some(HandshakeStep::Gone),
             RouteChoice::UnknownName(failure, alert) => {
                 let token = token::handshake(id);
-                let told = entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
-                Some(told.map_or(HandshakeStep::Gone, |()| HandshakeStep::Failed(failure)))
+                let refused = entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
+                Some(refused.map_or(HandshakeStep::Gone, |()| HandshakeStep::Failed(failure)))
             }
             RouteChoice::Route(number, server_name) => {
                 entry.route = number;
@@ -388,13 +391,13 @@ impl Handshakes {
                 }
                 let route = settings.route(number)?;
                 if !route.passes_through() {
-                    entry.is_chosen();
+                    entry.end_choice();
                     return None;
                 }
                 if settings.limits.log_handshakes {
                     let backend = &route.backend_name;
                     let route = route.name.as_str();
-                    tracing::info!(route, peer = %client, server_name, %backend, "passed through");
+                    tracing::info!(route, peer = %client, server_name, %backend, "connection passed through");
                 }
                 Some(HandshakeStep::PassesThrough)
             }
@@ -403,7 +406,7 @@ impl Handshakes {
 
     // ---- the end of a handshake ----
 
-    /// The handshake is done: from here on the connection is its slot.
+    /// Moves a completed handshake into a slot.
     fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let Some(entry) = self.table.take(id) else {
             return;
@@ -411,7 +414,7 @@ impl Handshakes {
         let client = entry.client;
         if entry.route == CHALLENGE_ROUTE {
             cx.work.count.add(Count::ChallengesAnswered, 1);
-            tracing::info!(%client, "the ACME server, or somebody else, has seen that a name is ours");
+            tracing::info!(%client, "ACME challenge answered");
             return cx.work.io.close(entry.fd);
         }
         let socket = NewSocket {
@@ -428,13 +431,13 @@ impl Handshakes {
             let limits = &settings.limits;
             match handshake.rest(&mut slot.tls) {
                 Ok(rested) => {
-                    // Whether or not there is room for another one of this client.
+                    // Counted even if the client has reached `connections_per_client`.
                     log::count_done(&rested.info, &work.count);
                     traffic::count_handshake(slot, rested.info.resumed, &work.traffic);
                     let took_us = took_ms.saturating_mul(1000);
                     work.count.observe(Latency::Handshake, took_us);
-                    let may = admission::enter(slot, &client, limits, work);
-                    may.then(|| Event::Terminated {
+                    let is_admitted = admission::enter(slot, &client, limits, work);
+                    is_admitted.then(|| Event::Terminated {
                         rested: Box::new(rested),
                         client,
                         took_ms,
@@ -450,7 +453,7 @@ impl Handshakes {
         });
     }
 
-    /// TLS is not ours here: from now on the connection is its slot, and what came goes on.
+    /// Moves a pass-through connection into a slot, with the bytes received so far.
     fn pass_through<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let Some(entry) = self.table.take(id) else {
             return;
@@ -465,8 +468,8 @@ impl Handshakes {
         let received = entry.into_received();
         cx.admit(&socket, |slot, settings, work| {
             work.count.add(Count::PassedThrough, 1);
-            let may = admission::enter(slot, &client, &settings.limits, work);
-            may.then_some(Event::PassedThrough { received, client })
+            let is_admitted = admission::enter(slot, &client, &settings.limits, work);
+            is_admitted.then_some(Event::PassedThrough { received, client })
         });
     }
 
@@ -494,8 +497,8 @@ impl Handshakes {
     }
 }
 
-/// May this client begin? Where the route is still to be found, its networks are asked for when it
-/// is.
+/// Checks whether the client may begin a handshake. If the route is not chosen yet, its networks are
+/// checked after the choice.
 fn admit<I>(
     route: u16,
     has_choice: bool,
@@ -510,14 +513,14 @@ fn admit<I>(
     }
 }
 
-fn log_bad_header<I>(peer: &Client, refused: Refused, work: &mut Workspace<I>) {
+fn log_bad_header<I>(peer: &Client, error: HeaderError, work: &mut Workspace<I>) {
     work.count.add(Count::ProxyHeaderRefused, 1);
     work.bursts.note(Subject::ProxyHeader, work.now_ms, |more| {
-        tracing::warn!(%peer, more, "{refused}; connection closed");
+        tracing::warn!(%peer, %error, more, "PROXY header rejected; connection closed");
     });
 }
 
-/// The route of a handshake, with its number, if it is known already.
+/// The route of a handshake and its number, if the route is chosen.
 fn known_route<'a>(entry: &InFlight, settings: &'a Settings) -> Option<(u16, &'a Route)> {
     let number = (!entry.has_choice()).then_some(entry.route)?;
     Some((number, settings.route(number)?))
@@ -533,17 +536,16 @@ fn log_timed_out<I>(
     traffic::count_handshake_failed(route.map(|(number, _)| number), &work.traffic);
     let route = route.map(|(_, route)| route.name.as_str());
     let why = "not finished within handshake_timeout";
-    log_gone("us", why, route, client, each_ms);
+    log_ended("us", why, route, client, each_ms);
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-        tracing::info!(route, peer = %client, more,
-            "handshake not finished within handshake_timeout; connection closed");
+        tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
     });
 }
 
-/// A line for a handshake that ended without an alert, if every handshake has one.
-fn log_gone(gave_up: &str, why: &str, route: Option<&str>, client: &Client, each_ms: Option<u64>) {
+/// Logs a handshake that ended without an alert, with `log_handshakes` only.
+fn log_ended(gave_up: &str, why: &str, route: Option<&str>, client: &Client, each_ms: Option<u64>) {
     if let Some(took_ms) = each_ms {
-        log::log_gone(gave_up, why, route, client, took_ms);
+        log::log_ended(gave_up, why, route, client, took_ms);
     }
 }

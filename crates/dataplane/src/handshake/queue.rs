@@ -1,25 +1,24 @@
 //! The queue of handshakes that are ready for a step.
 //!
-//! 1. Handshakes that have had our answer: the rest is cheap, and the costly part is spent.
+//! 1. Handshakes that we have already answered: the costly part is done, the rest is cheap.
 //! 2. Handshakes that resume a session: they need no signature. One turn in eight goes to the third
-//!    class, so that a client that offers a false session can't keep all others out.
+//!    class, so that clients which offer false sessions can't starve the others.
 //! 3. Full handshakes.
 //!
-//! Within a class the oldest comes first, as long as handshakes are served in time. When the oldest
-//! has waited for longer than clients like to, there are too many: then the newest comes first,
-//! since the clients of the others have most likely given up (and a client that has given up gets no
-//! answer).
+//! Within a class, the oldest handshake comes first while handshakes are served in time. When the
+//! oldest has waited for more than a second, there are too many. Then the newest comes first, since
+//! the clients of older ones have probably given up. (A client that has given up gets no answer.)
 
 use crate::token::Id;
 use std::collections::VecDeque;
 
-/// A handshake that waits longer than this is overtaken by later ones.
+/// Wait after which later handshakes overtake a handshake.
 const PATIENCE_MS: u64 = 1_000;
 
-/// One turn in this many is for the third class.
+/// One turn in this many goes to the third class.
 const TURNS: u32 = 8;
 
-/// When there are too many, one turn in this many is for the oldest.
+/// One turn in this many goes to the oldest handshake, so that overtaken handshakes also end.
 const OLDEST_TURNS: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,11 +27,11 @@ struct Waiting {
     since_ms: u64,
 }
 
-/// Handshakes that wait for a turn.
+/// Handshakes that wait for a step.
 #[derive(Default)]
 pub(crate) struct Queue {
-    known: VecDeque<Id>,
-    /// Not looked at yet.
+    answered: VecDeque<Id>,
+    /// Not sorted yet.
     new: VecDeque<Waiting>,
     resuming: VecDeque<Waiting>,
     full: VecDeque<Waiting>,
@@ -40,28 +39,28 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Does a handshake wait that has not begun?
+    /// Whether a handshake that has not begun is queued.
     pub(crate) fn has_newcomers(&self) -> bool {
         !(self.new.is_empty() && self.resuming.is_empty() && self.full.is_empty())
     }
 
-    /// Can a handshake have a turn? `may_begin`: there is a place for one that has not begun.
+    /// Whether the queue has work. `may_begin`: another handshake may begin.
     pub(crate) fn is_ready(&self, may_begin: bool) -> bool {
-        !self.known.is_empty() || !self.new.is_empty() || (may_begin && self.has_newcomers())
+        !self.answered.is_empty() || !self.new.is_empty() || (may_begin && self.has_newcomers())
     }
 
-    /// One which has had our answer is ready for more.
-    pub(crate) fn push_known(&mut self, id: Id) {
-        self.known.push_back(id);
+    /// Queues a handshake that we have already answered.
+    pub(crate) fn push_answered(&mut self, id: Id) {
+        self.answered.push_back(id);
     }
 
-    /// One whose hello may have come.
+    /// Queues a handshake whose hello may have arrived.
     pub(crate) fn push_new(&mut self, id: Id, now_ms: u64) {
         let since_ms = now_ms;
         self.new.push_back(Waiting { id, since_ms });
     }
 
-    /// Sorts the new ones by what `resumes` says. A single one needs no order.
+    /// Sorts new handshakes into classes by `resumes`. A single handshake needs no order.
     pub(crate) fn sort(&mut self, mut resumes: impl FnMut(Id) -> bool) {
         let alone = self.new.len() == 1 && self.full.is_empty() && self.resuming.is_empty();
         while let Some(waiting) = self.new.pop_front() {
@@ -73,9 +72,9 @@ impl Queue {
         }
     }
 
-    /// The next one, and whether it had to wait for its turn.
+    /// Returns the next handshake, and whether it had to wait.
     pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(Id, bool)> {
-        if let Some(id) = self.known.pop_front() {
+        if let Some(id) = self.answered.pop_front() {
             return Some((id, true));
         }
         if !may_begin {
@@ -87,7 +86,6 @@ impl Queue {
         } else {
             (&mut self.resuming, &mut self.full)
         };
-        // So that handshakes that were overtaken end, too.
         let oldest = self.turns.is_multiple_of(OLDEST_TURNS);
         let waiting = take(first, now_ms, oldest).or_else(|| take(second, now_ms, oldest))?;
         Some((waiting.id, waiting.since_ms < now_ms))
@@ -114,19 +112,19 @@ mod tests {
     }
 
     #[test]
-    fn answered_ones_then_sessions_then_the_rest() {
+    fn serves_answered_then_resuming_then_full_handshakes() {
         let mut queue = Queue::default();
         for index in 0..6 {
             queue.push_new((index, 1), 10);
         }
-        queue.push_known((7, 1));
+        queue.push_answered((7, 1));
         queue.sort(|(index, _)| index % 2 == 0);
         assert_eq!(order(&mut queue, 10), [7, 0, 2, 4, 1, 3, 5]);
         assert!(!queue.is_ready(true));
     }
 
     #[test]
-    fn the_others_have_a_turn_now_and_then() {
+    fn full_handshakes_are_not_starved_by_resuming_ones() {
         let mut queue = Queue::default();
         for index in 0..40 {
             queue.push_new((index, 1), 10);
@@ -137,25 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn when_there_are_too_many_the_newest_is_first() {
+    fn serves_the_newest_first_under_overload() {
         let mut queue = Queue::default();
         for index in 0..4 {
             queue.push_new((index, 1), u64::from(index) * 400);
         }
         queue.sort(|_| false);
         assert_eq!(queue.next(1_000, true), Some(((0, 1), true)), "in time");
-        // The front one came at 400 and is too old at 1,401.
+        // The front handshake was queued at 400 and is too old at 1,401.
         assert_eq!(queue.next(1_401, true), Some(((3, 1), true)));
         assert_eq!(queue.next(1_401, true), Some(((2, 1), true)));
         assert_eq!(queue.next(1_401, true), Some(((1, 1), true)));
     }
 
     #[test]
-    fn one_alone_is_not_looked_at() {
+    fn a_single_handshake_is_not_sorted() {
         let mut queue = Queue::default();
         queue.push_new((3, 1), 10);
-        queue.sort(|_| panic!("looked at"));
-        assert_eq!(queue.next(10, false), None, "no place");
+        queue.sort(|_| panic!("sorted"));
+        assert_eq!(queue.next(10, false), None, "must not begin");
         assert_eq!(queue.next(10, true), Some(((3, 1), false)));
     }
 }

@@ -1,7 +1,7 @@
-//! Which of the routes on one address a client is for, by its first bytes.
+//! The choice of a route among those of an address, by the client's first bytes.
 //!
-//! What came is not lost: it goes into the handshake of the chosen route, or, untouched, to the
-//! backend of one that passes TLS through.
+//! These bytes then go into the handshake of the chosen route or, if the route passes TLS through,
+//! unchanged to its backend.
 
 use crate::handshake::challenge::Challenge;
 use crate::settings::Settings;
@@ -9,27 +9,27 @@ use dormouse_engine::{FirstFlight, HandshakeFailure};
 use dormouse_routes::route::Route;
 use dormouse_routes::route_filter;
 
-/// No ClientHello is longer in earnest: one with ML-KEM, a ticket and everything else has 2 kB.
+/// Maximum length of a ClientHello; with ML-KEM, a ticket and all extensions it has about 2 kB.
 const HELLO_LEN_MAX: usize = 16 * 1024;
 
-/// Is there enough to choose by?
-pub(crate) fn suffices(received: &[u8]) -> bool {
+/// Whether the received bytes suffice to choose a route.
+pub(crate) fn can_choose(received: &[u8]) -> bool {
     received.len() >= HELLO_LEN_MAX || FirstFlight::of(received) != FirstFlight::Incomplete
 }
 
-/// The route that a client is for.
+/// Result of the choice.
 pub(crate) enum RouteChoice {
-    /// An ACME server looks whether a name is ours.
+    /// The client is an ACME server that requests the open challenge.
     Challenge,
-    /// This one, and the name that the client asks for.
+    /// A route, with the requested server name.
     Route(u16, Option<String>),
-    /// There is none that answers.
+    /// No route can answer.
     None,
-    /// None is for this name; the alert says so.
+    /// No route serves the requested name; with the alert to send.
     UnknownName(HandshakeFailure, [u8; 7]),
 }
 
-/// Chooses among `candidates` by what was received.
+/// Chooses among `candidates` by the received bytes.
 pub(crate) fn choose(
     received: &[u8],
     candidates: &[u16],
@@ -43,10 +43,8 @@ pub(crate) fn choose(
             .map(|route| (number, route))
     });
     match FirstFlight::of(received) {
-        // Any host may look, and gets nothing else.
-        FirstFlight::ClientHello(hello)
-            if challenge.is_some_and(|open| open.is_asked_for(&hello)) =>
-        {
+        // The client may be any host: the challenge certificate is public.
+        FirstFlight::ClientHello(hello) if challenge.is_some_and(|open| open.matches(&hello)) => {
             RouteChoice::Challenge
         }
         FirstFlight::ClientHello(hello) => {
@@ -59,10 +57,10 @@ pub(crate) fn choose(
                 }
             }
         }
-        // Not TLS, or not whole: a handshake has an answer to that.
+        // Not TLS, or too long: a route that terminates TLS answers with an alert.
         FirstFlight::Other | FirstFlight::Incomplete => {
-            let may_answer = |(_, route): &(u16, &Route)| !route.passes_through();
-            match all.clone().find(may_answer) {
+            let terminates = |(_, route): &(u16, &Route)| !route.passes_through();
+            match all.clone().find(terminates) {
                 Some((number, _)) => RouteChoice::Route(number, None),
                 None => RouteChoice::None,
             }

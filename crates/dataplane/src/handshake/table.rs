@@ -1,15 +1,14 @@
-//! The table of handshakes in flight: the only connections that have anything in the heap.
+//! The table of handshakes in flight: the only connections with anything in the heap.
 //!
 //! The table is bounded in number, in bytes and in time. A handshake that succeeds becomes a slot
-//! and frees everything here; one that fails sends its alert and lingers shortly, so that a reset
+//! and frees its entry. A handshake that fails sends its alert and lingers briefly, so that a reset
 //! does not overtake the alert. When the last handshake of a burst ends, its memory goes back to the
 //! system.
 //!
-//! Epoll reports each handshake once; then the handshake waits for its turn in the queue
-//! (`queue.rs`), with its client's bytes still in the kernel and nothing in the heap. So the worker
-//! can accept all clients that fit at once (a client whose connect finds a full queue retries ever
-//! later), and `max_handshakes` bounds the handshakes that have begun. Handshakes that wait cost the
-//! loop nothing before their turn.
+//! Epoll reports each handshake once. The handshake then waits in the queue (`queue.rs`), with its
+//! client's bytes still in the kernel and nothing in the heap. So the worker can accept all waiting
+//! clients at once (a client whose SYN meets a full listen queue retries at growing intervals), and
+//! `max_handshakes` bounds the handshakes that have begun. A waiting handshake costs the loop nothing.
 
 use crate::door::client::Client;
 use crate::handshake::in_flight::{HandshakeStep, InFlight, Turn};
@@ -20,18 +19,18 @@ use dormouse_reactor::Fd;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// How long the alert of a failed handshake has to reach its peer.
+/// Time for the alert of a failed handshake to reach the peer.
 const LINGER_MS: u64 = 2_000;
 
-/// A client that has waited for its turn for this many times `handshake_timeout` has given up.
+/// A client that has been queued for this many times `handshake_timeout` is dropped.
 const WAITS_MAX: u64 = 6;
 
 /// The table of handshakes in flight.
 pub(crate) struct HandshakeTable {
     entries: Vec<Option<InFlight>>,
     free: Vec<u32>,
-    /// Deadlines in the order in which they come, since each kind has one length: of handshakes that
-    /// have not begun, that have, and that have failed.
+    /// Deadlines of handshakes that have not begun, have begun, and have failed. Each queue is in
+    /// order, because all deadlines of a kind have the same length.
     waiting: VecDeque<Deadline>,
     shaking: VecDeque<Deadline>,
     lingerers: VecDeque<Deadline>,
@@ -58,28 +57,22 @@ impl HandshakeTable {
         self.live
     }
 
-    /// Those which have anything in the heap.
+    /// Number of handshakes that have begun, so that they use the heap.
     pub(crate) fn begun(&self) -> usize {
         self.begun
     }
 
-    /// Takes a new connection in; its index is what epoll's token will name.
+    /// Adds a new connection. Its id goes into epoll's token. `is_proxy`: a PROXY header comes first.
     pub(crate) fn begin(
         &mut self,
         accepted: (Fd, Client),
-        introduced: bool,
+        is_proxy: bool,
         (route, candidates): (u16, Option<Rc<[u16]>>),
         generation: u32,
         now_ms: u64,
         deadline_ms: u64,
     ) -> Id {
-        let entry = InFlight::new(
-            accepted,
-            introduced,
-            (route, candidates),
-            generation,
-            now_ms,
-        );
+        let entry = InFlight::new(accepted, is_proxy, (route, candidates), generation, now_ms);
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -101,8 +94,8 @@ impl HandshakeTable {
         entry_of(&mut self.entries, id)
     }
 
-    /// The first of those that have begun, whose client has been silent since before `before_ms`.
-    /// Looks at a bounded number.
+    /// Finds the oldest begun handshake whose client has been silent since before `before_ms`, among
+    /// a bounded number of entries.
     pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<Id> {
         const LOOKS: usize = 256;
         let is_silent = |&&(_, (index, generation)): &&Deadline| {
@@ -115,7 +108,8 @@ impl HandshakeTable {
         found.map(|&(_, id)| id)
     }
 
-    /// A step: reads, works, writes. `start` makes the handshake when something has come.
+    /// Makes a step: receives, handles, sends. `start` creates the handshake when the first bytes
+    /// have arrived.
     pub(crate) fn step(
         &mut self,
         id: Id,
@@ -128,13 +122,13 @@ impl HandshakeTable {
         let step = entry.step(turn, start);
         if !had_begun && entry.has_begun() {
             self.begun += 1;
-            // The time in which it waited for its turn was ours, not its client's.
+            // The timeout starts now: the time in the queue is not the client's fault.
             self.shaking.push_back((deadline_ms, id));
         }
         Some(step)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(crate) fn take(&mut self, id: Id) -> Option<InFlight> {
         self.entry(id)?;
         let entry = self.entries.get_mut(id.0 as usize)?.take()?;
@@ -144,13 +138,13 @@ impl HandshakeTable {
         Some(entry)
     }
 
-    /// Lets a failed one linger until `now_ms` + 2 s.
+    /// Lets a failed handshake linger for [`LINGER_MS`].
     pub(crate) fn note_lingering(&mut self, id: Id, now_ms: u64) {
         self.lingerers.push_back((now_ms + LINGER_MS, id));
     }
 
-    /// The next handshake whose time is up. One that waits for its turn gets more time: the worker,
-    /// not its client, is late.
+    /// Returns the next handshake whose time is up. A queued handshake gets more time, because the
+    /// worker is late and not the client.
     pub(crate) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<Id> {
         while let Some(id) = due(&mut self.waiting, &mut self.entries, now_ms) {
             let Some(entry) = entry_of(&mut self.entries, id) else {
@@ -169,7 +163,7 @@ impl HandshakeTable {
             .or_else(|| due(&mut self.lingerers, &mut self.entries, now_ms))
     }
 
-    /// When the next entry's time is up.
+    /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let queues = [&self.waiting, &self.shaking, &self.lingerers];
         let fronts = queues.map(VecDeque::front);
@@ -180,8 +174,8 @@ impl HandshakeTable {
             .min()
     }
 
-    /// Frees the memory of handshakes, if the last one has ended since this was last asked. `Some`:
-    /// that is so, and whether there had been many.
+    /// Frees the table's memory, if the last handshake has ended since the last call. Returns `Some`
+    /// in that case, with `true` if there were many handshakes.
     pub(crate) fn burst_ended(&mut self) -> Option<bool> {
         if self.live > 0 || self.most == 0 {
             return None;
@@ -192,10 +186,10 @@ impl HandshakeTable {
     }
 }
 
-/// When the time of an entry is up.
+/// Deadline of an entry.
 type Deadline = (u64, Id);
 
-/// Takes the first deadline that has passed; those of entries which are gone are dropped.
+/// Takes the first deadline that has passed, and drops deadlines of removed entries.
 fn due(
     deadlines: &mut VecDeque<Deadline>,
     entries: &mut [Option<InFlight>],

@@ -41,7 +41,7 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThre
     let worker = match begun {
         Ok(worker) => worker,
         Err(error) => {
-            tracing::error!(%error, "worker cannot begin");
+            tracing::error!(%error, "worker start failed");
             return i32::from(EXIT_CANNOT_BEGIN);
         }
     };
@@ -158,7 +158,10 @@ pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io:
     let (pending, refused) = Pending::adopt(fd, bytes_max, chunks).map_err(io::Error::other)?;
     if !refused.is_empty() {
         // At most those of the connection that was being worked on, which is reset anyway.
-        tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");
+        tracing::warn!(
+            chunks = refused.len(),
+            "inconsistent pending bytes dropped after a crash"
+        );
     }
     Ok(pending)
 }

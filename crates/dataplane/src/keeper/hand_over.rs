@@ -45,7 +45,7 @@ pub(super) fn is_committed(args: KeeperArgs, told: &KeeperPart, board: &BoardRea
     match wait_for_word(told, board, post, child) {
         Ok(committed) => committed,
         Err(error) => {
-            tracing::error!(%error, "keeper cannot wait; the old binary goes on");
+            tracing::error!(%error, "upgrade failed: keeper cannot wait; the old binary continues");
             end(child);
             false
         }
@@ -105,7 +105,9 @@ fn wait_for_word(
                     None => false,
                 };
                 if !goes_on {
-                    tracing::error!("the new binary died before it could go on; the old one does");
+                    tracing::error!(
+                        "upgrade failed: new keeper died after the commit; the old binary continues"
+                    );
                     orders::send_report(Fd(told.orders), &WorkerReport::Kept);
                 }
                 return Ok(goes_on);
@@ -117,7 +119,7 @@ fn wait_for_word(
             }
         }
         if process::parent() != board.owner() {
-            tracing::error!("the main process died during an upgrade; the old binary goes on");
+            tracing::error!("upgrade failed: main process died; the old binary continues");
             end(child);
             return Ok(false);
         }

@@ -32,7 +32,7 @@ impl<'a> Orphaned<'a> {
         } else if self.ends_ms.is_none() {
             tracing::error!(
                 within_s = self.bound_ms / 1000,
-                "the main process is gone: this keeper and its worker end within that time"
+                "main process died; keeper and worker exit within this time"
             );
             self.ends_ms = Some(now_ms + self.bound_ms);
         }

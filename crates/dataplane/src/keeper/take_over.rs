@@ -49,7 +49,7 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
         Ok(Some((told, args))) => keep(args, &board, &told, start_logs),
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(%error, "the new binary cannot take over");
+            tracing::error!(%error, "upgrade failed: new keeper cannot take over");
             ExitCode::from(3)
         }
     })

@@ -42,7 +42,7 @@ pub(crate) fn keep(
     let counters = Counters::of_worker(Fd(told.counters), told.workers, told.worker).ok();
     let header = match prepare(told) {
         Ok(prepared) => prepared,
-        Err(error) => return fail("cannot begin", &error),
+        Err(error) => return fail("start", &error),
     };
     if let Some(delay) = child::backoff(args.streak) {
         while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
@@ -57,7 +57,7 @@ pub(crate) fn keep(
     let work = move |first| begin::work(handover, board_fd, set_logs, first);
     let child = match process::share_table_confined("worker", confine, work) {
         Ok(child) => child,
-        Err(e) => return fail("cannot start a worker", &e),
+        Err(e) => return fail("start a worker", &e),
     };
     name_process("keeper", told.worker);
     let mut orphaned = Orphaned::new(board, told, args.ends_ms);
@@ -70,11 +70,11 @@ pub(crate) fn keep(
         &mut orphaned,
     ) {
         Ok(ended) => ended,
-        Err(e) => return fail("cannot wait for its worker", &e),
+        Err(e) => return fail("wait for its worker", &e),
     };
     args.ends_ms = orphaned.ends_ms();
     if orphaned.until_end_ms(process::monotonic_ms()) == 0 {
-        tracing::error!("the main process is gone, and so are this keeper and its connections");
+        tracing::error!("main process died; keeper exits, its connections end");
         return ExitCode::from(EXIT_ORPHANED);
     }
     match ended {
@@ -96,8 +96,9 @@ pub(crate) fn keep(
             let lived_ms = process::monotonic_ms().saturating_sub(born_ms);
             tracing::error!(
                 pid = child.0,
+                cause = %ended,
                 lived_ms,
-                "worker died: {ended}; the next one goes on"
+                "worker died; starting the next one"
             );
             let streak = if lived_ms >= SETTLED_MS {
                 1
@@ -164,7 +165,7 @@ fn watch(
             (Some(bound_ms), None) if silent_ms > bound_ms => Some(now_ms),
             (Some(bound_ms), Some(since_ms)) if silent_ms > bound_ms => {
                 if now_ms.saturating_sub(since_ms) >= SECOND_LOOK_MS {
-                    tracing::error!(pid = child.0, silent_ms, "worker hangs; it is ended");
+                    tracing::error!(pid = child.0, silent_ms, "worker hangs; killing it");
                     if let Some(counters) = counters {
                         counters.add(Count::Hangs, 1);
                     }
@@ -203,7 +204,7 @@ fn bury_former(child: Pid) -> io::Result<Option<Ended>> {
 fn again(args: KeeperArgs) -> ExitCode {
     let next = Program::this(args.command());
     match next.with(Inherit::Unmarked).replace_this() {
-        Err(error) => fail("cannot execute itself anew", &error),
+        Err(error) => fail("execute itself", &error),
         Ok(never) => match never {},
     }
 }
@@ -217,6 +218,6 @@ fn name_process(role: &str, worker: u32) {
 }
 
 fn fail(what: &str, error: &io::Error) -> ExitCode {
-    tracing::error!(%error, "keeper {what}");
+    tracing::error!(%error, action = what, "keeper failed");
     ExitCode::from(3)
 }

@@ -136,7 +136,7 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
             }
         }
         if was_established {
-            tracing::warn!("the connection that was being worked on has been reset");
+            tracing::warn!("connection reset after a crash");
         }
     }
     slots.header().clear_busy();

@@ -77,7 +77,7 @@ impl Reloader {
         if let Err(error) = &reloaded {
             told.close();
             listeners.iter().for_each(|&fd| work.io.close(fd));
-            tracing::error!(%error, "the new configuration can't be used; the old one stays");
+            tracing::error!(%error, "reload failed in a worker; the old configuration stays");
         }
         reloaded
     }
@@ -159,7 +159,7 @@ impl Reloader {
         if changed > 0
             && let Err(error) = self.remembered.note_addresses(name, addresses)
         {
-            tracing::error!(%error, "the addresses of a backend can't be noted for the next worker");
+            tracing::error!(%error, "backend addresses not stored for the next worker");
         }
     }
 

@@ -74,7 +74,7 @@ impl Attempt {
         let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
         match work.io.recv(self.fd, room) {
             Ok(Tried::Done(0)) => {
-                AttemptStep::failed(&"it closed the connection during the handshake")
+                AttemptStep::failed(&"the server closed the connection during the handshake")
             }
             Ok(Tried::Done(n)) => self.handle(n, work),
             Ok(Tried::WouldBlock) => AttemptStep::Continues,

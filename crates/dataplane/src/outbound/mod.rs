@@ -356,13 +356,19 @@ impl Outbound {
             let server = &target.name;
             match failure {
                 Failure::Handshake(failure) => log::log_failed(failure, name, server, took_ms),
-                Failure::Connection(why) => log::log_gone("peer", why, name, server, took_ms),
-                Failure::Time(why) => log::log_gone("us", why, name, server, took_ms),
+                Failure::Connection(why) => log::log_ended("peer", why, name, server, took_ms),
+                Failure::Time(why) => log::log_ended("us", why, name, server, took_ms),
             }
         }
         if let Some(more) = more {
-            tracing::warn!(route = name, server = %target.name, server_name = %target.server_name, more,
-                "no TLS connection to this server: {failure}");
+            tracing::warn!(
+                route = name,
+                server = %target.name,
+                server_name = %target.server_name,
+                error = %failure,
+                more,
+                "TLS connection to server failed"
+            );
         }
     }
 
@@ -397,8 +403,8 @@ impl Outbound {
         while let Some(id) = self.attempts.next_late(cx.work.now_ms) {
             let attempt = self.attempts.get(id);
             let failure = match attempt.is_some_and(|attempt| attempt.request.is_some()) {
-                true => Failure::Time("not done within backend_connect_timeout"),
-                false => Failure::Time("not done within handshake_timeout"),
+                true => Failure::Time("no TLS connection within backend_connect_timeout"),
+                false => Failure::Time("no TLS connection within handshake_timeout"),
             };
             self.note_failure(id, &failure, cx);
             self.abandon(id, &mut cx.work);
@@ -583,10 +589,10 @@ fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> A
     if let Some(request) = &attempt.request {
         let tls = route.and_then(|route| route.backend_tls.as_ref());
         let Some(context) = tls.and_then(|tls| tls.context.as_ref()) else {
-            return AttemptStep::failed(&"TLS is not spoken with it any more");
+            return AttemptStep::failed(&"a reload turned off TLS to this backend");
         };
         if !send_preface(attempt.fd, &request.preface, &cx.work.io) {
-            return AttemptStep::failed(&"it can't be told who the client is");
+            return AttemptStep::failed(&"the PROXY header could not be sent");
         }
         return match Handshake::client(context, &request.server_name, limits) {
             Ok(handshake) => attempt.shake_hands(handshake, &mut cx.work),
@@ -594,10 +600,10 @@ fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> A
         };
     }
     let Some(Direction::Originate(origin)) = route.map(|route| &route.direction) else {
-        return AttemptStep::failed(&"there is no such route");
+        return AttemptStep::failed(&"a reload removed the route");
     };
     let Some(target) = origin.targets.get(attempt.target) else {
-        return AttemptStep::failed(&"there is no such server");
+        return AttemptStep::failed(&"a reload removed the server");
     };
     match Handshake::client(&origin.context, &target.server_name, limits) {
         Ok(mut handshake) => {
@@ -624,8 +630,9 @@ fn report_backend<I>(request: &BackendRequest, failure: &Failure, work: &mut Wor
         tracing::warn!(
             backend,
             server_name,
+            error = %failure,
             more,
-            "no TLS connection with this backend: {failure}"
+            "TLS connection to backend failed"
         );
     });
 }

@@ -1,37 +1,37 @@
-//! The PROXY protocol: who the client is, in front of the first byte of a connection.
+//! The PROXY protocol: a header before the first byte of a connection that names its client.
 //!
-//! Versions 1 (a line) and 2 (binary), after HAProxy's "The PROXY protocol" of 2020-03-05; section
-//! numbers here are of that text. Its later editions add three parts to what is said of TLS: group,
-//! signature scheme, and the client's certificate itself. We read both from proxies that are trusted, and write either
-//! before what goes to a backend.
+//! Versions 1 (a line) and 2 (binary) follow HAProxy's "The PROXY protocol" of 2020-03-05; section
+//! numbers refer to that text. Later editions add three TLVs about TLS: the group, the signature
+//! scheme, and the client's certificate. We read both versions from trusted proxies, and write either
+//! to backends.
 //!
-//! Reading is strict. A header that is not exactly right is refused and the connection closed
-//! (§2.1: "must immediately abort"), because whoever can smuggle one in can be anybody.
+//! Reading is strict. A header that is not exactly valid is refused, and the connection is closed
+//! (§2.1: "must immediately abort"), because a forged header could claim any client address.
 
 mod read;
 mod write;
 
-pub use read::{HEADER_MAX, Progress, Refused, V1_MAX, read};
+pub use read::{HEADER_MAX, HeaderError, Progress, V1_MAX, read};
 pub use write::{CERTIFICATE_MAX, ClientCertificate, Tls, local, v1, v2};
 
 use dormouse_reactor::socket::canonical;
 use std::net::SocketAddr;
 
-/// Version 2 begins with these twelve bytes, which no other protocol does (§2.2).
+/// The first twelve bytes of version 2, with which no other protocol begins (§2.2).
 pub(crate) const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Both ends of the connection that a header speaks of.
+/// The two addresses in a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Endpoints {
-    /// Where the client connected from.
+    /// Source address of the client's connection.
     pub client: SocketAddr,
-    /// Where it connected to.
+    /// Destination address of the client's connection.
     pub server: SocketAddr,
 }
 
 impl Endpoints {
-    /// Both in canonical form, so that rules for IPv4 networks see IPv4 addresses however a proxy
-    /// or a dual-stack socket writes them.
+    /// Converts both addresses to their canonical form, so that rules for IPv4 networks also match
+    /// IPv4 addresses that a proxy or a dual-stack socket writes as IPv6.
     pub(crate) fn new(client: SocketAddr, server: SocketAddr) -> Endpoints {
         Endpoints {
             client: canonical(client),
@@ -40,7 +40,7 @@ impl Endpoints {
     }
 }
 
-/// Types of what may stand behind the addresses in version 2 (§2.2.1).
+/// Types of the TLVs after the addresses in version 2 (§2.2.1).
 pub(crate) mod tlv {
     pub(crate) const ALPN: u8 = 0x01;
     pub(crate) const AUTHORITY: u8 = 0x02;

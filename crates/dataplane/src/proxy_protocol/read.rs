@@ -1,132 +1,132 @@
-//! Reading a header, byte by byte as it comes.
+//! Parser of headers, which may arrive in pieces.
 
 use super::{Endpoints, SIGNATURE, tlv};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The longest line of version 1, its end included (§2.1).
+/// Maximum length of a line of version 1, including CRLF (§2.1).
 pub const V1_MAX: usize = 107;
 
-/// The longest header of version 2 that is read. The format allows 65,551 bytes; what proxies
-/// send, a client's whole certificate included, stays below this.
+/// Maximum length of a header of version 2 that we read. The format allows 65,551 bytes; headers of
+/// real proxies, even with a whole client certificate, are shorter than this.
 pub const HEADER_MAX: usize = 16_384;
 
-/// Signature, version and command, family, length.
+/// Length of signature, version and command, family, and length.
 const V2_FIXED: usize = 16;
 
-/// How far a header has come.
+/// Result of parsing a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// It is good so far; more must come.
+    /// The bytes are a valid beginning; more must follow.
     Partial,
-    /// It is complete.
+    /// The header is complete.
     Complete {
-        /// How many bytes it has; what follows is the client's.
+        /// Length of the header; the bytes after it are the client's.
         len: usize,
-        /// Whom it speaks of. `None`: the proxy speaks for itself (a health check), or does not
-        /// say; then the connection's own addresses count.
+        /// The client's addresses. `None`: the proxy connects for itself (a health check), or does
+        /// not know the client; then the socket's own addresses count.
         endpoints: Option<Endpoints>,
     },
 }
 
-/// Why a header is not accepted.
+/// Reason for which a header is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Refused {
-    /// The first bytes are of no version of the protocol.
+pub enum HeaderError {
+    /// The first bytes belong to neither version of the protocol.
     NoHeader,
-    /// A line of version 1 without an end in [`V1_MAX`] bytes.
+    /// A line of version 1 does not end within [`V1_MAX`] bytes.
     EndlessLine,
-    /// A line of version 1 that is not as it has to be.
+    /// A line of version 1 is malformed.
     BadLine,
-    /// Another version than 2 behind version 2's signature.
+    /// The version after version 2's signature is not 2.
     BadVersion,
-    /// A command that is neither LOCAL nor PROXY.
+    /// The command is neither LOCAL nor PROXY.
     BadCommand,
-    /// A family or transport that is not defined, or is not a stream.
+    /// The family or transport is undefined, or not a stream.
     BadFamily,
-    /// Longer than [`HEADER_MAX`].
+    /// The header is longer than [`HEADER_MAX`].
     TooLong,
-    /// Too short for its addresses.
+    /// The header is too short for its addresses.
     TooShort,
-    /// Its TLVs do not fill it exactly.
+    /// The TLVs do not fill the header exactly.
     BadTlv,
-    /// Its checksum is wrong.
+    /// The checksum is wrong.
     BadChecksum,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self {
-            Refused::NoHeader => "no PROXY protocol header before the first byte",
-            Refused::EndlessLine => "a PROXY line that does not end within 107 bytes",
-            Refused::BadLine => "a PROXY line that is not as the protocol has it",
-            Refused::BadVersion => "a PROXY header of an unknown version",
-            Refused::BadCommand => "a PROXY header with an unknown command",
-            Refused::BadFamily => "a PROXY header for something other than a stream",
-            Refused::TooLong => "a PROXY header of more than 16 KiB",
-            Refused::TooShort => "a PROXY header too short for its addresses",
-            Refused::BadTlv => "a PROXY header whose parts do not fit its length",
-            Refused::BadChecksum => "a PROXY header with a wrong checksum",
+            HeaderError::NoHeader => "no PROXY protocol header before the first byte",
+            HeaderError::EndlessLine => "PROXY line longer than 107 bytes",
+            HeaderError::BadLine => "malformed PROXY line",
+            HeaderError::BadVersion => "PROXY header with an unknown version",
+            HeaderError::BadCommand => "PROXY header with an unknown command",
+            HeaderError::BadFamily => "PROXY header for a transport other than a stream",
+            HeaderError::TooLong => "PROXY header longer than 16 KiB",
+            HeaderError::TooShort => "PROXY header too short for its addresses",
+            HeaderError::BadTlv => "PROXY header whose TLVs do not match its length",
+            HeaderError::BadChecksum => "PROXY header with a wrong checksum",
         };
         f.write_str(why)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for HeaderError {}
 
-/// Reads the header at the beginning of `received`.
+/// Parses the header at the beginning of `received`.
 ///
 /// # Errors
-/// The bytes can't become a header that is accepted.
-pub fn read(received: &[u8]) -> Result<Progress, Refused> {
-    if starts_alike(received, &SIGNATURE) {
+/// No continuation of these bytes is a valid header.
+pub fn read(received: &[u8]) -> Result<Progress, HeaderError> {
+    if have_same_start(received, &SIGNATURE) {
         read_v2(received)
-    } else if starts_alike(received, b"PROXY ") {
+    } else if have_same_start(received, b"PROXY ") {
         read_v1(received)
     } else {
-        Err(Refused::NoHeader)
+        Err(HeaderError::NoHeader)
     }
 }
 
-/// Whether one is the beginning of the other.
-fn starts_alike(received: &[u8], expected: &[u8]) -> bool {
+/// Whether one slice is a prefix of the other.
+fn have_same_start(received: &[u8], expected: &[u8]) -> bool {
     let len = received.len().min(expected.len());
     received.get(..len) == expected.get(..len)
 }
 
 // ---- version 1 ----
 
-fn read_v1(received: &[u8]) -> Result<Progress, Refused> {
+fn read_v1(received: &[u8]) -> Result<Progress, HeaderError> {
     let within = received.get(..V1_MAX).unwrap_or(received);
     let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
         return if received.len() >= V1_MAX {
-            Err(Refused::EndlessLine)
+            Err(HeaderError::EndlessLine)
         } else {
             Ok(Progress::Partial)
         };
     };
     let line = within.get(..end).unwrap_or_default();
-    let line = std::str::from_utf8(line).map_err(|_| Refused::BadLine)?;
+    let line = std::str::from_utf8(line).map_err(|_| HeaderError::BadLine)?;
     let len = end + 2;
-    let said = line.strip_prefix("PROXY ").ok_or(Refused::BadLine)?;
-    // What follows UNKNOWN is to be ignored (§2.1).
-    if said == "UNKNOWN" || said.starts_with("UNKNOWN ") {
+    let arguments = line.strip_prefix("PROXY ").ok_or(HeaderError::BadLine)?;
+    // The rest of the line after UNKNOWN must be ignored (§2.1).
+    if arguments == "UNKNOWN" || arguments.starts_with("UNKNOWN ") {
         return Ok(Progress::Complete {
             len,
             endpoints: None,
         });
     }
-    let fields: Vec<&str> = said.split(' ').collect();
+    let fields: Vec<&str> = arguments.split(' ').collect();
     let endpoints = match fields[..] {
         ["TCP4", client, server, from, to] => {
-            endpoints_of::<Ipv4Addr>([client, server, from, to]).ok_or(Refused::BadLine)?
+            endpoints_of::<Ipv4Addr>([client, server, from, to]).ok_or(HeaderError::BadLine)?
         }
         ["TCP6", client, server, from, to] => {
-            endpoints_of::<Ipv6Addr>([client, server, from, to]).ok_or(Refused::BadLine)?
+            endpoints_of::<Ipv6Addr>([client, server, from, to]).ok_or(HeaderError::BadLine)?
         }
-        _ => return Err(Refused::BadLine),
+        _ => return Err(HeaderError::BadLine),
     };
     Ok(Progress::Complete {
         len,
@@ -144,7 +144,7 @@ fn endpoints_of<Ip: FromStr + Into<IpAddr>>(
     ))
 }
 
-/// A number without sign and without zeros in front (§2.1).
+/// Parses a port: no sign and no leading zeros (§2.1).
 fn port(text: &str) -> Option<u16> {
     let canonical = text == "0" || !text.starts_with(['0', '+']);
     canonical.then(|| text.parse().ok()).flatten()
@@ -152,7 +152,7 @@ fn port(text: &str) -> Option<u16> {
 
 // ---- version 2 ----
 
-fn read_v2(received: &[u8]) -> Result<Progress, Refused> {
+fn read_v2(received: &[u8]) -> Result<Progress, HeaderError> {
     let Some((fixed, rest)) = received.split_at_checked(V2_FIXED) else {
         return Ok(Progress::Partial);
     };
@@ -160,22 +160,22 @@ fn read_v2(received: &[u8]) -> Result<Progress, Refused> {
         return Ok(Progress::Partial);
     };
     if version_command >> 4 != 2 {
-        return Err(Refused::BadVersion);
+        return Err(HeaderError::BadVersion);
     }
     let is_local = match version_command & 15 {
         0 => true,
         1 => false,
-        _ => return Err(Refused::BadCommand),
+        _ => return Err(HeaderError::BadCommand),
     };
     let body_len = usize::from(u16::from_be_bytes([high, low]));
     let len = V2_FIXED + body_len;
     if len > HEADER_MAX {
-        return Err(Refused::TooLong);
+        return Err(HeaderError::TooLong);
     }
-    let addresses_len = addresses_len(family).ok_or(Refused::BadFamily)?;
-    // LOCAL may come with any family, and without addresses (§2.2).
+    let addresses_len = addresses_len(family).ok_or(HeaderError::BadFamily)?;
+    // LOCAL may have any family, and no addresses (§2.2).
     if !is_local && body_len < addresses_len {
-        return Err(Refused::TooShort);
+        return Err(HeaderError::TooShort);
     }
     let Some(body) = rest.get(..body_len) else {
         return Ok(Progress::Partial);
@@ -194,13 +194,13 @@ fn read_v2(received: &[u8]) -> Result<Progress, Refused> {
     })
 }
 
-/// Bytes of both addresses. `None`: not a family and transport that a stream can have (§2.2).
+/// Length of both addresses. `None`: not a family and transport of a stream (§2.2).
 fn addresses_len(family: u8) -> Option<usize> {
     match family {
         0x00 => Some(0),
         0x11 => Some(12),
         0x21 => Some(36),
-        // A unix socket's two paths: accepted, and of no use as an address.
+        // The paths of a unix socket: accepted, but not used as an address.
         0x31 => Some(216),
         _ => None,
     }
@@ -230,25 +230,25 @@ fn endpoints_v2(addresses: &[u8]) -> Option<Endpoints> {
     }
 }
 
-/// Each has type, length and value, and together they fill the header. A checksum is checked if
-/// there is one (§2.2.3); nothing else in them is of use here.
-fn check_tlvs(header: &[u8], mut tlvs: &[u8]) -> Result<(), Refused> {
+/// Checks that the TLVs fill the header exactly, and the checksum if there is one (§2.2.3). The other
+/// TLVs are not used.
+fn check_tlvs(header: &[u8], mut tlvs: &[u8]) -> Result<(), HeaderError> {
     let mut summed = false;
     while !tlvs.is_empty() {
         let [kind, high, low, rest @ ..] = tlvs else {
-            return Err(Refused::BadTlv);
+            return Err(HeaderError::BadTlv);
         };
         let len = usize::from(u16::from_be_bytes([*high, *low]));
-        let (value, behind) = rest.split_at_checked(len).ok_or(Refused::BadTlv)?;
+        let (value, behind) = rest.split_at_checked(len).ok_or(HeaderError::BadTlv)?;
         if *kind == tlv::CRC32C {
-            // Each would take a walk through all of the header.
+            // A second checksum is refused: each costs a pass over the whole header.
             if std::mem::replace(&mut summed, true) {
-                return Err(Refused::BadTlv);
+                return Err(HeaderError::BadTlv);
             }
-            let said = <[u8; 4]>::try_from(value).map_err(|_| Refused::BadTlv)?;
+            let sum = <[u8; 4]>::try_from(value).map_err(|_| HeaderError::BadTlv)?;
             let at = header.len() - behind.len() - 4;
-            if crc32c_without(header, at) != u32::from_be_bytes(said) {
-                return Err(Refused::BadChecksum);
+            if crc32c_without(header, at) != u32::from_be_bytes(sum) {
+                return Err(HeaderError::BadChecksum);
             }
         }
         tlvs = behind;
@@ -256,7 +256,7 @@ fn check_tlvs(header: &[u8], mut tlvs: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The checksum of the header with zeros for the four bytes at `at`, where it stands itself.
+/// Computes the checksum of the header, with zeros in place of its own four bytes at `at`.
 pub(super) fn crc32c_without(header: &[u8], at: usize) -> u32 {
     const CASTAGNOLI: u32 = 0x82f6_3b78;
     let mut crc = u32::MAX;

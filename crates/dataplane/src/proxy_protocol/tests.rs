@@ -1,4 +1,4 @@
-//! What is written is read again; what is not exactly right is refused, at every byte.
+//! Written headers are read back; headers that are not exactly valid are refused, at every byte.
 
 use super::read::crc32c_without;
 use super::*;
@@ -33,7 +33,7 @@ const TLS: Tls<'_> = Tls {
 };
 
 #[test]
-fn lines_as_the_protocol_shows_them() {
+fn reads_and_writes_the_examples_of_the_specification() {
     let four = endpoints("192.168.0.1:56324", "192.168.0.11:443");
     assert_eq!(
         v1(Some(four)),
@@ -52,9 +52,9 @@ fn lines_as_the_protocol_shows_them() {
     assert_eq!(v1(None), b"PROXY UNKNOWN\r\n");
 }
 
-/// What rules and logs see is one form, however a proxy writes it.
+/// Rules and logs see one form of an address, however the proxy writes it.
 #[test]
-fn ipv4_addresses_mapped_into_ipv6_are_ipv4_addresses() {
+fn ipv4_mapped_addresses_become_ipv4() {
     let four = endpoints("10.0.0.1:1", "10.0.0.2:443");
     let line = b"PROXY TCP6 ::ffff:10.0.0.1 ::ffff:a00:2 1 443\r\n";
     assert_eq!(complete(line).1, Some(four));
@@ -64,7 +64,7 @@ fn ipv4_addresses_mapped_into_ipv6_are_ipv4_addresses() {
     }
     header.extend([0, 1, 1, 187]);
     assert_eq!(complete(&header).1, Some(four));
-    // Of two families, both are written as IPv6 addresses.
+    // If the families differ, both addresses are written as IPv6.
     let mixed = endpoints("10.0.0.1:1", "[2001:db8::1]:443");
     assert_eq!(
         v1(Some(mixed)),
@@ -75,7 +75,7 @@ fn ipv4_addresses_mapped_into_ipv6_are_ipv4_addresses() {
 }
 
 #[test]
-fn lines_that_are_nearly_right_are_refused() {
+fn refuses_malformed_lines() {
     for line in [
         "PROXY TCP4 1.2.3.4 5.6.7.8 1\r\n",
         "PROXY TCP4 1.2.3.4 5.6.7.8 1 2 3\r\n",
@@ -94,13 +94,13 @@ fn lines_that_are_nearly_right_are_refused() {
         "PROXY \u{e4}\r\n",
         "PROXY \r\n",
     ] {
-        assert_eq!(read(line.as_bytes()), Err(Refused::BadLine), "{line:?}");
+        assert_eq!(read(line.as_bytes()), Err(HeaderError::BadLine), "{line:?}");
     }
-    assert_eq!(read(b"PROXX"), Err(Refused::NoHeader));
-    assert_eq!(read(b"\x16\x03\x01"), Err(Refused::NoHeader));
+    assert_eq!(read(b"PROXX"), Err(HeaderError::NoHeader));
+    assert_eq!(read(b"\x16\x03\x01"), Err(HeaderError::NoHeader));
     assert_eq!(
         read(&[&b"PROXY "[..], &[b'x'; 101]].concat()),
-        Err(Refused::EndlessLine)
+        Err(HeaderError::EndlessLine)
     );
     assert_eq!(
         read(&[&b"PROXY "[..], &[b'x'; 100]].concat()),
@@ -108,7 +108,7 @@ fn lines_that_are_nearly_right_are_refused() {
     );
 }
 
-/// Byte for byte, so that a mistake in writing is not hidden by the same one in reading.
+/// Compares the bytes, so that the same mistake in writer and reader can't go unnoticed.
 #[test]
 fn version_2_on_the_wire() {
     let endpoints = endpoints("1.2.3.4:258", "5.6.7.8:443");
@@ -133,7 +133,7 @@ fn version_2_on_the_wire() {
 }
 
 #[test]
-fn a_client_certificate_is_told_and_a_resumed_one_too() {
+fn sends_client_certificates_also_of_resumed_sessions() {
     for (resumed, flags) in [(false, 7), (true, 5)] {
         let certificate = ClientCertificate {
             common_name: Some("alice"),
@@ -145,9 +145,9 @@ fn a_client_certificate_is_told_and_a_resumed_one_too() {
             ..TLS
         };
         let header = v2(None, Some(&tls));
-        let wanted = [flags, 0, 0, 0, 0, 0x21];
+        let expected = [flags, 0, 0, 0, 0, 0x21];
         assert!(
-            header.windows(6).any(|part| part == wanted),
+            header.windows(6).any(|part| part == expected),
             "{}",
             header.escape_ascii()
         );
@@ -156,16 +156,16 @@ fn a_client_certificate_is_told_and_a_resumed_one_too() {
     }
 }
 
-/// The value of a part of version 2, of those at the top and those within what is said of TLS.
-fn part(header: &[u8], wanted: u8) -> Option<Vec<u8>> {
-    fn find(mut parts: &[u8], wanted: u8) -> Option<Vec<u8>> {
+/// The value of a TLV of version 2, at the top level or within the SSL TLV.
+fn part(header: &[u8], searched: u8) -> Option<Vec<u8>> {
+    fn find(mut parts: &[u8], searched: u8) -> Option<Vec<u8>> {
         while let [kind, high, low, rest @ ..] = parts {
             let (value, behind) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])));
-            if *kind == wanted {
+            if *kind == searched {
                 return Some(value.to_vec());
             }
             if *kind == tlv::SSL
-                && let Some(found) = find(&value[5..], wanted)
+                && let Some(found) = find(&value[5..], searched)
             {
                 return Some(found);
             }
@@ -173,16 +173,16 @@ fn part(header: &[u8], wanted: u8) -> Option<Vec<u8>> {
         }
         None
     }
-    find(&header[16..], wanted)
+    find(&header[16..], searched)
 }
 
-/// Of a certificate all is told or nothing, and nothing else is lost with it; what we would write
-/// at the very most is a header that we would read.
+/// A certificate is sent whole or left out; the other TLVs are sent either way. The longest header
+/// that we write is one that we would read.
 #[test]
-fn a_certificate_is_told_whole_or_not_at_all() {
+fn a_certificate_is_sent_whole_or_not_at_all() {
     let long = vec![b'x'; 255];
     let words = std::str::from_utf8(&long).unwrap();
-    for (len, told) in [
+    for (len, is_sent) in [
         (0, false),
         (1_200, true),
         (CERTIFICATE_MAX, true),
@@ -211,7 +211,7 @@ fn a_certificate_is_told_whole_or_not_at_all() {
         assert_eq!(complete(&header).0, header.len());
         assert!(header.len() <= HEADER_MAX);
         let header = v2(None, Some(&tls));
-        assert_eq!(part(&header, tlv::SSL_CLIENT_CERT), told.then_some(der));
+        assert_eq!(part(&header, tlv::SSL_CLIENT_CERT), is_sent.then_some(der));
         assert_eq!(part(&header, tlv::SSL_CN).as_deref(), Some(&long[..]));
         assert_eq!(
             part(&header, tlv::SSL_SIG_SCHEME).as_deref(),
@@ -221,7 +221,7 @@ fn a_certificate_is_told_whole_or_not_at_all() {
 }
 
 #[test]
-fn suites_have_the_names_that_backends_know() {
+fn suites_have_openssl_names() {
     for (iana, openssl) in [
         ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
         (
@@ -243,8 +243,8 @@ fn suites_have_the_names_that_backends_know() {
     ] {
         let tls = Tls { suite: iana, ..TLS };
         let header = v2(None, Some(&tls));
-        let told = part(&header, tlv::SSL_CIPHER);
-        assert_eq!(told.as_deref(), Some(openssl.as_bytes()));
+        let name = part(&header, tlv::SSL_CIPHER);
+        assert_eq!(name.as_deref(), Some(openssl.as_bytes()));
     }
 }
 
@@ -253,7 +253,7 @@ fn raw_v2(version_command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     [&SIGNATURE[..], &[version_command, family], &len, body].concat()
 }
 
-/// A header with a checksum that is right, and a second one, which nobody adds up.
+/// A header with a correct checksum and a second checksum.
 fn twice_summed() -> Vec<u8> {
     let mut header = raw_v2(0x21, 0x00, &[3, 0, 4, 0, 0, 0, 0, 3, 0, 4, 0, 0, 0, 0]);
     let sum = crc32c_without(&header, 19).to_be_bytes();
@@ -262,26 +262,29 @@ fn twice_summed() -> Vec<u8> {
 }
 
 #[test]
-fn headers_of_version_2_that_are_nearly_right_are_refused() {
+fn refuses_malformed_headers_of_version_2() {
     let four = [1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 0, 2];
     let with = |tlvs: &[u8]| raw_v2(0x21, 0x11, &[&four[..], tlvs].concat());
     for (header, why) in [
-        (raw_v2(0x11, 0x11, &four), Refused::BadVersion),
-        (raw_v2(0x22, 0x11, &four), Refused::BadCommand),
-        (raw_v2(0x21, 0x12, &four), Refused::BadFamily),
-        (raw_v2(0x21, 0x41, &four), Refused::BadFamily),
-        (raw_v2(0x21, 0x11, &four[..11]), Refused::TooShort),
-        (raw_v2(0x21, 0x21, &[0; 35]), Refused::TooShort),
-        (raw_v2(0x21, 0x11, &[0; HEADER_MAX - 15]), Refused::TooLong),
-        (with(&[1]), Refused::BadTlv),
-        (with(&[1, 0, 2, 9]), Refused::BadTlv),
-        (with(&[3, 0, 3, 0, 0, 0]), Refused::BadTlv),
-        (with(&[3, 0, 4, 0, 0, 0, 0]), Refused::BadChecksum),
-        (twice_summed(), Refused::BadTlv),
+        (raw_v2(0x11, 0x11, &four), HeaderError::BadVersion),
+        (raw_v2(0x22, 0x11, &four), HeaderError::BadCommand),
+        (raw_v2(0x21, 0x12, &four), HeaderError::BadFamily),
+        (raw_v2(0x21, 0x41, &four), HeaderError::BadFamily),
+        (raw_v2(0x21, 0x11, &four[..11]), HeaderError::TooShort),
+        (raw_v2(0x21, 0x21, &[0; 35]), HeaderError::TooShort),
+        (
+            raw_v2(0x21, 0x11, &[0; HEADER_MAX - 15]),
+            HeaderError::TooLong,
+        ),
+        (with(&[1]), HeaderError::BadTlv),
+        (with(&[1, 0, 2, 9]), HeaderError::BadTlv),
+        (with(&[3, 0, 3, 0, 0, 0]), HeaderError::BadTlv),
+        (with(&[3, 0, 4, 0, 0, 0, 0]), HeaderError::BadChecksum),
+        (twice_summed(), HeaderError::BadTlv),
     ] {
         assert_eq!(read(&header), Err(why), "{}", header.escape_ascii());
     }
-    // LOCAL, with or without addresses; nobody in particular; a unix socket.
+    // LOCAL with and without addresses, PROXY with an unspecified family, a unix socket.
     assert_eq!(complete(&raw_v2(0x20, 0x00, &[])), (16, None));
     assert_eq!(complete(&raw_v2(0x20, 0x11, &four)), (28, None));
     assert_eq!(complete(&raw_v2(0x21, 0x00, &[])), (16, None));
@@ -289,8 +292,8 @@ fn headers_of_version_2_that_are_nearly_right_are_refused() {
 }
 
 #[test]
-fn the_checksum_is_castagnoli_s() {
-    // RFC 3720 B.4: 32 bytes of zeros, of ones.
+fn the_checksum_is_crc32c() {
+    // RFC 3720 B.4: 32 bytes of zeros, 32 bytes of ones.
     assert_eq!(crc32c_without(&[0; 32], 99), 0x8a91_36aa);
     assert_eq!(crc32c_without(&[0xff; 32], 99), 0x62a8_ab43);
     let mut header = raw_v2(0x21, 0x00, &[3, 0, 4, 0, 0, 0, 0, 4, 0, 1, 7]);
@@ -317,10 +320,10 @@ fn any_endpoints() -> impl Strategy<Value = Endpoints> {
 }
 
 proptest! {
-    /// Whatever is cut off, it waits; when all is there, it is what was written, and what
-    /// follows is left alone.
+    /// A header cut anywhere is partial; a whole header is read as it was written, and the bytes
+    /// after it are not touched.
     #[test]
-    fn what_is_written_is_read(endpoints in any_endpoints(), second in any::<bool>(), behind in any::<[u8; 5]>()) {
+    fn written_headers_are_read_back(endpoints in any_endpoints(), second in any::<bool>(), behind in any::<[u8; 5]>()) {
         let header = if second { v2(Some(endpoints), Some(&TLS)) } else { v1(Some(endpoints)) };
         for cut in 0..header.len() {
             prop_assert_eq!(read(&header[..cut]), Ok(Progress::Partial));
@@ -329,16 +332,16 @@ proptest! {
         prop_assert_eq!(complete(&all), (header.len(), Some(endpoints)));
     }
 
-    /// Nothing that comes makes it panic, wait for more than its limit, or claim more than came.
+    /// No input makes the parser panic, wait beyond its limit, or claim more bytes than it got.
     #[test]
-    fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..300), start in 0..3) {
+    fn survives_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300), start in 0..3) {
         let start: &[u8] = match start { 0 => b"", 1 => b"PROXY ", _ => &SIGNATURE };
         let all = [start, &bytes].concat();
         match read(&all) {
             Ok(Progress::Complete { len, .. }) => prop_assert!(len <= all.len()),
             Ok(Progress::Partial) => prop_assert!(all.len() < HEADER_MAX),
             Err(refused) => {
-                // What is refused is refused for good, whatever else comes.
+                // More bytes can't make a refused header valid.
                 let more = [&all[..], b"more\r\n"].concat();
                 prop_assert!(read(&more).is_err(), "{}", refused);
             }

@@ -1,53 +1,52 @@
-//! Writing a header for a backend.
+//! Writer of headers for backends.
 
 use super::{Endpoints, SIGNATURE, tlv};
 use std::net::SocketAddr;
 
-/// A value longer than this is left out: no name and no protocol is as long.
+/// Maximum length of a value; longer values are left out. No name and no protocol is that long.
 const VALUE_MAX: usize = 255;
 
-/// A certificate longer than this is left out: it is told whole or not at all. Usual ones have 500
-/// to 2,000 bytes; with this one a header still is one that we would read ourselves.
+/// Maximum length of a certificate; longer certificates are left out. Usual certificates have 500 to
+/// 2,000 bytes. With one of this length, we would still read the header ourselves.
 pub const CERTIFICATE_MAX: usize = 12_288;
 
-/// What the client's TLS connection is like.
+/// Properties of the client's TLS connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tls<'a> {
-    /// The version, in OpenSSL's words: `TLSv1.3`.
+    /// The version, in OpenSSL's notation: `TLSv1.3`.
     pub version: &'a str,
-    /// The suite, as IANA has it.
+    /// The cipher suite's IANA name.
     pub suite: &'a str,
-    /// The key exchange group, as IANA has it. None was used where TLS 1.2 was resumed.
+    /// The key exchange group's IANA name. A resumed TLS 1.2 connection has none.
     pub group: Option<&'a str>,
-    /// By what we proved that our certificate is ours, as RFC 8446 has it. A resumed connection
-    /// needs no proof.
+    /// The scheme of our handshake signature, named as in RFC 8446. A resumed connection has none.
     pub signature_scheme: Option<&'a str>,
-    /// How our certificate was signed, in OpenSSL's words.
+    /// The signature algorithm of our certificate, in OpenSSL's notation.
     pub signature_algorithm: &'a str,
-    /// What key it has, in HAProxy's words: `RSA2048`.
+    /// The key type of our certificate, in HAProxy's notation: `RSA2048`.
     pub key_algorithm: &'a str,
-    /// The application protocol that was agreed.
+    /// The negotiated application protocol.
     pub alpn: Option<&'a [u8]>,
-    /// The name that the client asked for.
+    /// The server name that the client requested.
     pub server_name: Option<&'a str>,
-    /// The certificate that the client showed, if it showed one.
+    /// The client's certificate, if it sent one.
     pub certificate: Option<ClientCertificate<'a>>,
-    /// Names the connection, in logs here and there.
+    /// The connection's id, for the logs on both sides.
     pub unique_id: &'a [u8],
 }
 
-/// What is said of the certificate of a client. It was verified, or there would be no connection.
+/// A client's certificate, which was verified.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientCertificate<'a> {
-    /// Its common name.
+    /// The subject's common name.
     pub common_name: Option<&'a str>,
-    /// All of it, DER, if the backend is to have it.
+    /// The whole certificate in DER, if the backend should get it.
     pub der: Option<&'a [u8]>,
-    /// It was shown in an earlier connection, whose session was resumed.
+    /// Whether the client sent it in an earlier connection, whose session was resumed.
     pub resumed: bool,
 }
 
-/// A line of version 1 (§2.1).
+/// Writes a line of version 1 (§2.1).
 pub fn v1(endpoints: Option<Endpoints>) -> Vec<u8> {
     let line = match endpoints.map(of_one_family) {
         Some((SocketAddr::V4(client), SocketAddr::V4(server))) => format!(
@@ -69,7 +68,7 @@ pub fn v1(endpoints: Option<Endpoints>) -> Vec<u8> {
     line.into_bytes()
 }
 
-/// A header of version 2 (§2.2), with what there is to say of the TLS connection.
+/// Writes a header of version 2 (§2.2), with the properties of the TLS connection.
 pub fn v2(endpoints: Option<Endpoints>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     let mut body = Vec::with_capacity(256);
     let family = match endpoints.map(of_one_family) {
@@ -94,13 +93,13 @@ pub fn v2(endpoints: Option<Endpoints>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     header.extend_from_slice(&SIGNATURE);
     // Version 2, command PROXY.
     header.extend_from_slice(&[0x21, family]);
-    // A dozen values of at most 255 bytes and one certificate: below what 16 bits can say.
+    // A dozen values of at most 255 bytes and one certificate fit into 16 bits.
     header.extend_from_slice(&(body.len() as u16).to_be_bytes());
     header.extend_from_slice(&body);
     header
 }
 
-/// A header has room for one family: an IPv4 address beside one of IPv6 is written as an IPv6 address.
+/// Converts two addresses to one family, since a header has one: if they differ, both become IPv6.
 fn of_one_family(Endpoints { client, server }: Endpoints) -> (SocketAddr, SocketAddr) {
     let mapped = |address: SocketAddr| match address {
         SocketAddr::V4(four) => SocketAddr::new(four.ip().to_ipv6_mapped().into(), four.port()),
@@ -113,8 +112,8 @@ fn of_one_family(Endpoints { client, server }: Endpoints) -> (SocketAddr, Socket
     }
 }
 
-/// A header of version 2 which says that nobody is behind the connection: it is made by the proxy
-/// itself, to see whether the server is well (§2.2, command LOCAL).
+/// Writes a header of version 2 with the command LOCAL (§2.2): the connection has no client, because
+/// the proxy itself connects for a health check.
 pub fn local() -> Vec<u8> {
     let mut header = SIGNATURE.to_vec();
     header.extend_from_slice(&[0x20, 0, 0, 0]);
@@ -137,7 +136,7 @@ fn add_tls(body: &mut Vec<u8>, tls: &Tls<'_>) {
     add(body, tlv::SSL, &ssl(tls));
 }
 
-/// The one TLV that has others in it (§2.2.6).
+/// Writes the value of the SSL TLV, which contains other TLVs (§2.2.6).
 fn ssl(tls: &Tls<'_>) -> Vec<u8> {
     const OVER_TLS: u8 = 1;
     const CERTIFICATE_NOW: u8 = 2;
@@ -190,14 +189,13 @@ fn add(body: &mut Vec<u8>, kind: u8, value: &[u8]) {
     body.extend_from_slice(value);
 }
 
-/// The suite's name as OpenSSL has it, which is what the protocol asks for: TLS 1.2's suites have
-/// names of their own there.
+/// The suite's OpenSSL name, which the protocol requires. OpenSSL has its own names for TLS 1.2.
 fn openssl_name(suite: &str) -> String {
     let Some((exchange, cipher)) = suite
         .strip_prefix("TLS_")
         .and_then(|name| name.split_once("_WITH_"))
     else {
-        // TLS 1.3: the same everywhere.
+        // TLS 1.3 suites have the same name everywhere.
         return suite.to_owned();
     };
     let cipher = cipher

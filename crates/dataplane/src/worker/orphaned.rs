@@ -1,4 +1,4 @@
-//! A worker without main. Its keeper sees to it that this ends (`keeper/orphaned.rs`).
+//! A worker after main's death. Its keeper bounds the time that it has left (`keeper/orphaned.rs`).
 
 use super::Worker;
 use crate::io::Io;
@@ -6,14 +6,14 @@ use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::Order;
 
 impl<I: Io> Worker<I> {
-    /// Main is gone: its place is made free for another one, which opens the same addresses, and the
-    /// connections end evenly.
+    /// Closes the listeners, so that a new start can open the same addresses, and drains the
+    /// connections evenly.
     pub(super) fn end_without_main(&mut self, error: &std::io::Error) {
         let over_ms = self.cx.settings.limits.shutdown_drain_ms;
         tracing::error!(
             %error,
             over_s = over_ms / 1000,
-            "the main process is gone: nothing more is accepted, connections are closed over this time"
+            "main process died; draining connections over this time"
         );
         if self.lifecycle.stop.is_some() {
             return;
@@ -28,7 +28,7 @@ impl<I: Io> Worker<I> {
         self.lifecycle.orphaned_until_ms = Some(self.cx.work.now_ms + over_ms);
     }
 
-    /// The end of a drain without main.
+    /// Stops the worker when a drain without main is over.
     pub(super) fn stop_if_orphaned(&mut self) {
         let is_over =
             |until_ms: u64| until_ms <= self.cx.work.now_ms || self.cx.connections.live() == 0;

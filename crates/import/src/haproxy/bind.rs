@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::config::Config;
 use super::syntax::Line;
-use crate::advice::{BY_THEIR_NAMES, PROXY_FROM_WHOM};
+use crate::advice::{CERTIFICATES_BY_NAME, PROXY_NETWORKS};
 use crate::draft::Draft;
 use crate::error::Position;
 use crate::openssl::version;
@@ -78,7 +78,7 @@ pub(super) fn read(
         _ => section.set_text("min_version", "1.3"),
     }
     if settings.no_tickets {
-        // Its sessions are kept in a cache then; some 200 bytes each.
+        // HAProxy then keeps sessions in a cache, some 200 bytes each.
         let cache = config
             .global("tune.ssl.cachesize")
             .map_or(20_000, |line| line.word(1).parse::<u64>().unwrap_or(20_000));
@@ -97,14 +97,14 @@ pub(super) fn read(
     }
 }
 
-/// The addresses of a bind, without those that are not ours.
+/// Returns the addresses of a bind that Dormouse can listen on.
 pub(super) fn addresses(line: &Line) -> Vec<String> {
     let all = line.word(1).split(',');
     all.filter_map(|one| address(one, line.says("v4v6")))
         .collect()
 }
 
-/// Several addresses with commas between them.
+/// Sets `listen` from several addresses separated by commas.
 fn listen(line: &Line, section: &mut Section) {
     let mut all = Vec::new();
     for one in line.word(1).split(',') {
@@ -112,14 +112,14 @@ fn listen(line: &Line, section: &mut Section) {
             Some(address) => all.push(quoted(&address)),
             None => section.add_to_do(
                 &line.position,
-                &format!("we listen on TCP addresses with one port: not on {one}"),
+                &format!("Dormouse listens on TCP addresses with one port, not on {one}"),
             ),
         }
     }
     section.set("listen", list(&all));
 }
 
-/// `*:443`, `:443`, `ipv4@1.2.3.4:443`, `:::443`. `None`: it is no TCP address.
+/// Converts `*:443`, `:443`, `ipv4@1.2.3.4:443` or `:::443`. `None`: not a TCP address.
 fn address(text: &str, both: bool) -> Option<String> {
     let (family, text) = text.split_once('@').unwrap_or(("", text));
     if !matches!(family, "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6")
@@ -169,7 +169,11 @@ fn words(
             "ssl-max-ver" => match version(value()) {
                 Some("1.3") => section.remove("max_version"),
                 Some(ours) => section.set_text("max_version", ours),
-                None => section.leave_out(position, "ssl-max-ver", "TLS 1.2 is the oldest here"),
+                None => section.leave_out(
+                    position,
+                    "ssl-max-ver",
+                    "TLS 1.2 is the oldest supported version",
+                ),
             },
             "force-tlsv12" => settings.no_tls.push("1.3"),
             "force-tlsv13" => settings.no_tls.push("1.2"),
@@ -187,7 +191,7 @@ fn words(
             "ciphersuites" => settings.ciphersuites = Some(value().to_owned()),
             "curves" | "ecdhe" => settings.curves = Some(value().to_owned()),
             "strict-sni" => section.set_text("unknown_name", "refuse"),
-            "accept-proxy" => section.add_to_do(position, PROXY_FROM_WHOM),
+            "accept-proxy" => section.add_to_do(position, PROXY_NETWORKS),
             "backlog" => draft.number("backlog", value(), position, "backlog"),
             "tcp-ut" => {
                 if let Some(ms) = time(value(), 1) {
@@ -199,7 +203,7 @@ fn words(
     }
 }
 
-/// What is not about TLS, or has no counterpart; with its value, where it has one.
+/// Handles words that are not about TLS or have no equivalent, with their value if they have one.
 fn no_option<'a>(
     word: &str,
     rest: &mut impl Iterator<Item = &'a String>,
@@ -213,25 +217,25 @@ fn no_option<'a>(
             section.leave_out(
                 position,
                 &shown,
-                "`max_connections` is for all routes together",
+                "`max_connections` applies to all routes together",
             );
         }
         "interface" | "namespace" => {
             let shown = with_value();
-            let what = "name in `listen` the addresses it has, and no others";
-            section.add_to_do(position, &format!("{shown} has no counterpart: {what}"));
+            let what = "list only the addresses of that interface in `listen`";
+            section.add_to_do(position, &format!("{shown} has no equivalent: {what}"));
         }
         "ca-ignore-err" | "crt-ignore-err" => {
             let shown = with_value();
-            section.leave_out(position, &shown, "a certificate that is no good is refused");
+            section.leave_out(position, &shown, "invalid certificates are always refused");
         }
         "allow-0rtt" => section.leave_out(position, word, "0-RTT data is never accepted"),
         "tfo" | "generate-certificates" | "transparent" => {
-            section.leave_out(position, word, "no counterpart");
+            section.leave_out(position, word, "no equivalent");
         }
         "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
             let shown = with_value();
-            section.leave_out(position, &shown, "no counterpart");
+            section.leave_out(position, &shown, "no equivalent");
         }
         "name"
         | "id"
@@ -256,17 +260,17 @@ fn no_option<'a>(
 fn oldest(text: &str, position: &Position, section: &mut Section) {
     match version(text) {
         Some("1.3") => section.set_text("min_version", "1.3"),
-        // Ours, whatever the defaults of all binds say.
+        // The oldest supported version, whatever the defaults of all binds say.
         Some(_) => section.remove("min_version"),
         None => section.leave_out(
             position,
             &format!("ssl-min-ver {text}"),
-            "TLS 1.2 is the oldest here",
+            "TLS 1.2 is the oldest supported version",
         ),
     }
 }
 
-/// A file, with what HAProxy takes from files beside it; or a folder.
+/// Returns a certificate file with the files that HAProxy finds beside it, or a folder.
 fn certificate(file: &str) -> Certificate {
     let beside = |end: &str| {
         let path = format!("{file}.{end}");
@@ -279,7 +283,7 @@ fn certificate(file: &str) -> Certificate {
     }
 }
 
-/// A file with a line for each certificate: `FILE [options] names…`.
+/// Reads a file with a line for each certificate: `FILE [options] names…`.
 fn crt_list(
     file: &str,
     config: &Config,
@@ -292,7 +296,7 @@ fn crt_list(
     let Ok(text) = read_file(Path::new(file), &inner) else {
         return section.add_to_do(
             position,
-            &format!("{shown} is not there: name its files in `certificates`"),
+            &format!("{shown} can't be read: list its files in `certificates`"),
         );
     };
     for (n, line) in text.lines().enumerate() {
@@ -305,7 +309,7 @@ fn crt_list(
             .certificates
             .push(certificate(&config.path("crt-base", cert)));
         if !more.trim().is_empty() {
-            let why = BY_THEIR_NAMES;
+            let why = CERTIFICATES_BY_NAME;
             section.leave_out(&inner.at(n + 1), more, why);
         }
     }

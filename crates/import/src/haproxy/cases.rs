@@ -1,4 +1,4 @@
-//! Which backend connections go to: `use_backend` and `default_backend`.
+//! The choice of a backend: `use_backend` and `default_backend`.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use super::syntax::{HaproxySection, Line, Test, condition};
 use crate::error::Position;
 use crate::source::read;
 
-/// A backend for clients which ask for one of these names, or offer one of these protocols; for all
-/// others, if there are none.
+/// A backend for clients that ask for one of these names or offer one of these protocols; without
+/// names and protocols, for all other clients.
 pub(super) struct BackendCase<'a> {
     pub(super) names: Vec<String>,
     pub(super) protocols: Vec<String>,
@@ -16,7 +16,7 @@ pub(super) struct BackendCase<'a> {
     pub(super) position: Position,
 }
 
-/// The ways on from a frontend, and those which are chosen by what we do not look at.
+/// The backends of a frontend, and the lines whose conditions Dormouse does not evaluate.
 #[derive(Default)]
 pub(super) struct BackendCases<'a> {
     pub(super) all: Vec<BackendCase<'a>>,
@@ -31,7 +31,7 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
         if name.contains("%[") {
             let is_ours = ways.is_none() && cases.of_map(name, config, line);
             if !is_ours {
-                let why = "names are written out here: a route with `server_names` for each";
+                let why = "names must be listed: use a route with `server_names` for each";
                 cases.not_ours.push((why, line));
             }
             continue;
@@ -40,13 +40,13 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
             match way_in(&way) {
                 Some((names, protocols)) => cases.add(names, protocols, config.backend(name), line),
                 None => {
-                    let why = "routes are chosen by server name and protocol";
+                    let why = "routes are chosen only by server name and protocol";
                     cases.not_ours.push((why, line));
                 }
             }
         }
     }
-    // What is above holds for everybody already.
+    // An earlier case matches every client already.
     let is_for_all = |case: &BackendCase<'_>| case.names.is_empty() && case.protocols.is_empty();
     if cases.all.iter().any(is_for_all) {
         return cases;
@@ -64,7 +64,7 @@ pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> Backend
     cases
 }
 
-/// Names and protocols by which a way is chosen. `None`: by something else.
+/// Returns the names and protocols of a condition. `None`: it tests something else.
 fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
     let (mut names, mut protocols) = (Vec::new(), Vec::new());
     for test in way {
@@ -87,7 +87,7 @@ impl<'a> BackendCases<'a> {
         line: &Line,
     ) {
         let id = |part: Option<&HaproxySection>| part.map(|part| part.position.line);
-        // More names for the same backend: the same route.
+        // More names for the same backend belong to the same route.
         let same = self.all.iter_mut().find(|case| {
             id(case.backend) == id(backend)
                 && case.backend.is_some()
@@ -106,8 +106,8 @@ impl<'a> BackendCases<'a> {
         }
     }
 
-    /// `%[req.ssl_sni,lower,map(FILE,DEFAULT)]`: each line of the file has a name and a backend.
-    /// False: it is something else, or the file is not there.
+    /// Adds the cases of `%[req.ssl_sni,lower,map(FILE,DEFAULT)]`: each line of the file has a name
+    /// and a backend. Returns `false` if the text is something else, or the file can't be read.
     fn of_map(&mut self, text: &str, config: &'a Config, line: &Line) -> bool {
         let Some((file, default)) = map(text) else {
             return false;
@@ -121,7 +121,7 @@ impl<'a> BackendCases<'a> {
             let (Some(name), Some(backend)) = (words.next(), words.next()) else {
                 continue;
             };
-            // One that is not there leads to the default, as it does for HAProxy.
+            // A missing backend leads to the default, as in HAProxy.
             let backend = config.backend(backend).filter(|_| !name.starts_with('#'));
             if backend.is_some() {
                 self.add(vec![name.to_owned()], Vec::new(), backend, line);
@@ -134,7 +134,7 @@ impl<'a> BackendCases<'a> {
     }
 }
 
-/// The file and the default of a map by server name.
+/// Returns the file and the default of a map by server name.
 fn map(text: &str) -> Option<(&str, Option<&str>)> {
     let inner = text.strip_prefix("%[")?.strip_suffix(']')?;
     let (fetch, rest) = inner.split_once(',')?;

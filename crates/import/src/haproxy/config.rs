@@ -10,7 +10,7 @@ pub(super) struct Config {
     pub(super) global: Vec<Line>,
     pub(super) parts: Vec<HaproxySection>,
     pub(super) backends: HashMap<String, usize>,
-    /// From which the paths count that are not absolute.
+    /// The folder that relative paths start from.
     pub(super) folder: PathBuf,
 }
 
@@ -19,12 +19,12 @@ impl Config {
         self.backends.get(name).and_then(|at| self.parts.get(*at))
     }
 
-    /// The last line of `global` with this name.
+    /// Returns the last line of `global` with this name.
     pub(super) fn global(&self, name: &str) -> Option<&Line> {
         self.global.iter().rev().find(|line| line.word(0) == name)
     }
 
-    /// A file, from a folder that `global` gives for its kind.
+    /// Returns a file's path, relative to the folder that `global` sets for its kind.
     pub(super) fn path(&self, base: &str, file: &str) -> String {
         let base = self.global(base).map_or("", |line| line.word(1));
         let relative_to_file = self

@@ -1,9 +1,9 @@
 //! haproxy.cfg.
 //!
-//! Each `bind … ssl` becomes a route, and one more for each backend that is chosen by server name or
-//! protocol; so does a bind without `ssl` which chooses by the name in the ClientHello, as a route
-//! that passes TLS through. In `mode http` HAProxy stays behind us, without TLS, unless it only hands
-//! everything on.
+//! Each `bind … ssl` becomes a route, and one more for each backend that is chosen by server name
+//! or protocol. So does a bind without `ssl` that chooses by the name in the ClientHello, as a
+//! route that passes TLS through. In `mode http`, HAProxy stays as the backend, without TLS, unless
+//! it only forwards everything.
 
 mod bind;
 mod cases;
@@ -90,10 +90,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
             base.leave_out(&line.position, &line.shown(), why);
         }
         if cases.all.is_empty() {
-            base.add_to_do(
-                &part.position,
-                "it passes its connections to nobody: give backends to `to`",
-            );
+            base.add_to_do(&part.position, "it has no backends: add them to `to`");
             draft.sections.push(base.clone());
         }
         for (n, case) in cases.all.iter().enumerate() {
@@ -115,7 +112,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
                 }
                 None => section.add_to_do(
                     &case.position,
-                    "this backend is not there: give its servers to `to`",
+                    "this backend is not defined: add its servers to `to`",
                 ),
             }
             if part.is_http() {
@@ -126,7 +123,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
     }
 }
 
-/// Whether TLS passes through: somebody looks into the ClientHello.
+/// Returns whether TLS passes through: a line reads the ClientHello.
 fn chooses_by_hello(part: &HaproxySection) -> bool {
     let looks = |word: &String| {
         ["req.ssl_", "req_ssl_"]
@@ -140,7 +137,7 @@ fn chooses_by_hello(part: &HaproxySection) -> bool {
     lines.flat_map(|line| &line.words).any(looks)
 }
 
-/// Whether something is done with requests.
+/// Returns whether HAProxy processes requests.
 fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
     const DOES: [&str; 14] = [
         "http-request",
@@ -158,7 +155,7 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
         "unique-id-header",
         "http-send-name-header",
     ];
-    // Who comes by TLS is not sent on.
+    // A redirect does not affect clients with TLS.
     let has_plain = part.all("bind").any(|line| !line.says("ssl"));
     let is_more = |line: &Line| {
         if has_plain && plain::is_redirect(line) {
@@ -174,14 +171,14 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
     !cases.not_ours.is_empty() || parts.flat_map(|part| &part.lines).any(is_more)
 }
 
-/// HAProxy goes on with requests, in the clear and behind us.
+/// HAProxy continues to process requests, as an unencrypted backend.
 fn stays_behind(bind: &Line, section: &mut Section) {
     section.set_text("to", "127.0.0.1:8080");
     section.set_text("proxy_protocol", "v2");
     section.add_to_do(&bind.position, HAPROXY_STAYS);
 }
 
-/// Bytes are passed on as they are, and HTTP/2 ended at HAProxy.
+/// Removes HTTP/2 from `alpn`: bytes are passed on unchanged, and HAProxy terminated HTTP/2.
 fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Section) {
     let speaks_it = |line: &Line| line.words.windows(2).any(|pair| pair == ["proto", "h2"]);
     let knows = backend.is_some_and(|part| part.all("server").all(speaks_it));
@@ -196,7 +193,7 @@ fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Se
         section.leave_out(
             &bind.position,
             "alpn h2",
-            "bytes are passed on as they are: only if what is behind us speaks HTTP/2 in the clear",
+            "bytes are passed on unchanged: offer it only if the backend supports unencrypted HTTP/2",
         );
     }
 }
@@ -238,32 +235,32 @@ fn program(config: &Config, draft: &mut Draft) {
                 continue;
             }
             "chroot" => "workers confine themselves (`sandbox`)",
-            "stats" => "see `admin`, `dormouse status` and `/metrics`",
+            "stats" => "use `admin`, `dormouse status` and `/metrics`",
             "log" | "log-send-hostname" | "log-tag" => {
                 "the log goes to standard error (`log_level`); `connection_log` has a line for each connection"
             }
             "maxsslrate" | "maxconnrate" | "maxsessrate" => {
-                "there is `handshakes_per_client`, and `max_handshakes` at a time"
+                "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
             }
-            "maxsslconn" => "there is `max_connections`",
+            "maxsslconn" => "use `max_connections`",
             "ulimit-n" | "fd-hard-limit" => {
-                "set it where the program is started: LimitNOFILE= or ulimit -Hn"
+                "set it where the program starts: LimitNOFILE= or ulimit -Hn"
             }
-            "ssl-server-verify" => "servers' certificates are always judged here",
-            "ssl-engine" | "ssl-mode-async" | "lua-load" | "nbproc" | "cpu-map" => "no counterpart",
+            "ssl-server-verify" => "servers' certificates are always verified",
+            "ssl-engine" | "ssl-mode-async" | "lua-load" | "nbproc" | "cpu-map" => "no equivalent",
             _ => continue,
         };
         draft.leave_out(&line.position, &shown, why);
     }
 }
 
-/// Times that hold for the whole program here.
+/// Sets times that apply to the whole program.
 fn times(part: &HaproxySection, draft: &mut Draft) {
-    // In a tunnel, as every connection is here, `tunnel` holds in the place of both others.
+    // Every connection of Dormouse is a tunnel, for which `tunnel` replaces the other two.
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
     for line in part.all("timeout") {
         let Some(ms) = time(line.word(2), 1) else {
-            draft.leave_out(&line.position, &line.shown(), "this is no time");
+            draft.leave_out(&line.position, &line.shown(), "this is not a time");
             continue;
         };
         match line.word(1) {

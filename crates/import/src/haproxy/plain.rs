@@ -1,5 +1,5 @@
-//! Binds without `ssl`: those whose frontend only sends clients on to https, and all others, which
-//! nobody serves any more when HAProxy is stopped.
+//! Binds without `ssl`: those whose frontend only redirects clients to https, and all others, which
+//! are no longer served when HAProxy stops.
 
 use super::bind;
 use super::config::Config;
@@ -24,7 +24,7 @@ pub(super) fn read(
             let redirect = part.lines.iter().find(|line| is_redirect(line));
             match redirect.filter(|_| part.is_http()) {
                 _ if haproxy_stays => {
-                    let why = "stays with HAProxy, which goes on behind";
+                    let why = "is left to HAProxy, which stays behind Dormouse";
                     draft.leave_out(&line.position, &title, why);
                 }
                 Some(rule) => {
@@ -36,7 +36,7 @@ pub(super) fn read(
                 }
                 None => {
                     let what =
-                        "speaks no TLS: keep HAProxy for it, or nobody answers there any more";
+                        "does not use TLS: keep HAProxy for it, or this address will not be served";
                     draft.add_to_do(&line.position, &format!("{title} {what}"));
                 }
             }
@@ -44,7 +44,7 @@ pub(super) fn read(
     }
 }
 
-/// `redirect scheme https`, for all who come without TLS.
+/// Returns whether the line is `redirect scheme https` for all clients without TLS.
 pub(super) fn is_redirect(line: &Line) -> bool {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let rest = match words.as_slice() {

@@ -1,12 +1,13 @@
-//! Who may connect, and what else is said of connections.
+//! Networks that may connect, and other rules about connections.
 
 use super::config::Config;
-use super::syntax::{HaproxySection, Line, Test, asks_for_source, condition};
-use crate::advice::{RULES, WHO_MAY_COME};
+use super::syntax::{HaproxySection, Line, Test, condition, tests_source};
+use crate::advice::{CLIENT_NETWORKS, RULES};
 use crate::section::Section;
 use crate::toml::quoted_list;
 
-/// `tcp-request connection` with `src`: networks. There the first rule that fits decides.
+/// Converts `tcp-request connection` with `src` to networks. In HAProxy the first matching rule
+/// decides.
 pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
     let (mut allow, mut deny, mut proxies) = (Vec::new(), Vec::new(), Vec::new());
     let mut accepted = Vec::new();
@@ -14,7 +15,7 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
         let what = match (line.word(1), line.word(2)) {
             ("connection", what) => what,
             ("inspect-delay", _) => continue,
-            // Whether it is TLS at all is found out by reading it.
+            // A test for TLS needs no rule: Dormouse reads the ClientHello anyway.
             ("content", "accept" | "reject") if is_about_tls(line, part, config) => continue,
             _ => {
                 rate(line, section);
@@ -38,9 +39,12 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
                 Test::Source(networks) => allow.extend(networks.clone()),
                 _ => rate(line, section),
             },
-            // Who was kept out would come in.
-            _ if rejects && tests.as_ref().is_none_or(asks_for_source) => {
-                section.add_to_do(&line.position, &format!("{}: {WHO_MAY_COME}", line.shown()));
+            // Without the rule, clients that were refused would be accepted.
+            _ if rejects && tests.as_ref().is_none_or(tests_source) => {
+                section.add_to_do(
+                    &line.position,
+                    &format!("{}: {CLIENT_NETWORKS}", line.shown()),
+                );
             }
             _ => rate(line, section),
         }
@@ -67,35 +71,37 @@ fn is_about_tls(line: &Line, part: &HaproxySection, config: &Config) -> bool {
     tests.iter().flatten().all(is_tls)
 }
 
-/// Rules by what is counted, or by something that is not looked at here.
+/// Leaves out rules about rates, or about facts that Dormouse does not test.
 fn rate(line: &Line, section: &mut Section) {
     let shown = line.shown();
     let why = if shown.contains("conn_cur") {
-        "see `connections_per_client`"
+        "use `connections_per_client`"
     } else if shown.contains("rate") || shown.contains("track-sc") {
-        "see `handshakes_per_client`: so many in a minute"
+        "use `handshakes_per_client`, which counts per minute"
     } else {
         RULES
     };
     section.leave_out(&line.position, &shown, why);
 }
 
-/// What has no counterpart, or another one.
+/// Leaves out lines without an equivalent, or with a different one.
 pub(super) fn left_out(part: &HaproxySection, section: &mut Section) {
     for line in &part.lines {
         let why = match line.word(0) {
-            "stick-table" => "see `connections_per_client` and `handshakes_per_client`",
+            "stick-table" => "use `connections_per_client` and `handshakes_per_client`",
             "stick" | "use-server" | "persist" | "appsession" => {
-                "no counterpart: balance = \"client-hash\" keeps a client with its backend"
+                "no equivalent: balance = \"client-hash\" keeps a client with its backend"
             }
-            "rate-limit" => "see `handshakes_per_client`, and `max_handshakes` at a time",
+            "rate-limit" => {
+                "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
+            }
             "maxconn" | "fullconn" => {
-                "`max_connections` is for all routes together, and for each backend in `to`"
+                "use `max_connections`, for all routes together, or for each backend in `to`"
             }
-            "tcp-response" | "filter" | "dispatch" | "external-check" => "no counterpart",
-            "errorfile" | "errorloc" if part.is_http() => "stays with the server behind",
+            "tcp-response" | "filter" | "dispatch" | "external-check" => "no equivalent",
+            "errorfile" | "errorloc" if part.is_http() => "stays with the backend",
             "option" => match line.word(1) {
-                "transparent" | "http_proxy" => "no counterpart",
+                "transparent" | "http_proxy" => "no equivalent",
                 _ => continue,
             },
             _ => continue,

@@ -1,14 +1,14 @@
-//! `server NAME ADDRESS …`, and how one is chosen and checked.
+//! `server NAME ADDRESS …`, and the choice and the checks of servers.
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line};
-use crate::advice::BACKENDS_ARE_JUDGED;
+use crate::advice::BACKENDS_ARE_VERIFIED;
 use crate::error::Position;
 use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
 use crate::value::time;
 
-/// What servers say about all of the route.
+/// Settings of servers that apply to the whole route.
 #[derive(Default)]
 struct ServerSettings {
     has_tls: bool,
@@ -19,7 +19,7 @@ struct ServerSettings {
     is_checked_by_tls: bool,
 }
 
-/// Sets `to` and all that belongs to it.
+/// Sets `to` and everything about backends.
 pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section) {
     let mut all = Vec::new();
     let mut settings = ServerSettings::default();
@@ -70,7 +70,7 @@ pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section
     if !all.is_empty() {
         section.set("to", backends(&all));
     }
-    // With TLS from end to end between others.
+    // With `pass_through`, TLS is between the client and the server.
     if settings.has_tls && !section.has("pass_through") {
         tls(&settings, &part.position, section);
     }
@@ -81,7 +81,7 @@ pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section
     }
 }
 
-/// False: the server is not used.
+/// Returns `false` if the server is not used.
 fn words(
     line: &Line,
     all: &[String],
@@ -98,7 +98,11 @@ fn words(
         match word.as_str() {
             "weight" => match value() {
                 "0" => {
-                    section.leave_out(position, &line.shown(), "weight 0: it gets no connections");
+                    section.leave_out(
+                        position,
+                        &line.shown(),
+                        "its weight is 0, so it gets no connections",
+                    );
                     is_used = false;
                 }
                 n => one.weight = n.parse().ok(),
@@ -141,7 +145,7 @@ fn words(
                 let why = if word == "crl-file" {
                     "revocation lists are for clients only"
                 } else {
-                    "no counterpart"
+                    "no equivalent"
                 };
                 let shown = format!("{word} {}", value());
                 section.leave_out(position, &shown, why);
@@ -153,7 +157,7 @@ fn words(
             | "log-proto" | "ws" | "curves" => drop(value()),
             "check-send-proxy" | "enabled" | "no-ssl" | "no-check" | "ssl-reuse"
             | "no-ssl-reuse" | "stick" | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
-            _ => section.leave_out(position, word, "no counterpart"),
+            _ => section.leave_out(position, word, "no equivalent"),
         }
     }
     is_used
@@ -172,7 +176,7 @@ fn source(text: &str, position: &Position, section: &mut Section) {
     }
 }
 
-/// `str(app.example)`, or a fetch.
+/// Converts `sni`: `str(app.example)`, or a fetch.
 fn sni(value: &str, position: &Position, settings: &mut ServerSettings, section: &mut Section) {
     match value
         .strip_prefix("str(")
@@ -182,7 +186,7 @@ fn sni(value: &str, position: &Position, settings: &mut ServerSettings, section:
         None => section.leave_out(
             position,
             &format!("sni {value}"),
-            "`backend_name` is one name for all, or none for that of each backend",
+            "`backend_name` is one name for all backends; without it, each backend's own host is used",
         ),
     }
 }
@@ -193,7 +197,7 @@ fn tls(settings: &ServerSettings, position: &Position, section: &mut Section) {
         Some(file) if file.ends_with("@system-ca") => {}
         Some(file) => section.set_text("backend_ca", file),
         None if settings.is_verified => {}
-        None => section.add_to_do(position, BACKENDS_ARE_JUDGED),
+        None => section.add_to_do(position, BACKENDS_ARE_VERIFIED),
     }
     if let Some(name) = &settings.name {
         section.set_text("backend_name", name);
@@ -213,18 +217,18 @@ fn balance(part: &HaproxySection, section: &mut Section) {
             section.leave_out(
                 &line.position,
                 &line.shown(),
-                "the nearest to it is least-connections",
+                "the nearest equivalent is least-connections",
             );
         }
         _ => section.leave_out(
             &line.position,
             &line.shown(),
-            "no counterpart: one after the other by weight",
+            "no equivalent: backends are used in turn, by weight",
         ),
     }
 }
 
-/// `check` is a connection or a handshake, unless an option says more.
+/// Sets `check`: a connection or a handshake, unless an option says more.
 fn check(part: &HaproxySection, how: &str, section: &mut Section) {
     section.set_text("check", how);
     section.time(
@@ -241,18 +245,18 @@ fn check(part: &HaproxySection, how: &str, section: &mut Section) {
         if kind == "ssl-hello-chk" {
             section.set_text("check", "tls");
         } else if is_other || kind == "smtpchk" {
-            section.leave_out(&line.position, &line.shown(), "checked by connecting");
+            section.leave_out(&line.position, &line.shown(), "checked only by connecting");
         }
     }
     for line in part
         .all("tcp-check")
         .filter(|line| line.word(1) != "connect")
     {
-        section.leave_out(&line.position, &line.shown(), "checked by connecting");
+        section.leave_out(&line.position, &line.shown(), "checked only by connecting");
     }
 }
 
-/// `option httpchk METHOD PATH`, and `http-check send`, `http-check expect status`.
+/// Converts `option httpchk METHOD PATH`, `http-check send` and `http-check expect status`.
 fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
     let send = part.find(&["http-check", "send"]);
     let settings = |name: &str| {
@@ -274,7 +278,7 @@ fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
         section.leave_out(
             &line.position,
             &line.shown(),
-            &format!("asked with GET, not with {method}"),
+            &format!("checked with GET, not with {method}"),
         );
     }
     if let Some(host) = settings("hdr") {
@@ -282,7 +286,7 @@ fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
         section.leave_out(
             position,
             &format!("hdr {host}"),
-            "the backend's own address is its Host",
+            "the Host header is the backend's own address",
         );
     }
     match part.find(&["http-check", "expect"]) {
@@ -292,13 +296,13 @@ fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
         Some(expect) => section.leave_out(
             &expect.position,
             &expect.shown(),
-            "only the status is looked at: `check_status`",
+            "only the status is checked: `check_status`",
         ),
         None => {}
     }
 }
 
-/// `host:port`, `ipv4@host:port`, `unix@/path`, `/path`, `::1:80`.
+/// Converts `host:port`, `ipv4@host:port`, `unix@/path`, `/path` or `::1:80`.
 fn address(text: &str) -> String {
     if text.starts_with('/') {
         return format!("unix:{text}");

@@ -20,7 +20,7 @@ impl Line {
         self.words.join(" ")
     }
 
-    /// The words behind the first `n`.
+    /// Returns the words after the first `n`.
     pub(super) fn behind(&self, n: usize) -> &[String] {
         self.words.get(n..).unwrap_or_default()
     }
@@ -30,7 +30,7 @@ impl Line {
     }
 }
 
-/// A section, with what its `defaults` say at its beginning.
+/// A section, which begins with the lines of its `defaults`.
 #[derive(Clone, Debug)]
 pub(super) struct HaproxySection {
     pub(super) position: Position,
@@ -44,7 +44,7 @@ impl HaproxySection {
         self.lines.iter().filter(move |line| line.word(0) == name)
     }
 
-    /// The last line that begins with these words.
+    /// Returns the last line that begins with these words.
     pub(super) fn find(&self, name: &[&str]) -> Option<&Line> {
         let is_it = |line: &&Line| {
             name.iter()
@@ -103,7 +103,7 @@ pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySectio
             return Err(ImportError::new(
                 &position,
                 n + 1,
-                "this stands in no section",
+                "this line is in no section",
                 help,
             ));
         }
@@ -111,7 +111,7 @@ pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySectio
     Ok(parts)
 }
 
-/// What holds for a new section: the defaults above it, or those it names with `from`.
+/// Returns the defaults of a new section: those above it, or those it names with `from`.
 fn defaults_of(parts: &[HaproxySection], words: &[String]) -> Vec<Line> {
     let from = words
         .iter()
@@ -146,19 +146,19 @@ fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
         }
     }
     if let Some(quote) = quote {
-        let what = format!("the {quote} in this line is never closed");
+        let what = format!("the {quote} in this line is not closed");
         return Err(ImportError::new(
             position,
             position.line,
             what,
-            "add the quote that is missing",
+            "add the missing quote",
         ));
     }
     all.extend(word);
     Ok(all)
 }
 
-/// What a condition asks of a connection.
+/// A test of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     /// The server name is one of these.
@@ -167,18 +167,18 @@ pub(super) enum Test {
     Protocol(Vec<String>),
     /// The client's address is in one of these networks.
     Source(Vec<String>),
-    /// That it speaks TLS: it always does here.
+    /// The connection uses TLS, which is always true in Dormouse.
     Tls,
-    /// The same the other way round.
+    /// The connection does not use TLS.
     Not(Box<Test>),
-    /// What we do not ask.
+    /// A test that Dormouse does not have.
     Other(String),
 }
 
-/// A condition: one of these, each of which is all of its tests.
+/// A condition: alternatives, each a list of tests that must all match.
 pub(super) type Condition = Vec<Vec<Test>>;
 
-/// What stands behind `if`. `None`: there is no condition.
+/// Returns the condition after `if` or `unless`. `None`: there is none.
 pub(super) fn condition(
     words: &[String],
     part: &HaproxySection,
@@ -191,7 +191,7 @@ pub(super) fn condition(
     if words.get(start).is_some_and(|word| word == "if") {
         return Some(all);
     }
-    // The opposite of one test is a test; of more it is more than we ask for.
+    // One test can be negated; the negation of several tests is not supported.
     Some(match all.as_slice() {
         [way] if way.len() == 1 => vec![way.iter().map(|test| test.clone().opposite()).collect()],
         _ => vec![vec![Test::Other("unless".to_owned())]],
@@ -255,12 +255,12 @@ impl Test {
     }
 }
 
-/// Whether it asks where somebody comes from.
-pub(super) fn asks_for_source(condition: &Condition) -> bool {
+/// Returns whether the condition tests the client's address.
+pub(super) fn tests_source(condition: &Condition) -> bool {
     condition.iter().flatten().any(Test::is_about_source)
 }
 
-/// A test that an `acl` gives a name to. Several lines of one name are alternatives.
+/// Returns the test that `acl` lines name. Several lines of one name are alternatives.
 fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
     if name == "TRUE" {
         return Test::Tls;
@@ -278,7 +278,7 @@ fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
     })
 }
 
-/// `req.ssl_sni -i a.example b.example`, `ssl_fc_alpn h2`, `src 10.0.0.0/8 -f FILE`.
+/// Parses a test: `req.ssl_sni -i a.example b.example`, `ssl_fc_alpn h2`, `src 10.0.0.0/8 -f FILE`.
 fn test(words: &[String], folder: &Path) -> Test {
     let other = || Test::Other(words.join(" "));
     let Some((fetch, rest)) = words.split_first() else {

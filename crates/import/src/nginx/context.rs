@@ -9,9 +9,9 @@ use super::syntax::Directive;
 pub(super) struct Context<'a> {
     pub(super) is_http: bool,
     pub(super) block: &'a Directive,
-    /// The folder of the main file, from which relative paths count.
+    /// The folder of the main file, which relative paths start from.
     pub(super) folder: PathBuf,
-    /// For each address, the server for clients which ask for no name that is there.
+    /// For each address, the server for clients that send no name, or an unknown one.
     pub(super) defaults: HashMap<String, usize>,
     /// Addresses that several servers share.
     pub(super) shared: HashMap<String, usize>,
@@ -40,12 +40,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A directive of a server, or of the context around it.
+    /// Returns a directive of a server, or of the context around it.
     pub(super) fn find(&self, server: &'a Directive, name: &str) -> Option<&'a Directive> {
         server.find(name).or_else(|| self.block.find(name))
     }
 
-    /// The same where there may be several: the server's replace those around it.
+    /// Returns all directives of a name: the server's replace those around it.
     pub(super) fn all(&self, server: &'a Directive, name: &'a str) -> Vec<&'a Directive> {
         let own: Vec<&Directive> = server.all(name).collect();
         if own.is_empty() {
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// `443`, `*:443`, `[::]:443`, `127.0.0.1:443`, `127.0.0.1`. `None`: it is no TCP address.
+/// Converts `443`, `*:443`, `[::]:443`, `127.0.0.1:443` or `127.0.0.1`. `None`: not a TCP address.
 pub(super) fn address(text: &str) -> Option<String> {
     if text.starts_with("unix:") {
         return None;

@@ -1,9 +1,9 @@
 //! nginx.conf and what it includes.
 //!
-//! Servers of `stream` with a `listen … ssl` are carried over as they are, and those which choose by
-//! the name in the ClientHello (`ssl_preread`) as routes that pass TLS through. Of `http` the TLS is
-//! carried over: where a server only hands everything on, connections go where it hands them;
-//! otherwise nginx stays behind us, without TLS, for what is done with requests.
+//! Servers of `stream` with `listen … ssl` become routes, and those that choose by the name in the
+//! ClientHello (`ssl_preread`) become routes that pass TLS through. Of `http` only the TLS is
+//! converted: if a server only forwards everything, the route has the same backends; otherwise
+//! nginx stays as the backend, without TLS, to process requests.
 
 mod context;
 mod options;
@@ -13,7 +13,7 @@ mod target;
 
 use std::path::Path;
 
-use crate::advice::{HTTP2, PROXY_FROM_WHOM};
+use crate::advice::{HTTP2, PROXY_NETWORKS};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
     let (whole, missing) = syntax::parse(text, position, &file)?;
     let mut draft = Draft::default();
     for (position, what) in &missing {
-        draft.leave_out(position, what, "this file is not there");
+        draft.leave_out(position, what, "this file does not exist");
     }
     let folder = file.parent().unwrap_or(Path::new(""));
     for block in &whole.block {
@@ -55,8 +55,8 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
     Ok(draft)
 }
 
-/// A server may become several routes: for the addresses where it is the default and those where it
-/// is not, and for each backend that a name leads to.
+/// Converts a server. It may become several routes: for the addresses where it is the default
+/// server, for those where it is not, and for each backend that a name leads to.
 fn read_server(context: &Context<'_>, number: usize, server: &Directive, draft: &mut Draft) {
     let old_switch = context.is_on(server, "ssl");
     let is_preread = !context.is_http && context.is_on(server, "ssl_preread");
@@ -95,14 +95,15 @@ fn routes(
         .map_or(Vec::new(), |one| one.values().collect());
     let title = format!("{} server {}", context.block.name(), names.join(" "));
     if context.is_on(server, "ssl_reject_handshake") {
-        let why = "clients that ask for no name of the others are refused here anyway";
+        let why = "clients that ask for an unknown name are refused anyway";
         draft.leave_out(&server.position, &title, why);
         return;
     }
     let mut base = Section::new(false, title.trim_end());
     listen(context, server, listens, &mut base, draft);
     if !is_default && !names_of(server, &names, &mut base) {
-        let why = "no client comes here: another server has its address, and it has no name";
+        let why =
+            "no client reaches this server: another server has its address, and it has no name";
         draft.leave_out(&server.position, &base.title, why);
         return;
     }
@@ -116,7 +117,7 @@ fn routes(
     options::networks(context, server, &mut base);
     options::times(context, server, draft);
     let cases = target::cases(context, server, &mut base);
-    // What stays with nginx needs no words.
+    // What stays with nginx needs no remark.
     let stays = context.is_http && cases.iter().all(|case| case.target.is_empty());
     if !stays {
         options::left_out(context, server, passes_through, &mut base, draft);
@@ -145,7 +146,7 @@ fn routes(
     }
 }
 
-/// Names as we have them. False: none, so that nobody would come here.
+/// Sets the server names. Returns `false` if there are none, so that no client would match.
 fn names_of(server: &Directive, names: &[&str], section: &mut Section) -> bool {
     let position = server
         .find("server_name")
@@ -158,7 +159,7 @@ fn names_of(server: &Directive, names: &[&str], section: &mut Section) -> bool {
     !ours.is_empty()
 }
 
-/// Addresses, and what is said with them.
+/// Converts addresses and their parameters.
 fn listen(
     context: &Context<'_>,
     server: &Directive,
@@ -175,7 +176,7 @@ fn listen(
             Some(address) => addresses.push(quoted(&address)),
             None => section.add_to_do(
                 &one.position,
-                "we listen on TCP addresses only: give one to `listen`",
+                "Dormouse listens on TCP addresses only: set one in `listen`",
             ),
         }
         for word in one.values().skip(1) {
@@ -184,14 +185,14 @@ fn listen(
                 "backlog" => draft.number("backlog", value, &one.position, &one.shown()),
                 "so_keepalive" => keepalive(value, draft),
                 "http2" => section.leave_out(&one.position, word, HTTP2),
-                "udp" | "quic" => section.leave_out(&one.position, word, "there is TCP only here"),
+                "udp" | "quic" => section.leave_out(&one.position, word, "only TCP is supported"),
                 "fastopen" | "setfib" | "accept_filter" => {
-                    section.leave_out(&one.position, word, "no counterpart")
+                    section.leave_out(&one.position, word, "no equivalent")
                 }
                 "rcvbuf" | "sndbuf" => section.leave_out(
                     &one.position,
                     word,
-                    "see `receive_buffer` and `socket_buffer`",
+                    "use `receive_buffer` and `socket_buffer`",
                 ),
                 _ => {}
             }
@@ -206,14 +207,14 @@ fn listen(
             .filter(|network| *network != "unix:")
             .collect();
         if trusted.is_empty() {
-            section.add_to_do(&listens[0].position, PROXY_FROM_WHOM);
+            section.add_to_do(&listens[0].position, PROXY_NETWORKS);
         } else {
             section.set("accept_proxy_from", quoted_list(&trusted));
         }
     }
 }
 
-/// `on`, or `30m::10`.
+/// Converts `so_keepalive`: `on`, or `30m::10`.
 fn keepalive(value: &str, draft: &mut Draft) {
     let mut parts = value.split(':');
     for name in ["keepalive_idle", "keepalive_interval"] {

@@ -1,9 +1,9 @@
-//! What else a server says: certificates, TLS, clients, networks, times; and what has no
-//! counterpart.
+//! Other directives of a server: certificates, TLS, clients, networks, times; and those without an
+//! equivalent.
 
 use super::context::Context;
 use super::syntax::Directive;
-use crate::advice::{CONNECTIONS_OF_ALL, KEYS_ARE_PLAIN};
+use crate::advice::{CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
 use crate::draft::Draft;
 use crate::section::Section;
 use crate::toml::{Certificate, certificates, quoted_list};
@@ -27,7 +27,7 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
                 draft.leave_out(
                     &one.position,
                     &shown,
-                    "set it where the program is started: LimitNOFILE= or ulimit -Hn",
+                    "set it where the program starts: LimitNOFILE= or ulimit -Hn",
                 );
             }
             "worker_shutdown_timeout" => {
@@ -37,18 +37,18 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
             }
             "events" => {
                 if let Some(one) = one.find("worker_connections") {
-                    draft.leave_out(&one.position, &one.shown(), CONNECTIONS_OF_ALL);
+                    draft.leave_out(&one.position, &one.shown(), CONNECTIONS_OF_ALL_WORKERS);
                 }
             }
             "ssl_engine" | "env" | "working_directory" => {
-                draft.leave_out(&one.position, &shown, "no counterpart")
+                draft.leave_out(&one.position, &shown, "no equivalent")
             }
             _ => {}
         }
     }
 }
 
-/// What stands around the servers of `stream` and is not theirs.
+/// Leaves out directives around the servers of `stream`.
 pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
     if context.is_http {
         return;
@@ -56,7 +56,7 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
     for one in &context.block.block {
         let why = match one.name() {
             "split_clients" | "geo" | "js_import" | "js_set" | "js_path" => {
-                "connections are not looked into here"
+                "Dormouse does not inspect the contents of connections"
             }
             "log_format" => "the fields of `connection_log` are always the same",
             "error_log" => "the log goes to standard error: `log_level`, `log_handshakes`",
@@ -66,7 +66,7 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
-/// `access_log`: a line for each connection, or each request.
+/// Converts `access_log`: a line for each connection, or each request.
 pub(super) fn log(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
     for one in context.all(server, "access_log") {
         match one.word(1) {
@@ -80,7 +80,7 @@ pub(super) fn log(context: &Context<'_>, server: &Directive, draft: &mut Draft) 
     }
 }
 
-/// The certificates of a server, or of the context around it, with their OCSP response.
+/// Converts the certificates of a server, or of the context around it, with their OCSP response.
 pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Section) {
     let certs = context.all(server, "ssl_certificate");
     let keys = context.all(server, "ssl_certificate_key");
@@ -92,7 +92,7 @@ pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Sect
         if cert.word(1).contains('$') || cert.word(1).starts_with("data:") {
             section.add_to_do(
                 &cert.position,
-                "files are named here, or a directory of them: `certificates`",
+                "list files, or a directory of them, in `certificates`",
             );
             continue;
         }
@@ -101,7 +101,7 @@ pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Sect
         all.push(Certificate {
             key: key.filter(|key| *key != cert_file),
             cert: cert_file,
-            // It is about one of them; which, only the file could say.
+            // The response is for one of the certificates; only the file could say which.
             ocsp: ocsp.clone().filter(|_| certs.len() == 1),
         });
     }
@@ -113,7 +113,7 @@ pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Sect
     }
 }
 
-/// Versions, suites, groups, sessions.
+/// Converts versions, suites, groups and sessions.
 pub(super) fn crypto(
     context: &Context<'_>,
     server: &Directive,
@@ -147,14 +147,14 @@ pub(super) fn crypto(
     for (name, why) in [
         (
             "ssl_dhparam",
-            "there is no finite-field Diffie-Hellman here",
+            "finite-field Diffie-Hellman is not supported",
         ),
         ("ssl_early_data", "0-RTT data is never accepted"),
         (
             "ssl_ocsp",
-            "clients' certificates are judged by `client_crl`",
+            "use `client_crl` to check clients' certificates",
         ),
-        ("ssl_verify_depth", "chains may have the usual length"),
+        ("ssl_verify_depth", "the depth of chains can't be set"),
     ] {
         if let Some(one) = find(name).filter(|one| one.word(1) != "off") {
             section.leave_out(&one.position, &one.shown(), why);
@@ -173,7 +173,7 @@ fn sessions(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
     });
     let no_tickets = find("ssl_session_tickets").is_some_and(|one| one.word(1) == "off");
     match (no_tickets, size) {
-        // Tickets hold the sessions otherwise; who knows no tickets has a cache anyway.
+        // Otherwise tickets hold the sessions, and clients without tickets have a cache anyway.
         (true, Some(size)) => draft.set_text("session_cache", &size),
         (true, None) => draft.set("tickets", "0"),
         (false, _) => {}
@@ -199,7 +199,7 @@ fn config_time(ms: u64) -> String {
     dormouse_config::show_duration(std::time::Duration::from_millis(ms))
 }
 
-/// Certificates of clients.
+/// Converts the verification of client certificates.
 pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut Section) {
     let Some(verify) = context.find(server, "ssl_verify_client") else {
         return;
@@ -211,7 +211,7 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
             section.leave_out(
                 &verify.position,
                 &verify.shown(),
-                "who shows a certificate has to show a good one here",
+                "a client certificate that is sent must be valid here",
             );
             "optional"
         }
@@ -227,7 +227,8 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
     section.clients(how, ca.as_deref(), &crl);
 }
 
-/// `allow` and `deny`. There the first that fits decides; here `deny` goes before `allow`.
+/// Converts `allow` and `deny`. In nginx the first matching rule decides; in Dormouse `deny` takes
+/// precedence.
 pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut Section) {
     let is_rule = |one: &&Directive| matches!(one.name(), "allow" | "deny");
     let mut rules: Vec<&Directive> = server.block.iter().filter(is_rule).collect();
@@ -238,7 +239,7 @@ pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut 
     for one in rules {
         match (one.name(), one.word(1)) {
             (_, "unix:") => {}
-            // What stands behind `all` never counts.
+            // Rules after `all` have no effect.
             (name, "all") => {
                 is_closed = name == "deny";
                 if is_closed && allow.is_empty() {
@@ -252,14 +253,14 @@ pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut 
                     section.leave_out(
                         &one.position,
                         &one.shown(),
-                        "carried over, but here `deny` goes before `allow`, whatever stands first",
+                        "converted, but `deny` takes precedence over `allow` here, whatever their order",
                     );
                 }
                 deny.push(network);
             }
         }
     }
-    // Without `deny all` those that are not named may come as well.
+    // Without `deny all`, networks that are not listed are allowed too.
     if is_closed && !allow.is_empty() {
         section.set("allow", quoted_list(&allow));
     }
@@ -268,7 +269,7 @@ pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut 
     }
 }
 
-/// Times that hold for the whole program here.
+/// Sets times that apply to the whole program.
 pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
     for (name, option) in [
         ("proxy_connect_timeout", "backend_connect_timeout"),
@@ -284,7 +285,7 @@ pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft
         }
     }
     if !context.is_http {
-        // Its default is ten minutes; ours is never.
+        // nginx's default is ten minutes; Dormouse has no limit by default.
         match context.find(server, "proxy_timeout") {
             None => draft.longest("idle_timeout", 600_000, &server.position, ""),
             Some(one) => match time(one.word(1), 1000) {
@@ -295,9 +296,9 @@ pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft
     }
 }
 
-const NO_TIME: &str = "this is no time";
+const NO_TIME: &str = "this is not a time";
 
-/// What has no counterpart, or another place.
+/// Leaves out directives that have no equivalent, or belong elsewhere.
 pub(super) fn left_out(
     context: &Context<'_>,
     server: &Directive,
@@ -321,20 +322,20 @@ pub(super) fn left_out(
             section.leave_out(&one.position, &one.shown(), why);
         } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
         } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
-            section.leave_out(&one.position, &one.shown(), "see `bytes_per_client`");
+            section.leave_out(&one.position, &one.shown(), "use `bytes_per_client`");
         } else if context.is_http {
             section.leave_out(
                 &one.position,
                 &one.shown(),
-                "stays with nginx, or the server behind",
+                "stays with nginx, or with the backend",
             );
         } else {
-            section.leave_out(&one.position, &one.shown(), "no counterpart");
+            section.leave_out(&one.position, &one.shown(), "no equivalent");
         }
     }
 }
 
-/// What is carried over elsewhere, or changes nothing here.
+/// Returns whether a directive is converted elsewhere, or has no effect in Dormouse.
 fn is_known(name: &str) -> bool {
     const KNOWN: [&str; 33] = [
         "access_log",
@@ -371,7 +372,7 @@ fn is_known(name: &str) -> bool {
         "preread_timeout",
         "preread_buffer_size",
     ];
-    const TOLD: [&str; 11] = [
+    const REPORTED: [&str; 11] = [
         "allow",
         "deny",
         "ssl_conf_command",
@@ -384,17 +385,17 @@ fn is_known(name: &str) -> bool {
         "proxy_buffer_size",
         "proxy_socket_keepalive",
     ];
-    KNOWN.contains(&name) || TOLD.contains(&name) || name.starts_with("proxy_ssl")
+    KNOWN.contains(&name) || REPORTED.contains(&name) || name.starts_with("proxy_ssl")
 }
 
 fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
     match one.word(2).parse::<u64>() {
         Ok(n) => draft.largest("connections_per_client", n),
-        Err(_) => section.leave_out(&one.position, &one.shown(), "see `connections_per_client`"),
+        Err(_) => section.leave_out(&one.position, &one.shown(), "use `connections_per_client`"),
     }
 }
 
-/// As nginx Plus has it.
+/// Converts `health_check` of nginx Plus.
 fn health_check(one: &Directive, has_tls: bool, section: &mut Section) {
     let value = |name: &str| {
         one.values()

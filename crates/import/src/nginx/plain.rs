@@ -1,12 +1,12 @@
-//! Servers without TLS: those that only send clients on to https, and all others, which nobody
-//! serves any more when nginx is stopped.
+//! Servers without TLS: those that only redirect clients to https, and all others, which are no
+//! longer served when nginx stops.
 
 use super::context::{Context, address};
 use super::syntax::Directive;
-use crate::advice::{ACME_WAS_ANSWERED, NGINX_STAYS, OTHER_NAMES_TOO, REDIRECTS_ELSEWHERE};
+use crate::advice::{ACME_WAS_ANSWERED, NGINX_STAYS, REDIRECTS_ELSEWHERE, REDIRECTS_OTHER_NAMES};
 use crate::draft::{Draft, Redirect};
 
-/// A server that sends clients on.
+/// A server that redirects clients.
 struct Found<'a> {
     line: &'a Directive,
     redirect: Redirect,
@@ -22,7 +22,7 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     for (server, addresses) in &plain {
         let title = title(context, server, addresses);
         if nginx_stays {
-            let why = "stays with nginx, which goes on behind";
+            let why = "is left to nginx, which stays behind Dormouse";
             draft.leave_out(&server.position, &title, why);
             continue;
         }
@@ -31,7 +31,7 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
         } else {
             None
         };
-        // An address is nginx's as a whole, or ours.
+        // Only one of nginx and Dormouse can have an address.
         let is_shared = plain.iter().any(|(other, theirs)| {
             let is_same = theirs.iter().any(|one| addresses.contains(one));
             is_same && redirect(other).is_none()
@@ -45,7 +45,9 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
             _ => {
                 let what = match server.find("return") {
                     Some(_) => REDIRECTS_ELSEWHERE,
-                    None => "speaks no TLS: keep nginx for it, or nobody answers there any more",
+                    None => {
+                        "does not use TLS: keep nginx for it, or this address will not be served"
+                    }
                 };
                 draft.add_to_do(&server.position, &format!("{title} {what}"));
             }
@@ -53,13 +55,17 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     }
 }
 
-/// What a redirect did besides.
+/// Adds remarks about what else the server did.
 fn remarks(server: &Directive, found: &Found<'_>, draft: &mut Draft) {
     if let Some(one) = server.all("location").find(|one| is_acme(one)) {
         draft.add_to_do(&one.position, ACME_WAS_ANSWERED);
     }
     if server.find("if").is_some() {
-        draft.leave_out(&found.line.position, &found.line.shown(), OTHER_NAMES_TOO);
+        draft.leave_out(
+            &found.line.position,
+            &found.line.shown(),
+            REDIRECTS_OTHER_NAMES,
+        );
     }
 }
 
@@ -69,7 +75,7 @@ fn title(context: &Context<'_>, server: &Directive, addresses: &[String]) -> Str
     format!("{kind} server {names} on {addresses}").replace("  ", " ")
 }
 
-/// Addresses on which the server speaks no TLS, and is not looked into for names either.
+/// Returns the addresses on which the server neither uses TLS nor reads the ClientHello.
 fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
     if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
         return Vec::new();
@@ -119,7 +125,7 @@ fn in_block<'a>(block: &'a Directive, server: &Directive) -> Option<Found<'a>> {
     })
 }
 
-/// The port of a URL for the same host and path. `None`: it is for another, or not of https.
+/// Returns the port of an https URL for the same host and path. `None`: the URL is another one.
 fn port_of(url: &str, server: &Directive) -> Option<u16> {
     let rest = url.strip_prefix("https://")?;
     let own = server
@@ -128,7 +134,7 @@ fn port_of(url: &str, server: &Directive) -> Option<u16> {
     let own = own.map_or("", |one| one.word(1));
     let hosts = ["$host", "$http_host", "$server_name", own].into_iter();
     let behind = hosts.filter(|host| !host.is_empty()).find_map(|host| {
-        // With several names this is the first of them, whatever was asked for.
+        // With several names, `$server_name` is the first of them, whatever the client asked for.
         (host != "$server_name" || !own.is_empty()).then(|| rest.strip_prefix(host))?
     })?;
     let at = behind.find(['/', '$']).unwrap_or(behind.len());

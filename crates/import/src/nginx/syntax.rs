@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::error::{ImportError, Position};
 use crate::source::{files_in, read};
 
-/// Files that are included, in all.
+/// Maximum number of included files.
 const INCLUDES_MAX: usize = 500;
-/// Blocks in blocks, and files in files.
+/// Maximum nesting of blocks and of files.
 const DEPTH_MAX: usize = 30;
 
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Directive {
     pub(super) block: Vec<Directive>,
 }
 
-const NO_END: &str = "this has no `;` at its end";
+const NO_END: &str = "this does not end with `;`";
 const ENDS: &str = "a directive ends with `;`, a block with `}`";
 
 impl Directive {
@@ -37,12 +37,12 @@ impl Directive {
         self.words.get(n).map_or("", String::as_str)
     }
 
-    /// The words behind the name.
+    /// Returns the words after the name.
     pub(super) fn values(&self) -> impl Iterator<Item = &str> {
         self.words.iter().skip(1).map(String::as_str)
     }
 
-    /// Whether one of the words behind the name is this one.
+    /// Returns whether one of the words after the name is this one.
     pub(super) fn says(&self, word: &str) -> bool {
         self.values().any(|there| there == word)
     }
@@ -55,20 +55,20 @@ impl Directive {
         self.block.iter().filter(move |one| one.name() == name)
     }
 
-    /// The last one of this name.
+    /// Returns the last directive of this name.
     pub(super) fn find(&self, name: &str) -> Option<&Directive> {
         self.block.iter().rev().find(|one| one.name() == name)
     }
 }
 
-/// A whole configuration as one block, and the includes that were not there.
+/// Parses a whole configuration into one block. Also returns the includes that do not exist.
 pub(super) fn parse(
     text: &str,
     position: &Position,
     file: &Path,
 ) -> Result<(Directive, Vec<(Position, String)>), ImportError> {
     let mut reader = DirectiveReader {
-        // nginx takes relative paths from the folder of its main file.
+        // nginx's relative paths start from the folder of its main file.
         folder: file.parent().unwrap_or(Path::new("")).to_owned(),
         left: INCLUDES_MAX,
         open: vec![same(file)],
@@ -83,7 +83,7 @@ pub(super) fn parse(
     Ok((whole, reader.missing))
 }
 
-/// The same path for the same file.
+/// Returns the same path for the same file.
 fn same(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
@@ -96,7 +96,7 @@ struct DirectiveReader {
     missing: Vec<(Position, String)>,
 }
 
-/// The tokens of a file, and how far we are.
+/// The tokens of a file, and the position in them.
 struct Tokens<'a> {
     position: &'a Position,
     all: Vec<(usize, Token)>,
@@ -118,7 +118,7 @@ impl DirectiveReader {
         self.block(&mut tokens, None, depth)
     }
 
-    /// What stands in a block, or in a file if none was opened.
+    /// Parses the contents of a block, or of a file.
     fn block(
         &mut self,
         tokens: &mut Tokens<'_>,
@@ -141,7 +141,7 @@ impl DirectiveReader {
                     words.push(word);
                 }
                 Token::Semicolon if words.is_empty() => {
-                    return fault(number, "there is nothing before this `;`", "remove it");
+                    return fault(number, "this `;` ends nothing", "remove it");
                 }
                 Token::Semicolon => {
                     let one = Directive::new(position.at(line), std::mem::take(&mut words));
@@ -151,8 +151,8 @@ impl DirectiveReader {
                     }
                 }
                 Token::Open if depth >= DEPTH_MAX => {
-                    let what = "there are more than 30 blocks in blocks here";
-                    return fault(number, what, "nobody means that; is this the right file?");
+                    let what = "blocks are nested more than 30 deep here";
+                    return fault(number, what, "is this the right file?");
                 }
                 Token::Open => {
                     let mut one = Directive::new(position.at(line), std::mem::take(&mut words));
@@ -161,8 +161,8 @@ impl DirectiveReader {
                 }
                 Token::Close if !words.is_empty() => return fault(line, NO_END, ENDS),
                 Token::Close if opened.is_none() => {
-                    let help = "remove it, or look for a `{` that is missing";
-                    return fault(number, "this `}` closes nothing", help);
+                    let help = "remove it, or add the missing `{`";
+                    return fault(number, "this `}` has no `{`", help);
                 }
                 Token::Close => return Ok(block),
             }
@@ -170,14 +170,14 @@ impl DirectiveReader {
         match opened {
             _ if !words.is_empty() => fault(line, NO_END, ENDS),
             Some(line) => {
-                let what = "the `{` in this line is never closed";
-                fault(line, what, "add the `}` that is missing")
+                let what = "the `{` in this line is not closed";
+                fault(line, what, "add the missing `}`")
             }
             None => Ok(block),
         }
     }
 
-    /// A file, or all that fit `folder/*.conf`.
+    /// Reads a file, or all files that match `folder/*.conf`.
     fn include(&mut self, one: &Directive, depth: usize) -> Result<Vec<Directive>, ImportError> {
         let path = self.folder.join(one.word(1));
         let name = path
@@ -220,13 +220,13 @@ impl DirectiveReader {
         let shown = file.display();
         if self.open.contains(&same(file)) {
             return fault(
-                format!("{shown} is included by itself"),
-                "nginx would never come to an end with it either",
+                format!("{shown} includes itself"),
+                "remove the include; nginx would not end either",
             );
         }
         if self.left == 0 || depth >= DEPTH_MAX {
             return fault(
-                format!("{shown} is one file too many: 500 are read, 30 deep"),
+                format!("{shown} is one file too many: the limits are 500 files, 30 deep"),
                 "is this the right file?",
             );
         }
@@ -283,23 +283,23 @@ fn tokens(text: &str, position: &Position) -> Result<Vec<(usize, Token)>, Import
                             word.push(inner);
                         }
                         None => {
-                            let what = format!("the {c} in this line is never closed");
+                            let what = format!("the {c} in this line is not closed");
                             return Err(ImportError::new(
                                 position,
                                 opened,
                                 what,
-                                "add the quote that is missing",
+                                "add the missing quote",
                             ));
                         }
                     }
                 }
             }
             '\\' => {
-                // As in patterns: `\.` stays what it is.
+                // As in patterns, `\.` is kept.
                 word.push('\\');
                 word.extend(chars.next());
             }
-            // A variable: its braces are not a block's.
+            // A variable, whose braces do not open a block.
             '$' if chars.peek() == Some(&'{') => {
                 word.push('$');
                 while let Some(inner) = chars.next_if(|&inner| inner != '}' && inner != '\n') {

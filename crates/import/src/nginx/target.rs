@@ -2,14 +2,14 @@
 
 use super::context::Context;
 use super::syntax::Directive;
-use crate::advice::{BACKENDS_ARE_JUDGED, KEYS_ARE_PLAIN, NGINX_SEES_NO_TLS, NGINX_STAYS};
+use crate::advice::{BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NGINX_SEES_NO_TLS, NGINX_STAYS};
 use crate::error::Position;
 use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
 use crate::value::time;
 
-/// What is behind a server for clients which ask for one of these names, or offer one of these
-/// protocols; for all others, if there are none.
+/// The target of clients that ask for one of these names or offer one of these protocols; without
+/// names and protocols, of all other clients.
 pub(super) struct TargetCase {
     pub(super) names: Vec<String>,
     pub(super) protocols: Vec<String>,
@@ -29,14 +29,14 @@ impl TargetCase {
     }
 }
 
-/// The ways on from a server.
+/// Returns the targets of a server.
 pub(super) fn cases(
     context: &Context<'_>,
     server: &Directive,
     section: &mut Section,
 ) -> Vec<TargetCase> {
     if context.is_http {
-        let pass = only_hands_on(context, server);
+        let pass = only_forwards(context, server);
         return vec![
             pass.map_or(TargetCase::whole("", &server.position), |pass| {
                 TargetCase::whole(pass.word(1), &pass.position)
@@ -55,14 +55,14 @@ pub(super) fn cases(
         None => {
             section.add_to_do(
                 &pass.position,
-                "where this leads is decided for each connection: give backends to `to`",
+                "this target is computed for each connection: add backends to `to`",
             );
             Vec::from([TargetCase::whole("$", &pass.position)])
         }
     }
 }
 
-/// A map from the server name or the protocols of a client.
+/// Converts a map from the client's server name or protocols.
 fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
     let by_name = matches!(map.word(1), "$ssl_preread_server_name" | "$ssl_server_name");
     let by_protocol = matches!(
@@ -72,7 +72,7 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
     if !by_name && !by_protocol {
         section.add_to_do(
             &map.position,
-            "routes are chosen by server name and protocol: give backends to `to`",
+            "routes are chosen only by server name and protocol: add backends to `to`",
         );
         return Vec::from([TargetCase::whole("$", &map.position)]);
     }
@@ -112,7 +112,7 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
     cases
 }
 
-/// A server name as we have it: `.example.com` is two.
+/// Converts a server name: `.example.com` is two.
 pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
     match text {
         "" | "_" | "\"\"" => Vec::new(),
@@ -120,7 +120,7 @@ pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Ve
             section.leave_out(
                 position,
                 text,
-                "names are written out here, or as \"*.example.com\"",
+                "names must be listed, or written as \"*.example.com\"",
             );
             Vec::new()
         }
@@ -139,9 +139,9 @@ pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Ve
     }
 }
 
-const ONE_LABEL: &str = "carried over, but `*` stands for one label here, for any number in nginx";
+const ONE_LABEL: &str = "converted, but `*` stands for one label here, and for any number in nginx";
 
-/// `h2`, `h2,http/1.1` or `~\bh2\b`.
+/// Converts `h2`, `h2,http/1.1` or `~\bh2\b`.
 fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
     let plain = text.trim_start_matches('~').replace("\\b", "");
     let is_name = |name: &str| {
@@ -154,13 +154,13 @@ fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<Strin
     if names.iter().all(|name| is_name(name)) {
         return names;
     }
-    section.leave_out(position, text, "protocols are written out here: see `alpn`");
+    section.leave_out(position, text, "protocols must be listed in `alpn`");
     Vec::new()
 }
 
-/// The `proxy_pass` of a server of `http` which does nothing else with requests. With anything else
-/// nginx has to stay where it is.
-fn only_hands_on<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a Directive> {
+/// Returns the `proxy_pass` of an `http` server that only forwards requests. If it does anything
+/// else, nginx has to stay.
+fn only_forwards<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a Directive> {
     const OF_SERVER: [&str; 9] = [
         "listen",
         "server_name",
@@ -214,7 +214,7 @@ fn only_hands_on<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
     simple.then_some(pass)
 }
 
-/// Sets `to`, and TLS with the backends.
+/// Sets `to`, and TLS to the backends.
 pub(super) fn set(
     context: &Context<'_>,
     server: &Directive,
@@ -226,10 +226,7 @@ pub(super) fn set(
         if context.is_http {
             stays_behind(server, section);
         } else {
-            section.add_to_do(
-                position,
-                "this server passes its connections to nobody: give backends to `to`",
-            );
+            section.add_to_do(position, "this server has no backends: add them to `to`");
         }
         return;
     }
@@ -268,7 +265,7 @@ pub(super) fn set(
     }
 }
 
-/// nginx goes on with requests, in the clear and behind us.
+/// nginx continues to process requests, as an unencrypted backend.
 fn stays_behind(server: &Directive, section: &mut Section) {
     section.set_text("to", "127.0.0.1:8080");
     section.set_text("proxy_protocol", "v1");
@@ -278,7 +275,7 @@ fn stays_behind(server: &Directive, section: &mut Section) {
     }
 }
 
-/// The first that says something by what is known of TLS.
+/// Returns the first directive that uses a TLS variable.
 fn of_tls(block: &[Directive]) -> Option<&Directive> {
     const KNOWN: [&str; 3] = ["$scheme", "$https", "$ssl_"];
     block.iter().find_map(|one| {
@@ -290,7 +287,7 @@ fn of_tls(block: &[Directive]) -> Option<&Directive> {
     })
 }
 
-/// Whether something is done with the requests of all servers.
+/// Returns whether nginx processes the requests of all servers.
 fn does_more(block: &Directive) -> bool {
     const DOES: [&str; 13] = [
         "add_header",
@@ -329,19 +326,19 @@ fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {
                 ("max_fails", "0") => section.leave_out(
                     &server.position,
                     word,
-                    "a backend that fails is always passed over for a while",
+                    "a failed backend is always skipped for a while",
                 ),
                 ("max_fails", n) if n.parse::<u32>().is_ok() => section.set("backend_failures", n),
                 ("fail_timeout", text) => section.time("backend_pause", time(text, 1000)),
                 ("slow_start", text) => section.time("slow_start", time(text, 1000)),
                 ("backup", _) => one.is_backup = true,
                 ("down", _) => is_down = true,
-                // Names are looked up again and again anyway.
+                // Names are looked up repeatedly anyway.
                 ("resolve", _) => {}
                 _ => section.leave_out(
                     &server.position,
                     &server.shown(),
-                    &format!("{word}: no counterpart"),
+                    &format!("{word}: no equivalent"),
                 ),
             }
         }
@@ -371,15 +368,15 @@ fn balance(upstream: &Directive, section: &mut Section) {
                 section.leave_out(
                     &one.position,
                     &one.shown(),
-                    "the nearest to it is least-connections",
+                    "the nearest equivalent is least-connections",
                 );
             }
-            _ => section.leave_out(&one.position, &one.shown(), "no counterpart"),
+            _ => section.leave_out(&one.position, &one.shown(), "no equivalent"),
         }
     }
 }
 
-/// TLS with the backends.
+/// Sets TLS to the backends.
 fn tls(
     context: &Context<'_>,
     server: &Directive,
@@ -397,7 +394,7 @@ fn tls(
     section.set("backend_tls", "true");
     match find("proxy_ssl_trusted_certificate") {
         Some(file) => section.set_text("backend_ca", &context.path(file.word(1))),
-        None => section.add_to_do(position, BACKENDS_ARE_JUDGED),
+        None => section.add_to_do(position, BACKENDS_ARE_VERIFIED),
     }
     let is_group = context
         .block
@@ -407,10 +404,10 @@ fn tls(
         Some(name) if name.word(1).starts_with('$') => section.leave_out(
             &name.position,
             &name.shown(),
-            "`backend_name` is one name for all, or none for that of each backend",
+            "`backend_name` is one name for all backends; without it, each backend's own host is used",
         ),
         Some(name) => section.set_text("backend_name", name.word(1)),
-        // The name of the group is asked for then.
+        // nginx then asks for the name of the group.
         None if is_group && target.contains('.') => section.set_text("backend_name", target),
         None => {}
     }
@@ -442,14 +439,14 @@ fn tls(
             let why = match name {
                 "proxy_ssl_crl" => "revocation lists are for clients only",
                 "proxy_ssl_password_file" => KEYS_ARE_PLAIN,
-                _ => "TLS 1.2 and 1.3 with AEAD suites are spoken with backends",
+                _ => "TLS 1.2 and 1.3 with AEAD suites are used with backends",
             };
             section.leave_out(&one.position, &one.shown(), why);
         }
     }
 }
 
-/// `host`, `host:port`, `unix:/path` or `unix:/path:/uri`.
+/// Converts `host`, `host:port`, `unix:/path` or `unix:/path:/uri`.
 fn address(text: &str, port: &str) -> String {
     if let Some(path) = text.strip_prefix("unix:") {
         return format!("unix:{}", path.split(':').next().unwrap_or(path));

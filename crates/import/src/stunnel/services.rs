@@ -6,7 +6,7 @@ use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::source::{files_in, read as read_file};
 
-/// Files that are included, in all.
+/// Maximum number of included files.
 const INCLUDES_MAX: usize = 200;
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// The last one counts.
+    /// Returns the last setting with this key: it wins.
     pub(super) fn find(&self, key: &str) -> Option<&StunnelSetting> {
         self.entries
             .iter()
@@ -52,11 +52,11 @@ impl Service {
     }
 }
 
-/// Services, as they are read.
+/// Reads services.
 #[derive(Default)]
 pub(super) struct ServiceReader {
     pub(super) services: Vec<Service>,
-    /// What stands above all services.
+    /// Settings above all services.
     pub(super) defaults: Vec<StunnelSetting>,
     pub(super) draft: Draft,
     included: usize,
@@ -91,7 +91,7 @@ impl ServiceReader {
                     return Err(ImportError::new(
                         &position,
                         n + 1,
-                        "the `[` in this line is never closed",
+                        "the `[` in this line is not closed",
                         "a service begins with [NAME]",
                     ));
                 };
@@ -104,7 +104,7 @@ impl ServiceReader {
             }
             let Some((key, value)) = line.split_once('=') else {
                 self.draft
-                    .leave_out(&position, line, "this is no `key = value`");
+                    .leave_out(&position, line, "this is not `key = value`");
                 continue;
             };
             let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
@@ -125,7 +125,7 @@ impl ServiceReader {
         Ok(())
     }
 
-    /// All files of a folder, in the order of their names.
+    /// Reads all files of a folder, in the order of their names.
     fn include(
         &mut self,
         value: &str,
@@ -138,7 +138,7 @@ impl ServiceReader {
             self.draft.leave_out(
                 position,
                 &format!("include = {value}"),
-                "this folder is not there",
+                "this folder does not exist",
             );
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl ServiceReader {
             self.included += 1;
             if depth >= 10 || self.included > INCLUDES_MAX {
                 let what = format!(
-                    "{} is one file too many: 200 are read, 10 deep",
+                    "{} is one file too many: the limits are 200 files, 10 deep",
                     file.display()
                 );
                 return Err(ImportError::new(

@@ -156,7 +156,7 @@ fn what_is_wrong_with_a_handshake_is_said() {
             number,
             if words.is_empty() { "well" } else { "not well" },
         );
-        let lines = terminator.lines_with(&format!("backend={:?}", to[number].to_string()));
+        let lines = terminator.lines_with(&format!("backend={}", to[number]));
         let lines = if lines.is_empty() {
             terminator.lines_with(&to[number].to_string())
         } else {

@@ -300,7 +300,7 @@ fn nobody_else_is_believed() {
         let _ = tcp.read_to_end(&mut rest);
         assert!(rest.is_empty(), "an answer to {}", first.escape_ascii());
     }
-    let lines = scene.terminator.lines_with("connection closed");
+    let lines = scene.terminator.lines_with("PROXY header rejected");
     assert_eq!(lines.len(), 1, "one line for the burst: {lines:#?}");
     // One that says nothing is closed in time.
     let mut silent = connect_from(CLIENT, scene.address);

@@ -114,6 +114,6 @@ fn strict_names_are_refused_with_their_alert() {
     }
     let lines = site
         .process
-        .lines_with("the client asked for \"other.example\"");
+        .lines_with("the client asked for \\\"other.example\\\"");
     assert!(lines[0].contains("unrecognized_name"), "{lines:?}");
 }

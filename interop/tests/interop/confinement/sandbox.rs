@@ -71,14 +71,20 @@ fn trial(settings: &mut Settings) {
     Admin::in_folder(settings);
 }
 
-/// What was tried by so many processes of this kind, each as a list of "what=outcome".
+/// The trials of this many processes with this role, each as a list of "what=outcome".
 fn trials(scene: &Scene, role: &str, processes: usize) -> Vec<Vec<String>> {
     let lines = wait::until(&format!("{role} to try"), PATIENCE, || {
-        let lines = scene.terminator.lines_with(&format!("trial of {role}:"));
+        let lines = scene.terminator.lines_with("sandbox trial");
+        let of_role = lines.into_iter().filter(|line| {
+            let value = line.split_once("role=").map_or("", |(_, value)| value);
+            value.trim_start_matches('"').starts_with(role)
+        });
+        let lines: Vec<String> = of_role.collect();
         (lines.len() >= processes).then_some(lines)
     });
     let outcomes = lines.iter().map(|line| {
-        let (_, outcomes) = line.rsplit_once(": ").expect("what was tried");
+        let (_, outcomes) = line.split_once("outcomes=\"").expect("the outcomes");
+        let outcomes = outcomes.trim_end().trim_end_matches('"');
         outcomes.split(' ').map(str::to_owned).collect()
     });
     outcomes.collect()

@@ -177,7 +177,10 @@ fn connections_outlive_their_worker() {
         }
         clients.push(echoed(&connect));
     }
-    assert_eq!(connect.process.lines_with("has been reset"), [""; 0]);
+    assert_eq!(
+        connect.process.lines_with("connection reset after a crash"),
+        [""; 0]
+    );
 }
 
 /// Warm connections serve at once, and are replaced when their server ends them, without a
@@ -432,7 +435,9 @@ fn what_is_wrong_with_a_server_is_said() {
         let mut client = connect.client();
         let end = client.tcp.read(&mut [0; 1]);
         assert!(end.is_err(), "{what}: expected a reset, came {end:?}");
-        let line = connect.process.wait_for_line("no TLS connection", PATIENCE);
+        let line = connect
+            .process
+            .wait_for_line("TLS connection to server failed", PATIENCE);
         for word in words {
             assert!(line.contains(word), "{what}: {line}");
         }
@@ -456,14 +461,14 @@ fn every_handshake_has_its_line_on_request() {
         echoed(&connect);
         handshakes(&connect, 2);
         let lines = connect.process.lines_with("handshake done");
-        let version_said = format!("version=TLS {version}");
+        let version_said = format!("version=\"TLS {version}\"");
         for part in [
             " INFO ",
             &version_said,
             "suite=",
             "sni=",
             "took_ms=",
-            "flights=[",
+            "flights=",
         ] {
             assert!(
                 lines.iter().all(|line| line.contains(part)),
@@ -486,8 +491,8 @@ fn every_handshake_has_its_line_on_request() {
     assert!(client.tcp.read(&mut [0; 1]).is_err(), "expected a reset");
     let line = connect.process.wait_for_line("handshake failed", PATIENCE);
     for part in [
-        "gave_up=\"us\"",
-        "alert=\"bad_certificate\"",
+        "gave_up=us",
+        "alert=bad_certificate",
         "took_ms=",
         "not for db.example",
     ] {
@@ -568,7 +573,7 @@ fn a_server_which_says_nothing_is_given_up() {
     assert!(end.is_err(), "expected a reset, came {end:?}");
     connect
         .process
-        .wait_for_line("not done within handshake_timeout", PATIENCE);
+        .wait_for_line("no TLS connection within handshake_timeout", PATIENCE);
 }
 
 /// A client that gives up while the handshake goes on leaves nothing behind.

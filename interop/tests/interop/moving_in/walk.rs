@@ -239,12 +239,12 @@ fn starttls_of_stunnel_stays_with_stunnel() {
     let imported = dormouse(&["import", "stunnel", &file]);
     let page = String::from_utf8_lossy(&imported.stdout);
     assert!(
-        page.contains("# TO DO: protocol = smtp: TLS begins after"),
+        page.contains("# TO DO: protocol = smtp: TLS starts after"),
         "{page}"
     );
     assert!(page.contains("keep stunnel for it (line 5)"), "{page}");
     let said = String::from_utf8_lossy(&imported.stderr);
-    assert!(said.contains("to be done before it can run"), "{said}");
+    assert!(said.contains("to do before the result can run"), "{said}");
 }
 
 /// What nginx did without TLS is not lost without a word.
@@ -260,14 +260,14 @@ fn a_plain_server_of_nginx_is_to_be_done() {
          location / {{ proxy_pass http://127.0.0.1:8080; }}"
     );
     for (plain, says) in [
-        ("root /var/www/html;", "speaks no TLS: keep nginx for it"),
+        ("root /var/www/html;", "does not use TLS: keep nginx for it"),
         (
             "return 301 https://www.b.example$request_uri;",
-            "does more than a redirect to the same host",
+            "does more than redirect to the same host",
         ),
         (
             "location /.well-known/acme-challenge/ { root /var/www; } location / { return 301 https://$host$request_uri; }",
-            "challenges of an ACME server were answered here",
+            "ACME challenges were answered here",
         ),
     ] {
         let text = format!("http {{ server {{ listen 80; {plain} }} server {{ {tls} }} }}");

@@ -430,7 +430,7 @@ fn without_main_connections_end_in_a_bounded_time_and_another_start_takes_the_pl
     kill_at_rest(worker);
     let going_on = probes.iter_mut().filter_map(|probe| probe.echo(100).ok());
     assert!(going_on.count() > 0, "connections end evenly, not at once");
-    let gone = scene.terminator.lines_with("the main process is gone");
+    let gone = scene.terminator.lines_with("main process died");
     assert!(gone.len() >= 2, "each worker says so");
 
     // The same configuration, in the same folder: address and admin socket.

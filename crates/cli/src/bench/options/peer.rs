@@ -16,19 +16,19 @@ pub(crate) struct PeerArgs {
     /// Do not verify the server's certificate (the output says so)
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
+    /// Server name to send (SNI) and to expect in the certificate [default: the host of ADDR]
     #[arg(long, value_name = "NAME")]
     pub(crate) sni: Option<String>,
-    /// Certificate chain (PEM) to show to a server which asks for a client certificate
+    /// Client certificate chain (PEM), for a server that requests one
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key (PEM) of --cert
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
 }
 
 impl PeerArgs {
-    /// The certificates of `--ca`, the system's, or none that are verified.
+    /// Returns the authorities of `--ca`, those of the system, or no verification.
     pub(crate) fn trust(&self) -> Result<Trust, Error> {
         Ok(match &self.ca {
             Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
@@ -39,7 +39,8 @@ impl PeerArgs {
         })
     }
 
-    /// The client certificate. It is tried now: a wrong one is no property of the server.
+    /// Returns the client certificate. Loads it once here, so that an invalid one is not blamed on
+    /// the server.
     pub(crate) fn identity(&self) -> Result<Option<IdentityFiles>, Error> {
         let (Some(certificate), Some(key)) = (self.cert.clone(), self.key.clone()) else {
             return Ok(None);

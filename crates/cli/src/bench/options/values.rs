@@ -1,18 +1,19 @@
-//! Parses values of options: addresses, times, amounts, text with escapes.
+//! Parsers for option values: addresses, times, amounts, text with escapes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_measure::Error;
 
-/// The address, and the host's name as it was written.
+/// Returns the address, and the host's name as written.
 pub(crate) fn resolve(target: &str) -> Result<(String, String), Error> {
     let (mut all, host) = resolve_all(target, &[])?;
     Ok((all.swap_remove(0), host))
 }
 
-/// The same with all addresses that the name has, at least one; `given` are words of `--resolve`,
-/// `NAME:PORT:ADDR[,ADDR]` as curl takes them, which come before the system's resolver.
+/// Returns all addresses of the name, at least one, and the host's name. `given` are values of
+/// `--resolve` in curl's notation, `NAME:PORT:ADDR[,ADDR]`, which take precedence over the
+/// resolver.
 pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>, String), Error> {
     use std::net::ToSocketAddrs;
     if target.starts_with("unix:") {
@@ -23,7 +24,7 @@ pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>
     }
     let wrong = |why: String| {
         Error::usage(format!(
-            "{target:?} is no address ({why}): write 127.0.0.1:8443, localhost:8443 or unix:/path"
+            "{target:?} is not an address ({why}): write 127.0.0.1:8443, localhost:8443 or unix:/path"
         ))
     };
     let (host, _) = target
@@ -38,7 +39,7 @@ pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>
     if found.is_empty() && !given.is_empty() {
         let given = given.join(" ");
         return Err(Error::usage(format!(
-            "--resolve {given}: nothing in it is about {target}"
+            "--resolve {given}: it has no entry for {target}"
         )));
     }
     if found.is_empty() {
@@ -57,7 +58,7 @@ pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>
     Ok((all, host.to_owned()))
 }
 
-/// The addresses in a word of `--resolve`, if it is about this target.
+/// Returns the addresses in a value of `--resolve`, if it is for this target.
 fn addresses_given(word: &str, target: &str) -> Result<Option<Vec<SocketAddr>>, Error> {
     let wrong = || {
         Error::usage(format!(
@@ -92,7 +93,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
                 other => {
                     let other = other.map_or_else(String::new, String::from);
                     return Err(Error::usage(format!(
-                        "--say: \\{other} means nothing; known are \\n \\r \\t \\0 \\\\"
+                        "--say: unknown escape \\{other}; use \\n \\r \\t \\0 \\\\"
                     )));
                 }
             },
@@ -101,7 +102,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
         out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
     }
     if out.is_empty() {
-        return Err(Error::usage("--say: there must be something to say"));
+        return Err(Error::usage("--say: the text is empty"));
     }
     Ok(out)
 }
@@ -119,15 +120,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => {
             return Err(format!(
-                "{unit:?} is no unit of time: write 500ms, 5s, 2m or 1h"
+                "{unit:?} is not a unit of time: write 500ms, 5s, 2m or 1h"
             ));
         }
     };
     let seconds: f64 = number
         .parse()
-        .map_err(|_| format!("{number:?} is no number: write 500ms, 5s or 2m"))?;
-    Duration::try_from_secs_f64(seconds * factor)
-        .map_err(|_| format!("{text} is no length of time"))
+        .map_err(|_| format!("{number:?} is not a number: write 500ms, 5s or 2m"))?;
+    Duration::try_from_secs_f64(seconds * factor).map_err(|_| format!("{text} is not a valid time"))
 }
 
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten).
@@ -141,24 +141,26 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     };
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is no number of bytes: write 512k, 256M or 2G"))?;
+        .map_err(|_| format!("{text:?} is not a number of bytes: write 512k, 256M or 2G"))?;
     number
         .checked_mul(factor)
         .filter(|&bytes| bytes > 0)
-        .ok_or_else(|| format!("{text} bytes: from 1 to 18 EB"))
+        .ok_or_else(|| format!("{text} is out of range: 1 byte to 18 EB"))
 }
 
 /// `10000`, `10_000`, `10k`, `1M`.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     bytes(&text.replace(['_', ','], ""))
-        .map_err(|_| format!("{text:?} is no number of connections: write 10000, 10k or 1M"))
+        .map_err(|_| format!("{text:?} is not a number of connections: write 10000, 10k or 1M"))
 }
 
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let rate: f64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number"))?;
     (rate.is_finite() && rate >= 0.0)
         .then_some(rate)
-        .ok_or_else(|| format!("{text} per second: 0 or more"))
+        .ok_or_else(|| format!("{text} is out of range: 0 or more per second"))
 }
 
 #[cfg(test)]
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_amounts_are_read_as_people_write_them() {
+    fn parses_times_and_amounts() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
@@ -180,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_may_hold_line_ends() {
+    fn unescapes_line_ends() {
         assert_eq!(unescape("a\\r\\nb").unwrap(), b"a\r\nb");
         assert!(unescape("\\x").is_err() && unescape("a\\").is_err() && unescape("").is_err());
     }
 
     #[test]
-    fn an_address_without_port_is_explained() {
+    fn explains_an_address_without_port() {
         assert!(
             resolve("localhost")
                 .unwrap_err()

@@ -1,16 +1,16 @@
-//! The connections as a field of cells, each for one or several of them.
+//! The connections as a field of cells, each for one or several connections.
 
 use std::time::{Duration, Instant};
 
 use crate::demo::client::{Client, Phase};
 use crate::paint::Style;
 
-/// How long the light of an echo is bright, and how long it takes to fade.
+/// How long a cell shows an echo brightly, and how long it takes to fade.
 const BRIGHT: Duration = Duration::from_millis(200);
 const GLOW: Duration = Duration::from_millis(550);
 const FADING: Duration = Duration::from_millis(900);
 
-/// What a cell shows. Of several connections the one counts which comes last here.
+/// What a cell shows. Of several connections, the one whose state is last in this list counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Cell {
     Nothing,
@@ -42,7 +42,7 @@ impl Cell {
         }
     }
 
-    /// Different signs, so that it can be read without colours too.
+    /// Returns a sign and a style. Signs differ, so that the field is readable without colours.
     pub(super) fn look(self) -> (&'static str, Style) {
         match self {
             Cell::Nothing => (" ", Style::Plain),
@@ -57,7 +57,7 @@ impl Cell {
     }
 }
 
-/// How connections are spread over cells.
+/// The distribution of connections over cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
     pub(super) per_cell: usize,
@@ -66,13 +66,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The fewest connections per cell for which all of them fit.
+    /// Returns the layout with the fewest connections per cell in which all of them fit.
     pub(super) fn new(connections: usize, columns: usize, rows_max: usize) -> Layout {
         let (columns, rows_max) = (columns.max(1), rows_max.max(1));
         let per_cell = connections.div_ceil(columns * rows_max).max(1);
         let cells = connections.div_ceil(per_cell);
         let rows = cells.div_ceil(columns).max(1);
-        // All rows about equally long.
+        // All rows have about the same length.
         Layout {
             per_cell,
             columns: cells.div_ceil(rows).max(1),
@@ -80,7 +80,7 @@ impl Layout {
         }
     }
 
-    /// The cells of one row.
+    /// Returns the cells of one row.
     pub(super) fn row(
         self,
         row: usize,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_connections_have_a_place_and_no_more_rows_than_there_are() {
+    fn all_connections_fit_the_rows() {
         for connections in [1, 500, 5_000, 20_000] {
             for (columns, rows_max) in [(76, 9), (100, 30), (10, 1), (0, 0)] {
                 let layout = Layout::new(connections, columns, rows_max);

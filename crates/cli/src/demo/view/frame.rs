@@ -36,9 +36,9 @@ impl Chapter {
             Chapter::Rest => "rest",
             Chapter::Wake => "wake",
             Chapter::Kill => "kill -9",
-            Chapter::Ask => "ask all",
+            Chapter::Ask => "wake all",
             Chapter::Upgrade => "upgrade",
-            Chapter::Goodbye => "goodbye",
+            Chapter::Goodbye => "close",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A view of lines of text, one per second: for logs and simple terminals.
+//! A view of text lines, one per second, for logs and simple terminals.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ impl Lines {
             (census.at_rest, "at rest"),
             (census.handshaking, "handshaking"),
             (census.awake, "awake"),
-            (census.unheard, "to be asked"),
+            (census.unheard, "unheard"),
             (tally.lost, "lost"),
             (tally.wrong, "wrong"),
             (tally.failed, "failed"),
@@ -60,7 +60,7 @@ impl Lines {
         if tally.echoes > 0 {
             let _ = write!(
                 line,
-                "; {} echoes right, slowest {}",
+                "; {} echoes correct, slowest {}",
                 number(tally.echoes),
                 duration(tally.slowest)
             );

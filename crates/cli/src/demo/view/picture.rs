@@ -1,4 +1,4 @@
-//! The picture: chapters, words, the field of connections, and what they cost.
+//! The picture: chapters, texts, the field of connections, and what they cost.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use crate::paint::{Canvas, Screen, Style};
 const EVERY: Duration = Duration::from_millis(80);
 /// Rows around the field.
 const ROWS_AROUND: usize = 16;
-/// Smaller fields, or lines, are no picture.
+/// Smaller terminals get lines instead of a picture.
 const FIELD_ROWS_MIN: usize = 3;
 const COLUMNS_MIN: usize = 60;
 /// Wider lines are hard to read.
 const WIDTH_MAX: usize = 112;
 const MARGIN: usize = 2;
-/// Where values stand behind their names.
+/// Column where values begin.
 const VALUES: usize = 19;
 
-/// Where curves begin behind values.
+/// Distance of curves from the beginning of values.
 const CURVES: usize = 10;
 
 const ACCENT: u8 = 120;
@@ -49,7 +49,7 @@ impl Picture {
         }
     }
 
-    /// Whether the terminal is large enough for something worth looking at.
+    /// Returns whether the terminal is large enough for the picture.
     pub(super) fn fits() -> bool {
         let (columns, rows) = size();
         columns >= COLUMNS_MIN && rows >= ROWS_AROUND + FIELD_ROWS_MIN
@@ -89,7 +89,7 @@ impl Picture {
                 }),
                 std::cmp::Ordering::Greater => Style::Faint,
             };
-            // Without colours brackets say where we are.
+            // Without colours, brackets mark the current chapter.
             let (left, right) = if chapter == frame.scene.chapter && !self.colours {
                 ("[", "]")
             } else {
@@ -109,7 +109,7 @@ impl Picture {
     }
 }
 
-/// Columns and rows of the terminal.
+/// Returns the columns and rows of the terminal.
 fn size() -> (usize, usize) {
     let size = terminal_size::terminal_size();
     size.map_or((80, 24), |(width, height)| {
@@ -117,7 +117,7 @@ fn size() -> (usize, usize) {
     })
 }
 
-/// Who talks to whom.
+/// Draws the processes and the connections between them.
 fn processes(canvas: &mut Canvas, frame: &Frame<'_>) {
     canvas.go_to_column(MARGIN);
     canvas.put(Style::Plain, "clients ══ TLS ══> ");
@@ -147,7 +147,7 @@ fn words(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
     canvas.end_line();
 }
 
-/// The connections, and what the signs mean.
+/// Draws the connections, and what their signs mean.
 fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) {
     let layout = Layout::new(frame.fleet.clients.len(), width, rows_max);
     for row in 0..layout.rows {
@@ -168,12 +168,12 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
         (Cell::AtRest, census.at_rest, "at rest"),
         (Cell::Handshaking, census.handshaking, "handshaking"),
         (Cell::Awake, census.awake, "awake"),
-        (Cell::Unheard, census.unheard, "to be asked"),
+        (Cell::Unheard, census.unheard, "unheard"),
         (Cell::Lost, census.lost, lost),
     ];
     canvas.go_to_column(MARGIN);
     for (cell, value, what) in legend {
-        // Always the same place for what is always there; the rest only when it happens.
+        // Constant entries keep their place; the others appear only when they happen.
         if value == 0 && matches!(cell, Cell::Unheard | Cell::Handshaking) {
             continue;
         }
@@ -188,7 +188,7 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
     canvas.end_line();
 }
 
-/// What they cost, and whether all is right.
+/// Draws the figures: costs, and whether all echoes are correct.
 fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
     let all = |value: fn(&Reading) -> u64| frame.readings.iter().map(value).collect::<Vec<_>>();
     let open = number(frame.census.at_rest + frame.census.awake);
@@ -216,7 +216,7 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
             canvas.put(Style::Bright(ACCENT), &format!("{} bytes", number(bytes)));
             let why = match frame.census.handshaking {
                 0 => "   at rest: no buffer, no task, no object",
-                _ => "   with the handshakes that are on their way",
+                _ => "   with the handshakes in flight",
             };
             canvas.put(Style::Faint, why);
         }
@@ -236,7 +236,7 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
             &format!(" ({}), ", megabytes(tally.echo_bytes)),
         );
         match tally.wrong {
-            0 => canvas.put(Style::Colour(ACCENT), "all right"),
+            0 => canvas.put(Style::Colour(ACCENT), "all correct"),
             wrong => canvas.put(Style::Bright(ALARM), &format!("{wrong} WRONG")),
         }
         canvas.put(
@@ -248,7 +248,7 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
     since_the_kill(canvas, frame);
 }
 
-/// A value, and how it came to that since the beginning.
+/// Draws a value and its curve since the beginning.
 fn curve(canvas: &mut Canvas, width: usize, what: &str, value: &str, values: &[u64]) {
     name(canvas, what);
     canvas.put(Style::Bold, value);
@@ -281,7 +281,7 @@ fn name(canvas: &mut Canvas, text: &str) {
     canvas.go_to_column(MARGIN + VALUES);
 }
 
-/// A line which ends with dots where it is too long.
+/// Draws a line; one that is too long ends with an ellipsis.
 fn line(canvas: &mut Canvas, width: usize, style: Style, text: &str) {
     canvas.go_to_column(MARGIN);
     if text.chars().count() <= width {

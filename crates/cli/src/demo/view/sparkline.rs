@@ -2,8 +2,8 @@
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The values over the whole width: each column is the greatest of its share of the values, on a
-/// scale from 0 to the greatest of all.
+/// Returns the values as a curve of this width: each column is the greatest of its share of the
+/// values, on a scale from 0 to the greatest of all.
 pub(super) fn sparkline(values: &[u64], width: usize) -> String {
     let top = values.iter().copied().max().unwrap_or(0).max(1);
     let columns = width.min(values.len());
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_has_the_width_it_may_have() {
+    fn a_curve_fits_its_width() {
         assert_eq!(sparkline(&[0, 7, 14], 10), "▁▅█");
         assert_eq!(sparkline(&[1, 1, 1, 1], 2), "██");
         assert_eq!(sparkline(&[0, 0], 5), "▁▁");
