@@ -1,5 +1,6 @@
 //! Other programs' configurations imported, and the recipes of the guide.
 
+mod ghostunnel;
 mod import;
 mod recipes;
 mod walk;
