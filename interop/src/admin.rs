@@ -1,4 +1,4 @@
-//! The admin address of `dormouse serve`, asked with nothing but a socket.
+//! A client of the admin address of `dormouse serve`, over a bare socket.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,24 +13,24 @@ use crate::wait::PATIENCE;
 /// The name of the socket in a scene's folder.
 const NAME: &str = "admin.sock";
 
-/// Where to ask.
+/// The admin address of a running program.
 #[derive(Clone, Debug)]
 pub struct Admin {
     path: PathBuf,
 }
 
 impl Admin {
-    /// Has a scene answer in its own folder.
+    /// Makes a scene answer in its own folder.
     pub fn in_folder(settings: &mut Settings) {
         settings.option("admin", NAME);
     }
 
-    /// Of a scene that was set so.
+    /// The admin address of a scene with [`Admin::in_folder`].
     pub fn of(scene: &Scene) -> Self {
         Self::at(&scene.folder.path().join(NAME))
     }
 
-    /// At this path.
+    /// The admin address at this path.
     pub fn at(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -42,10 +42,10 @@ impl Admin {
         &self.path
     }
 
-    /// Sends these bytes, and returns all that comes back.
+    /// Sends these bytes, and returns everything that comes back.
     ///
     /// # Errors
-    /// As the system says.
+    /// The system's error.
     pub fn say(&self, bytes: &[u8]) -> io::Result<String> {
         let mut stream = UnixStream::connect(&self.path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -55,10 +55,10 @@ impl Admin {
         Ok(answer)
     }
 
-    /// Status and body of the answer.
+    /// Sends a request. Returns status and body of the response.
     ///
     /// # Panics
-    /// When there is no answer.
+    /// When there is no response.
     pub fn ask(&self, method: &str, path: &str) -> (u16, String) {
         let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n");
         let answer = self
@@ -74,10 +74,10 @@ impl Admin {
         (status.unwrap_or_default(), body.to_owned())
     }
 
-    /// An order; its words if it was carried out.
+    /// Sends an order. Returns its result in words.
     ///
     /// # Errors
-    /// The words, if it was not.
+    /// The result in words, if the order was refused.
     pub fn order(&self, path: &str) -> Result<String, String> {
         let (status, body) = self.ask("POST", path);
         let answer: Value = serde_json::from_str(&body).unwrap_or_default();
@@ -89,10 +89,10 @@ impl Admin {
         }
     }
 
-    /// The whole picture.
+    /// The document of `GET /status`.
     ///
     /// # Panics
-    /// When it can't be had.
+    /// When there is no valid response.
     pub fn status(&self) -> Value {
         let (status, body) = self.ask("GET", "/status");
         assert_eq!(status, 200, "{body}");

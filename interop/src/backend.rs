@@ -1,18 +1,19 @@
-//! The plain server behind the terminator. What a connection does, its first line says:
+//! The plain server behind the terminator. The first line of a connection selects its behaviour:
 //!
 //! | first line | what the backend does |
 //! |---|---|
-//! | `echo` | sends back what it receives, until the client ends |
-//! | `upload N [pause]` | receives N bytes, waiting at the gate after 1 MiB if it says `pause`; sends their digest |
+//! | `echo` | sends back what it receives, until the client closes |
+//! | `upload N [pause]` | receives N bytes, with `pause` waiting at the gate after 1 MiB; sends their digest |
 //! | `download N` | sends N random bytes and ends; receives to the end |
-//! | `halfclose N` | receives to the end, and only then sends N bytes |
+//! | `halfclose N` | receives to the end, then sends N bytes |
 //! | `backendfirst N` | sends N bytes and ends; receives to the end |
-//! | `sink` | receives to the end and says nothing |
+//! | `sink` | receives to the end and sends nothing |
 //! | `reset N` | sends N bytes, waits for `got`, and resets the connection |
-//! | `flood` | sends for as long as somebody takes it |
+//! | `flood` | sends while the client reads |
 //! | `hang` | reads nothing until the gate opens, then receives to the end |
 //!
-//! Each connection ends with a [`Report`] of what was seen here, for the test to compare
+//! Each connection ends with a [`Report`] of what the backend saw, which the test compares with what the
+//! client saw.
 //! with what the client says.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -32,9 +33,9 @@ use crate::wait::{self, PATIENCE};
 
 const BLOCK: usize = 64 * 1024;
 const PAUSE_AT: u64 = 1 << 20;
-/// Small, so that a blocked reader is felt soon.
+/// Small, so that a blocked reader causes backpressure soon.
 const SOCKET_BUFFER: usize = 128 * 1024;
-/// Longer than any test: an end of the connection comes first.
+/// Longer than any test, so that the end of the connection comes first.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(900);
 const FIRST_LINE_MAX: usize = 200;
 const HALF_CLOSE_PAUSE: Duration = Duration::from_millis(300);
@@ -46,7 +47,7 @@ pub enum Ending {
     Fin,
     /// A reset.
     Reset,
-    /// It was this backend that ended it.
+    /// This backend closed first.
     Ours,
     /// Anything else.
     Error(String),
@@ -57,9 +58,9 @@ pub enum Ending {
 pub struct Report {
     /// The first line.
     pub command: String,
-    /// What came after it.
+    /// The content after the first line.
     pub received: Total,
-    /// What was sent.
+    /// The content that was sent.
     pub sent: Total,
     /// How the client's side ended.
     pub ended: Ending,
@@ -88,14 +89,14 @@ impl Backend {
     /// Serves on a TCP address.
     ///
     /// # Panics
-    /// When the address cannot be had.
+    /// When the address is not available.
     pub fn tcp(address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address)
             .unwrap_or_else(|error| panic!("the backend cannot listen on {address}: {error}"));
         Self::on(listener)
     }
 
-    /// Serves on a listener which somebody else has opened, in another namespace say.
+    /// Serves on a listener that another thread has opened, in another namespace for example.
     pub fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().ok();
         Self::serve(listener, address)
@@ -104,12 +105,12 @@ impl Backend {
     /// Serves on a unix socket.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When the socket cannot be created.
     pub fn unix(path: &Path) -> Self {
         let listener = UnixListener::bind(path).unwrap_or_else(|error| {
             panic!("the backend cannot listen on {}: {error}", path.display())
         });
-        // `std` sends and receives alike on both kinds of stream sockets.
+        // `std` treats both kinds of stream sockets alike.
         Self::serve(TcpListener::from(OwnedFd::from(listener)), None)
     }
 
@@ -128,7 +129,7 @@ impl Backend {
         }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Panics
     /// For a backend on a unix socket.
@@ -136,7 +137,7 @@ impl Backend {
         self.address.expect("a backend on TCP")
     }
 
-    /// The report of the connection which ended next.
+    /// Returns the report of the next connection that ends.
     ///
     /// # Panics
     /// When none ends within [`PATIENCE`].
@@ -147,19 +148,19 @@ impl Backend {
         })
     }
 
-    /// Whether a connection has ended whose report was not asked for yet.
+    /// Returns the report of a connection that has ended, if there is one.
     pub fn has_report(&self) -> Option<Report> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.try_recv().ok()
     }
 
-    /// Lets connections go on which wait at the gate.
+    /// Releases the connections that wait at the gate.
     pub fn open_gate(&self) {
         *lock(&self.shared.gate) = true;
         self.shared.gate_opened.notify_all();
     }
 
-    /// From now on every connection is closed as soon as it was accepted; or no longer.
+    /// Sets whether every connection is closed as soon as it is accepted.
     pub fn close_at_once(&self, yes: bool) {
         self.shared.accept_then_close.store(yes, Ordering::SeqCst);
     }
@@ -204,7 +205,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>, reports: &Sender<Report>) {
     while !shared.stopped.load(Ordering::SeqCst) {
-        // `std` would not know what to do with the address of a unix socket.
+        // `std` does not support the peer address of a unix socket.
         let Ok(stream) = rustix::net::accept(listener).map(TcpStream::from) else {
             std::thread::sleep(Duration::from_millis(2));
             continue;
@@ -216,7 +217,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, reports: &Sender<Report>
         let (shared, reports) = (Arc::clone(shared), reports.clone());
         std::thread::spawn(move || {
             if let Some(report) = Connection::new(stream, shared).run() {
-                // A test that does not ask for reports has dropped the other end.
+                // A test that ignores reports has dropped the receiver.
                 let _ = reports.send(report);
             }
         });
@@ -228,13 +229,13 @@ struct Connection {
     shared: Arc<Shared>,
     received: Meter,
     sent: Meter,
-    /// Content that came in one read with the first line.
+    /// Content received together with the first line.
     early: Vec<u8>,
 }
 
 impl Connection {
     fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
-        // A unix socket has no such options; that is all that can go wrong here.
+        // A unix socket lacks these options; nothing else can fail here.
         let _ = stream.set_nonblocking(false);
         let _ = stream.set_nodelay(true);
         let _ = stream.set_read_timeout(Some(SOCKET_TIMEOUT));
@@ -250,7 +251,7 @@ impl Connection {
         }
     }
 
-    /// `None`: it ended before it had said what it wanted, as a port check does.
+    /// Serves the connection. `None`: it ended before its first line, as a port check does.
     fn run(mut self) -> Option<Report> {
         let command = self.first_line().ok()?;
         let mut words = command.split(' ');
@@ -304,7 +305,7 @@ impl Connection {
         }
     }
 
-    /// The next part of the content; empty at the end.
+    /// Receives the next part of the content; empty at the end.
     fn receive(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let mut part = std::mem::take(&mut self.early);
         if part.is_empty() {
@@ -387,8 +388,8 @@ impl Connection {
 
     fn halfclose(&mut self, bytes: u64) -> io::Result<Ending> {
         let ended = self.receive_all()?;
-        // Python's `unwrap` looks for an answer right after its own close_notify, and takes data which
-        // are there already for a mistake of ours, after which it can't be read on (TLS 1.2).
+        // Python's `unwrap` expects the answer right after its own close_notify. It treats data that is
+        // already there as an error, after which nothing can be read (TLS 1.2).
         std::thread::sleep(HALF_CLOSE_PAUSE);
         self.send_and_end(bytes)?;
         Ok(ended)
@@ -420,7 +421,7 @@ impl Connection {
 
     fn wait_at_gate(&self) {
         let gate = lock(&self.shared.gate);
-        // That it takes so long is seen elsewhere; here it only must not be for ever.
+        // Other checks detect a gate that opens late; this wait must only be bounded.
         let _ = self
             .shared
             .gate_opened

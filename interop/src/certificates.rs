@@ -1,4 +1,4 @@
-//! An authority and the certificates it gives out, made anew for every test program.
+//! A certificate authority and its certificates, generated for every test program.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// What kind of key a certificate is about.
+/// Kind of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// ECDSA with P-256.
@@ -26,7 +26,7 @@ pub struct Files {
     pub cert: PathBuf,
     /// Its key, PKCS #8.
     pub key: PathBuf,
-    /// Both in one file, as HAProxy wants it.
+    /// Both in one file, for HAProxy.
     pub both: PathBuf,
 }
 
@@ -38,7 +38,7 @@ pub struct Authority {
     rsa: OnceLock<Files>,
 }
 
-/// The authority; made when it is first asked for.
+/// Returns the authority, which the first call generates.
 pub fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
@@ -50,7 +50,7 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Botan reads no time as late as rcgen's default.
+        // Botan cannot parse rcgen's default, which is too late a date.
         params.not_after = rcgen::date_time_ymd(2045, 12, 31);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params
@@ -67,12 +67,12 @@ impl Authority {
         }
     }
 
-    /// The file which clients trust.
+    /// The file with the CA certificate that clients trust.
     pub fn trust(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// The file with the authority's own key, for programs which speak for it.
+    /// The file with the CA's own key, for programs that act as the CA.
     pub fn key(&self) -> PathBuf {
         self.folder.path().join("ca.key")
     }
@@ -86,14 +86,14 @@ impl Authority {
         cell.get_or_init(|| self.give_out(name, kind, 2035, self.folder.path()))
     }
 
-    /// Gives out a certificate for `localhost` which ends with this year.
+    /// Issues a certificate for `localhost` that expires at the end of this year.
     pub fn give_out(&self, name: &str, kind: Kind, last_year: i32, folder: &Path) -> Files {
         self.give_out_with(name, kind, folder, |params| {
             params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
         })
     }
 
-    /// Gives out a certificate for these names.
+    /// Issues a certificate for these names.
     pub fn give_out_for(&self, name: &str, kind: Kind, names: &[&str], folder: &Path) -> Files {
         self.give_out_with(name, kind, folder, |params| {
             let names = names
@@ -105,7 +105,7 @@ impl Authority {
         })
     }
 
-    /// Gives out a certificate for `localhost` with whatever is changed in it.
+    /// Issues a certificate for `localhost` with the changes of `change`.
     pub fn give_out_with(
         &self,
         name: &str,
@@ -146,7 +146,7 @@ impl Authority {
 }
 
 impl Authority {
-    /// A list of the revoked ones, PEM, by their serial numbers.
+    /// A CRL (PEM) with these serial numbers.
     pub fn revocation_list(&self, serials: &[Vec<u8>]) -> String {
         let revoked = serials.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from_slice(serial),

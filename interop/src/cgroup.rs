@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::{tools, wait};
 
-/// The group; it is removed when this is dropped, which must be after its processes have ended.
+/// The group. Dropping it removes the group, so its processes must have exited before.
 pub struct MemoryGroup {
     path: PathBuf,
     unified: bool,
 }
 
 impl MemoryGroup {
-    /// Makes a group which may use `limit` bytes: whoever goes beyond is killed. `None`: not
+    /// Creates a group that may use `limit` bytes; the kernel kills processes beyond that. `None`: not
     /// possible here, and reported.
     ///
     /// # Panics
@@ -34,7 +34,7 @@ impl MemoryGroup {
         let limited = if group.unified {
             group.write("memory.max", limit)
         } else {
-            // Version 1 counts sockets apart, and only where there is a limit for them.
+            // Version 1 counts socket memory separately, and only with a limit.
             group.write("memory.kmem.tcp.limit_in_bytes", 1 << 40)
                 && group.write("memory.limit_in_bytes", limit)
         };
@@ -45,23 +45,23 @@ impl MemoryGroup {
         Some(group)
     }
 
-    /// A command which starts what follows it inside the group.
+    /// A command that starts its arguments inside the group.
     pub fn wrapper(&self) -> Vec<String> {
         let procs = self.path.join("cgroup.procs");
         let enter = format!("echo $$ > {} && exec \"$@\"", procs.display());
         ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec()
     }
 
-    /// The most that was ever used: memory of processes, of the kernel for them, and of sockets.
+    /// Peak memory: of processes, of the kernel for them, and of sockets.
     pub fn peak(&self) -> u64 {
         if self.unified {
             return self.read("memory.peak");
         }
-        // The two need not have been at their highest at the same time.
+        // The sum is an upper bound, because the peaks may have been at different times.
         self.read("memory.max_usage_in_bytes") + self.read("memory.kmem.tcp.max_usage_in_bytes")
     }
 
-    /// What the peak consists of, for people.
+    /// The parts of the peak, for a report.
     pub fn parts(&self) -> String {
         let names: &[&str] = if self.unified {
             &["memory.peak"]
@@ -96,7 +96,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Where a group can be made: below the test's own.
+/// The folder in which to create a group: below the test's own group.
 fn place() -> Option<(PathBuf, bool)> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/mounts").ok()?;

@@ -1,4 +1,4 @@
-//! A gateway which asks its backends ten times a second whether they are well.
+//! A gateway that checks its backends ten times a second.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::scene::{self, TLS_PORT, unused_host};
 use crate::terminator::{Settings, Target, Terminator};
 use crate::wait::{self, PATIENCE};
 
-/// Starts it, with these backends.
+/// Starts the gateway with these backends.
 ///
 /// # Panics
 /// When it does not start.
@@ -32,7 +32,7 @@ pub fn start(
     (terminator, admin, settings)
 }
 
-/// Waits until `status` says this of a backend: `well`, `not well`, or `off`.
+/// Waits until `status` shows this check result for a backend: `well`, `not well`, or `off`.
 ///
 /// # Panics
 /// When it takes too long.

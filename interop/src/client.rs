@@ -1,4 +1,4 @@
-//! Foreign clients: one program per language in `clients/`, driven alike.
+//! Foreign clients: one program for each language in `clients/`, with a common interface.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::scene::Scene;
 use crate::terminator::Can;
 use crate::tools;
 
-/// The languages.
+/// Languages of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// Python's ssl, which is OpenSSL.
@@ -29,7 +29,7 @@ pub enum Language {
     Node,
 }
 
-/// Versions of TLS.
+/// TLS versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// RFC 5246.
@@ -47,14 +47,14 @@ impl Version {
         }
     }
 
-    /// As everybody calls it: `TLSv1.3`.
+    /// The usual name: `TLSv1.3`.
     pub fn name(self) -> String {
         format!("TLSv{}", self.number())
     }
 }
 
 impl Language {
-    /// Whether all that it needs is installed.
+    /// Whether everything that the client needs is installed.
     pub fn present(self) -> bool {
         tools::present(match self {
             Self::Python => &["python3"],
@@ -64,18 +64,18 @@ impl Language {
         })
     }
 
-    /// Whether it tells a close_notify from a bare FIN.
+    /// Whether the client distinguishes close_notify from a bare FIN.
     pub fn tells_truncation(self) -> bool {
         self != Self::Node
     }
 
-    /// Whether it may still send after the other side's close_notify. TLS 1.2 forbids it
-    /// (RFC 5246 §7.2.1), and Java goes by that.
+    /// Whether the client may still send after the other side's close_notify. TLS 1.2 forbids it
+    /// (RFC 5246 §7.2.1), and Java follows that.
     pub fn sends_after_end(self, version: Version) -> bool {
         !(self == Self::Java && version == Version::Tls12)
     }
 
-    /// What its own socket may buffer. Node cannot limit that; others do.
+    /// Maximum bytes that its own socket may buffer. Node cannot limit that; others can.
     pub fn own_buffers_max(self) -> u64 {
         match self {
             Self::Node => 6 << 20,
@@ -94,7 +94,7 @@ impl Language {
             Self::Go => Command::new(go_program(&program("client.go"))),
             Self::Java => {
                 let mut command = Command::new("java");
-                // It lives for seconds: the best compiler would not pay.
+                // The process lives for seconds, so an optimising compiler would not pay off.
                 command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]);
                 command
                     .arg("-cp")
@@ -111,7 +111,7 @@ impl Language {
     }
 }
 
-/// Compiled once per test program; Go's own cache makes that quick.
+/// Compiles the program, once per test program; Go's own cache makes that quick.
 fn go_program(source: &Path) -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM
@@ -139,7 +139,7 @@ fn java_classes(source: &Path) -> PathBuf {
         .clone()
 }
 
-/// Beside the test programs, one for each, so that none reads what another writes.
+/// A folder beside each test program, so that no program reads what another one writes.
 fn built_folder() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let folder = test.with_extension("clients");
@@ -158,7 +158,7 @@ fn build(command: &mut Command) {
     );
 }
 
-/// What to run.
+/// A client's scenario and options.
 #[derive(Clone, Debug)]
 pub struct Job {
     language: Language,
@@ -180,7 +180,7 @@ impl Job {
         }
     }
 
-    /// With one more option, `--alpn` or `--group`.
+    /// Adds an option, `--alpn` or `--group`.
     pub fn option(mut self, name: &str, value: &str) -> Self {
         self.extra.extend([name.to_owned(), value.to_owned()]);
         self
@@ -254,14 +254,14 @@ pub struct Client {
     seen: Vec<String>,
 }
 
-/// How long a client may take in all. The biggest transfers need some ten seconds.
+/// Time for a client. The largest transfers need some ten seconds.
 const CLIENT_TIME: Duration = Duration::from_secs(110);
 
 impl Client {
-    /// The number in the next line which starts with this word.
+    /// Returns the number in the next line that starts with this word.
     ///
     /// # Panics
-    /// When the client ends without saying so, or takes too long.
+    /// When the client ends without such a line, or takes too long.
     pub fn wait_for(&mut self, word: &str) -> u64 {
         let end = Instant::now() + CLIENT_TIME;
         loop {
@@ -283,7 +283,7 @@ impl Client {
         }
     }
 
-    /// The number in the last line with this word that was written until now, if any.
+    /// Returns the number in the last line so far that starts with this word, if there is one.
     pub fn latest(&mut self, word: &str) -> Option<u64> {
         self.seen.extend(self.lines.try_iter());
         let rest = self
@@ -294,10 +294,10 @@ impl Client {
         rest.trim().parse().ok()
     }
 
-    /// Lets a client go on which waits for a line.
+    /// Continues a client that waits for a line.
     ///
     /// # Panics
-    /// When it has ended.
+    /// When it has exited.
     pub fn go_on(&mut self) {
         let input = self.child.stdin.as_mut().expect("a pipe");
         if input
@@ -309,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Waits for the end and the answer.
+    /// Waits for the client's exit and its answer.
     ///
     /// # Panics
     /// When it fails or takes too long.
@@ -352,13 +352,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may have ended; then there is nothing to do.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a client says at its end.
+/// The answer that a client prints before it exits.
 #[derive(Debug)]
 pub struct Answer {
     name: String,
@@ -398,7 +398,7 @@ impl Answer {
         self.text("ended")
     }
 
-    /// Asserts that the other side said close_notify, if the terminator ever does.
+    /// Asserts that the other side sent close_notify, if the terminator ever does.
     ///
     /// # Panics
     /// When it did not.
@@ -411,7 +411,7 @@ impl Answer {
         );
     }
 
-    /// Asserts that the other side did not end cleanly.
+    /// Asserts that the other side did not close cleanly.
     ///
     /// # Panics
     /// When it did.

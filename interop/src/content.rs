@@ -18,18 +18,18 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Takes the next part.
+    /// Adds the next part.
     pub fn add(&mut self, part: &[u8]) {
         self.bytes += part.len() as u64;
         self.digest.update(part);
     }
 
-    /// How many bytes there were.
+    /// The number of bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What all of it was.
+    /// The total of all parts.
     pub fn total(self) -> Total {
         let hex = self.digest.finish().as_ref().iter().fold(
             String::with_capacity(64),
@@ -45,7 +45,7 @@ impl Meter {
     }
 }
 
-/// How much content there was, and its SHA-256 in hexadecimal.
+/// Size of some content, and its SHA-256 in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Total {
     /// Number of bytes.
@@ -55,7 +55,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Of this content.
+    /// The total of this content.
     pub fn of(content: &[u8]) -> Self {
         let mut meter = Meter::default();
         meter.add(content);
@@ -63,7 +63,7 @@ impl Total {
     }
 }
 
-/// Random bytes: nothing lost, doubled or swapped can go unnoticed.
+/// Random bytes, so that lost, duplicated or swapped parts are noticed.
 pub fn random(bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut content).expect("the system has random bytes");

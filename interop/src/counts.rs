@@ -1,4 +1,4 @@
-//! What `dormouse serve` says of itself, by its socket.
+//! The counters of `dormouse serve`, read through its admin socket.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::terminator::Settings;
 
-/// Where a process can be asked.
+/// The admin socket of a process.
 #[derive(Clone, Debug)]
 pub struct Counts(PathBuf);
 
 impl Counts {
-    /// Lets the process answer in this folder.
+    /// Makes the process answer in this folder.
     pub fn of(settings: &mut Settings, folder: &Path) -> Self {
         let path = folder.join("admin.sock");
         settings.option("admin", &path.to_string_lossy());
@@ -26,13 +26,13 @@ impl Counts {
         Self(path.to_owned())
     }
 
-    /// All that it says.
+    /// The whole status document.
     ///
     /// # Panics
-    /// When it does not answer, or not in JSON.
+    /// When there is no valid JSON answer.
     pub fn all(&self) -> Value {
         let mut asked = UnixStream::connect(&self.0).expect("the socket of a running process");
-        // It may have answered and closed before it is asked.
+        // The server may have answered and closed already.
         let _ =
             asked.write_all(b"GET /status HTTP/1.1\r\nHost: dormouse\r\nConnection: close\r\n\r\n");
         let mut answer = Vec::new();
@@ -42,10 +42,10 @@ impl Counts {
         serde_json::from_str(json).unwrap_or_else(|e| panic!("{e} in the answer: {answer}"))
     }
 
-    /// One of the counts.
+    /// The value of a counter.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// When there is no counter of this name.
     pub fn get(&self, name: &str) -> u64 {
         let all = self.all();
         all["counts"][name]

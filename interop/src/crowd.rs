@@ -1,5 +1,5 @@
-//! More clients than there is room for. All of them connect at once; whoever is in stays
-//! until told to leave, and in the end everybody must have been in.
+//! More clients than a limit admits. All connect at once; an admitted client stays until the test releases
+//! it, and in the end every client must have been admitted.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::peer::{self, Peer};
 use crate::wait;
 
-/// How long anybody may have to wait for a place.
+/// Maximum time that a client may wait for its admission.
 const CROWD_TIME: Duration = Duration::from_secs(60);
 
-/// How clients connect.
+/// How a client connects.
 pub type Connect = dyn Fn() -> io::Result<TcpStream> + Send + Sync;
 
 /// A crowd of clients.
@@ -21,11 +21,11 @@ pub struct Crowd {
     size: usize,
     events: Receiver<Event>,
     leave: Arc<(Mutex<bool>, Condvar)>,
-    /// How many were in at some time.
+    /// Number of clients that were ever admitted.
     pub came_in: usize,
-    /// Attempts that failed before the client was in, with the reason.
+    /// Attempts that failed before admission, with the reason.
     pub turned_away: Vec<String>,
-    /// Clients that were in and then lost something.
+    /// Clients that lost something after admission.
     pub lost: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ enum Event {
 }
 
 impl Crowd {
-    /// Starts so many clients. One that is turned away tries again.
+    /// Starts this number of clients. A client that is refused tries again.
     pub fn gather(size: usize, connect: Box<Connect>) -> Self {
         let (sender, events) = channel();
         let leave = Arc::new((Mutex::new(false), Condvar::new()));
@@ -57,10 +57,10 @@ impl Crowd {
         }
     }
 
-    /// Waits until nobody else gets in, and returns how many are.
+    /// Waits until no more clients are admitted, and returns how many are.
     ///
     /// # Panics
-    /// When that does not happen.
+    /// When the number keeps changing.
     pub fn wait_until_full(&mut self) -> usize {
         wait::until_still("a crowd at the door", || {
             self.look();
@@ -69,10 +69,10 @@ impl Crowd {
         self.came_in
     }
 
-    /// Waits until so many are in.
+    /// Waits until this number of clients is admitted.
     ///
     /// # Panics
-    /// When that does not happen.
+    /// When the number is not reached.
     pub fn wait_until_in(&mut self, count: usize) {
         wait::until(&format!("{count} clients to get in"), CROWD_TIME, || {
             self.look();
@@ -80,10 +80,10 @@ impl Crowd {
         });
     }
 
-    /// Lets all who are in leave, and waits until everybody was in and has left.
+    /// Releases all admitted clients, and waits until every client was admitted and has left.
     ///
     /// # Panics
-    /// When somebody never gets in, or has lost something.
+    /// When a client is never admitted, or has lost something.
     pub fn disperse(mut self) {
         *self.leave.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.leave.1.notify_all();
@@ -108,7 +108,7 @@ impl Crowd {
         );
     }
 
-    /// Takes note of what has happened; returns how many have left.
+    /// Processes the clients' events; returns how many clients have left.
     fn look(&mut self) -> usize {
         let mut left = 0;
         for event in self.events.try_iter() {
@@ -123,7 +123,7 @@ impl Crowd {
     }
 }
 
-/// The life of one client. That the test has ended already is no matter to it.
+/// The life of one client. The test may have ended already.
 fn live(connect: &Connect, events: &Sender<Event>, leave: &(Mutex<bool>, Condvar)) {
     let end = Instant::now() + CROWD_TIME;
     let mut peer = loop {

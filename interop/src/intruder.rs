@@ -1,9 +1,9 @@
-//! A process taken over, as by somebody who found a way to run code of their own in it.
+//! A hijacked process: a test takes the part of an attacker who executes code in it.
 //!
-//! A tracer stops one of its threads and has it make system calls of the test's choice. They are the
-//! process's own calls: its user, its capabilities and its descriptors, through its filters and its
-//! Landlock domain. So what a call returns here is what a hijacked process would get. What must not
-//! happen is to be asserted from outside.
+//! A tracer stops one of its threads and makes it execute system calls that the test chooses. The process
+//! makes these calls itself: with its user, capabilities and descriptors, through its seccomp filter and
+//! its Landlock domain. So each call returns what a hijacked process would get. The test asserts from
+//! outside what must not happen.
 //!
 //! Needs root (the processes are closed to tracers), Python, and x86_64.
 
@@ -13,16 +13,16 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::tools;
 
-/// Calls that a test names, and constants of their arguments.
+/// System calls, and constants for their arguments.
 pub use libc::{self, c_long};
 
-/// The tracer, a program of its own: only system calls can do what it does.
+/// The tracer, a separate program, because this crate has no unsafe code.
 const TRACER: &str = include_str!("intruder.py");
 
-/// Memory of the process that the intruder writes arguments to.
+/// Memory in the process for the arguments of calls.
 const ROOM_BYTES: usize = 1 << 16;
 
-/// A thread that was taken over. It goes on where it was when this is dropped.
+/// A thread under the intruder's control. Dropping this lets the thread continue.
 pub struct Intruder {
     tracer: Child,
     commands: Option<ChildStdin>,
@@ -32,17 +32,17 @@ pub struct Intruder {
     used: usize,
 }
 
-/// One of the threads of a process.
+/// A thread of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Thread {
-    /// The one that the process began with.
+    /// The first thread of the process.
     First,
-    /// The one that works: in a worker it reads what strangers send.
+    /// The thread that works: in a worker it parses untrusted bytes.
     Last,
 }
 
 impl Intruder {
-    /// Whether processes can be taken over here; says so if not.
+    /// Whether this machine can take over processes; reports it if not.
     pub fn is_possible() -> bool {
         let is_root = rustix::process::geteuid().is_root();
         if !is_root || std::env::consts::ARCH != "x86_64" {
@@ -51,7 +51,7 @@ impl Intruder {
         tools::present(&["python3"])
     }
 
-    /// Takes over the thread that works.
+    /// Takes over the working thread.
     ///
     /// # Panics
     /// When that is not possible.
@@ -106,7 +106,7 @@ impl Intruder {
     /// Makes a call.
     ///
     /// # Errors
-    /// What the kernel told the process.
+    /// The kernel's error for the process.
     ///
     /// # Panics
     /// When the process has ended.
@@ -121,7 +121,7 @@ impl Intruder {
         }
     }
 
-    /// Makes a call that does not return: the process ends by it.
+    /// Makes a call that ends the process.
     pub fn last_call(mut self, number: c_long, arguments: &[i64]) {
         let words: Vec<String> = (0..6)
             .map(|n| arguments.get(n).copied().unwrap_or(0).to_string())
@@ -131,14 +131,14 @@ impl Intruder {
         let _ = self.tracer.wait();
     }
 
-    /// Puts bytes into the process's memory, and returns their address.
+    /// Writes bytes to the process's memory, and returns their address.
     ///
     /// # Panics
-    /// When there are too many for the room.
+    /// When the bytes exceed the reserved memory.
     pub fn put(&mut self, bytes: &[u8]) -> i64 {
         assert!(bytes.len() <= ROOM_BYTES, "too many bytes");
         if self.used + bytes.len() > ROOM_BYTES {
-            // What earlier calls have used is not used any more.
+            // Arguments of earlier calls are no longer needed.
             self.used = 0;
         }
         let address = self.room + self.used as u64;
@@ -158,7 +158,7 @@ impl Intruder {
         pairs.filter_map(byte).collect()
     }
 
-    /// Descriptors of the process whose targets begin so.
+    /// Descriptors of the process whose targets begin with `target`.
     pub fn descriptors(&self, target: &str) -> Vec<i64> {
         let links = fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("its descriptors");
         let mut found: Vec<i64> = links
@@ -173,7 +173,7 @@ impl Intruder {
         found
     }
 
-    /// The channel to main: the only socket that keeps messages apart.
+    /// The channel to main: the only socket that preserves message boundaries.
     ///
     /// # Panics
     /// When there is none.
@@ -184,7 +184,7 @@ impl Intruder {
     }
 
     fn socket_kind(&self, fd: i64) -> i32 {
-        // /proc/net/unix has type and inode of each.
+        // /proc/net/unix has type and inode of each socket.
         let link = fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).unwrap_or_default();
         let inode = link
             .to_string_lossy()
@@ -199,10 +199,10 @@ impl Intruder {
             .unwrap_or(-1)
     }
 
-    /// Makes a memory file with this content, as the handover is one.
+    /// Creates a memory file with this content, like a handover.
     ///
     /// # Errors
-    /// What the kernel told the process.
+    /// The kernel's error for the process.
     pub fn memory_file(&mut self, content: &[u8]) -> io::Result<i64> {
         let name = self.put(b"dormouse-handover\0");
         let flags = i64::from(libc::MFD_ALLOW_SEALING);
@@ -218,7 +218,7 @@ impl Intruder {
     /// Sends a message with descriptors over one of its sockets.
     ///
     /// # Errors
-    /// What the kernel told the process.
+    /// The kernel's error for the process.
     pub fn send(&mut self, socket: i64, bytes: &[u8], descriptors: &[i32]) -> io::Result<i64> {
         let len = bytes.len() as u64;
         let at = self.put(bytes) as u64;
@@ -251,7 +251,7 @@ impl Intruder {
 
 impl Drop for Intruder {
     fn drop(&mut self) {
-        // At the end of its input the tracer lets the thread go on, and ends.
+        // At the end of its input the tracer releases the thread and exits.
         drop(self.commands.take());
         let _ = self.tracer.wait();
     }

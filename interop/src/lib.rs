@@ -1,18 +1,16 @@
-//! The lab in which `dormouse serve` meets foreign software and bad days.
+//! The lab in which `dormouse serve` meets foreign software and faults.
 //!
-//! A test starts a [`Scene`](scene::Scene): a terminator as a real process, before a
-//! plain [`Backend`](backend::Backend) which belongs to the test and does what the
-//! first line of a connection tells it. Then a foreign client ([`client`]), a TLS
-//! client of our own ([`peer`]) or a raw socket comes from the other side, and the
-//! test compares what both ends saw.
+//! A test starts a [`Scene`](scene::Scene): a terminator as a real process, in front of a plain
+//! [`Backend`](backend::Backend) that belongs to the test and follows the first line of each connection.
+//! Then a foreign client ([`client`]), a TLS client of our own ([`peer`]) or a raw socket connects, and
+//! the test compares what both ends saw.
 //!
-//! The terminator is `dormouse serve`, or with `DORMOUSE_INTEROP=nginx|haproxy` one
-//! of the usual ones: what a test asks for must be something that the world's TLS
-//! stacks agree on, and where they do not, [`Terminator`](terminator::Terminator)
-//! says what the others cannot.
+//! The terminator is `dormouse serve`, or with `DORMOUSE_INTEROP=nginx|haproxy` another common one: a test
+//! should require only what TLS stacks agree on. Where they differ,
+//! [`Terminator`](terminator::Terminator) says what the others cannot do.
 //!
-//! Nothing waits for ever: each wait has a limit, and reaching it is a failure which
-//! shows the logs. Everything that was started is stopped by its process id.
+//! No wait is endless: each has a limit, and reaching it is a failure that shows the logs. Every started
+//! process is stopped by its process id.
 #![forbid(unsafe_code)]
 
 pub mod admin;

@@ -1,5 +1,5 @@
-//! A machine of its own for the commands of a document: its own network, processes, `/etc`, `/run`,
-//! `/opt` and `/var/lib/dormouse`, so that commands run as they are written and disturb nothing.
+//! A machine for the commands of a document: with its own network, processes, `/etc`, `/run`, `/opt` and
+//! `/var/lib/dormouse`, so that commands run as written and disturb nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,15 +15,15 @@ use crate::process::{Process, signal};
 use crate::tools;
 use crate::wait::{self, PATIENCE};
 
-/// The machine. Its processes end when it is dropped.
+/// The machine. Dropping it ends its processes.
 pub struct Machine {
-    // Dropped before the folder, which is in use until then.
+    // Dropped before the folder, which it uses.
     init: Process,
     folder: TempDir,
     commands: AtomicU32,
 }
 
-/// Mounts what belongs to this machine alone, then waits to be killed.
+/// Mounts what belongs to this machine only, then waits to be killed.
 const INIT: &str = r#"
 set -e
 ip link set lo up
@@ -39,8 +39,7 @@ exec sleep infinity
 "#;
 
 impl Machine {
-    /// Starts a machine in which `dormouse` is the program under test. `None`: not possible here,
-    /// and reported.
+    /// Starts a machine whose `dormouse` is the program under test. `None`: not possible here, and reported.
     ///
     /// # Panics
     /// As [`tools::unavailable`], and when it does not start.
@@ -87,7 +86,7 @@ impl Machine {
         self.folder.path().join("home")
     }
 
-    /// Writes a file, by its path on the machine: below `/etc`, or in the folder of the commands.
+    /// Writes a file at a path on the machine: below `/etc`, or in the folder of the commands.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -101,7 +100,7 @@ impl Machine {
         fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
-    /// Puts a program into the search path, before the usual ones.
+    /// Installs a program in the search path, before the usual ones.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -111,7 +110,7 @@ impl Machine {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
-    /// Starts a line for a shell in a folder, and does not wait for its end.
+    /// Starts a shell command in a folder, without waiting for its exit.
     pub fn start_in(&self, folder: &Path, line: &str) -> Process {
         let number = self.commands.fetch_add(1, Ordering::Relaxed);
         let root = *self
@@ -132,7 +131,7 @@ impl Machine {
         Process::start(&name, &words(&command), self.folder.path())
     }
 
-    /// Runs a line for a shell, and returns its end and what it has written.
+    /// Runs a shell command. Returns its exit status and output.
     ///
     /// # Panics
     /// When it does not end in time.
@@ -142,7 +141,7 @@ impl Machine {
         (status, process.log())
     }
 
-    /// Runs a line for a shell in the folder of the commands.
+    /// Runs a shell command in the folder of the commands.
     ///
     /// # Panics
     /// When it fails.
@@ -152,10 +151,10 @@ impl Machine {
         log
     }
 
-    /// Asks a server of `dormouse` that was started with [`start_in`](Self::start_in) to stop.
+    /// Stops a `dormouse` server that was started with [`start_in`](Self::start_in).
     ///
     /// # Panics
-    /// When it does not, or not properly.
+    /// When it does not exit, or not with success.
     pub fn stop(&self, mut server: Process) {
         let is_main = |pid: &u32| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm"));
@@ -171,7 +170,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Its first process takes all others with it, and nothing else ends it.
+        // Its first process takes all others with it; no other signal would end them.
         if let Some(&root) = self.init.tree().get(1) {
             signal(root, Signal::KILL);
         }

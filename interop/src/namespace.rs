@@ -1,4 +1,4 @@
-//! Network namespaces: machines with a cable between them, which can be cut.
+//! Network namespaces: two machines with a cable between them, which can be cut.
 
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -8,8 +8,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::tools;
 
-/// Two namespaces, `near` for the terminator and its backend and `far` for clients. They
-/// are gone when this is dropped.
+/// Two namespaces, `near` for the terminator and its backend, and `far` for clients. Dropping this removes
+/// them.
 pub struct Cable {
     near: String,
     far: String,
@@ -19,7 +19,7 @@ pub struct Cable {
 pub const NEAR: &str = "10.98.0.1";
 
 impl Cable {
-    /// Lays the cable. `None`: not possible here, and reported.
+    /// Creates the cable. `None`: not possible here, and reported.
     ///
     /// # Panics
     /// As [`tools::unavailable`].
@@ -61,7 +61,7 @@ impl Cable {
         Ok(())
     }
 
-    /// Cuts the cable: from now on packets are lost without a word.
+    /// Cuts the cable: from now on packets are lost silently.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -74,18 +74,18 @@ impl Cable {
         self.near.clone()
     }
 
-    /// Runs something at the near end; a socket which it opens stays there.
+    /// Runs a closure at the near end; sockets that it opens stay there.
     ///
     /// # Panics
-    /// When it panics.
+    /// When the closure panics.
     pub fn at_near<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> T {
         inside(&self.near, run)
     }
 
-    /// Runs something at the far end.
+    /// Runs a closure at the far end.
     ///
     /// # Panics
-    /// When it panics.
+    /// When the closure panics.
     pub fn at_far<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> T {
         inside(&self.far, run)
     }
@@ -94,13 +94,13 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         for end in [&self.near, &self.far] {
-            // What is not there needs no removing.
+            // A namespace that does not exist needs no removal.
             let _ = ip(&format!("netns del {end}"));
         }
     }
 }
 
-/// What starts a command inside a namespace.
+/// The command prefix that enters a namespace.
 pub fn entering(namespace: &str) -> Vec<String> {
     let words = [&tools::path("ip"), "netns", "exec", namespace];
     words.map(str::to_owned).to_vec()
@@ -119,7 +119,7 @@ fn ip(arguments: &str) -> Result<(), String> {
     }
 }
 
-/// Runs something inside a namespace. That belongs to a thread, so this gets one of its own.
+/// Runs a closure inside a namespace, in a thread of its own, because a namespace belongs to a thread.
 ///
 /// # Panics
 /// When it panics, or the namespace is gone.

@@ -15,36 +15,35 @@ use crate::scene::unused_host;
 use crate::tools;
 use crate::wait::{self, PATIENCE};
 
-/// The port on which plain connections are taken in every test.
+/// The port for plain connections in every test.
 pub const PLAIN_PORT: u16 = 8081;
 
 /// A running `dormouse connect`.
 pub struct Originator {
     /// Its process.
     pub process: Process,
-    /// Where local clients connect to.
+    /// The address for local clients.
     pub address: SocketAddr,
-    /// For files of this test.
+    /// Folder for files of this test.
     pub folder: TempDir,
     /// Its command line.
     command: Vec<String>,
 }
 
-/// What it is started with.
+/// Settings of the program.
 pub struct Settings {
     /// Servers.
     pub to: Vec<String>,
     /// Lines at the top of the file.
     pub whole: String,
-    /// Lines of the origination. Without one for `ca` or `insecure` the tests' authority is
-    /// trusted.
+    /// Lines of the origination. Without `ca` or `insecure`, it trusts the tests' CA.
     pub lines: String,
     /// Workers.
     pub workers: u32,
 }
 
 impl Settings {
-    /// The ordinary case: one worker, a server whose certificate is for `localhost`.
+    /// The default settings: one worker, and a server whose certificate is for `localhost`.
     pub fn new(to: &[SocketAddr]) -> Self {
         Self {
             to: to.iter().map(ToString::to_string).collect(),
@@ -70,7 +69,7 @@ impl Settings {
         self
     }
 
-    /// With so many workers.
+    /// Sets the number of workers.
     #[must_use]
     pub fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
@@ -92,7 +91,7 @@ impl Settings {
         } else {
             format!("ca = \"{}\"\n", authority().trust().display())
         };
-        // All tests run at once: none but those that ask for it has an admin address.
+        // Tests run concurrently, so only those that need an admin address have one.
         let admin = if whole.contains("admin =") {
             ""
         } else {
@@ -106,10 +105,10 @@ impl Settings {
 }
 
 impl Originator {
-    /// Starts it and waits until it takes connections.
+    /// Starts the program and waits until it accepts connections.
     ///
     /// # Panics
-    /// When it does not.
+    /// When it does not start.
     pub fn start(settings: &Settings) -> Self {
         let host = unused_host();
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -130,17 +129,17 @@ impl Originator {
         }
     }
 
-    /// Ends it and starts it anew.
+    /// Stops the program and starts it again.
     pub fn restart(&mut self) {
         crate::process::signal(self.process.pid(), rustix::process::Signal::TERM);
         self.process.wait_for_end(PATIENCE);
         self.process = started(&self.command, self.folder.path());
     }
 
-    /// A plain connection.
+    /// Opens a plain connection.
     ///
     /// # Panics
-    /// When nobody takes it.
+    /// When the connection is refused.
     pub fn client(&self) -> Client {
         let tcp = TcpStream::connect(self.address).expect("connect listens");
         tcp.set_read_timeout(Some(Duration::from_secs(20)))
@@ -148,7 +147,7 @@ impl Originator {
         Client { tcp }
     }
 
-    /// A connection which has said its first line to the backend.
+    /// Opens a connection and sends its first line to the backend.
     ///
     /// # Panics
     /// When that fails.
@@ -161,10 +160,10 @@ impl Originator {
         client
     }
 
-    /// Waits until a count is there. It must have been started with `admin = "admin.sock"`.
+    /// Waits until a counter has this value. Needs `admin = "admin.sock"`.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When the value is not reached.
     pub fn wait_for_count(&self, name: &str, count: u64) {
         let counts = Counts::at(&self.folder.path().join("admin.sock"));
         wait::until(&format!("{name} to be {count}"), PATIENCE, || {
@@ -172,7 +171,7 @@ impl Originator {
         });
     }
 
-    /// Handshakes so far: full ones and resumed ones.
+    /// Number of handshakes so far: full and resumed.
     pub fn handshakes(&self) -> (usize, usize) {
         let done = self.process.lines_with("handshake done");
         let resumed = done.iter().filter(|line| line.contains("resumed=true"));
@@ -194,7 +193,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends some bytes on a connection whose first line was `echo`, and compares.
+    /// Sends some bytes on a connection with the first line `echo`, and compares the answer.
     ///
     /// # Errors
     /// When the connection fails, or the echo differs.

@@ -1,5 +1,5 @@
-//! A TLS client inside the test: rustls over a blocking socket, for the tests that need
-//! many connections, or one in an exactly known state.
+//! A TLS client inside the test: rustls over a blocking socket, for tests that need many connections, or one
+//! in a precise state.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedPro
 use crate::certificates::{Files, authority};
 use crate::content::random;
 
-/// Longer than anything here takes.
+/// Longer than any operation here takes.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(20);
 
 const SOCKET_BUFFER: usize = 128 * 1024;
@@ -27,8 +27,8 @@ pub struct Peer {
     pub tcp: TcpStream,
 }
 
-/// The ordinary configuration: TLS 1.3 or 1.2, trusting the tests' authority. All that
-/// come from here share the sessions.
+/// The default configuration: TLS 1.3 or 1.2, trusting the tests' CA. All such configurations share their
+/// sessions.
 pub fn config() -> ClientConfig {
     static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
     CONFIG
@@ -36,15 +36,15 @@ pub fn config() -> ClientConfig {
         .clone()
 }
 
-/// One for TLS 1.3 and one for 1.2, each with sessions of its own.
+/// One configuration for TLS 1.3 and one for 1.2, each with its own sessions.
 pub fn configs_by_version() -> [ClientConfig; 2] {
     [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| with_versions(&[version]))
 }
 
-/// One that shows this certificate when it is asked; its sessions are its own.
+/// A configuration with this client certificate and its own sessions.
 ///
 /// # Panics
-/// When the files are not those of a certificate and its key.
+/// When the files are not a certificate and its key.
 pub fn config_showing(files: &Files) -> ClientConfig {
     let chain = CertificateDer::pem_file_iter(&files.cert).expect("our own file");
     let chain = chain.map(|cert| cert.expect("valid PEM")).collect();
@@ -71,7 +71,7 @@ fn roots() -> RootCertStore {
     roots
 }
 
-/// A connection that has not begun yet.
+/// A connection before its handshake.
 ///
 /// # Panics
 /// Never: the name is valid.
@@ -80,10 +80,10 @@ pub fn client(config: ClientConfig) -> ClientConnection {
     ClientConnection::new(Arc::new(config), name).expect("a usable configuration")
 }
 
-/// The same, asking for this name.
+/// A connection with this server name.
 ///
 /// # Panics
-/// When it is no name.
+/// When the name is not valid.
 pub fn client_for(config: ClientConfig, name: &str) -> ClientConnection {
     let name = name.to_owned().try_into().expect("a valid name");
     ClientConnection::new(Arc::new(config), name).expect("a usable configuration")
@@ -92,10 +92,10 @@ pub fn client_for(config: ClientConfig, name: &str) -> ClientConnection {
 /// Connects with TCP only.
 ///
 /// # Errors
-/// As the system says.
+/// The system's error.
 pub fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let tcp = TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?;
-    // Small, so that what the terminator buffers is not hidden behind what this end does.
+    // Small, so that this end's buffers do not hide what the terminator buffers.
     sockopt::set_socket_send_buffer_size(&tcp, SOCKET_BUFFER)?;
     sockopt::set_socket_recv_buffer_size(&tcp, SOCKET_BUFFER)?;
     tcp.set_nodelay(true)?;
@@ -104,17 +104,17 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// Connects with TCP only, from an address of its own.
+/// Connects with TCP only, from its own address.
 ///
 /// # Panics
-/// When that fails.
+/// When the connection fails.
 pub fn connect_from(ip: IpAddr, to: SocketAddr) -> TcpStream {
     let family = if ip.is_ipv4() {
         AddressFamily::INET
     } else {
         AddressFamily::INET6
     };
-    // A program that a test starts must not hold it open.
+    // Programs that a test starts must not inherit it.
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
     let socket = socket.expect("a socket");
@@ -130,7 +130,7 @@ impl Peer {
     /// Connects and completes the handshake.
     ///
     /// # Errors
-    /// When one of the two fails.
+    /// When connection or handshake fails.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         Self::over(connect_tcp(address)?, client(config()))
     }
@@ -146,7 +146,7 @@ impl Peer {
         Ok(Self { tls, tcp })
     }
 
-    /// Connects and says the first line.
+    /// Connects and sends the first line.
     ///
     /// # Panics
     /// When that fails.
@@ -159,12 +159,12 @@ impl Peer {
         peer
     }
 
-    /// To read and write plaintext.
+    /// The stream of plaintext.
     pub fn stream(&mut self) -> Stream<'_, ClientConnection, TcpStream> {
         Stream::new(&mut self.tls, &mut self.tcp)
     }
 
-    /// Sends some bytes on a connection whose first line was `echo`, and compares.
+    /// Sends some bytes on a connection with the first line `echo`, and compares the answer.
     ///
     /// # Errors
     /// When the connection fails, or the echo differs.

@@ -1,9 +1,9 @@
-//! Many connections at once, each with a stream of bytes that is checked to the last one: what a
-//! crash or an upgrade must not be seen by.
+//! Many concurrent connections, each with a stream of bytes that is checked to the last byte: a crash or an
+//! upgrade must not disturb them.
 //!
-//! Every connection sends numbered bytes and expects them back in order. A byte that is missing,
-//! doubled, out of order or changed is a fault wherever it happens; a connection that is reset is
-//! counted, and must have got an exact prefix until then.
+//! Every connection sends numbered bytes and expects them back in order. A missing, duplicated, reordered
+//! or changed byte is a fault; a connection that is reset is counted, and must have received an exact
+//! prefix until then.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -17,30 +17,30 @@ use rustls::ClientConfig;
 
 use crate::peer::{self, Peer};
 
-/// Bytes of one message at most.
+/// Maximum bytes of a message.
 const MESSAGE_MAX: usize = 3_000;
 
 /// One connection with an `echo` behind it.
 pub struct Probe {
     peer: Peer,
     sent: u64,
-    /// How much came back, all of it right.
+    /// Number of bytes that came back, all correct.
     pub received: u64,
 }
 
 /// Why a probe ended.
 #[derive(Debug)]
 pub enum Fault {
-    /// The connection was cut; until then every byte was right.
+    /// The connection was lost; until then every byte was correct.
     Lost(io::Error),
-    /// A byte was not what it should have been.
+    /// A byte was wrong.
     Wrong {
-        /// Where in the stream.
+        /// Its position in the stream.
         at: u64,
     },
 }
 
-/// The byte at a place of the stream: no part of it looks like a neighbour moved.
+/// The byte at a position of the stream. Neighbouring parts differ, so a shift is noticed.
 fn content(at: u64) -> u8 {
     let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8 ^ (at >> 16) as u8
@@ -72,7 +72,7 @@ impl Probe {
     /// Sends `len` bytes, without waiting for them.
     ///
     /// # Errors
-    /// When the connection is cut.
+    /// When the connection is lost.
     pub fn send(&mut self, len: usize) -> Result<(), Fault> {
         let bytes: Vec<u8> = (self.sent..self.sent + len as u64).map(content).collect();
         self.peer.stream().write_all(&bytes).map_err(Fault::Lost)?;
@@ -80,10 +80,10 @@ impl Probe {
         Ok(())
     }
 
-    /// Receives everything that is on its way, and compares.
+    /// Receives everything in flight, and compares.
     ///
     /// # Errors
-    /// When the connection is cut, or a byte is wrong.
+    /// When the connection is lost, or a byte is wrong.
     pub fn receive(&mut self) -> Result<(), Fault> {
         let mut room = [0; 16 << 10];
         while self.received < self.sent {
@@ -105,16 +105,16 @@ impl Probe {
     /// Sends and receives.
     ///
     /// # Errors
-    /// As both.
+    /// As [`Probe::send`] and [`Probe::receive`].
     pub fn echo(&mut self, len: usize) -> Result<(), Fault> {
         self.send(len)?;
         self.receive()
     }
 
-    /// Ends the sending, reads to the end, and compares what still came.
+    /// Closes the sending direction, reads to the end, and compares the rest.
     ///
     /// # Errors
-    /// As [`Probe::receive`], and when the end is not clean.
+    /// As [`Probe::receive`], and when the close is not clean.
     pub fn finish(mut self) -> Result<(), Fault> {
         self.receive()?;
         self.peer.end_sending().map_err(Fault::Lost)?;
@@ -126,33 +126,33 @@ impl Probe {
     }
 }
 
-/// Threads that probe without pause.
+/// Threads that probe continuously.
 pub struct Load {
     stop: Arc<AtomicBool>,
     echoes: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Seen>>,
 }
 
-/// What a thread of the load has seen.
+/// Observations of a load's threads.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Connections that were cut, with the reason. Each was opened anew.
+    /// Lost connections, with the reason. Each was replaced.
     pub lost: Vec<String>,
-    /// Bytes that were wrong.
+    /// Wrong bytes.
     pub wrong: Vec<String>,
-    /// The longest time that an echo took.
+    /// The longest time of an echo.
     pub longest: Duration,
-    /// Echoes.
+    /// Number of echoes.
     pub echoes: u64,
 }
 
 impl Load {
-    /// Starts so many threads with so many connections each; every second one speaks TLS 1.2, and
-    /// some update their keys. `pause` lies between two echoes of a thread. Returns when all
+    /// Starts this number of threads, each with this number of connections; every second connection uses TLS
+    /// 1.2, and some update their keys. `pause` lies between two echoes of a thread. Returns when all
     /// connections are open.
     ///
     /// # Panics
-    /// When a thread has, instead of opening its connections.
+    /// When a thread panics instead of opening its connections.
     pub fn start(
         address: SocketAddr,
         threads: usize,
@@ -190,15 +190,15 @@ impl Load {
         }
     }
 
-    /// Echoes until now.
+    /// Number of echoes so far.
     pub fn echoes(&self) -> u64 {
         self.echoes.load(Ordering::Relaxed)
     }
 
-    /// Ends it, and says what was seen.
+    /// Ends the load, and returns the observations.
     ///
     /// # Panics
-    /// When a thread has.
+    /// When a thread panicked.
     pub fn finish(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Seen::default();
@@ -213,7 +213,7 @@ impl Load {
     }
 }
 
-/// What the connections of one thread have in common.
+/// Settings that the connections of one thread share.
 struct Crowd {
     address: SocketAddr,
     first: &'static str,
@@ -222,9 +222,9 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Connects wait in the queue while there is no worker; a handshake in flight may be lost. A
-    /// client of TLS 1.3 believes itself connected before the server has its last message, so that
-    /// a connection is one when it has echoed.
+    /// Connects wait in the queue while there is no worker, and a handshake in flight may be lost. A TLS 1.3
+    /// client considers itself connected before the server has its last message, so a connection counts only
+    /// after an echo.
     fn open(&self, number: usize) -> Probe {
         let config = &self.configs[number % 2];
         let connected = |_| {
@@ -254,7 +254,7 @@ impl Crowd {
             for (number, probe) in probes.iter_mut().enumerate() {
                 turn = turn.wrapping_mul(1_103_515_245).wrapping_add(12_345);
                 if turn.is_multiple_of(31) && number % 2 == 0 {
-                    // Asks for one in return. TLS 1.2 has none.
+                    // Also requests an update by the server. TLS 1.2 has no key updates.
                     let _ = probe.tls().refresh_traffic_keys();
                 }
                 let began = Instant::now();

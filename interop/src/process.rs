@@ -1,4 +1,4 @@
-//! Processes which belong to a test and end with it.
+//! Processes that belong to a test and end with it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait;
 
-/// A running process whose output goes to a file. Dropping it ends it and whatever it
-/// has started; in a failing test its log is shown.
+/// A running process whose output goes to a file. Dropping it ends the process and its descendants; a
+/// failing test shows the log.
 pub struct Process {
     name: String,
     child: Child,
@@ -18,7 +18,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program. Its output is kept in `folder`.
+    /// Starts a program. Its output goes to a file in `folder`.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -45,13 +45,13 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything it has written until now.
+    /// The output so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Lines of the log which contain `text`, in any case.
+    /// Lines of the log that contain `text`, in any case.
     pub fn lines_with(&self, text: &str) -> Vec<String> {
         let text = text.to_lowercase();
         self.log()
@@ -64,7 +64,7 @@ impl Process {
     /// Waits for a line with this text, in any case.
     ///
     /// # Panics
-    /// When it does not come, or the process ends before.
+    /// When the line does not come, or the process exits before.
     pub fn wait_for_line(&mut self, text: &str, within: Duration) -> String {
         let what = format!("{} to write a line with `{text}`", self.name);
         wait::until(&what, within, || {
@@ -78,10 +78,10 @@ impl Process {
         })
     }
 
-    /// Waits for its end.
+    /// Waits for the exit of the process.
     ///
     /// # Panics
-    /// When it goes on for longer.
+    /// When the process runs for longer.
     pub fn wait_for_end(&mut self, within: Duration) -> ExitStatus {
         let what = format!("{} to end", self.name);
         wait::until(&what, within, || {
@@ -94,7 +94,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// It and all of its descendants.
+    /// The process and all of its descendants.
     pub fn tree(&self) -> Vec<u32> {
         let all = parents();
         let mut tree = vec![self.pid()];
@@ -110,7 +110,7 @@ impl Process {
         tree
     }
 
-    /// Those of the tree which have started nothing: the ones which do the work.
+    /// The processes of the tree without children: those that do the work.
     pub fn leaves(&self) -> Vec<u32> {
         let all = parents();
         let mut tree = self.tree();
@@ -123,13 +123,13 @@ impl Process {
         stat_field(pid, 1)?.parse().ok()
     }
 
-    /// Ends what is left when the process itself is gone: whatever has this log for its output.
+    /// Ends the processes that remain after the exit of this one: those with this log as their output.
     pub fn end_orphans(&self) {
         let is_ours = |pid: u32| {
             let output = std::fs::read_link(format!("/proc/{pid}/fd/2"));
             output.is_ok_and(|file| file == self.log)
         };
-        // A keeper may start another worker before it is ended itself.
+        // A keeper may start another worker before it is ended.
         for _ in 0..3 {
             for (pid, _) in parents() {
                 if is_ours(pid) {
@@ -145,9 +145,9 @@ impl Process {
         self.tree().into_iter().map(proportional_set_bytes).sum()
     }
 
-    /// Memory of the tree without its program files, in bytes: unlike [`Process::memory`] it does
-    /// not depend on who else runs the same program. (Nor on when that was built: pages of a file
-    /// count as dirty until they are on the disk.)
+    /// Memory of the tree without its program files, in bytes. Unlike [`Process::memory`] it does not depend on
+    /// other processes of the same program, nor on the build time (file pages count as dirty until they are on
+    /// the disk).
     pub fn own_memory(&self) -> u64 {
         let tree = self.tree().into_iter();
         tree.map(|pid| of_rollup(pid, "Pss_Anon:") + of_rollup(pid, "Pss_Shmem:"))
@@ -165,13 +165,13 @@ impl Process {
         while self.runs() && std::time::Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // A process id may have been given away anew.
+        // The kernel may have reused a process id.
         for (pid, since) in tree.into_iter().skip(1) {
             if since.is_some() && started(pid) == since {
                 signal(pid, Signal::KILL);
             }
         }
-        // It may be dead already; then there is nothing to do.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -189,18 +189,18 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process that the test has started. That it is gone is no matter.
+/// Sends a signal to a process of the test, which may have exited already.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Waits until a process waits, with all its threads: one that has just answered may not have put
-/// its work down yet.
+/// Waits until a process sleeps with all its threads, because a process that has just answered may still
+/// be working.
 ///
 /// # Panics
-/// When it works on and on.
+/// When it keeps working.
 pub fn until_asleep(pid: u32) {
     let is_asleep = |task: std::fs::DirEntry| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
@@ -214,7 +214,7 @@ pub fn until_asleep(pid: u32) {
     });
 }
 
-/// When a process was started, in ticks since the boot. (Process ids begin anew after the last.)
+/// Start time of a process, in ticks since boot. (Process ids are reused.)
 pub fn started(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()
 }
@@ -228,12 +228,12 @@ fn stat_field(pid: u32, number: usize) -> Option<String> {
 }
 
 fn field(stat: &str, number: usize) -> Option<String> {
-    // The name stands in parentheses and may contain anything.
+    // The name is in parentheses and may contain any character.
     let fields = stat.rsplit_once(')')?.1;
     fields.split_whitespace().nth(number).map(str::to_owned)
 }
 
-/// Every process and its parent; not those that have ended and wait for somebody to take note.
+/// Every process with its parent, except zombies.
 fn parents() -> Vec<(u32, u32)> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     entries

@@ -1,4 +1,4 @@
-//! A terminator before a backend, with addresses and a folder of their own.
+//! A terminator in front of a backend, with their own addresses and folder.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -17,27 +17,27 @@ pub const TLS_PORT: u16 = 8443;
 /// The port of the backend in every scene.
 pub const PLAIN_PORT: u16 = 8080;
 
-/// A running terminator before a running backend. All of it ends when this is dropped.
+/// A running terminator in front of a running backend. Dropping it ends both.
 pub struct Scene {
-    /// What terminates.
+    /// The kind of terminator.
     pub kind: Terminator,
     /// Its process.
     pub terminator: Process,
-    /// The plain side.
+    /// The backend.
     pub backend: Backend,
-    /// Where clients connect to.
+    /// The address for clients.
     pub address: SocketAddr,
-    /// For files of this test.
+    /// Folder for files of this test.
     pub folder: TempDir,
 }
 
 impl Scene {
-    /// The ordinary case.
+    /// The default scene.
     pub fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// With other settings.
+    /// A scene with changed settings.
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let host = unused_host();
         let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
@@ -47,7 +47,7 @@ impl Scene {
         Self::of(Terminator::chosen(), backend, &settings)
     }
 
-    /// Of parts that the test has made.
+    /// A scene of parts that the test has made.
     pub fn of(kind: Terminator, backend: Backend, settings: &Settings) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let terminator = start(kind, settings, folder.path());
@@ -70,7 +70,7 @@ impl Default for Scene {
 /// Starts a terminator and waits until it serves.
 ///
 /// # Panics
-/// When it does not.
+/// When it does not start.
 pub fn start(kind: Terminator, settings: &Settings, folder: &Path) -> Process {
     let launch = kind.prepare(settings, folder);
     let mut process = Process::start(&kind.to_string(), &launch.command, folder);
@@ -94,7 +94,7 @@ pub fn start(kind: Terminator, settings: &Settings, folder: &Path) -> Process {
     process
 }
 
-/// Whether the chosen terminator does this; says so if not. A test returns then.
+/// Whether the chosen terminator can do this; reports it if not, and the test returns.
 pub fn applies(what: Can) -> bool {
     let kind = Terminator::chosen();
     let can = kind.can(what);
@@ -104,7 +104,7 @@ pub fn applies(what: Can) -> bool {
     can
 }
 
-/// A loopback address which no other test uses, so that no ports need to be searched.
+/// Returns a loopback address that no other test uses, so that ports can be fixed.
 ///
 /// # Panics
 /// When a test program asks for more addresses than it has.
@@ -120,7 +120,7 @@ pub fn unused_host() -> IpAddr {
 const HOSTS_PER_PROCESS: u32 = 1 << 11;
 const HOST_BLOCKS: u32 = 7_000;
 
-/// 127.20.0.0: below it are addresses that programs use by themselves.
+/// 127.20.0.0, because programs use lower addresses on their own.
 const FIRST_HOST: u32 = 0x7f14_0000;
 
 // The last address is below 127.255.0.0.

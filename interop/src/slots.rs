@@ -1,13 +1,13 @@
-//! A look into a worker's shared memory from outside, for tests that kill it at a chosen moment.
-//! Needs root: the processes are closed to everybody else.
+//! The slots in a worker's shared memory, seen from outside, for tests that kill the worker at a chosen
+//! moment. Needs root, because the processes are not dumpable.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
-/// Where the header of the slots says which one is being worked on (0: none).
+/// Offset of the number of the busy slot in the header (0: none).
 const BUSY_AT: u64 = 64;
 
-/// Where the slots begin.
+/// Offset of the first slot.
 const SLOTS_AT: u64 = 16 * 4096;
 
 /// The memory file with the slots of one worker.
@@ -16,7 +16,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Finds it among the descriptors of a worker or keeper.
+    /// Finds the file among the descriptors of a worker or keeper.
     pub fn of(pid: u32) -> Option<Self> {
         let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
         let found = links.flatten().find(|link| {
@@ -27,7 +27,7 @@ impl Slots {
         Some(Self { file })
     }
 
-    /// Whether there is anything in the slots, even when every process which had them is gone.
+    /// Whether any slot is in use, even after all processes with these slots have exited.
     ///
     /// # Panics
     /// When the file cannot be read.
@@ -46,7 +46,7 @@ impl Slots {
         }
     }
 
-    /// Whether the worker is in the middle of a connection.
+    /// Whether the worker is processing a connection.
     pub fn is_busy(&self) -> bool {
         let mut word = [0; 4];
         self.file.read_exact_at(&mut word, BUSY_AT).is_ok() && word != [0; 4]
@@ -60,17 +60,17 @@ pub fn is_stopped(pid: u32) -> bool {
         .is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// Where the program lies in the memory of a process.
+/// Address of the program in the memory of a process.
 pub fn program_address(pid: u32) -> Option<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let line = maps.lines().find(|line| line.contains("/dormouse"))?;
     Some(line.split('-').next()?.to_owned())
 }
 
-/// Whether these bytes are anywhere in the memory that a process can write to or read.
+/// Whether the readable memory of a process contains these bytes.
 ///
 /// # Panics
-/// When the memory cannot be read at all.
+/// When the memory cannot be read.
 pub fn memory_has(pid: u32, bytes: &[u8]) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the maps of a process");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("root may read memory");
@@ -90,7 +90,7 @@ pub fn memory_has(pid: u32, bytes: &[u8]) -> bool {
         else {
             continue;
         };
-        // Mappings of slots are sparse and large; their pages do not hold what is looked for.
+        // Mappings of slots are sparse and large, and cannot contain the bytes.
         if end - start > 64 << 20 {
             continue;
         }

@@ -1,4 +1,4 @@
-//! TLS libraries beside those of the languages, each as the one program that `stacks/stack.c` describes.
+//! TLS libraries besides those of the languages, each in a program with the interface of `stacks/stack.c`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::certificates::{Kind, authority};
 use crate::client::Version;
 use crate::tools;
 
-/// A TLS library. The table in docs/internals/conformance.md says what each of them does.
+/// A TLS library. docs/internals/conformance.md has a table of what each of them does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// Bouncy Castle, in Java.
@@ -29,21 +29,21 @@ pub enum Stack {
     WolfSsl,
 }
 
-/// What a library can do, as a client of `serve` or as a server of `connect`.
+/// Abilities of a library, as a client of `serve` or as a server of `connect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// As client it resumes sessions.
+    /// It resumes sessions as a client.
     pub client_resumes: bool,
-    /// As server it resumes sessions.
+    /// It resumes sessions as a server.
     pub server_resumes: bool,
-    /// It makes a KeyUpdate.
+    /// It can start a KeyUpdate.
     pub updates: bool,
-    /// It ends its own direction and goes on receiving.
+    /// It can close its own direction and continue to receive.
     pub half_closes: bool,
 }
 
 impl Stack {
-    /// What it can do in this version. `None`: it does not have the version.
+    /// Its abilities with this version. `None`: it does not support the version.
     pub fn abilities(self, version: Version) -> Option<Abilities> {
         let is_tls13 = version == Version::Tls13;
         let all = Abilities {
@@ -59,7 +59,7 @@ impl Stack {
                 ..all
             }),
             Self::MbedTls => (!is_tls13).then_some(all),
-            // OTP 25 does not offer psk_key_exchange_modes before it has a ticket, so that it gets none.
+            // OTP 25 does not offer psk_key_exchange_modes before it has a ticket, so it never gets one.
             Self::Erlang => Some(Abilities {
                 client_resumes: false,
                 half_closes: false,
@@ -74,7 +74,7 @@ impl Stack {
         }
     }
 
-    /// Whether all that it needs is installed.
+    /// Whether everything that the library needs is installed.
     pub fn present(self) -> bool {
         match self {
             Self::BouncyCastle => {
@@ -91,8 +91,8 @@ impl Stack {
         }
     }
 
-    /// What starts it, as a client of this address or as a server on it. It has a certificate of its own
-    /// and trusts the tests' authority.
+    /// The command that starts it, as a client of this address or as a server on it. It has its own certificate
+    /// and trusts the tests' CA.
     pub fn command(self, role: &str, address: SocketAddr, version: Version) -> Vec<String> {
         let own = authority().certificate(Kind::EcdsaP256);
         let files = [&own.cert, &own.key, &authority().trust()].map(|file| text(file));
@@ -109,7 +109,7 @@ impl Stack {
             Self::BouncyCastle => {
                 let jars = tools::home().join(".cache/bouncycastle/*");
                 let class_path = format!("{}:{}", jars.display(), text(java_classes(&jars)));
-                // It lives for seconds: the best compiler would not pay.
+                // The process lives for seconds, so an optimising compiler would not pay off.
                 let words = [
                     "java",
                     "-XX:TieredStopAtLevel=1",
@@ -178,7 +178,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// For what is compiled; it ends with the test program.
+/// Folder for compiled programs; it is removed after the test program.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER

@@ -1,4 +1,4 @@
-//! What terminates TLS in a scene: ours, or one of the usual ones in its place.
+//! The TLS terminator of a scene: dormouse, or another one in its place.
 
 mod haproxy;
 mod nginx;
@@ -23,14 +23,14 @@ pub enum Terminator {
     Haproxy,
 }
 
-/// What a terminator may be able to do, beyond what all can.
+/// An ability of a terminator, beyond what all of them have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Can {
-    /// The end of a connection is said with close_notify.
+    /// It closes connections with close_notify.
     EndCleanly,
-    /// The client has ended its sending and still receives.
+    /// A client that has closed its sending direction still receives.
     HalfCloseByClient,
-    /// The backend has ended its sending and still receives.
+    /// A backend that has closed its sending direction still receives.
     HalfCloseByBackend,
     /// A TCP end without close_notify becomes a reset at the backend.
     ReportTruncation,
@@ -44,16 +44,16 @@ pub enum Can {
     QueueWhenFull,
     /// A backend that cannot be reached is not a clean end for the client.
     ReportBackendDown,
-    /// Peers which vanish without a word are found.
+    /// Peers that vanish silently are detected.
     FindVanished,
-    /// Workers that die are replaced, and all end with the main process.
+    /// Dead workers are replaced, and all exit with the main process.
     ReplaceWorkers,
-    /// Everything that is particular to `dormouse serve`: its options, log lines, processes.
+    /// Everything specific to `dormouse serve`: its options, log lines, processes.
     BeDormouse,
 }
 
 impl Terminator {
-    /// The one that the tests are run with: `DORMOUSE_INTEROP`, by default ours.
+    /// The terminator of this test run: `DORMOUSE_INTEROP`, by default dormouse.
     ///
     /// # Panics
     /// When the variable names something else.
@@ -66,9 +66,8 @@ impl Terminator {
         }
     }
 
-    /// Whether it does this, as far as we have seen with Debian 12's packages. With
-    /// `DORMOUSE_INTEROP_STRICT=1` everything is asked of everybody: so one sees that the
-    /// tests can fail.
+    /// Whether it has this ability, as observed with Debian 12's packages. `DORMOUSE_INTEROP_STRICT=1`
+    /// requires every ability of every terminator, which proves that the tests can fail.
     pub fn can(self, what: Can) -> bool {
         let strict = std::env::var_os("DORMOUSE_INTEROP_STRICT").is_some_and(|value| value == "1");
         match self {

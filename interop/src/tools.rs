@@ -1,4 +1,4 @@
-//! Foreign programs: where they are, and what to do when they are not.
+//! Foreign programs: their paths, and what to do when they are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where a program is.
+/// The path of a program.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/local/go/bin"].map(PathBuf::from);
@@ -19,7 +19,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Where a program is which [`present`] has found before.
+/// The path of a program that [`present`] has found.
 ///
 /// # Panics
 /// When it is not installed.
@@ -30,11 +30,11 @@ pub fn path(program: &str) -> String {
         .into_owned()
 }
 
-/// Whether all these programs are there. A test returns if not.
+/// Whether all these programs are installed. A test returns if not.
 ///
 /// # Panics
-/// When one is missing: a test that cannot run has not passed. With
-/// `DORMOUSE_SKIP_MISSING=1` that is only reported.
+/// When a program is missing, because a test that cannot run has not passed. With
+/// `DORMOUSE_SKIP_MISSING=1` it is only reported.
 pub fn present(programs: &[&str]) -> bool {
     programs.iter().all(|program| {
         let found = find(program).is_some();
@@ -46,10 +46,10 @@ fn missing(program: &str) -> String {
     format!("`{program}` is not installed: run interop/install")
 }
 
-/// Something that a test needs is not to be had here.
+/// Reports that this machine lacks something that a test needs.
 ///
 /// # Panics
-/// Always, but with `DORMOUSE_SKIP_MISSING=1`, where it reports and gives `false`.
+/// Always, except with `DORMOUSE_SKIP_MISSING=1`, which returns `false`.
 pub fn unavailable(why: &str) -> bool {
     assert!(
         std::env::var_os("DORMOUSE_SKIP_MISSING").is_some_and(|value| value == "1"),
@@ -59,7 +59,7 @@ pub fn unavailable(why: &str) -> bool {
     false
 }
 
-/// What starts nginx with this configuration, its complaints where they can be read.
+/// The command that starts nginx with this configuration, with errors on standard error.
 pub fn nginx(configuration: &Path) -> Vec<String> {
     let file = configuration.display().to_string();
     let flags = ["-e", "stderr", "-c"].map(str::to_owned);
@@ -84,8 +84,8 @@ pub fn dormouse() -> &'static Path {
 
 /// Returns a build of the program whose slots have another layout, for upgrades between two layouts.
 ///
-/// The binary lies in a folder of its own and shares everything but the crates that know the layout
-/// with the usual build, so that the program as it is shipped has one binary and no feature for tests.
+/// The binary is built in its own folder. Only the crates that know the layout are built again, so the
+/// shipped program needs no feature for tests.
 ///
 /// # Panics
 /// When it does not build.
@@ -104,16 +104,16 @@ pub fn dormouse_with_another_layout() -> &'static Path {
     })
 }
 
-/// Builds the program: a binary older than the sources would prove nothing.
+/// Builds the program, because a test of an outdated binary would prove nothing.
 fn build_dormouse() -> PathBuf {
     run_build(cargo_build());
     target_folder().join(profile_folder()).join("dormouse")
 }
 
-/// `cargo build` of the program with the profile of the running test.
+/// The command `cargo build` for the program, with the profile of the running test.
 fn cargo_build() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    // The whole workspace's selection of features: nothing is compiled twice.
+    // The feature selection of the whole workspace, so that nothing is compiled twice.
     cargo.args([
         "build",
         "--quiet",

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take that should happen at once. Far more than it needs on a
-/// busy machine: reaching it means that it would never have happened.
+/// Maximum time for anything that should happen at once. It is far more than a busy machine needs, so
+/// reaching it means that the event would never happen.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks `look` again and again until it gives something.
+/// Calls `look` repeatedly until it returns a value.
 ///
 /// # Panics
-/// When `within` has passed; `what` says what did not happen.
+/// When `within` has passed; `what` names the missing event.
 pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + within;
     loop {
@@ -24,10 +24,10 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T
     }
 }
 
-/// Watches a number until it has stood still for a while, and returns it.
+/// Watches a number until it has not changed for a while, and returns it.
 ///
 /// # Panics
-/// When it does not come to rest within [`PATIENCE`].
+/// When it keeps changing for [`PATIENCE`].
 pub fn until_still(what: &str, mut number: impl FnMut() -> u64) -> u64 {
     const STILL: Duration = Duration::from_millis(500);
     let mut last = (number(), Instant::now());

@@ -1,6 +1,5 @@
-//! A small HTTP/1.1 server, the backend for curl: `GET /bytes/N` gives N random bytes,
-//! `PUT` and `POST` take a body and answer with its SHA-256. Connections are kept unless a
-//! client asks for their end.
+//! A small HTTP/1.1 server, the backend for curl: `GET /bytes/N` returns N random bytes, `PUT` and `POST`
+//! answer with the SHA-256 of the body. Connections are kept alive unless a client asks for their end.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,10 +20,10 @@ pub struct Web {
 }
 
 impl Web {
-    /// Starts to serve. It goes on until the test program ends.
+    /// Starts to serve, until the test program ends.
     ///
     /// # Panics
-    /// When the address cannot be had.
+    /// When the address is not available.
     pub fn start(address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).expect("an unused address");
         let address = listener.local_addr().expect("a bound listener");
@@ -33,7 +32,7 @@ impl Web {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let log = Arc::clone(&log);
-                // A client that goes away in the middle is the test's matter, not ours.
+                // A client that disconnects is a matter of the test, not an error here.
                 std::thread::spawn(move || drop(serve(stream, &log)));
             }
         });
@@ -45,7 +44,7 @@ impl Web {
         self.address
     }
 
-    /// The bodies it has sent, in the order of their ends.
+    /// The bodies that were sent, ordered by completion.
     pub fn sent(&self) -> Vec<Total> {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.clone()
@@ -148,7 +147,7 @@ fn send_random(
     while meter.bytes() < bytes {
         let left = bytes - meter.bytes();
         let part = random(left.min(BLOCK as u64) as usize);
-        // Counted first: who reads the end may ask at once.
+        // Counted first, because the client may ask as soon as it has read the end.
         meter.add(&part);
         if meter.bytes() == bytes {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,6 +9,7 @@ mod finding;
 pub(crate) mod generated;
 mod length;
 mod links;
+mod log_messages;
 mod unsafety;
 mod words;
 
@@ -23,7 +24,7 @@ use std::path::Path;
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
 /// Name and check of every rule. The name is what `exceptions.txt` refers to.
-pub(crate) const RULES: [(&str, Rule); 10] = [
+pub(crate) const RULES: [(&str, Rule); 11] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),
     ("length", length::check),
@@ -33,6 +34,7 @@ pub(crate) const RULES: [(&str, Rule); 10] = [
     ("boundary", boundary::check),
     ("dead-file", dead_files::check),
     ("link", links::check),
+    ("log-message", log_messages::check),
     ("generated", generated::check),
 ];
 

@@ -218,7 +218,7 @@ impl LogWriter {
         if self.process.is_none_or(|(ours, _)| ours != pid) {
             return false;
         }
-        tracing::error!(process = "log-writer", %ended, "helper process died; restarting");
+        tracing::error!(process = "log-writer", cause = %ended, "helper process died; restarting");
         self.close(poller);
         self.restart.ended();
         true

@@ -112,7 +112,7 @@ impl ControlProcess {
         if self.pid != Some(pid) {
             return false;
         }
-        tracing::error!(process = "control", %ended, "helper process died; restarting");
+        tracing::error!(process = "control", cause = %ended, "helper process died; restarting");
         let _ = poller.remove(self.channel);
         self.channel.close();
         self.channel = Fd::NONE;

@@ -129,7 +129,7 @@ impl RedirectProcess {
         if self.process.is_none_or(|(ours, _)| ours != pid) {
             return false;
         }
-        tracing::error!(process = "redirect", %ended, "helper process died; restarting");
+        tracing::error!(process = "redirect", cause = %ended, "helper process died; restarting");
         self.end(poller);
         self.restart.ended();
         true

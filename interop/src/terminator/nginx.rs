@@ -1,4 +1,4 @@
-//! nginx as a terminator of streams. Debian's packages: nginx, libnginx-mod-stream.
+//! nginx as a terminator of TCP streams. Debian's packages: nginx, libnginx-mod-stream.
 
 use std::path::Path;
 

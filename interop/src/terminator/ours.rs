@@ -5,7 +5,7 @@ use std::path::Path;
 use super::settings::{Launch, Settings, Target, write};
 use crate::tools;
 
-/// Options which stand in the route rather than at the top of the file.
+/// Options that belong to the route, not to the top of the file.
 const OF_THE_ROUTE: &[&str] = &[
     "name",
     "min_version",
@@ -65,13 +65,13 @@ fn configuration(settings: &Settings) -> String {
             .map(|(name, value)| format!("{name} = {value}\n"))
             .collect::<String>()
     };
-    // Without a path of its own each would try for the usual one.
+    // Each instance has its own admin path, or none, because all would try the default one.
     let admin = match settings.value("admin") {
         Some(_) => "",
         None => "admin = \"none\"\n",
     };
     let target = match &settings.target {
-        // Several are written as an option.
+        // Several backends are written as an option.
         _ if settings.value("to").is_some() => String::new(),
         Target::Tcp(address) => format!("to = \"{address}\"\n"),
         Target::Unix(path) => format!("to = \"unix:{}\"\n", path.display()),

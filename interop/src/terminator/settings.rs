@@ -1,48 +1,48 @@
-//! What a terminator is started with, and how it is started.
+//! Settings of a terminator, and how it is started.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::certificates::{Files, Kind, authority};
 
-/// Where plaintext goes.
+/// Target of the plaintext.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A TCP address.
     Tcp(SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
-    /// Back to the client, by the terminator itself. Only ours does.
+    /// Back to the client, by the terminator itself. Only dormouse can do this.
     Echo,
 }
 
-/// What a terminator is started with.
+/// Settings of a terminator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where else. Only for ours.
+    /// Further addresses. Only for dormouse.
     pub also_listen: Vec<SocketAddr>,
-    /// Where plaintext goes.
+    /// Target of the plaintext.
     pub target: Target,
     /// Its certificate.
     pub certificate: Files,
     /// Protocols for ALPN.
     pub alpn: Vec<&'static str>,
-    /// How many workers.
+    /// Number of workers.
     pub workers: u32,
     /// Whether a FIN without close_notify ends the backend's side cleanly.
     pub truncation_closes: bool,
-    /// Options of the route or of the whole, as in `dormouse`'s file. Others know some of them.
+    /// Options of dormouse's file, in the route or at the top. The others support some of them.
     pub options: Vec<(&'static str, String)>,
-    /// A command which starts the command, `prlimit` with its arguments.
+    /// A command prefix, such as `prlimit` with its arguments.
     pub wrapper: Vec<String>,
     /// The network namespace it runs in.
     pub namespace: Option<String>,
 }
 
 impl Settings {
-    /// The ordinary case: P-256, one worker.
+    /// The default settings: P-256, one worker.
     pub fn new(listen: SocketAddr, target: Target) -> Self {
         Self {
             listen,
@@ -58,8 +58,7 @@ impl Settings {
         }
     }
 
-    /// Sets an option of `dormouse`'s file. `value` is written as there, without quotes if
-    /// it is a number, or `true` or `false`.
+    /// Sets an option of dormouse's file. `value` is written as in the file, but without quotes.
     pub fn option(&mut self, name: &'static str, value: &str) -> &mut Self {
         let bare = value.parse::<u32>().is_ok() || value == "true" || value == "false";
         let value = if bare {
@@ -78,11 +77,11 @@ impl Settings {
     }
 }
 
-/// How to start a terminator, and how to see that it is ready.
+/// How to start a terminator, and how to detect that it is ready.
 pub struct Launch {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// The line which says that it is ready; without one, that it can be connected to.
+    /// The line that reports readiness. `None`: wait until connecting succeeds.
     pub ready_line: Option<&'static str>,
 }
 

@@ -1,5 +1,5 @@
-//! The first connection of a fresh `serve` costs its worker what later ones do, and so does that of a
-//! fresh `connect`.
+//! The first connection of a fresh `serve` costs its worker no more CPU time than later ones, and the same
+//! holds for a fresh `connect`.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use dormouse_interop::peer::Peer;
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Target};
 
-/// CPU time of a process, by the scheduler's own count.
+/// CPU time of a process, as counted by the scheduler.
 fn cpu(pid: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
     let first = text.split_whitespace().next().and_then(|n| n.parse().ok());
     Duration::from_nanos(first.expect("nanoseconds"))
 }
 
-/// All threads of a process.
+/// CPU time of all threads of a process.
 fn cpu_of_all(pid: u32) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
     tasks
@@ -25,19 +25,19 @@ fn cpu_of_all(pid: u32) -> Duration {
         .sum()
 }
 
-/// What each of sixty connections cost the worker, one after the other.
+/// CPU time that each of sixty consecutive connections costs the worker.
 fn costs(worker: u32, mut connect: impl FnMut()) -> Vec<Duration> {
     let cost = |_| {
         let before = cpu_of_all(worker);
         connect();
-        // Its end belongs to it.
+        // The end of the connection is part of its cost.
         std::thread::sleep(Duration::from_millis(20));
         cpu_of_all(worker) - before
     };
     (0..60).map(cost).collect()
 }
 
-/// The best of three starts: what is cold is cold in all of them.
+/// Compares the best of three starts, because a cold cache shows in all of them.
 fn assert_alike(starts: &[Vec<Duration>]) {
     let mut firsts: Vec<_> = starts.iter().map(|costs| costs[0]).collect();
     let mut later: Vec<_> = starts
@@ -73,7 +73,7 @@ fn the_first_connection_costs_what_later_ones_do() {
     assert_alike(&starts);
 }
 
-/// The same on the client's side, where every handshake is a full one.
+/// The same for `connect`, where every handshake is a full one.
 #[test]
 fn the_first_connection_of_connect_costs_what_later_ones_do() {
     let _alone = crate::alone();

@@ -1,7 +1,7 @@
-//! Figures that depend on what else runs: system calls, CPU time, memory, gaps in service.
+//! Measurements that other load would change: system calls, CPU time, memory, gaps in service.
 //!
-//! Cargo runs one test binary after the other, so nothing of `tests/interop` runs beside these, and
-//! each test takes a lock, so none of these runs beside another.
+//! Cargo runs one test binary after the other, so no test of `tests/interop` runs at the same time, and
+//! each test takes a lock, so these run one by one.
 
 mod first_connection;
 mod memory_budget;
@@ -14,6 +14,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Waits until no other test of this binary runs.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
-    // A test that failed leaves nothing behind that the next one looks at.
+    // A failed test leaves nothing behind that affects the next one.
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }

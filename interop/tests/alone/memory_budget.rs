@@ -1,5 +1,5 @@
-//! What others do to memory: readers who never read, hellos without an end, records that stay half.
-//! The budget holds inside a memory cgroup, and whoever behaves is served.
+//! Attacks on memory: clients that never read, endless ClientHellos, partial records. The budget holds
+//! inside a memory cgroup, and well-behaved clients are served.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,10 +15,10 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// Small, so that what is measured is in the gateway's sockets and not in the test's.
+/// Small, so that the gateway's sockets are measured and not the test's.
 const SMALL_BUFFER: usize = 8 << 10;
 
-/// A connection whose own buffers are small from the beginning.
+/// A connection with small socket buffers from the beginning.
 fn connect_small(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     sockopt::set_socket_recv_buffer_size(&socket, SMALL_BUFFER)?;
@@ -31,7 +31,7 @@ fn connect_small(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// A backend which sends for ever to who says `f`, and echoes for who says `e`.
+/// A backend that sends endlessly after `f`, and echoes after `e`.
 struct Flood {
     sent: Arc<AtomicU64>,
 }
@@ -39,7 +39,7 @@ struct Flood {
 impl Flood {
     fn start(address: SocketAddr) -> Flood {
         let listener = TcpListener::bind(address).expect("an address for the backend");
-        // Inherited by those which are accepted.
+        // Accepted sockets inherit this.
         sockopt::set_socket_send_buffer_size(&listener, SMALL_BUFFER).expect("a small buffer");
         rustix::net::listen(&listener, 4096).expect("a longer queue");
         let sent = Arc::new(AtomicU64::new(0));
@@ -77,7 +77,7 @@ fn serve(mut tcp: TcpStream, sent: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// Does `one` `count` times in some threads and returns what came of it.
+/// Runs `one` `count` times in several threads, and returns the results.
 fn many<T: Send + 'static>(count: usize, one: impl Fn() -> T + Send + Sync + 'static) -> Vec<T> {
     const THREADS: usize = 16;
     let one = Arc::new(one);
@@ -101,7 +101,7 @@ fn greeted(address: SocketAddr, word: &[u8]) -> Peer {
     peer
 }
 
-/// A hello of 60,000 bytes, but for its last byte; or as much of it as is taken.
+/// A hello of 60,000 bytes without its last byte, or as much of it as the server accepts.
 fn endless_hello(address: SocketAddr) -> io::Result<TcpStream> {
     const HELLO: usize = 60_000;
     let mut message = vec![1, 0, (HELLO >> 8) as u8, HELLO as u8, 3, 3];
@@ -119,7 +119,7 @@ fn endless_hello(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// The beginning of a record, whose rest never comes.
+/// The beginning of a record whose rest never comes.
 fn half_record(address: SocketAddr) -> Peer {
     let mut peer = greeted(address, b"e");
     let mut record = vec![23, 3, 3];
@@ -135,8 +135,8 @@ struct Crowd {
     hellos: usize,
 }
 
-/// Starts `serve` with a budget inside a cgroup which has no more, lets everybody do their worst,
-/// and looks at the peak.
+/// Starts `serve` with a budget inside a cgroup with the same limit, lets all attackers connect, and checks
+/// the peak.
 fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
     if !applies(Can::BeDormouse) {
         return;
@@ -154,7 +154,7 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
         .option("partial_record_timeout", "5m");
     settings.wrapper = group.wrapper();
     let backend = Flood::start(behind);
-    // The scene has a backend of its own, which nobody asks here.
+    // The scene's own backend is not used here.
     let unused = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
     let mut scene = Scene::of(Terminator::chosen(), unused, &settings);
     let address = scene.address;
@@ -182,7 +182,7 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
     for _ in 0..20 {
         bystander.echo().expect("an echo beside all of them");
     }
-    // Whoever reads again gets what is theirs.
+    // A client that reads again receives everything.
     for mut reader in readers.into_iter().take(20) {
         let mut some = vec![0; 256 << 10];
         (reader.stream().read_exact(&mut some)).expect("a flood, for who reads");
@@ -219,7 +219,7 @@ fn a_budget_holds() {
     budget_holds(160 << 20, &crowd, 600);
 }
 
-/// A quarter of an hour's worth of memory pressure in a minute.
+/// The same with five thousand connections.
 #[test]
 #[ignore = "5,000 connections: a minute"]
 fn a_budget_holds_against_five_thousand() {

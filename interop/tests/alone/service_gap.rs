@@ -1,5 +1,5 @@
-//! How long nobody is served, when a worker is killed and when the binary is replaced. Figures, not
-//! assertions on time: `lab/kill` runs these against the release build and keeps what they print.
+//! Gaps in service when a worker is killed and when the binary is replaced. These are figures, not
+//! assertions on time: `lab/kill` runs them with the release build and stores the output.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -24,10 +24,10 @@ const PROBES: u32 = 100;
 const PERIOD: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 5;
 
-/// One echo: when it was asked for, and when it was there.
+/// One echo: the time of the request, and the time of the answer.
 type Echo = (Instant, Instant);
 
-/// Probes without pause until it is dropped.
+/// Probes continuously until it is dropped.
 struct Probing {
     stop: Arc<AtomicBool>,
     echoes: Receiver<Echo>,
@@ -49,7 +49,7 @@ impl Probing {
                     let mut due = began + Duration::from_secs(1) + PERIOD * number / PROBES;
                     while !stop.load(Ordering::Relaxed) {
                         thread::sleep(due.saturating_duration_since(Instant::now()));
-                        // From when it was due: a probe that waits for its thread is a late one.
+                        // Measured from the due time, so that a probe that waits for its thread counts as late.
                         probe.echo(64).expect("an echo");
                         let _ = sender.send((due, Instant::now()));
                         due += PERIOD;
@@ -65,7 +65,7 @@ impl Probing {
         }
     }
 
-    /// Lets a second pass, and says what was seen since the last time.
+    /// Waits for a second, and returns the echoes since the last call.
     fn look(&self) -> Vec<Echo> {
         thread::sleep(Duration::from_secs(1));
         self.echoes.try_iter().collect()
@@ -79,13 +79,13 @@ impl Probing {
     }
 }
 
-/// Longest time that one probe waited.
+/// The longest wait of a single probe.
 fn longest(echoes: &[Echo]) -> Duration {
     let waits = echoes.iter().map(|(due, done)| done.duration_since(*due));
     waits.max().unwrap_or_default()
 }
 
-/// Longest time in which no probe at all was answered.
+/// The longest time without an answer to any probe.
 fn silence(echoes: &[Echo]) -> Duration {
     let mut done: Vec<Instant> = echoes.iter().map(|(_, done)| *done).collect();
     done.sort_unstable();
@@ -93,7 +93,7 @@ fn silence(echoes: &[Echo]) -> Duration {
     gaps.max().unwrap_or_default()
 }
 
-/// From `when` to the first answer to a probe that was asked after it.
+/// Time from `when` to the first answer to a later request.
 fn first_after(echoes: &[Echo], when: Instant) -> Duration {
     let after = echoes.iter().filter(|(due, _)| *due >= when);
     let first = after.map(|(_, done)| done.duration_since(when)).min();
@@ -119,7 +119,7 @@ fn print(what: &str, mut values: Vec<Duration>) {
     println!("FIGURE {what}: {} ms", all.join(" "));
 }
 
-/// The plain echo server of the lab, which holds ten thousand connections with ease.
+/// The lab's plain echo server, which easily holds ten thousand connections.
 struct LabEcho(Child);
 
 impl LabEcho {

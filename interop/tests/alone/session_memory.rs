@@ -1,6 +1,6 @@
-//! The session cache does not grow, and the heap beside it does not either, however many
-//! handshakes there are: long-lived sessions lie in a mapping of their own, where they pin no
-//! page among the garbage that handshakes leave. The same with half a million: `lab/session-cache`.
+//! Neither the session cache nor the heap grows with the number of handshakes: long-lived sessions are in a
+//! mapping of their own, where they pin no page among the garbage of handshakes. `lab/session-cache` does the
+//! same with half a million handshakes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +12,13 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait;
 use std::net::SocketAddr;
 
-/// Enough to fill the cache: it has room for some 4,000 sessions, and each handshake leaves two.
+/// Fills the cache: it holds some 4,000 sessions, and each handshake adds two.
 const WARM_UP: u64 = 4_000;
 
-/// Grows by no more than this. (A page here and there is touched for the first time.)
+/// Maximum growth. (Some pages are touched for the first time.)
 const GROWTH_MAX: u64 = 512 << 10;
 
-/// Every fourth client comes back with a session.
+/// Every fourth client resumes a session.
 fn handshakes(address: SocketAddr, count: u64) {
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {

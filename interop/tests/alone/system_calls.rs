@@ -1,5 +1,5 @@
-//! What a word on a connection at rest, and a whole connection, ask of the operating system, counted
-//! by strace: numbers that hardly depend on how busy the machine is.
+//! The number of system calls for a message on an idle connection, and for a whole connection, counted by
+//! strace. It hardly depends on the machine's load.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,21 +13,21 @@ use dormouse_interop::terminator::Can;
 use dormouse_interop::{tools, wait};
 use rustix::process::Signal;
 
-/// Exchanges that are counted.
+/// Number of measured exchanges.
 const WORDS: u64 = 200;
 
-/// A word to the backend and its answer are waited for, received and sent: six. What is looked at now
-/// and then may be two more.
+/// A message to the backend and its answer need six calls: wait, receive and send for each. Periodic checks
+/// may add two.
 const CALLS_MAX: f64 = 8.0;
 
-/// Connections that are counted.
+/// Number of measured connections.
 const CONNECTIONS: u64 = 50;
 
-/// Accepting, the handshake, the way to the backend, a word there and back, and the ends of both: some
-/// 38. A turn of the loop that finds less at once has some more.
+/// Accept, handshake, connect to the backend, a message in each direction, and both ends: some 38 calls. A
+/// turn of the loop that finds less work at once needs a few more.
 const CALLS_OF_CONNECTION_MAX: f64 = 48.0;
 
-/// System calls of this process while `work` is done, by name.
+/// System calls of a process during `work`, by name.
 fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("calls");
@@ -43,7 +43,7 @@ fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
         (tracer.trim() != "0").then_some(())
     });
     work();
-    // The last call's return is counted when the next one is waited for.
+    // strace counts a call when it returns, so the last call is counted with the next wait.
     std::thread::sleep(Duration::from_millis(50));
     signal(strace.id(), Signal::INT);
     strace.wait().expect("strace ends");
@@ -55,7 +55,7 @@ fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// System calls of the scene's worker for each of `count` things that are done, and all by name.
+/// System calls of the scene's worker for each of `count` operations, and all calls by name.
 fn calls_for_each(scene: &Scene, count: u64, work: impl FnOnce()) -> (f64, BTreeMap<String, u64>) {
     let is_worker = |pid: &u32| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

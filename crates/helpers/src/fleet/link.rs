@@ -147,7 +147,7 @@ impl StoreLink {
         if self.pid != Some(pid) {
             return false;
         }
-        tracing::error!(%ended, process = "ticket-store", "helper process died; restarting");
+        tracing::error!(cause = %ended, process = "ticket-store", "helper process died; restarting");
         self.pid = None;
         self.cut();
         note(StoreState::Unreachable, shared);

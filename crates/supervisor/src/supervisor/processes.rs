@@ -115,7 +115,7 @@ impl Supervisor {
         }
         if self.monitor.note_end(pid, &self.poller) {
             if !self.is_stopping {
-                tracing::error!(process = "scout", %ended, "helper process died; restarting");
+                tracing::error!(process = "scout", cause = %ended, "helper process died; restarting");
             }
             return true;
         }
@@ -136,7 +136,7 @@ impl Supervisor {
         let Some(was_ready) = self.serving.pairs.note_end(pid, ended) else {
             // The last worker of an old keeper becomes main's child; it has exited as planned.
             if ended != Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
-                tracing::warn!(pid = pid.0, %ended, "orphaned worker died");
+                tracing::warn!(pid = pid.0, cause = %ended, "orphaned worker died");
             }
             return Ok(());
         };
@@ -148,7 +148,7 @@ impl Supervisor {
         if !self.is_stopping {
             tracing::error!(
                 pid = pid.0,
-                %ended,
+                cause = %ended,
                 "keeper died; its worker keeps serving, but cannot be restarted"
             );
         }

@@ -1,4 +1,4 @@
-//! Whom an audit spares, and how it leaves what it has looked at.
+//! What an audit spares, and the state in which it leaves a server.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use super::{PATIENCE, audit, read, start, unused_port};
 
-/// Connections that were accepted in the network namespace of the calling thread.
+/// Number of connections accepted in the network namespace of the calling thread.
 fn accepted_here() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
@@ -33,8 +33,8 @@ fn accepted_here() -> u64 {
         .expect("a number")
 }
 
-/// A server elsewhere gets a handful of connections and no load, even if some process is named; with
-/// its owner's word more is done. An address of this very machine is none of elsewhere.
+/// A server on another machine gets a handful of connections and no load, even if a process is named. With
+/// the owner's consent the audit does more. An address of this machine does not count as remote.
 #[test]
 fn a_server_on_another_machine_is_spared() {
     let Some(cable) = Cable::lay() else { return };
@@ -63,7 +63,7 @@ fn a_server_on_another_machine_is_spared() {
             audit(&words)
         }
     };
-    // Its connections to the backend are accepted in the same place.
+    // Its connections to the backend are accepted in the same namespace.
     let accepted = || cable.at_near(accepted_here) - scene.backend.accepted();
     let before = accepted();
     let (polite, status) =
@@ -94,8 +94,8 @@ fn a_server_on_another_machine_is_spared() {
     );
 }
 
-/// Ctrl-C while hundreds of connections are held: the server runs on, nobody is attached to it or
-/// has stopped it, and what it was given is taken back.
+/// Ctrl-C while hundreds of connections are open: the server keeps running, no tracer is attached, it is not
+/// stopped, and the connections are closed.
 #[test]
 fn an_interrupted_audit_leaves_the_server_as_it_was() {
     let scene = Scene::new();
@@ -125,7 +125,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
     assert_eq!(audit["outcome"]["complete"], false);
     let said = audit["outcome"]["message"].as_str().unwrap_or_default();
     assert!(said.contains("interrupted"), "{said}");
-    // What was known until then is told.
+    // The audit reports what it knew until then.
     assert_eq!(
         audit["server"]["offer"]["measured"]["versions"]["TLS 1.3"],
         true
@@ -147,7 +147,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         .expect("an echo for somebody new");
 }
 
-/// A server that the audit started itself is stopped, with all that it started.
+/// A server that the audit started is stopped, with all its children.
 #[test]
 fn an_interrupted_audit_stops_what_it_started() {
     let port = unused_port();
@@ -180,8 +180,8 @@ fn an_interrupted_audit_stops_what_it_started() {
     );
 }
 
-/// Interrupted in each of its parts: it ends as interrupted, with what it knows, and the server has
-/// none of its connections left, the same processes, and serves those who were in.
+/// Interrupted in any part, the audit exits as interrupted and reports what it knows. The server has the
+/// same processes, none of the audit's connections, and still serves its own clients.
 #[test]
 fn interrupted_in_each_part_it_leaves_nothing_behind() {
     let scene = Scene::with(|settings| settings.target = Target::Echo);
@@ -227,7 +227,7 @@ fn interrupted_in(part: &str, scene: &Scene) {
         "50",
     ];
     words.extend(["--json", "-"]);
-    // Without a process there is no load, and the wait for tickets to age comes at once.
+    // Without a process there is no load, so the wait for tickets to age comes at once.
     if part != "tickets age" {
         words.extend(["--pid", &pid]);
     }
@@ -247,7 +247,7 @@ fn interrupted_in(part: &str, scene: &Scene) {
     });
     assert!(came, "{part:?} never began: {said:#?}");
     signal(running.id(), Signal::INT);
-    // Its pipe must not be full, or it would wait.
+    // A full pipe would block the audit.
     let rest = std::thread::spawn(move || lines.map_while(Result::ok).count());
     let (audit, status) = read(&running.wait_with_output().expect("an end"));
     rest.join().expect("lines");
@@ -257,7 +257,7 @@ fn interrupted_in(part: &str, scene: &Scene) {
     assert!(message.contains("interrupted"), "{part}: {message}");
 }
 
-/// Connections that a server's address has.
+/// Number of connections to a server's address.
 fn established(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else {
         panic!("IPv4 in these tests");

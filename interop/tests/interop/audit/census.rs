@@ -1,4 +1,4 @@
-//! What is in a process, and who may look.
+//! The memory census of a process, and the permissions that it needs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,11 +9,11 @@ use dormouse_interop::{tools, wait};
 
 use super::{PATIENCE, audit, read, unused_port};
 
-/// Somebody who owns nothing here.
+/// A user without any files here.
 const NOBODY: u32 = 65_534;
 
-/// What its owner may read is read without root: an audit and a server of somebody who owns nothing.
-/// CPython's small objects are found in its own allocator.
+/// The owner of a process can audit it without root. CPython's small objects are found in its own
+/// allocator.
 #[test]
 fn the_owner_of_a_process_needs_no_root() {
     if !tools::present(&["python3", "setpriv"]) {
@@ -47,7 +47,7 @@ fn the_owner_of_a_process_needs_no_root() {
         command
             .current_dir(folder.path())
             .env("HOME", folder.path())
-            // What root has in its own folders is not for everybody.
+            // Folders of root are not readable for other users.
             .env("PATH", "/usr/bin:/bin")
             .stdin(Stdio::null());
         command
@@ -87,7 +87,7 @@ fn the_owner_of_a_process_needs_no_root() {
         census["method"], "glibc malloc, CPython's allocator",
         "{census:#}"
     );
-    // The server keeps ten objects of a size of its own for each connection.
+    // The server keeps ten objects of one particular size for each connection.
     let classes = census["classes"].as_array().expect("classes");
     let own = classes
         .iter()
@@ -96,7 +96,7 @@ fn the_owner_of_a_process_needs_no_root() {
     assert!(per.is_some_and(|per| (9.5..10.5).contains(&per)), "{per:?}");
 }
 
-/// An echo server which keeps ten byte strings of 400 bytes for each connection.
+/// An echo server that keeps ten byte strings of 400 bytes for each connection.
 const ECHO: &str = r#"
 import asyncio, ssl, sys
 
@@ -125,7 +125,7 @@ fn open(path: &Path) {
     std::fs::set_permissions(path, mode).expect("its permissions");
 }
 
-/// V8 tells its classes where the process offers it.
+/// V8 reports its classes if the process offers its inspector.
 #[test]
 #[ignore = "a minute: node warms up"]
 fn the_classes_of_a_node_process() {

@@ -1,4 +1,4 @@
-//! Clients, as they come.
+//! Audits of real clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::{PATIENCE, audit, finds, read, start, unused_port};
 
-/// An interrupted client: it is ended, and what it did is told.
+/// An interrupted client is ended, and the audit reports what it did.
 #[test]
 fn an_interrupted_client() {
     if !tools::present(&["curl"]) {
@@ -19,7 +19,7 @@ fn an_interrupted_client() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mark = folder.path().join("mark");
-    // One of its children has left for a session of its own.
+    // One of its children has moved to a session of its own.
     let script = format!(
         "setsid sleep 1235 & curl -sS $DORMOUSE_URL && echo $$ $! > {} && sleep 1234",
         mark.display()
@@ -43,8 +43,8 @@ fn an_interrupted_client() {
     });
 }
 
-/// By each signal that ends a run, in each of its parts: the exit status says how it ended, and nothing is
-/// left, neither files nor processes, also of a client which will not end and has left its group.
+/// Each signal in each part of a run: the exit status says how the run ended, and neither files nor
+/// processes are left, even of a client that ignores signals and has left its process group.
 #[test]
 fn an_interrupted_client_leaves_nothing_behind() {
     if !tools::present(&["curl"]) {
@@ -53,7 +53,7 @@ fn an_interrupted_client_leaves_nothing_behind() {
     let web = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let relay = web.address().to_string();
     let relay = ["--relay", relay.as_str()];
-    // With a command that is there, what was measured is told (1); who only listened has nothing to say (3).
+    // With a command, the measurements are reported (1); an audit that only listened has no result (3).
     let parts: [(&str, &[&str], bool, i32); 3] = [
         ("a command", &[], true, 1),
         ("a relay", &relay, true, 1),
@@ -71,7 +71,7 @@ fn an_interrupted_client_leaves_nothing_behind() {
     });
 }
 
-/// Interrupts it once its client has made a connection, or it listens. Its exit status.
+/// Interrupts the audit once its client has connected, or it listens. Returns its exit status.
 fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
     let (folder, temporary) = (tempfile::tempdir(), tempfile::tempdir());
     let (folder, temporary) = (folder.expect("a folder"), temporary.expect("a folder"));
@@ -100,7 +100,7 @@ fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
             return text.filter(|text| text.ends_with('\n'));
         }
         let listens = std::net::TcpStream::connect(&listen).is_ok();
-        // Its certificate is there before anybody is told of it.
+        // Its certificate exists before the address is announced.
         listens.then(String::new)
     });
     signal(running.id(), by);
@@ -132,7 +132,7 @@ fn curl(url: &str, trust: &Path, out: &Path) -> bool {
     curl.status().expect("curl can be started").success()
 }
 
-/// Clients which come by themselves, to an address and with an authority that they are told.
+/// Clients that the user starts, with the address and CA that the audit prints.
 #[test]
 fn clients_that_come_by_themselves() {
     if !tools::present(&["curl"]) {
@@ -155,7 +155,7 @@ fn clients_that_come_by_themselves() {
     assert_eq!(std::fs::read_to_string(&out).expect("an answer"), "hello\n");
     signal(running.id(), Signal::INT);
     let (audit, status) = read(&running.wait_with_output().expect("an end"));
-    // Nobody else would end it: that is no failure.
+    // Nothing else would end the audit, so the interrupt is no failure.
     assert_eq!(status, Some(0), "{audit:#}");
     assert_eq!(
         (&audit["client"]["connections"], &audit["client"]["offered"]),
@@ -171,7 +171,7 @@ fn clients_that_come_by_themselves() {
     assert!(audit["client"]["cpu_ms"]["not_measured"].is_string());
 }
 
-/// A relay passes on what a real server answers, whole, and counts requests.
+/// A relay forwards the complete answers of a real server, and counts requests.
 #[test]
 fn a_relay_in_front_of_a_real_server() {
     if !tools::present(&["curl"]) {
@@ -200,8 +200,8 @@ fn a_relay_in_front_of_a_real_server() {
     assert_eq!(client["kept_alive"], 1);
 }
 
-/// Bodies are no requests, and who asks for the end of the connection gets it: else it would wait
-/// until its own patience is over.
+/// Bodies do not count as requests, and a client that asks for the end of the connection gets it; else it
+/// would wait for its own timeout.
 #[test]
 fn requests_are_counted_and_answered_as_they_ask() {
     if !tools::present(&["curl", "ab"]) {
@@ -227,7 +227,7 @@ fn requests_are_counted_and_answered_as_they_ask() {
     );
 }
 
-/// What a client offers is told also where it comes to nothing; and nothing is a reason, not a "no".
+/// The offer of a client is reported even if the handshake fails; an unknown result is not a "no".
 #[test]
 fn a_client_of_an_old_version() {
     if !tools::present(&["curl"]) {
@@ -243,7 +243,7 @@ fn a_client_of_an_old_version() {
     assert!(finds(&audit, "client-old-version"), "{audit:#}");
 }
 
-/// A JVM reads no PEM file, and is handed the authority all the same.
+/// A JVM cannot read PEM files, so the audit passes the CA in another way.
 #[test]
 fn a_client_in_java_needs_no_preparation() {
     if !tools::present(&["java", "javac"]) {

@@ -1,5 +1,5 @@
-//! Runtimes that collect garbage: what was not collected yet is no leak, and what outlives a collection is
-//! one.
+//! Garbage-collected runtimes: memory that was not collected yet is no leak, memory that survives a
+//! collection is.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::offered::{NODE, key_store};
 use super::{PATIENCE, Started, audit, read, unused_port};
 
-/// Findings of memory that grows, with their severity.
+/// Findings of growing memory, with their severity.
 const GROWING: [&str; 3] = [
     "leak-per-connection",
     "session-cache-grows",
@@ -26,7 +26,7 @@ fn growing(audit: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The audit of a server which listens on the port that it was told, with its process.
+/// Audits a server that listens on the given port, with its process.
 fn look(server: impl Fn(u16) -> Command) -> Value {
     let port = unused_port();
     let server = Started::new(&mut server(port));
@@ -53,7 +53,7 @@ fn high(id: &str) -> Vec<(String, String)> {
     vec![(id.to_owned(), "high".to_owned())]
 }
 
-/// Nothing that weighs: low at most, which says that it may be either.
+/// Asserts that findings are low at most, which means that they are ambiguous.
 fn is_healthy(audit: &Value, who: &str) {
     let found = growing(audit);
     let heavy = found.iter().any(|(_, severity)| severity != "low");
@@ -78,8 +78,8 @@ fn a_jvm() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let store = key_store(folder.path());
-    // That a leak is named is not held here: of 250 connections a round, 2,000 bytes of each are less
-    // than what lives in a JVM varies by.
+    // A leak is not asserted: 250 connections per round with 2,000 bytes each are less than the noise of a
+    // JVM's live memory.
     is_healthy(&java(&store, "healthy"), "java");
 }
 
@@ -109,7 +109,7 @@ fn v8() {
     is_healthy(&node(&[], NODE), "node");
     let inspector = ["--inspect=127.0.0.1:0"];
     is_healthy(&node(&inspector, NODE), "node with an inspector");
-    // Without the inspector nobody can be asked to collect.
+    // Without the inspector, no collection can be requested.
     let found = growing(&node(&inspector, &leaking));
     assert_eq!(found, high("leak-per-connection"));
 }

@@ -1,4 +1,4 @@
-//! How an audit ends: its exit status, by its findings and thresholds.
+//! The exit status of an audit, by its findings and thresholds.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use dormouse_interop::{tools, wait};
 use super::offered::NODE;
 use super::{PATIENCE, Started, unused_port};
 
-/// Ends with this exit status, and says something on the standard error.
+/// Asserts this exit status, and output on standard error. Returns that output.
 fn ends(expected: i32, words: &[&str]) -> String {
     let output = Command::new(tools::dormouse())
         .args(["audit", "server"])
@@ -25,7 +25,7 @@ fn ends(expected: i32, words: &[&str]) -> String {
     said
 }
 
-/// 3: what cannot be reached, measured or judged is never clean.
+/// 3: an audit that cannot reach, measure or judge something never passes.
 #[test]
 fn what_cannot_be_judged_is_never_clean() {
     let scene = Scene::new();
@@ -35,12 +35,12 @@ fn what_cannot_be_judged_is_never_clean() {
     let good = [&*target, "--ca", &*trust, "--sni", "localhost"];
     ends(0, &good);
     ends(0, &[&good[..], &["--min-resumed", "95"]].concat());
-    // Whose process is not known, its memory is not either: that is no pass.
+    // The process is unknown, so its memory is too: that is not a pass.
     ends(
         3,
         &[&good[..], &["--max-bytes-per-connection", "20000"]].concat(),
     );
-    // Nobody vouches for it: it cannot be talked to.
+    // No trusted CA has issued its certificate, so the audit cannot talk to it.
     ends(3, &[&*target, "--sni", "localhost"]);
     ends(3, &["127.0.0.1:1", "--insecure"]);
     let plain = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -62,7 +62,7 @@ fn what_cannot_be_judged_is_never_clean() {
     );
 }
 
-/// 2: what was asked for makes no sense. 1: it breaches a threshold.
+/// 2: invalid usage. 1: a threshold is exceeded.
 #[test]
 fn usage_and_thresholds() {
     let scene = Scene::with(|settings| {
@@ -83,7 +83,7 @@ fn usage_and_thresholds() {
     ends(2, &[&good[..], &["--fail-on", "everything"]].concat());
     let said = ends(2, &[&good[..], &["--cmd", "sleep 5"]].concat());
     assert!(said.contains("listens on"), "{said}");
-    // It does not resume at all.
+    // The server does not resume at all.
     ends(
         1,
         &[&good[..], &["--fail-on", "never", "--min-resumed", "50"]].concat(),
@@ -92,8 +92,8 @@ fn usage_and_thresholds() {
     ends(0, &[&good[..], &["--fail-on", "never"]].concat());
 }
 
-/// Bytes per connection: within the limit, beyond it, and (above) not measured. With a server whose
-/// connections take so much that no noise matters.
+/// Bytes per connection: below the limit, above it, and (see above) not measured. The server's connections
+/// take so much memory that noise does not matter.
 #[test]
 #[ignore = "two whole audits: a minute"]
 fn bytes_per_connection() {
@@ -136,7 +136,7 @@ fn bytes_per_connection() {
     });
 }
 
-/// The share a client resumes: too little, and nothing to judge by. (Enough: `lab/sick`.)
+/// Share of resumed handshakes of a client: too low, and unknown. (Sufficient: `lab/sick`.)
 #[test]
 fn a_client_that_must_resume() {
     if !tools::present(&["curl"]) {
@@ -160,7 +160,7 @@ fn a_client_that_must_resume() {
     assert!(said.contains("fewer than two connections"), "{said}");
 }
 
-/// Results go to the standard output alone, and an address in the way is said.
+/// Results go to standard output only, and an address in use is reported.
 #[test]
 fn results_and_words_are_apart() {
     let scene = Scene::new();

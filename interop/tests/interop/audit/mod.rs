@@ -1,5 +1,5 @@
-//! `dormouse audit` and those whom it looks at: it spares what is not its own, leaves everything as
-//! it was, and says how it ended by its exit status.
+//! `dormouse audit` with real programs: it spares what is not its own, leaves everything as it was, and
+//! reports by its exit status.
 
 mod care;
 mod census;
@@ -38,7 +38,7 @@ fn audit(arguments: &[&str]) -> Output {
     start(arguments).wait_with_output().expect("an end")
 }
 
-/// The audit, and its exit status.
+/// The report, and the exit status.
 fn read(output: &Output) -> (Value, Option<i32>) {
     let said = String::from_utf8_lossy(&output.stderr);
     let audit = serde_json::from_slice(&output.stdout);
@@ -53,7 +53,7 @@ fn unused_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-/// A program that is ended with the test.
+/// A program that ends with the test.
 struct Started(Child);
 
 impl Started {
@@ -73,13 +73,13 @@ impl Drop for Started {
     }
 }
 
-/// Whether a finding is among those of an audit.
+/// Whether an audit has this finding.
 fn finds(audit: &Value, id: &str) -> bool {
     let findings = audit["findings"].as_array().expect("findings");
     findings.iter().any(|finding| finding["id"] == id)
 }
 
-/// A program in the search path, which `interop/install` installs.
+/// Whether a program that `interop/install` installs is in the search path.
 fn is_here(path: &Path) -> bool {
     path.exists() || {
         tools::unavailable(&format!("there is no {}", path.display()));

@@ -1,4 +1,4 @@
-//! What a server offers and asks for.
+//! What a server offers and requests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{PATIENCE, Started, audit, finds, read, unused_port};
 
-/// A server which wants a client certificate: with one the flights are known, without one it is said
-/// that nothing could be learnt, not that it does not resume.
+/// A server that requires a client certificate: with one the flights are known; without one the audit says
+/// that it could not find out, not that the server does not resume.
 #[test]
 fn a_server_that_asks_for_a_client_certificate() {
     if !tools::present(&["openssl"]) {
@@ -82,7 +82,7 @@ fn a_server_that_asks_for_a_client_certificate() {
     );
 }
 
-/// A client's wish to renegotiate, as real servers answer it, by all the suites.
+/// Renegotiation by the client, with real servers and all suites.
 #[test]
 fn renegotiation_is_tried() {
     if !tools::present(&["openssl", "node"]) {
@@ -109,7 +109,7 @@ fn renegotiation_is_tried() {
         command
     };
     std::thread::scope(|scope| {
-        // By itself OpenSSL 3 refuses it.
+        // By default OpenSSL 3 refuses it.
         scope.spawn(|| {
             let refused = answer(|port| openssl(port, &[]));
             assert_eq!(
@@ -137,7 +137,7 @@ fn renegotiation_is_tried() {
             let (accepted, words, found) = answer(|port| node(port, "0"));
             assert_eq!((accepted, found), (Some(false), false), "{words}");
         });
-        // Who speaks TLS 1.3 only knows none: that is neither yes nor no.
+        // TLS 1.3 has no renegotiation, so a TLS 1.3 server is neither yes nor no.
         scope.spawn(|| {
             let (accepted, _, found) = answer(|port| openssl(port, &["-tls1_3"]));
             assert_eq!((accepted, found), (None, false));
@@ -145,8 +145,8 @@ fn renegotiation_is_tried() {
     });
 }
 
-/// Java without RFC 5746, as it was before 2010: who renegotiates then may go on with what another client
-/// began (CVE-2009-3555), where that is allowed. It is a matter of system properties to this day.
+/// Java without RFC 5746, as before 2010: a client that renegotiates may continue what another client began
+/// (CVE-2009-3555). System properties still allow it.
 #[test]
 fn renegotiation_without_protection() {
     if !tools::present(&["java", "openssl"]) {
@@ -179,7 +179,7 @@ fn renegotiation_without_protection() {
             let finding = finding.unwrap_or_else(|| panic!("{:#}", audit["findings"]));
             assert_eq!(finding["severity"], "high");
         });
-        // By itself Java refuses it; that it does not know RFC 5746 is said.
+        // By default Java refuses it; the audit reports that RFC 5746 is missing.
         scope.spawn(|| {
             let audit = look(|port| java(port, &[]));
             let offer = &audit["server"]["offer"]["measured"];
@@ -189,7 +189,7 @@ fn renegotiation_without_protection() {
     });
 }
 
-/// A certificate with its key as Java reads it, with the password "interop".
+/// A Java key store with a certificate and its key; the password is "interop".
 pub(crate) fn key_store(folder: &Path) -> PathBuf {
     let files = authority().certificate(Kind::EcdsaP256);
     let store = folder.join("store.p12");
@@ -206,7 +206,7 @@ pub(crate) fn key_store(folder: &Path) -> PathBuf {
     store
 }
 
-/// An echo server; its arguments are the port, how many renegotiations it allows, certificate and key.
+/// An echo server; its arguments are the port, the number of allowed renegotiations, certificate and key.
 pub(crate) const NODE: &str = "
 const { readFileSync } = require('node:fs');
 const [port, limit, cert, key] = process.argv.slice(1);
@@ -221,7 +221,7 @@ server.on('tlsClientError', () => {});
 server.listen(Number(port), '127.0.0.1');
 ";
 
-/// The audit of a server that listens on a port which it is told.
+/// Audits a server that listens on the given port.
 fn look(server: impl Fn(u16) -> Command) -> Value {
     let port = unused_port();
     let _server = Started::new(&mut server(port));
@@ -234,7 +234,7 @@ fn look(server: impl Fn(u16) -> Command) -> Value {
     audit
 }
 
-/// Whether it was accepted, in which words, and whether that is among the findings.
+/// Whether renegotiation was accepted, in which words, and whether it is a finding.
 fn answer(server: impl Fn(u16) -> Command) -> (Option<bool>, String, bool) {
     let audit = look(server);
     let offer: &Value = &audit["server"]["offer"]["measured"];

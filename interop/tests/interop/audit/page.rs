@@ -1,17 +1,17 @@
-//! The page of an audit in a real browser.
+//! The HTML report of an audit in a real browser.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_interop::tools;
 
-/// Audits of real systems, cut short.
+/// Shortened audits of real systems.
 const AUDITS: &str = "../crates/audit/tests/audits.json";
-/// What a telephone is wide, and a window.
+/// Width of a phone, and of a window.
 const WIDTHS: [u32; 2] = [390, 1_000];
 
-/// Shows every page at every width, and tells what sticks out of it: what cannot be seen without
-/// scrolling the whole page sideways.
+/// Shows every page at every width, and reports what overflows: content that needs horizontal scrolling of
+/// the whole page.
 const LOOK: &str = r#"
 window.addEventListener('load', () => {
   const told = [];
@@ -69,7 +69,7 @@ fn pages_fit_a_telephone_and_say_nothing_on_the_console() {
     assert!(!said.contains("CONSOLE"), "{said}");
 }
 
-/// The page of some audits.
+/// The report of some audits.
 fn draw(folder: &Path, name: &str, audits: &str) -> String {
     let (json, page) = (
         folder.join(format!("{name}.json")),
@@ -85,7 +85,7 @@ fn draw(folder: &Path, name: &str, audits: &str) -> String {
     std::fs::read_to_string(&page).expect("a page")
 }
 
-/// The document when it is loaded, and what the browser has said.
+/// The loaded document, and the browser's console output.
 fn browse(file: &Path, folder: &Path) -> (String, String) {
     let profile = format!("--user-data-dir={}", folder.join("browser").display());
     let output = Command::new(tools::path("chromium"))

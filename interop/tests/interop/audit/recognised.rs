@@ -1,4 +1,4 @@
-//! Software is recognised as what it is: the programs themselves, as the lab starts them.
+//! Recognition of software: real programs, as the lab starts them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use dormouse_interop::{tools, wait};
 
 use super::{PATIENCE, Started, audit, is_here, read, unused_port};
 
-/// Peer of the lab, and as what it is recognised.
+/// Peers of the lab, with their expected names.
 const PEERS: [(&str, &str); 15] = [
     ("node", "node"),
     ("nginx-http", "nginx"),
@@ -52,7 +52,7 @@ fn every_server_of_the_lab() {
         command.arg("-key").arg(tls.join("key.pem"));
         command
     };
-    // The library's own program, and ourselves.
+    // The library's own program, and dormouse itself.
     let port = unused_port();
     let words = format!("s_server -quiet -rev -accept {port}");
     let server = Server::new(with_identity(Command::new("openssl"), &words));
@@ -74,8 +74,7 @@ fn every_server_of_the_lab() {
     assert_eq!(audit["software"]["measured"]["kind"], "dormouse");
 }
 
-/// As clients: a library's own programs and those of the lab, and servers which speak TLS with what is
-/// behind them.
+/// As clients: programs of libraries, those of the lab, and servers with TLS to their backends.
 #[test]
 #[ignore = "needs what lab/install and lab/callers/install install, and rustup"]
 fn every_client_of_the_lab() {
@@ -127,7 +126,7 @@ fn every_client_of_the_lab() {
     }
 }
 
-/// Servers as clients of what is behind them: name, script, and as what they are recognised.
+/// Servers as clients of their backends: name, script, and expected name.
 fn speaking_tls_behind(folder: &Path) -> [(&'static str, String, &'static str); 3] {
     let (port, root) = (unused_port(), folder.display());
     let stunnel = format!(
@@ -159,7 +158,7 @@ fn speaking_tls_behind(folder: &Path) -> [(&'static str, String, &'static str); 
     ]
 }
 
-/// Connects by TLS to a port of this machine, says something, and ends with the answer.
+/// Connects over TLS to a local port, sends something, and exits after the answer.
 const TWISTED: &str = "
 import sys
 from twisted.internet import reactor, ssl
@@ -191,7 +190,7 @@ impl Server {
         Self(Started::new(command.process_group(0)))
     }
 
-    /// A quick look, with as little load as there can be.
+    /// A short audit, with the least possible load.
     fn audit(&self, port: u16, peer: &str) -> (serde_json::Value, Option<i32>) {
         let (target, pid) = (format!("127.0.0.1:{port}"), self.0.0.id().to_string());
         wait::until(peer, PATIENCE, || {
@@ -221,7 +220,7 @@ impl Drop for Server {
     }
 }
 
-/// Programs which come as clients: `{url}` is where they are to go.
+/// Programs that act as clients; `{url}` is the address for them.
 #[test]
 fn programs_of_clients() {
     let lwp = "use LWP::UserAgent; my $agent = LWP::UserAgent->new; \

@@ -1,4 +1,4 @@
-//! Several machines behind one name, and tickets which age.
+//! Several machines behind one name, and tickets that age.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{PATIENCE, Started, audit, finds, read, unused_port};
 
-/// Two servers behind one name, with the same ticket keys and with keys of their own; and an address
-/// at which nobody is, of which nothing is said but that.
+/// Two servers behind one name, with shared ticket keys and with separate ones; and an address without a
+/// server, of which only that is reported.
 #[test]
 fn two_machines_behind_one_name() {
     if !tools::present(&["nginx"]) {
@@ -33,10 +33,10 @@ fn two_machines_behind_one_name() {
     let (apart, status) = audit_pair(folder.path(), [&one, &other], "127.0.0.2,127.0.0.3", &least);
     assert_eq!(shares(&apart), [(true, 12, 12), (false, 12, 0)]);
     assert!(finds(&apart, "resumption-not-shared"), "{apart:#}");
-    // At each address everything is resumed; over all of them it is not.
+    // At each address everything is resumed, but not across addresses.
     assert_eq!(status, Some(1));
 
-    // The first address does not answer: the second is audited, and nothing is said of the first.
+    // The first address does not answer: the second is audited, and nothing is claimed about the first.
     let (alone, status) = audit_pair(folder.path(), [&one, &one], "127.0.0.9,127.0.0.2", &[]);
     assert_eq!(status, Some(0), "{alone:#}");
     assert!(!finds(&alone, "resumption-not-shared"));
@@ -51,7 +51,7 @@ fn two_machines_behind_one_name() {
     assert_eq!(unknown.count(), 6, "{alone:#}");
 }
 
-/// Starts two servers on 127.0.0.2 and 127.0.0.3, and audits their name at these addresses.
+/// Starts two servers on 127.0.0.2 and 127.0.0.3, and audits their common name.
 fn audit_pair(
     folder: &Path,
     keys: [&Path; 2],
@@ -100,7 +100,7 @@ fn audit_pair(
     read(&audit(&[&words[..], more].concat()))
 }
 
-/// Of tickets at home, and of tickets elsewhere: how many were offered, and resumed.
+/// Offered and resumed tickets: at the same address, and at the other one.
 fn shares(audit: &Value) -> [(bool, u64, u64); 2] {
     let all = audit["server"]["addresses"]["measured"]
         .as_array()
@@ -119,7 +119,7 @@ fn shares(audit: &Value) -> [(bool, u64, u64); 2] {
     })
 }
 
-/// What is known of age ends where nobody waited; a ticket whose time is over is offered by no client.
+/// Ages beyond the wait are unknown, and no client offers an expired ticket.
 #[test]
 fn tickets_that_have_aged() {
     if !tools::present(&["nginx"]) {

@@ -1,4 +1,4 @@
-//! Several backends behind one listener: who gets what, and what clients notice when one fails.
+//! Several backends behind one listener: the balance, and what clients notice of failures.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,7 +15,7 @@ use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
 
-/// A terminator before several backends.
+/// A terminator in front of several backends.
 pub(super) struct Scene {
     pub(super) terminator: Process,
     pub(super) address: SocketAddr,
@@ -24,7 +24,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// `to` says what is said of each backend beside its address; those with `down` do not listen.
+    /// `to` has the settings of each backend besides its address; those with `down` do not listen.
     pub(super) fn new(to: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
         let host = unused_host();
         let ports = 8080..8080 + to.len() as u16;
@@ -67,7 +67,7 @@ impl Scene {
         peer
     }
 
-    /// Connections accepted by each backend until now.
+    /// Connections accepted by each backend so far.
     pub(super) fn accepted(&self) -> Vec<u64> {
         self.backends.values().map(Backend::accepted).collect()
     }
@@ -84,8 +84,8 @@ fn round_robin_by_weight() {
     drop(peers);
 }
 
-/// One of three is down. Clients notice nothing; after a few failures it is passed over, and when
-/// it is there again it gets its part.
+/// One of three backends is down. Clients notice nothing; after a few failures it is skipped, and when it
+/// is back it gets its share.
 #[test]
 fn clients_notice_nothing_of_a_backend_that_is_down() {
     if !applies(Can::BeDormouse) {
@@ -111,8 +111,8 @@ fn clients_notice_nothing_of_a_backend_that_is_down() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A backend that does not answer at all: the next one is tried after the timeout. When its pause is
-/// over one client has to find out whether it answers now, and not all who come then.
+/// A backend that does not answer: the next one is tried after the timeout. After its pause one client
+/// tries it again, not all new clients.
 #[test]
 fn a_silent_backend_is_left_for_another() {
     if !applies(Can::BeDormouse) {
@@ -129,7 +129,7 @@ fn a_silent_backend_is_left_for_another() {
         let status = Admin::at(&scene.folder.path().join("admin.sock")).status();
         status["counts"]["backend_connects_failed"].as_u64()
     };
-    // A full listen queue: further SYNs are not answered.
+    // A full listen queue, so that further SYNs are not answered.
     let socket =
         rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let silent = SocketAddr::new(scene.address.ip(), 8080);
@@ -164,8 +164,8 @@ fn a_silent_backend_is_left_for_another() {
     assert_eq!(failed(), before.map(|before| before + 1), "one of sixteen");
 }
 
-/// All backends are down: the client gets a fatal alert. A backend that comes back is used at once,
-/// although it is marked as down.
+/// All backends are down: the client gets a fatal alert. A backend that comes back is used at once, although
+/// it is marked as down.
 #[test]
 fn marks_are_not_believed_when_all_are_down() {
     if !applies(Can::BeDormouse) {
@@ -186,7 +186,7 @@ fn marks_are_not_believed_when_all_are_down() {
     assert_eq!(scene.accepted(), [1]);
 }
 
-/// The load is that of all workers together, also when they have died.
+/// The load is that of all workers together, even after their deaths.
 #[test]
 fn least_connections_over_all_workers() {
     if !applies(Can::BeDormouse) {
@@ -265,7 +265,7 @@ fn limits_and_backups() {
         [3, 2],
         "the backup only when the first is full"
     );
-    // The sixth waits until somebody leaves.
+    // The sixth client waits until another one leaves.
     let address = scene.address;
     let sixth = std::thread::spawn(move || {
         let mut peer = Peer::saying(address, "echo");
@@ -278,7 +278,7 @@ fn limits_and_backups() {
     assert_eq!(scene.accepted(), [4, 2]);
 }
 
-/// However many workers choose at once, a backend has no more connections than it may.
+/// A backend never has more connections than its limit, even if several workers choose at the same time.
 #[test]
 fn a_limit_holds_over_all_workers() {
     if !applies(Can::BeDormouse) {

@@ -1,4 +1,4 @@
-//! Backends which are given by name: a real DNS server says where they are, and changes its mind.
+//! Backends given by name: a real DNS server returns their addresses, and changes them.
 
 use std::fs;
 use std::io::Write;
@@ -18,12 +18,12 @@ use rustix::process::Signal;
 
 const NAME: &str = "app.dormouse.test";
 
-/// dnsmasq on a loopback address, and a resolv.conf which names it.
+/// dnsmasq on a loopback address, and a resolv.conf that names it.
 struct Dns {
     server: Process,
     hosts: PathBuf,
     resolv_conf: PathBuf,
-    /// The machine's /etc/hosts.
+    /// The original /etc/hosts of the machine.
     own_hosts: PathBuf,
 }
 
@@ -70,18 +70,18 @@ impl Dns {
         })
     }
 
-    /// From now on the name stands for these.
+    /// Sets the addresses of the name.
     fn says(&self, addresses: &[IpAddr]) {
         let lines = addresses
             .iter()
             .map(|address| format!("{address} {NAME}\n"));
         fs::write(&self.hosts, lines.collect::<String>()).expect("written");
         signal(self.server.pid(), Signal::HUP);
-        // It says that it has read them, and answers at once then.
+        // dnsmasq logs that it has read them, and answers with them at once.
         std::thread::sleep(Duration::from_millis(50));
     }
 
-    /// Answers nothing, or answers again.
+    /// Stops answering, or answers again.
     fn silent(&self, yes: bool) {
         signal(
             self.server.pid(),
@@ -104,7 +104,7 @@ impl Scene {
         Self::with(first, name, "1s", &[])
     }
 
-    /// With these backends, and more options for dnsmasq.
+    /// With these backends, and further options for dnsmasq.
     fn with(first: &[IpAddr], to: String, resolve_every: &str, more: &[String]) -> Option<Self> {
         let options = |settings: &mut Settings| {
             settings.options.push(("to", to));
@@ -113,7 +113,7 @@ impl Scene {
         Self::with_options(first, options, more)
     }
 
-    /// With whatever is set in the configuration.
+    /// With further options in the configuration.
     fn with_options(
         first: &[IpAddr],
         set: impl FnOnce(&mut Settings),
@@ -177,9 +177,8 @@ fn backends<const N: usize>() -> ([IpAddr; N], [Backend; N]) {
     )
 }
 
-/// The name moves to another address, then to two: new connections follow, those which are there
-/// stay, also in a worker that comes after a crash; and one that can't be looked up keeps what it
-/// had.
+/// The name moves to another address, then to two: new connections follow, established ones stay, even
+/// across a crash of the worker; a name that cannot be looked up keeps its addresses.
 #[test]
 fn new_connections_follow_a_name() {
     let (hosts, servers) = backends::<3>();
@@ -196,7 +195,7 @@ fn new_connections_follow_a_name() {
     old.echo().expect("the old connection stays");
     assert_eq!(scene.addresses(), [format!("{}:{PLAIN_PORT}", hosts[1])]);
 
-    // A new worker begins with an old handover, and is told better.
+    // A new worker begins with an old handover, and then receives the current addresses.
     for pid in scene.admin.status()["workers"].as_array().expect("workers") {
         let pid = pid["pid"].as_u64().expect("a number");
         signal(u32::try_from(pid).expect("a pid"), Signal::KILL);
@@ -228,8 +227,8 @@ fn new_connections_follow_a_name() {
     old.echo().expect("the oldest connection is still there");
 }
 
-/// A pool that rotates faster than its addresses are asked often enough: the one which stays is
-/// found to be well all the same, by the scout that was there from the start.
+/// A pool that rotates faster than a check can conclude: the address that stays is found healthy anyway, by
+/// the scout that runs from the start.
 #[test]
 fn a_rotating_pool_does_not_starve_the_checks_of_those_who_stay() {
     let (hosts, _servers) = backends::<6>();
@@ -255,8 +254,8 @@ fn a_rotating_pool_does_not_starve_the_checks_of_those_who_stay() {
     });
 }
 
-/// Each name is looked up again when its time is over, also behind an alias and where the answer is
-/// too long for a datagram; nobody asks for one that holds for an hour.
+/// Each name is looked up again when its TTL is over, also behind an alias and with an answer too long for a
+/// datagram; a name with a TTL of an hour is not looked up again.
 #[test]
 fn names_are_looked_up_again_when_their_time_is_over() {
     let (hosts, servers) = backends::<3>();
@@ -303,7 +302,7 @@ fn names_are_looked_up_again_when_their_time_is_over() {
     );
 }
 
-/// A name that stands in /etc/hosts is not DNS's, and is looked up every `resolve_every`.
+/// A name in /etc/hosts has no TTL, and is looked up every `resolve_every`.
 #[test]
 fn a_name_in_a_file_has_no_lifetime() {
     let (hosts, servers) = backends::<2>();
@@ -315,7 +314,7 @@ fn a_name_in_a_file_has_no_lifetime() {
     let folder_says = |scene: &Scene, host: IpAddr| {
         fs::write(&scene.dns.own_hosts, format!("{host} {name} {NAME}\n")).expect("written");
     };
-    // At the start it is DNS that knows it.
+    // At the start DNS has the name.
     let to = format!("\"{NAME}:{PLAIN_PORT}\"");
     let Some(scene) = Scene::with(&hosts[..1], to, "1s", &more) else {
         return;
@@ -343,8 +342,8 @@ fn a_name_in_a_file_has_no_lifetime() {
     assert_eq!(asked(), before, "nobody asks DNS for it");
 }
 
-/// A resolver that does not answer holds up a reload, and nothing else; the reload goes on when it
-/// answers, and everybody who asked for it is told.
+/// A resolver that does not answer delays a reload, and nothing else; the reload continues when it answers,
+/// and every requester gets the result.
 #[test]
 fn a_reload_waits_for_names_and_main_does_not() {
     let (hosts, servers) = backends::<2>();
@@ -382,7 +381,7 @@ fn a_reload_waits_for_names_and_main_does_not() {
         "what the name stands for now"
     );
 
-    // A name that is nowhere is refused by its place in the file, and nothing changes.
+    // An unknown name is rejected with its place in the file, and nothing changes.
     let file = fs::read_dir(scene.folder.path())
         .expect("a folder")
         .filter_map(|entry| Some(entry.ok()?.path()))

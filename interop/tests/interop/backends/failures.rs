@@ -1,4 +1,4 @@
-//! Backends on bad days, and in other places than TCP.
+//! Failing backends, and backends at other addresses than TCP.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
-/// Nobody listens behind: clients get an alert, and as soon as somebody does, service.
+/// While no backend listens, clients get an alert; as soon as one does, they are served.
 #[test]
 fn down_and_up_again() {
     let host = scene::unused_host();
@@ -51,8 +51,8 @@ fn down_and_up_again() {
     peer.echo().expect("an echo when the backend is there");
 }
 
-/// What curl and `openssl s_client` report for each value of `backend_down`: only `close` passes for
-/// an answer.
+/// The reports of curl and `openssl s_client` for each value of `backend_down`: only `close` looks like an
+/// answer.
 #[test]
 fn down_as_clients_report_it() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl", "openssl"]) {
@@ -93,7 +93,7 @@ fn down_as_clients_report_it() {
     }
 }
 
-/// Its exit code, and what it says.
+/// Its exit code and output.
 fn run_curl(address: SocketAddr, arguments: &[&str]) -> (Option<i32>, String) {
     let port = address.port();
     let output = Command::new("curl")
@@ -108,7 +108,7 @@ fn run_curl(address: SocketAddr, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// What it says when the server ends the connection: its own input stays open.
+/// Its output when the server closes the connection; its own input stays open.
 fn run_s_client(address: SocketAddr, version: &str) -> String {
     let mut client = Command::new("openssl")
         .args(["s_client", "-connect", &address.to_string(), version])
@@ -126,7 +126,7 @@ fn run_s_client(address: SocketAddr, version: &str) -> String {
     String::from_utf8_lossy(&[out, err].concat()).into_owned()
 }
 
-/// A backend that closes whatever it accepts.
+/// A backend that closes every accepted connection.
 #[test]
 fn accepts_and_closes() {
     let scene = Scene::new();
@@ -149,7 +149,7 @@ fn accepts_and_closes() {
     next.echo().expect("an echo on a new connection");
 }
 
-/// A backend that goes away in the middle and comes back.
+/// A backend that disappears during connections, and comes back.
 #[test]
 fn restarts_under_connections() {
     let host = scene::unused_host();
@@ -180,7 +180,7 @@ fn restarts_under_connections() {
     drop(backend);
 }
 
-/// Behind a unix socket everything is the same but for resets, which it does not have.
+/// A unix socket behaves the same, except for resets, which it does not have.
 #[test]
 fn unix_socket() {
     if !Language::Python.present() {
@@ -219,7 +219,7 @@ fn unix_socket() {
     }
 }
 
-/// Two addresses, one of them IPv6.
+/// Two listeners, one of them IPv6.
 #[test]
 fn several_listeners_and_ipv6() {
     if !applies(Can::BeDormouse) {
@@ -242,7 +242,7 @@ fn several_listeners_and_ipv6() {
     }
 }
 
-/// The backend that is built in.
+/// The built-in echo backend.
 #[test]
 fn echo_by_itself() {
     if !applies(Can::BeDormouse) {
@@ -263,8 +263,8 @@ fn echo_by_itself() {
     );
 }
 
-/// The first line and the end in one flight: nothing is lost when the client has ended
-/// before the backend was connected.
+/// The first message and the close in one flight: nothing is lost if the client closes before the backend
+/// is connected.
 #[test]
 fn everything_said_before_the_backend_is_there() {
     if !applies(Can::HalfCloseByClient) {

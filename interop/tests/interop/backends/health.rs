@@ -1,4 +1,4 @@
-//! Checks of backends: what is asked, and what becomes of the answers.
+//! Health checks: what is requested, and the effect of the results.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -18,7 +18,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A server whose clients get the answer that is set, whatever they say.
+/// A server that answers every request with a set status.
 struct Web {
     address: SocketAddr,
     status: Arc<AtomicU16>,
@@ -35,7 +35,7 @@ impl Web {
                 let Ok(mut stream) = stream else { return };
                 let mut request = Vec::new();
                 let mut room = [0; 1024];
-                // A PROXY protocol header comes first, and has empty lines too.
+                // A PROXY protocol header comes first, and may contain empty lines too.
                 while !(request.ends_with(b"\r\n\r\n") && request.windows(4).any(|w| w == b"GET "))
                 {
                     match stream.read(&mut room) {
@@ -63,8 +63,8 @@ fn backend(admin: &Admin, number: usize) -> Value {
     admin.status()["backends"][number].clone()
 }
 
-/// A server that answers with an error gets no connections until it answers well again, though it
-/// takes every one it is offered.
+/// A server that answers with an error gets no connections until it answers well again, although it accepts
+/// every connection.
 #[test]
 fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
     if !applies(Can::BeDormouse) {
@@ -117,7 +117,7 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
         "said once"
     );
 
-    // A scout that dies is followed by another, which finds the same.
+    // A scout that dies is replaced, and its successor finds the same.
     let scout = terminator.tree().into_iter().find(|pid| {
         std::fs::read_to_string(format!("/proc/{pid}/comm"))
             .is_ok_and(|name| name.trim() == "scout")
@@ -127,7 +127,7 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
     checks::until(&admin, 0, "well");
     assert!((0..4).any(|_| served_by() == "8080"));
 
-    // Both are ill: marks that would make an outage are not believed.
+    // Both are unhealthy: results that would cause an outage are ignored.
     webs.iter()
         .for_each(|web| web.status.store(500, Ordering::SeqCst));
     checks::until(&admin, 0, "not well");
@@ -136,7 +136,7 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
     ends_with_the_option(&admin, &webs[0], folder.path());
 }
 
-/// Without checks nothing is asked any more, and nothing is said.
+/// Without checks nothing is requested any more, and nothing is reported.
 fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
     let file = folder.join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("the configuration");
@@ -155,7 +155,7 @@ fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
     assert!(asked > 0);
 }
 
-/// Nobody needs to connect to find out that a backend is gone: no client pays for it.
+/// Checks find a dead backend before any client connects to it.
 #[test]
 fn a_backend_that_is_gone_is_found_before_a_client_comes() {
     if !applies(Can::BeDormouse) {

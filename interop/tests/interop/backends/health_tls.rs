@@ -1,4 +1,4 @@
-//! Checks of backends over TLS: nginx and OpenSSL's server, well and in every kind of trouble.
+//! Health checks over TLS: nginx and OpenSSL's server, healthy and with various faults.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rcgen::date_time_ymd;
 
-/// One answer is enough to know.
+/// One result is enough.
 fn at_once(settings: &mut Settings) {
     settings.option("check_fall", "1");
     settings.option("check_rise", "1");
@@ -34,8 +34,8 @@ fn serving(name: &str, command: &[String], address: SocketAddr, folder: &Path) -
     process
 }
 
-/// nginx wants to see our certificate and a PROXY protocol header, resumes sessions, and answers by
-/// whether a file is there.
+/// nginx requires our certificate and a PROXY protocol header, resumes sessions, and answers by whether a
+/// file exists.
 #[test]
 fn nginx_is_asked_as_clients_ask_it() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
@@ -97,7 +97,7 @@ http {{
     checks::until(&admin, 0, "well");
 }
 
-/// A server of OpenSSL's with this certificate.
+/// An OpenSSL server with this certificate.
 fn s_server(files: &Files, arguments: &[&str], folder: &Path) -> (Process, SocketAddr) {
     let address = SocketAddr::new(unused_host(), TLS_PORT);
     let mut command = ["openssl", "s_server", "-www", "-quiet", "-accept"]
@@ -114,8 +114,8 @@ fn s_server(files: &Files, arguments: &[&str], folder: &Path) -> (Process, Socke
     (serving("s_server", &command, address, folder), address)
 }
 
-/// A handshake alone finds what a client would find, and says it in words; a server is taken at its
-/// word only when it has seen our certificate.
+/// A handshake check finds what a client would find, and describes it; a server counts as healthy only after
+/// it has verified our certificate.
 #[test]
 fn what_is_wrong_with_a_handshake_is_said() {
     if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
@@ -167,7 +167,7 @@ fn what_is_wrong_with_a_handshake_is_said() {
             .any(|line| line.contains("not well") && line.contains(words));
         assert_eq!(said, !words.is_empty(), "{number} `{words}`: {lines:#?}");
     }
-    // Ten checks later they are what they were: a session hides no certificate.
+    // Ten checks later the results are the same: resumption hides no certificate.
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     for (number, words) in words.iter().enumerate() {
         let check = admin.status()["backends"][number]["check"].clone();
@@ -181,7 +181,7 @@ fn what_is_wrong_with_a_handshake_is_said() {
     not_judged_where_it_passes_through(&to[1..4]);
 }
 
-/// Where TLS is the backends' own, their certificates are for clients to judge.
+/// With pass-through, the backends' certificates are for clients to verify.
 fn not_judged_where_it_passes_through(to: &[SocketAddr]) {
     let pass = tempfile::tempdir().expect("a temporary folder");
     let file = pass.path().join("dormouse.toml");

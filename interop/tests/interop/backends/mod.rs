@@ -1,4 +1,4 @@
-//! Backends: in trouble, over TLS, several of them, checked, found by name, and told who the client is.
+//! Backends: failures, TLS, balance, health checks, DNS names, and the client's address for them.
 
 mod balance;
 mod dns;

@@ -1,4 +1,4 @@
-//! Orders that change what runs: backends out and in, weights, the log level, ticket keys.
+//! Orders that change the running configuration: backends out and in, weights, log level, ticket keys.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -39,7 +39,7 @@ fn refused(scene: &Scene, words: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// How many of some new connections each backend got.
+/// The number of new connections that each backend gets.
 fn shares(scene: &Scene, count: u8) -> Vec<u64> {
     let before = scene.accepted();
     for last in 0..count {
@@ -49,8 +49,8 @@ fn shares(scene: &Scene, count: u8) -> Vec<u64> {
     gained.map(|(after, before)| after - before).collect()
 }
 
-/// A backend that is out gets nothing new, keeps what it has, and stays out when a worker dies and when the
-/// binary is replaced. A reload goes by the file again.
+/// A backend that is out gets no new connections, keeps its current ones, and stays out across a crash of a
+/// worker and an upgrade. A reload reads the file again.
 #[test]
 fn a_backend_is_taken_out_and_put_in() {
     if !applies(Can::BeDormouse) {
@@ -121,7 +121,7 @@ fn a_backend_is_taken_out_and_put_in() {
     );
 }
 
-/// `--wait` comes back when the last connection has ended.
+/// `--wait` returns when the last connection has ended.
 #[test]
 fn a_backend_is_drained() {
     if !applies(Can::BeDormouse) {
@@ -161,7 +161,7 @@ fn the_log_level_changes() {
     );
 }
 
-/// A ticket of the former key is taken after one rotation, and no more after two.
+/// A ticket of the previous key is accepted after one rotation, but not after two.
 #[test]
 fn ticket_keys_are_rotated() {
     if !applies(Can::BeDormouse) {
@@ -169,7 +169,7 @@ fn ticket_keys_are_rotated() {
     }
     let scene = Scene::new(&[""], Admin::in_folder);
     for (rotations, expected) in [(1, HandshakeKind::Resumed), (3, HandshakeKind::Full)] {
-        // With no sessions of others.
+        // A configuration with its own sessions.
         let [config, _] = peer::configs_by_version();
         let connect = || {
             let tcp = peer::connect_tcp(scene.address).expect("a connection");

@@ -1,5 +1,5 @@
-//! The PROXY protocol: real backends log the client's address from what we say, and we believe
-//! real proxies, if they are trusted.
+//! The PROXY protocol: real backends log the client's address that dormouse sends, and dormouse believes real
+//! proxies, if they are trusted.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Where clients come from: no address that anything else here uses.
+/// Address of the client, which nothing else here uses.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 7));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    /// Starts it with a PROXY protocol header required. It answers any request with `hello`.
+    /// Starts the server, which requires a PROXY protocol header. It answers any request with `hello`.
     fn start(self, listen: SocketAddr, folder: &Path) -> Process {
         let here = folder.display();
         let log = folder.join("access.log");
@@ -105,7 +105,7 @@ CustomLog {log} who
         process
     }
 
-    /// What it has logged of requests.
+    /// Its access log.
     fn logged(self, process: &Process, folder: &Path) -> String {
         match self {
             Server::Haproxy => process.log(),
@@ -122,7 +122,7 @@ fn request(peer: &mut Peer) -> io::Result<String> {
     let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     peer.stream().write_all(request.as_bytes())?;
     let mut answer = String::new();
-    // Servers differ in whether they say goodbye.
+    // Servers differ in whether they send close_notify.
     match peer.stream().read_to_string(&mut answer) {
         Ok(_) => Ok(answer),
         Err(_) if !answer.is_empty() => Ok(answer),
@@ -130,7 +130,7 @@ fn request(peer: &mut Peer) -> io::Result<String> {
     }
 }
 
-/// nginx, HAProxy and Apache log the address and port that the client has here.
+/// nginx, HAProxy and Apache log the client's address and port.
 #[test]
 fn backends_log_the_client() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx", "haproxy", "apache2"]) {
@@ -183,7 +183,7 @@ fn backends_log_the_client() {
     }
 }
 
-/// A scene that trusts `proxies`, with nginx behind it, which logs whom it was told of.
+/// A scene that trusts `proxies`, in front of nginx, which logs the client's address.
 struct Trusting {
     folder: tempfile::TempDir,
     behind: Process,
@@ -218,7 +218,7 @@ impl Trusting {
     }
 }
 
-/// Headers of both versions, whole and byte by byte, together with the ClientHello and alone.
+/// Headers of both versions, whole and byte by byte, with the ClientHello in the same segment and without.
 #[test]
 fn a_trusted_proxy_is_believed() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
@@ -268,7 +268,7 @@ fn a_trusted_proxy_is_believed() {
     }
 }
 
-/// What comes from others, or is not right, is refused: nobody can be somebody else.
+/// Headers from other addresses, or malformed ones, are refused, so that no client can pose as another.
 #[test]
 fn nobody_else_is_believed() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
@@ -276,7 +276,7 @@ fn nobody_else_is_believed() {
     }
     let scene = Trusting::new("127.9.8.0/24");
     let header = b"PROXY TCP4 203.0.113.7 198.51.100.1 56324 443\r\n";
-    // From elsewhere: plain TLS is served, a header is not TLS.
+    // From an untrusted address: plain TLS is served, a header is not TLS.
     let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 7));
     let mut peer = tls(connect_from(elsewhere, scene.address)).expect("a handshake without header");
     request(&mut peer).expect("an answer");
@@ -287,7 +287,7 @@ fn nobody_else_is_believed() {
         tls(tcp).is_err(),
         "a header from an address that is not trusted"
     );
-    // From a proxy: a header is required, and has to be right.
+    // From a proxy: a valid header is required.
     for first in [
         &b"\x16\x03\x01\x02\x00\x01"[..],
         b"PROXY TCP4 203.0.113.7 198.51.100.1 056324 443\r\n",
@@ -296,13 +296,13 @@ fn nobody_else_is_believed() {
         let mut tcp = connect_from(CLIENT, scene.address);
         tcp.write_all(first).expect("sent");
         let mut rest = Vec::new();
-        // Closed without a word; a reset if it had not read all.
+        // Closed without an answer; with a reset if unread bytes were left.
         let _ = tcp.read_to_end(&mut rest);
         assert!(rest.is_empty(), "an answer to {}", first.escape_ascii());
     }
     let lines = scene.terminator.lines_with("PROXY header rejected");
     assert_eq!(lines.len(), 1, "one line for the burst: {lines:#?}");
-    // One that says nothing is closed in time.
+    // A silent proxy is closed in time.
     let mut silent = connect_from(CLIENT, scene.address);
     silent.write_all(b"PROXY TCP4").expect("sent");
     silent
@@ -313,7 +313,7 @@ fn nobody_else_is_believed() {
     assert!(!log.contains("203.0.113.7"), "{log}");
 }
 
-/// HAProxy in front of us speaks for its clients, by both versions, and its health checks pass.
+/// HAProxy in front of dormouse sends its clients' addresses, in both versions, and its health checks pass.
 #[test]
 fn a_real_proxy_in_front() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx", "haproxy"]) {
@@ -355,7 +355,7 @@ listen l
     }
 }
 
-/// A backend that accepts late, or dies: the header goes before everything, once.
+/// A backend that accepts late, or dies: the header is sent first, and once.
 #[test]
 fn the_header_comes_first_on_every_connection() {
     if !applies(Can::BeDormouse) {
@@ -373,7 +373,7 @@ fn the_header_comes_first_on_every_connection() {
         let tcp = connect_from(CLIENT, scene.address);
         let port = tcp.local_addr().expect("a socket").port();
         let mut client = peer::client(peer::config());
-        // What the client says goes out with its Finished.
+        // The client's data goes out with its Finished.
         client.writer().write_all(b"first words").expect("memory");
         let peer = Peer::over(tcp, client).expect("a handshake");
         let (mut behind, _) = listener.accept().expect("a connection");
@@ -391,8 +391,8 @@ fn the_header_comes_first_on_every_connection() {
     }
 }
 
-/// Version 2 says whether the client's certificate was verified, now or in an earlier connection,
-/// and whose it was.
+/// Version 2 reports whether the client's certificate was verified, in this or an earlier connection, and
+/// its subject.
 #[test]
 fn version_2_says_whose_certificate_was_verified() {
     if !applies(Can::BeDormouse) {
@@ -428,8 +428,8 @@ fn version_2_says_whose_certificate_was_verified() {
     assert_eq!(told(peer::config()), (1, 1, None), "none shown");
 }
 
-/// With `v2-certificate` the backend gets the very certificate, of a resumed connection too; one that
-/// is too long is left out, with nothing else. HAProxy does not mind.
+/// With `v2-certificate` the backend gets the whole certificate, also in a resumed connection; a
+/// certificate that is too long is left out alone. HAProxy accepts it.
 #[test]
 fn version_2_passes_the_certificate_on() {
     if !applies(Can::BeDormouse) || !tools::present(&["haproxy"]) {
@@ -500,8 +500,8 @@ fn version_2_passes_the_certificate_on() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-/// What a backend hears of TLS with this client: flags, the certificate, the values of 0x22, 0x24,
-/// 0x25, 0x26 and 0x27.
+/// What a backend learns of a client's TLS: flags, the certificate, the values of 0x22, 0x24, 0x25, 0x26 and
+/// 0x27.
 type Told = (u8, Option<Vec<u8>>, [Option<String>; 5]);
 
 fn told_of(mut peer: Peer, listener: &std::net::TcpListener) -> Told {
@@ -513,8 +513,7 @@ fn told_of(mut peer: Peer, listener: &std::net::TcpListener) -> Told {
     (ssl[0], part(0x28), [0x22, 0x24, 0x25, 0x26, 0x27].map(text))
 }
 
-/// What follows the head of a version 2 header; and the client gets an answer, with which it reads
-/// its tickets.
+/// The bytes after the head of a version 2 header. Answers the client, so that it reads its tickets.
 fn told_behind(mut behind: impl Read + Write, peer: &mut Peer) -> Vec<u8> {
     let mut head = [0; 16];
     behind.read_exact(&mut head).expect("a header");
@@ -529,7 +528,7 @@ fn tls_with(tcp: TcpStream, config: rustls::ClientConfig) -> Peer {
     Peer::over(tcp, peer::client(config)).expect("a handshake")
 }
 
-/// The value of this part.
+/// The value of a TLV.
 fn find(mut parts: &[u8], wanted: u8) -> Option<Vec<u8>> {
     while let [kind, high, low, behind @ ..] = parts {
         let (value, next) = behind.split_at(usize::from(u16::from_be_bytes([*high, *low])));
@@ -541,7 +540,7 @@ fn find(mut parts: &[u8], wanted: u8) -> Option<Vec<u8>> {
     None
 }
 
-/// Of the TLVs behind the addresses: flags and verdict of `PP2_TYPE_SSL`, and the common name in it.
+/// Flags and verdict of `PP2_TYPE_SSL`, and its common name, from the TLVs behind the addresses.
 fn of_certificate(tlvs: &[u8]) -> (u8, u32, Option<String>) {
     let ssl = find(tlvs, 0x20).expect("PP2_TYPE_SSL");
     let (verify, nested) = ssl[1..].split_at(4);

@@ -1,5 +1,5 @@
-//! TLS to the backend: what comes in encrypted goes out encrypted again, and nothing of what a
-//! plain backend would notice is lost on the way.
+//! TLS to the backend: encrypted on both sides, and indistinguishable from a plain backend in every other
+//! respect.
 
 use std::fs;
 use std::io::Write;
@@ -18,14 +18,14 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
-/// Speaks TLS with the backend, and believes what this test program's authority says.
+/// Uses TLS to the backend, and trusts the CA of this test program.
 fn encrypt_again(settings: &mut Settings) {
     settings.option("backend_tls", "true");
     settings.option("backend_ca", &authority().trust().display().to_string());
     settings.option("backend_name", "localhost");
 }
 
-/// A terminator with a terminator behind it: the inner one has the plain backend.
+/// A terminator behind a terminator: the inner one has the plain backend.
 struct Chain {
     scene: Scene,
     inner: Process,
@@ -81,8 +81,7 @@ fn everything_arrives_through_both() {
     assert_eq!(counts["connections"], 0);
 }
 
-/// An end which nobody has said is none: a client that is cut off, and a backend that resets, are
-/// seen as that at the far end.
+/// Truncation is visible at the far end: when a client is cut off, and when a backend resets.
 #[test]
 fn what_was_cut_off_looks_cut_off_at_the_far_end() {
     if !applies(Can::BeDormouse) || !Language::Python.present() {
@@ -107,7 +106,7 @@ fn what_was_cut_off_looks_cut_off_at_the_far_end() {
         );
         answer.assert_unclean_end();
     }
-    // The server's process dies in the middle: its kernel says FIN, and nobody said close_notify.
+    // The server's process dies: its kernel sends FIN without close_notify.
     let mut peer = Peer::saying(chain.scene.address, "echo");
     peer.echo().expect("an echo");
     for pid in chain.inner.tree() {
@@ -116,7 +115,7 @@ fn what_was_cut_off_looks_cut_off_at_the_far_end() {
     peer.receive_all().expect_err("a cut is not an end");
 }
 
-/// A reader that has stopped holds up the backend behind both, and nothing is lost.
+/// A reader that has stopped causes backpressure for the backend behind both, and nothing is lost.
 #[test]
 fn a_reader_that_stops_holds_up_the_other_end() {
     if !applies(Can::BeDormouse) || !Language::Python.present() {
@@ -137,7 +136,7 @@ fn a_reader_that_stops_holds_up_the_other_end() {
     answer.assert_clean_end(scene);
 }
 
-/// Workers die: connections at rest go on, on both sides of the joint.
+/// Workers die: idle connections survive, on both sides of the joint.
 #[test]
 fn connections_survive_the_worker() {
     if !applies(Can::BeDormouse) {
@@ -172,8 +171,8 @@ fn connections_survive_the_worker() {
     new.echo().expect("an echo on a new connection");
 }
 
-/// A backend whose certificate is for somebody else gets nothing of what a client says; one that is
-/// right is used in its place, and the client notices nothing.
+/// A backend with a certificate for another name gets no data of the client. A valid backend is used
+/// instead, and the client notices nothing.
 #[test]
 fn the_wrong_certificate_is_as_good_as_no_backend() {
     if !applies(Can::BeDormouse) {
@@ -186,7 +185,7 @@ fn the_wrong_certificate_is_as_good_as_no_backend() {
         SocketAddr::new(host, TLS_PORT + 2),
         Target::Tcp(wrong.address()),
     );
-    // Another authority's.
+    // A certificate of another CA.
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("one");
     stranger.certificate.cert = other.path().join("cert.pem");
     stranger.certificate.key = other.path().join("key.pem");
@@ -225,8 +224,8 @@ fn the_wrong_certificate_is_as_good_as_no_backend() {
     assert_eq!(terminator.lines_with("backend skipped").len(), 1);
 }
 
-/// nginx as the backend: it wants to see a certificate, hears who the client is before the
-/// handshake, and says what it saw.
+/// nginx as the backend: it requires a certificate, gets the client's address before the handshake, and
+/// reports what it saw.
 #[test]
 fn nginx_sees_our_certificate_and_the_client() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
@@ -239,7 +238,7 @@ fn nginx_sees_our_certificate_and_the_client() {
     let own = authority().certificate(Kind::EcdsaP256);
     let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(listen));
     encrypt_again(&mut settings);
-    // Of version 2 nginx 1.22 takes no values behind the addresses where it speaks TLS.
+    // nginx 1.22 with TLS does not accept TLVs of version 2.
     settings.option("proxy_protocol", "v1");
     settings.options.push((
         "backend_certificates",

@@ -1,5 +1,5 @@
-//! Certificates from a real ACME server: Pebble, with dnsmasq to say where names are. It looks for
-//! them from three places at once, rejects some nonces, and takes its time.
+//! Certificates from a real ACME server: Pebble, with dnsmasq for names. It validates from three places at
+//! once, rejects some nonces, and is slow.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -25,20 +25,20 @@ struct Pebble {
     _dns: Process,
     folder: tempfile::TempDir,
     address: IpAddr,
-    /// Where its administration answers.
+    /// Address of its management interface.
     management: SocketAddr,
 }
 
 const DIRECTORY_PORT: u16 = 14000;
 
-/// How the server is to behave.
+/// Behaviour of the server.
 #[derive(Clone, Copy)]
 struct Manners {
-    /// Of 100 nonces, so many are rejected.
+    /// Percentage of rejected nonces.
     rejects: u32,
-    /// It takes its time before it looks for a name.
+    /// Whether it waits before it validates a name.
     sleeps: bool,
-    /// An account must be bound to one that it knows.
+    /// Whether an account needs an external account binding.
     bound: bool,
 }
 
@@ -52,7 +52,7 @@ const EAB_ID: &str = "kid-1";
 const EAB_KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
 
 impl Pebble {
-    /// `None`: it can't run here, and that is reported.
+    /// `None`: Pebble cannot run here, which is reported.
     fn start(manners: Manners, names_at: &[(&str, IpAddr)]) -> Option<Pebble> {
         if !can_run() || !tools::present(&["pebble", "dnsmasq", "curl"]) {
             return None;
@@ -126,12 +126,12 @@ impl Pebble {
         Some(pebble)
     }
 
-    /// Whom clients trust who trust this server.
+    /// The CA that clients of this server's certificates trust.
     fn roots(&self) -> PathBuf {
         self.folder.path().join("roots.pem")
     }
 
-    /// Its administration, over HTTPS.
+    /// Sends a request to the management interface, over HTTPS.
     fn ask(&self, path: &str, body: Option<&Path>) -> String {
         let mut curl = Command::new(tools::path("curl"));
         curl.args(["--silent", "--show-error", "--fail", "--cacert"])
@@ -147,7 +147,7 @@ impl Pebble {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// From now on the server wants this certificate renewed since yesterday.
+    /// Makes the server ask for an immediate renewal of this certificate.
     fn wants_renewed(&self, certificate: &Path) {
         let text = fs::read_to_string(certificate).expect("a certificate");
         let window = json!({ "suggestedWindow": {
@@ -160,7 +160,7 @@ impl Pebble {
         self.ask("/set-renewal-info/", Some(&body));
     }
 
-    /// The options of a site whose certificates come from here.
+    /// The options of a site with certificates from this server.
     fn options(&self, more: &str) -> String {
         format!(
             "acme_server = 'https://{}:{DIRECTORY_PORT}/dir'\nacme_terms_agreed = true\n\
@@ -178,7 +178,7 @@ fn free_port(address: IpAddr) -> u16 {
 
 const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
 
-/// Does it show a certificate for this name that those trust who trust the server?
+/// Whether the site serves a certificate for this name that the server has issued.
 fn is_good(site: &Site, pebble: &Pebble, name: &str) -> bool {
     let roots = pebble.roots();
     let roots = roots.to_string_lossy();
@@ -218,12 +218,12 @@ fn kept(site: &Site, pebble: &Pebble, name: &str) -> PathBuf {
     site.folder.path().join(folder).join(name)
 }
 
-/// What a client is told that offers acme-tls/1 for this name.
+/// The answer to a client that offers acme-tls/1 for this name.
 fn challenged(site: &Site, name: &str) -> String {
     site.s_client(&["-servername", name, "-alpn", "acme-tls/1"])
 }
 
-/// Nobody but the owner reads them, and the log has no key.
+/// Asserts that only the owner can read the files, and that the log contains no key.
 fn assert_private(site: &Site, file: &Path, account: &Path) {
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(account)), (0o600, 0o600));
@@ -254,7 +254,7 @@ fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
         let said = site.s_client(&["-servername", "other.example", version]);
         assert!(said.contains("BEGIN CERTIFICATE"), "the default: {said}");
     }
-    // Nobody may ask any more whether the name is ours, and it never comes to a backend.
+    // The challenge is closed, and clients that ask for it never reach a backend.
     let said = challenged(&site, "one.example");
     assert!(said.contains("SSL alert number 120"), "{said}");
     assert!(!said.contains("BEGIN CERTIFICATE"), "{said}");
@@ -279,7 +279,7 @@ fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
         "the server looks from three places: {looked:?}"
     );
 
-    // A connection from before sees nothing of the renewal.
+    // An established connection notices nothing of the renewal.
     let first = serial(&site, "one.example");
     pebble.wants_renewed(&file);
     site.admin.order("/reload").expect("a reload");
@@ -301,7 +301,7 @@ fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
 
-    // Whoever starts with these files needs no server.
+    // A start with these files needs no server.
     let folder = site.folder.path().to_owned();
     drop(pebble);
     let site = site.restarted();
@@ -358,7 +358,7 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
     );
 }
 
-/// By http-01, on the port of plain HTTP: the TLS port need not be one that the server finds.
+/// By http-01, on the port of plain HTTP; the server cannot reach the TLS port.
 #[test]
 fn a_certificate_is_had_by_http_01() {
     let host = unused_host();
@@ -380,7 +380,7 @@ fn a_certificate_is_had_by_http_01() {
     assert_eq!(*answered, 0, "no worker was asked");
 }
 
-/// Whatever is killed while the server is about to look, the certificate comes.
+/// Any process may be killed during a validation; the certificate is issued anyway.
 #[test]
 fn kills_in_the_middle_of_an_order_do_no_harm() {
     let host = unused_host();
@@ -401,7 +401,7 @@ fn kills_in_the_middle_of_an_order_do_no_harm() {
         let tree = site.process.tree().into_iter();
         tree.filter(|pid| comm(pid).starts_with(name)).collect()
     };
-    // The one who asks: the order is lost, which is said.
+    // The errand: the order is lost, which is logged.
     let errand = wait::until("an errand", PATIENCE, || all(&site, "errand").pop());
     signal(errand, Signal::KILL);
     wait::until("its end to be said", PATIENCE, || {
@@ -412,15 +412,15 @@ fn kills_in_the_middle_of_an_order_do_no_harm() {
         .order("/reload")
         .expect("a reload, which tries at once");
     let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
-    // An upgrade calls it back, and the new binary sends its own.
+    // An upgrade cancels the errand, and the new binary starts its own.
     site.admin.order("/upgrade").expect("an upgrade");
     wait::until("an errand of the new binary", PATIENCE, || {
         all(&site, "errand").pop().filter(|pid| *pid != second)
     });
-    // Main: everything ends, the next one begins anew.
+    // Main: all processes exit, and the next start begins again.
     site = site.restarted_after_a_crash();
-    // Workers, one after the other, while the challenge is open. (The server may sleep for no time
-    // at all; then there is nothing to kill in the middle of, and it is done already.)
+    // Workers, one after the other, while the challenge is open. (If the server does not wait at all, the
+    // order may be complete already.)
     let mut killed = 0;
     let end = std::time::Instant::now() + PATIENCE;
     while !is_good(&site, &pebble, "three.example") {

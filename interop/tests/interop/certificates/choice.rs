@@ -1,5 +1,5 @@
-//! Which certificate is shown: by the name, by the signatures that the client accepts, from a
-//! directory that changes.
+//! The choice of the certificate: by name, by the client's signature algorithms, from a directory that
+//! changes.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn directory(more: &str) -> Site {
         fs::create_dir(&certs).expect("a folder");
         let give =
             |name: &str, kind, names: &[&str]| authority().give_out_for(name, kind, names, folder);
-        // One file with both; two files; a folder as certbot makes it.
+        // One file with both, two files, and a folder in the layout of certbot.
         let first = give("a-first", Kind::EcdsaP256, &["first.example"]);
         fs::rename(&first.both, certs.join("a-first.pem")).expect("moved");
         let wild = give("wild", Kind::EcdsaP256, &["*.wild.example"]);
@@ -86,7 +86,7 @@ fn a_directory_that_changes_is_followed() {
     shows("the new one", "new.example", "new");
     fs::remove_file(certs.join("both-ec.pem")).expect("removed");
     shows("the other one for that name", "both.example", "both-rsa");
-    // What is broken for a moment takes nothing away.
+    // A file that is broken for a moment removes nothing.
     fs::write(certs.join("new.pem"), "").expect("written");
     let complains = || {
         site.process

@@ -1,4 +1,4 @@
-//! Which clients come in: by what their certificates say.
+//! Client certificates: which clients are accepted.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 
 use super::site::{Site, can_run};
 
-/// Somebody with a good certificate.
+/// A user with a valid certificate.
 fn person(folder: &Path, name: &str, unit: &str) -> Files {
     authority().give_out_with(name, Kind::EcdsaP256, folder, |params| {
         params.distinguished_name = DistinguishedName::new();
@@ -39,7 +39,7 @@ fn routes(rules: &str) -> String {
     )
 }
 
-/// Does it come in? TLS 1.3 tells a client only after its handshake.
+/// Whether a client is accepted. In TLS 1.3 the client learns it only after its handshake.
 fn comes_in(site: &Site, config: &ClientConfig) -> Result<bool, String> {
     let tcp = connect_tcp(site.address).expect("a connection");
     let mut peer = Peer::over(tcp, peer::client(config.clone())).map_err(|e| e.to_string())?;
@@ -80,7 +80,7 @@ fn rules_let_in_whom_they_name_and_the_log_says_who_was_refused() {
     assert!(lines[0].contains("access_denied"), "{lines:?}");
 }
 
-/// Every kind of rule, with OpenSSL as the client and as the one who says what the digest is.
+/// Every kind of rule, with OpenSSL as the client and for the digest.
 #[test]
 fn rules_hold_for_openssl_too() {
     if !can_run() {
@@ -122,7 +122,7 @@ fn rules_hold_for_openssl_too() {
             said.contains("SSL alert number 49"),
             "bob by {rule}: {said}"
         );
-        // TLS 1.3 tells a client only after its handshake.
+        // In TLS 1.3 the client learns it only after its handshake.
         let said = says(&bob, &["-tls1_3", "-ign_eof"]);
         assert!(
             said.contains("SSL alert number 49"),
@@ -142,7 +142,7 @@ fn rules_hold_for_openssl_too() {
     }
 }
 
-/// Who came in once and comes back with a session is judged by the rules of now.
+/// A client with a session is judged by the current rules.
 #[test]
 fn a_session_is_no_way_around_the_rules() {
     if !can_run() {
@@ -160,7 +160,7 @@ fn a_session_is_no_way_around_the_rules() {
     comes_in(&site, &alice).expect("she is again");
 }
 
-/// Authorities and revocation lists are taken into use when their files change, without a reload.
+/// Changed CA and CRL files are used without a reload.
 #[test]
 fn authorities_and_revocation_lists_are_followed() {
     if !can_run() {
@@ -199,7 +199,7 @@ fn authorities_and_revocation_lists_are_followed() {
             .filter(|why| why.contains("Revoked"))
     };
     wait::until("carol to be refused", PATIENCE, is_out);
-    // The client hears of it before the line is written.
+    // The client gets the alert before the line is written.
     let said = || (!site.process.lines_with("was revoked").is_empty()).then_some(());
     wait::until("a line in the log", PATIENCE, said);
 }

@@ -1,5 +1,5 @@
-//! Certificates by name, routes by name and protocol, clients by rule, and names whose TLS passes
-//! through: with OpenSSL's client and server as the others.
+//! Certificates by name, routes by name and protocol, clients by rule, and pass-through, all with OpenSSL's
+//! client and server.
 
 mod acme;
 mod choice;

@@ -1,5 +1,5 @@
-//! OCSP: what the authority says of a certificate is shown with it, from a file or asked for by
-//! itself, with OpenSSL as the responder and as the client.
+//! OCSP: responses are stapled, from a file or fetched automatically, with OpenSSL as the responder and as
+//! the client.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::site::{Site, can_run};
 
 const SERIAL: &[u8] = &[0x4a, 0xbc, 0x01];
 
-/// A certificate whose authority answers at this address, with the authority's own behind it.
+/// A certificate with this responder, followed by the CA's own certificate.
 fn certificate(name: &str, serial: &[u8], responder: SocketAddr, folder: &Path) -> Files {
     let files = authority().give_out_with(name, Kind::EcdsaP256, folder, |params| {
         params.serial_number = Some(SerialNumber::from_slice(serial));
@@ -35,7 +35,7 @@ fn certificate(name: &str, serial: &[u8], responder: SocketAddr, folder: &Path) 
     files
 }
 
-/// OpenSSL's list of what was given out.
+/// OpenSSL's index of issued certificates.
 fn index(folder: &Path, state: &str, serial: &[u8]) {
     let serial: String = serial.iter().map(|byte| format!("{byte:02X}")).collect();
     let line = match state {
@@ -63,7 +63,7 @@ fn ocsp(folder: &Path) -> Command {
     command
 }
 
-/// OpenSSL's responder, which ends with the test.
+/// OpenSSL's responder; dropping it ends it.
 struct Responder(Child);
 
 impl Responder {
@@ -74,7 +74,7 @@ impl Responder {
         command.args(["-port", &address.port().to_string(), "-ndays", "2"]);
         command.stderr(output);
         let responder = Responder(command.spawn().expect("openssl runs"));
-        // It is not tried: a connection without a request would be its last.
+        // Not probed by a connection: one without a request would end it.
         let waits = || {
             let log = fs::read_to_string(&log).unwrap_or_default();
             log.contains("waiting for OCSP client").then_some(())
@@ -91,7 +91,7 @@ impl Drop for Responder {
     }
 }
 
-/// A response about the certificate with this serial number, in a file.
+/// Writes a response for the certificate with this serial number to a file.
 fn response(folder: &Path, serial: &[u8], file: &Path) {
     let serial: String = serial.iter().map(|byte| format!("{byte:02x}")).collect();
     let (request, trust) = (folder.join("request.der"), authority().trust());
@@ -113,7 +113,7 @@ fn response(folder: &Path, serial: &[u8], file: &Path) {
     assert!(command.status().expect("openssl runs").success());
 }
 
-/// OpenSSL's responder listens on all addresses, so its port is the test's own.
+/// OpenSSL's responder listens on all addresses, so it needs a port of its own.
 fn unused_port() -> SocketAddr {
     let listener = std::net::TcpListener::bind((unused_host(), 0)).expect("a listener");
     listener.local_addr().expect("its address")
@@ -160,7 +160,7 @@ fn a_response_is_fetched_and_stapled_by_itself() {
         !said.contains("OCSP Response Status"),
         "who does not ask gets none"
     );
-    // The process which asked is gone, and a reload does not ask again.
+    // The errand has exited, and a reload does not query again.
     let is_alone = || {
         let names = site
             .process
@@ -175,8 +175,8 @@ fn a_response_is_fetched_and_stapled_by_itself() {
     assert_eq!(staple(&site).as_deref(), Some("good"));
 }
 
-/// A responder which is not there, and one which says that the certificate was revoked: both leave
-/// the certificate without a staple, and are in the log.
+/// A responder that is down, and one that reports a revocation: both leave the certificate without a staple,
+/// and are logged.
 #[test]
 fn what_cannot_be_stapled_is_said() {
     if !can_run() {
@@ -227,7 +227,7 @@ fn a_response_comes_from_a_file_and_is_looked_at() {
     let route = format!("{ROUTE}certificates = {certificate}\n");
     let site = Site::new(&route, |_| {});
     assert_eq!(staple(&site).as_deref(), Some("good"));
-    // One about another certificate is not taken; the one of before stays.
+    // A response for another certificate is rejected; the previous one stays.
     response(folder.path(), &[0x77], &file);
     let complains = || {
         let lines = site.process.lines_with("is about another certificate");

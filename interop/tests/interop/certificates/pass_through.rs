@@ -1,4 +1,4 @@
-//! Names whose TLS passes through: the bytes are the backend's and the client's alone.
+//! Pass-through: the bytes of TLS are forwarded unchanged.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -27,7 +27,7 @@ fn routes(to: SocketAddr, more: &str) -> String {
     )
 }
 
-/// A real hello for this name.
+/// A real ClientHello for this name.
 fn hello(name: &str) -> Vec<u8> {
     let mut tls = peer::client_for(peer::config(), name);
     let mut hello = Vec::new();
@@ -41,7 +41,7 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Both ends of a connection that passes through, the hello on its way.
+/// Both ends of a passed-through connection, with the hello in flight.
 fn pair(site: &Site, behind: &TcpListener) -> (TcpStream, TcpStream, Vec<u8>) {
     let hello = hello("a.through.example");
     let mut client = connect_tcp(site.address).expect("a connection");
@@ -56,7 +56,7 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -128,7 +128,7 @@ fn not_a_byte_is_touched_and_ends_are_passed_on() {
         client.read_exact(&mut received).expect("all of it");
         assert!(received == back, "the backend's bytes");
         writer.join().expect("written");
-        // An end in one direction leaves the other open.
+        // A close in one direction leaves the other open.
         let (first, second) = if client_first {
             (&mut client, &mut backend)
         } else {
@@ -142,7 +142,7 @@ fn not_a_byte_is_touched_and_ends_are_passed_on() {
         first.read_to_end(&mut rest).expect("the rest");
         assert_eq!(rest, b"and yet");
     }
-    // A reset is a reset.
+    // A reset is forwarded as a reset.
     let (client, mut backend, hello) = pair(&site, &behind);
     backend
         .read_exact(&mut vec![0; hello.len()])
@@ -156,7 +156,7 @@ fn not_a_byte_is_touched_and_ends_are_passed_on() {
     wait::until("two clean ends", PATIENCE, clean);
 }
 
-/// With the worker killed and with the binary replaced they go on, like any other connection.
+/// They survive a killed worker and an upgrade, like any other connection.
 #[test]
 fn they_survive_a_kill_and_an_upgrade() {
     if !can_run() {
@@ -207,7 +207,7 @@ fn carry(from: &mut TcpStream, to: &mut TcpStream, when: &str) {
     assert!(received == message, "{when}");
 }
 
-/// The process which does the work: the one that has started nothing and is no control process.
+/// The worker: the process without children that is not the control process.
 fn worker_of(site: &Site) -> u32 {
     let leaves = site.process.leaves();
     let is_worker = |pid: &&u32| {

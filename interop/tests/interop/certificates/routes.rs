@@ -7,7 +7,7 @@ use dormouse_interop::peer::{self, Peer, connect_from, connect_tcp};
 
 use super::site::{Site, can_run, greeter};
 
-/// What the backend says to a client which asks for this, over TLS.
+/// The backend's greeting to a TLS client with this name and these protocols.
 fn greeting(site: &Site, name: &str, alpn: &[&str]) -> Result<String, String> {
     let mut config = peer::config();
     config.alpn_protocols = alpn.iter().map(|one| one.as_bytes().to_vec()).collect();
@@ -76,8 +76,8 @@ fn each_client_finds_its_route() {
     }
 }
 
-/// A hello that comes byte by byte is read as one that comes at once, and what is no hello is
-/// answered all the same.
+/// A hello that arrives byte by byte is parsed like one that arrives at once, and bytes that are no hello
+/// are answered too.
 #[test]
 fn a_slow_hello_and_no_hello() {
     if !can_run() {
@@ -109,8 +109,8 @@ fn a_slow_hello_and_no_hello() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
-/// A reload moves routes about; whoever is connected stays with the backend it has, and who comes
-/// in finds the new one. Networks are those of the route that is found.
+/// A reload moves routes: established connections keep their backend, and new ones use the new route.
+/// Networks are those of the chosen route.
 #[test]
 fn reloads_and_networks() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! A running `dormouse serve` with a configuration of the test's own, and OpenSSL's client.
+//! A running `dormouse serve` with the test's own configuration, and OpenSSL's client.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,29 +16,28 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// It serves as long as this lives.
+/// A running server. Dropping it ends the server.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
-    // It ends, and shows its log if need be, before its folder goes.
+    // Dropped first: the process exits, and may show its log, before its folder is removed.
     pub(crate) process: Process,
     pub(crate) folder: TempDir,
     pub(crate) admin: Admin,
 }
 
-/// Can these tests be run here, with what is to be tested?
+/// Whether these tests can run here, against the chosen terminator.
 pub(crate) fn can_run() -> bool {
     applies(Can::BeDormouse) && tools::present(&["openssl"])
 }
 
 impl Site {
-    /// Starts with these routes. `LISTEN` and `HERE` in them are the address and the folder, which
-    /// `fill` puts files into before.
+    /// Starts with these routes. `LISTEN` and `HERE` in them are replaced by the address and the folder, which
+    /// `fill` fills before.
     pub(crate) fn new(routes: &str, fill: impl FnOnce(&Path)) -> Site {
         Site::at(unused_host(), routes, fill)
     }
 
-    /// The same, where others expect it. It has one worker, unless `routes` begin with another
-    /// number of them.
+    /// The same at a given address. There is one worker, unless `routes` begin with another number of workers.
     pub(crate) fn at(host: IpAddr, routes: &str, fill: impl FnOnce(&Path)) -> Site {
         let folder = tempfile::tempdir().expect("a temporary folder");
         fill(folder.path());
@@ -53,7 +52,7 @@ impl Site {
         }
     }
 
-    /// It ends, and another begins with the same files.
+    /// Stops the server and starts it again with the same files.
     pub(crate) fn restarted(self) -> Site {
         let Site {
             address,
@@ -70,12 +69,12 @@ impl Site {
         }
     }
 
-    /// As if the machine had lost its power.
+    /// Kills the server as in a power failure, and starts it again.
     pub(crate) fn restarted_after_a_crash(self) -> Site {
         for pid in self.process.tree() {
             signal(pid, Signal::KILL);
         }
-        // A keeper may have started another worker, and the kernel takes its time to close listeners.
+        // A keeper may have started another worker, and the kernel needs time to close listeners.
         self.process.end_orphans();
         wait::until("the address to be free", PATIENCE, || {
             TcpListener::bind(self.address).ok()
@@ -83,14 +82,14 @@ impl Site {
         self.restarted()
     }
 
-    /// Goes on with other routes.
+    /// Reloads with other routes.
     pub(crate) fn reload(&self, routes: &str) {
         let file = self.folder.path().join("dormouse.toml");
         fs::write(&file, text(routes, self.address, self.folder.path())).expect("written");
         self.admin.order("/reload").expect("a reload");
     }
 
-    /// What `openssl s_client` says of a connection on which it says nothing.
+    /// The output of `openssl s_client` for a connection without data.
     pub(crate) fn s_client(&self, arguments: &[&str]) -> String {
         let connect = self.address.to_string();
         let output = Command::new(tools::path("openssl"))
@@ -103,7 +102,7 @@ impl Site {
         String::from_utf8_lossy(&both).into_owned()
     }
 
-    /// The common name of the certificate that is shown for a name.
+    /// The common name of the certificate served for a name.
     pub(crate) fn shown(&self, name: &str, arguments: &[&str]) -> String {
         let mut all = vec!["-servername", name];
         all.extend(arguments);
@@ -111,7 +110,7 @@ impl Site {
     }
 }
 
-/// The common name of the server's certificate.
+/// The common name of the server's certificate in the output of `s_client`.
 pub(crate) fn subject(said: &str) -> String {
     let line = said.lines().find(|line| line.starts_with("subject="));
     let line = line.unwrap_or_else(|| panic!("no certificate was shown: {said}"));
@@ -146,14 +145,14 @@ fn text(routes: &str, address: SocketAddr, folder: &Path) -> String {
     )
 }
 
-/// A plain server which says its name to whoever connects, and ends.
+/// A plain server that sends its name to every client, and closes.
 pub(crate) fn greeter(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((unused_host(), 0)).expect("a listener");
     let address = listener.local_addr().expect("its address");
     thread::spawn(move || {
         for tcp in listener.incoming() {
             let Ok(mut tcp) = tcp else { return };
-            // A test that has ended does not listen any more.
+            // Clients of a finished test are gone.
             let _ = tcp.write_all(name.as_bytes());
             let _ = tcp.shutdown(std::net::Shutdown::Write);
             let _ = tcp.read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! curl against a small web server behind the terminator.
+//! curl with a small web server behind the terminator.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -47,7 +47,7 @@ fn curl(scene: &Scene, arguments: &[&str], paths: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Bodies in every run, and one in the long runs.
+/// Body size in every run; the long runs use another one.
 const BIG: usize = 20_000_000;
 const HUGE: usize = 100_000_000;
 
@@ -62,7 +62,7 @@ fn get_100_mb_with_a_limited_rate() {
     get(HUGE, "20M");
 }
 
-/// A file slower than the backend could send it.
+/// Downloads more slowly than the backend could send.
 fn get(bytes: usize, rate: &str) {
     if !tools::present(&["curl"]) {
         return;

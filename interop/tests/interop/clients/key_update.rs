@@ -1,4 +1,4 @@
-//! A KeyUpdate that comes in one segment with Finished.
+//! A KeyUpdate in the same segment as Finished.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use dormouse_interop::terminator::Can;
 /// Header, KeyUpdate, content type, tag.
 const KEY_UPDATE_RECORD_LEN: usize = 5 + 5 + 1 + 16;
 
-/// The backend says nothing until it hears something: the answer must not wait for it.
+/// The backend stays silent until it receives something: the answer to the KeyUpdate must not wait for it.
 #[test]
 fn is_answered_at_once() {
     if !applies(Can::BeDormouse) {

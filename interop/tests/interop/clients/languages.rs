@@ -1,4 +1,4 @@
-//! Python, Go, Java and Node, each with TLS 1.3 and 1.2, through the same scenarios.
+//! Python, Go, Java and Node, each with TLS 1.3 and 1.2, in the same scenarios.
 
 use dormouse_interop::backend::Ending;
 use dormouse_interop::client::{Job, Language, Version};
@@ -6,16 +6,16 @@ use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::wait;
 
-/// What may lie between a sender and a reader that has stopped, but for the client's own
-/// buffers: those of three sockets (256 KiB each, which the kernel doubles), and what the
-/// gateway keeps. Without a bound it would be everything.
+/// Maximum bytes between a sender and a reader that has stopped, apart from the client's own buffers: those
+/// of three sockets (256 KiB each, which the kernel doubles), and the gateway's. Without a bound it would be
+/// everything.
 const LEAD_MAX: u64 = 2 << 20;
 
-/// A big transfer in every run, and one in the long runs.
+/// Transfer size in every run; the long runs use another one.
 const BIG: u64 = 20_000_000;
 const HUGE: u64 = 100_000_000;
 
-/// Echo, in messages from one byte to more than a record; then a polite end on both sides.
+/// Echo, in messages from one byte to more than a record, then a clean close on both sides.
 fn echo(language: Language, version: Version) {
     let scene = Scene::new();
     let answer = Job::new(language, version, "echo", 300_000).run(&scene);
@@ -31,7 +31,7 @@ fn echo(language: Language, version: Version) {
     answer.assert_clean_end(&scene);
 }
 
-/// The backend stops reading after 1 MiB: the client must be held up, and nothing be lost.
+/// The backend stops reading after 1 MiB: the client gets backpressure, and nothing is lost.
 fn upload(language: Language, version: Version) {
     upload_of(language, version, BIG);
 }
@@ -67,7 +67,7 @@ fn upload_of(language: Language, version: Version, bytes: u64) {
     answer.assert_clean_end(&scene);
 }
 
-/// The client stops reading after 1 MiB: the backend must be held up, and nothing be lost.
+/// The client stops reading after 1 MiB: the backend gets backpressure, and nothing is lost.
 fn download(language: Language, version: Version) {
     download_of(language, version, BIG);
 }
@@ -112,7 +112,7 @@ fn assert_held_up(language: Language, who: &str, sent: u64, received: u64, bytes
     );
 }
 
-/// The client ends its sending first and still receives everything.
+/// The client closes its direction first and still receives everything.
 fn halfclose(language: Language, version: Version) {
     if !applies(Can::HalfCloseByClient) {
         return;
@@ -134,7 +134,7 @@ fn halfclose(language: Language, version: Version) {
     answer.assert_clean_end(&scene);
 }
 
-/// The backend ends its sending first and still receives everything.
+/// The backend closes its direction first and still receives everything.
 fn backendfirst(language: Language, version: Version) {
     if !applies(Can::HalfCloseByBackend) {
         return;
@@ -164,7 +164,7 @@ fn backendfirst(language: Language, version: Version) {
     assert_eq!(report.ended, Ending::Fin);
 }
 
-/// TCP ends without close_notify: everything arrives, then the backend sees a reset.
+/// TCP ends without close_notify: all data is delivered, then the backend sees a reset.
 fn truncation(language: Language, version: Version) {
     if !applies(Can::ReportTruncation) {
         return;
@@ -180,7 +180,7 @@ fn truncation(language: Language, version: Version) {
     assert_eq!(report.ended, Ending::Reset, "truncation = \"abort\"");
 }
 
-/// The same with `truncation = "close"`: the backend sees a clean end.
+/// The same with `truncation = "close"`: the backend sees a clean close.
 fn truncation_forgiven(language: Language, version: Version) {
     let scene = Scene::with(|settings| settings.truncation_closes = true);
     let answer = Job::new(language, version, "truncate", 1_000_000).run(&scene);
@@ -193,7 +193,7 @@ fn truncation_forgiven(language: Language, version: Version) {
     assert_eq!(report.ended, Ending::Fin, "truncation = \"close\"");
 }
 
-/// A reset by the backend is an error for the client, not an end.
+/// A reset by the backend is an error for the client, not a close.
 fn reset(language: Language, version: Version) {
     if !applies(Can::ReportReset) {
         return;
@@ -228,8 +228,7 @@ fn resumption(language: Language, version: Version) {
     );
 }
 
-/// With tickets turned off nobody resumes anything; and a client that says `resumed` for no
-/// reason is found out.
+/// Without tickets no client resumes; a client that wrongly reports `resumed` is detected.
 fn no_resumption(language: Language, version: Version) {
     let scene = Scene::with(|settings| {
         settings.option("tickets", "0");
@@ -241,7 +240,7 @@ fn no_resumption(language: Language, version: Version) {
     );
 }
 
-/// ALPN picks what both speak.
+/// ALPN chooses a common protocol.
 fn alpn(language: Language, version: Version) {
     let scene = Scene::with(|settings| settings.alpn = vec!["h2", "http/1.1"]);
     let answer = Job::new(language, version, "echo", 1_000)
@@ -259,8 +258,7 @@ fn rsa_and_p256(language: Language, version: Version) {
         .option("--group", "P-256")
         .run(&scene);
     assert_eq!(answer.sent(), answer.received(), "sent and echoed");
-    // Which group and certificate were used, Node says for 1.3 as Go does; OpenSSL's
-    // s_client is asked for all of it in openssl.rs.
+    // Node reports the group for 1.3, and Go reports the certificate; openssl.rs checks all of it.
     if language == Language::Go {
         assert_eq!(answer.text("group"), "P-256");
     }
@@ -303,13 +301,13 @@ macro_rules! matrix {
 
 matrix!(python: Python, go: Go, java: Java, node: Node);
 
-/// The post-quantum group is what Go prefers, and it is what it gets.
+/// Go prefers the post-quantum group, and gets it.
 #[test]
 fn go_agrees_on_x25519mlkem768() {
     agree_on("X25519MLKEM768");
 }
 
-/// A client that only knows the older group.
+/// A client that knows only the older group.
 #[test]
 fn go_agrees_on_x25519() {
     agree_on("X25519");

@@ -1,5 +1,5 @@
-//! What comes to a TLS port that is not a well-behaved TLS client. Each gets an end, and
-//! those who are in already notice nothing.
+//! Connections to a TLS port that do not behave like TLS clients. Each is closed, and established
+//! connections notice nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 
 const ALERT: u8 = 21;
 
-/// What the terminator says to the stranger before it ends the connection.
+/// What the terminator sends to the peer before it closes the connection.
 ///
 /// # Panics
 /// When the connection stays open.
@@ -34,7 +34,7 @@ fn answer_and_end(mut stranger: &TcpStream, who: &str) -> Vec<u8> {
     }
 }
 
-/// A connection of somebody else, which must not suffer.
+/// A well-behaved connection, which must not suffer.
 fn bystander(scene: &Scene) -> Peer {
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo before anything happens");
@@ -90,12 +90,12 @@ fn garbage() {
     let by_chance = (0..20).map(|_| ("random bytes", random(700)));
     for (what, bytes) in not_random.into_iter().chain(by_chance) {
         let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
-        // It may be ended before all is sent.
+        // The server may close before everything is sent.
         let _ = stranger.write_all(&bytes);
         let _ = stranger.shutdown(Shutdown::Write);
         let who = format!("who sends {what} ({:02x?})", &bytes[..5]);
         let answer = answer_and_end(&stranger, &who);
-        // Who speaks something like TLS is told in TLS (RFC 8446 §6.2).
+        // A peer that sends something like TLS gets an alert (RFC 8446 §6.2).
         if what.starts_with("a record") || what.starts_with("application data") {
             assert_eq!(
                 answer.first(),
@@ -107,13 +107,13 @@ fn garbage() {
     assert_unharmed(bystander, &scene);
 }
 
-/// A ClientHello that is as large as one record can be, in 16,000 segments of a byte.
+/// A ClientHello of the maximum record size, in 16,000 segments of one byte.
 #[test]
 fn client_hello_in_16000_segments() {
     let scene = Scene::new();
     let mut bystander = bystander(&scene);
     let mut config = peer::config();
-    // Names that nobody speaks; each takes 201 bytes.
+    // Unknown protocols, of 201 bytes each.
     config.alpn_protocols = (0..78_u8).map(|n| vec![b'a' + n % 26; 200]).collect();
     let mut tls = peer::client(config);
     let mut hello = Vec::new();
@@ -141,7 +141,7 @@ fn client_hello_in_16000_segments() {
     assert_unharmed(bystander, &scene);
 }
 
-/// Who connects and says nothing is gone after a while; so is who says a byte at a time.
+/// A client that connects and sends nothing is closed after a while, and so is one that sends single bytes.
 #[test]
 fn silence_instead_of_a_handshake() {
     if !applies(Can::BeDormouse) {
@@ -155,7 +155,7 @@ fn silence_instead_of_a_handshake() {
         .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
         .collect();
     let mut trickling = peer::connect_tcp(scene.address).expect("a connection");
-    // The start of a plausible hello of 508 bytes, then zeros: nothing to refuse before its end.
+    // The start of a plausible hello of 508 bytes, then zeros, so that only its end is invalid.
     let start = [22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     let mut bytes = start.into_iter().chain(std::iter::repeat(0)).take(500);
     let end = Instant::now() + PATIENCE;
@@ -173,8 +173,8 @@ fn silence_instead_of_a_handshake() {
     assert_unharmed(bystander, &scene);
 }
 
-/// Half a record and then nothing: this connection ends, with a reset behind it. Who is
-/// quiet between records stays.
+/// A partial record and then silence: the connection is closed, and the backend sees a reset. A connection
+/// that is quiet between records stays.
 #[test]
 fn half_a_record() {
     if !applies(Can::BeDormouse) {
@@ -196,7 +196,7 @@ fn half_a_record() {
     assert_unharmed(bystander, &scene);
 }
 
-/// A record that was tampered with: bad_record_mac, and a reset behind.
+/// A record with a wrong tag: bad_record_mac, and a reset for the backend.
 #[test]
 fn a_forged_record() {
     let scene = Scene::new();
@@ -215,8 +215,8 @@ fn a_forged_record() {
     assert_unharmed(bystander, &scene);
 }
 
-/// A handshake message that announces more than anybody needs, from somebody who does not
-/// stop for an alert: it is refused, and what still comes is not taken for ever.
+/// A handshake message with an excessive length, from a client that ignores the alert: it is refused, and
+/// the rest is not read for ever.
 #[test]
 fn a_handshake_without_end() {
     if !applies(Can::BeDormouse) {
@@ -229,7 +229,7 @@ fn a_handshake_without_end() {
     });
     let bystander = bystander(&scene);
     let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
-    // A ClientHello of 16 MB, of which only zeros come.
+    // A ClientHello of 16 MB, which consists of zeros.
     let mut record = vec![22, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff, 3, 3];
     record.resize(5 + 0x4000, 0);
     stranger
@@ -256,7 +256,7 @@ fn a_handshake_without_end() {
     assert_unharmed(bystander, &scene);
 }
 
-/// Clients that leave in the middle of a handshake, in great numbers.
+/// Many clients that disconnect during the handshake.
 #[test]
 fn handshakes_that_are_given_up() {
     let scene = Scene::new();

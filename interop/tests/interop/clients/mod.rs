@@ -1,4 +1,4 @@
-//! Clients of every language, OpenSSL's own with what no other lets one ask for, and peers that are no TLS clients.
+//! Clients of every language, OpenSSL's client for special cases, and peers that are not TLS clients.
 
 mod curl;
 mod key_update;

@@ -1,5 +1,5 @@
-//! OpenSSL's own client, for what no other client lets one ask for: key updates,
-//! records of chosen sizes, sessions in files, renegotiation.
+//! OpenSSL's client, for features that other clients do not expose: key updates, records of chosen sizes,
+//! sessions in files, renegotiation.
 
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -24,7 +24,7 @@ struct SClient {
 impl SClient {
     fn start(scene: &Scene, arguments: &[&str]) -> Self {
         let output = tempfile::NamedTempFile::new_in(scene.folder.path()).expect("a file");
-        // Standard output and error share it: without O_APPEND one would write over the other.
+        // Standard output and error share the file; without O_APPEND they would overwrite each other.
         let append = std::fs::OpenOptions::new().append(true).open(output.path());
         let append = append.expect("the same file");
         let mut child = Command::new("openssl")
@@ -59,8 +59,7 @@ impl SClient {
         self.said().matches(text).count()
     }
 
-    /// One write, which the client gets in one read: its commands are single letters at
-    /// the start of one.
+    /// A single write, because the client looks for commands only at the start of what it reads.
     fn write(&mut self, text: &[u8]) {
         let input = self.input.as_mut().expect("an open pipe");
         if let Err(error) = input.write_all(text).and_then(|()| input.flush()) {
@@ -83,13 +82,13 @@ impl SClient {
         }
     }
 
-    /// Sends a line to an echoing backend and waits for it to come back.
+    /// Sends a line to the echo backend and waits for the answer.
     fn echo(&mut self, line: &str) {
         self.write(format!("{line}\n").as_bytes());
         self.wait_for(line, 1);
     }
 
-    /// Ends the input and waits for the end of the client.
+    /// Closes the input and waits for the client's exit.
     fn end(mut self) -> String {
         drop(self.input.take());
         wait::until("s_client to end", PATIENCE, || {
@@ -110,7 +109,7 @@ fn ready() -> bool {
     tools::present(&["openssl"])
 }
 
-/// Hexadecimal: as content it holds none of the letters which s_client takes for commands.
+/// Hexadecimal content, which contains none of the letters that s_client takes for commands.
 fn hexadecimal(bytes: usize) -> Vec<u8> {
     let half = content::random(bytes / 2);
     half.iter()
@@ -130,7 +129,7 @@ fn key_updates_with_and_without_an_answer() {
     let theirs = "<<< TLS 1.3, Handshake [length 0005], KeyUpdate";
     let ours = ">>> TLS 1.3, Handshake [length 0005], KeyUpdate";
     for round in 1..=10 {
-        // `k`: update_not_requested. The other side's keys stay.
+        // `k`: update_not_requested. The other side keeps its keys.
         client.write(b"k\n");
         client.wait_for(ours, 2 * round - 1);
         client.echo(&format!("after silent update {round}"));
@@ -151,7 +150,7 @@ fn key_updates_with_and_without_an_answer() {
     assert_eq!(scene.backend.report().ended, Ending::Fin);
 }
 
-/// Updates one behind the other, with nothing between them.
+/// Consecutive updates with nothing between them.
 #[test]
 fn key_updates_in_a_row() {
     if !ready() {
@@ -180,7 +179,7 @@ fn records_of_512_bytes_tls12() {
     small_records("-tls1_2");
 }
 
-/// A megabyte up in the smallest records OpenSSL will make.
+/// A megabyte of upload in the smallest records that OpenSSL can send.
 fn small_records(version: &str) {
     if !ready() {
         return;
@@ -212,7 +211,7 @@ fn session_in_a_file_tls12() {
     session_in_a_file("-tls1_2");
 }
 
-/// A session is written to a file by one process and used by another.
+/// One process writes a session to a file, another one resumes it.
 fn session_in_a_file(version: &str) {
     if !ready() {
         return;
@@ -233,7 +232,7 @@ fn session_in_a_file(version: &str) {
     }
 }
 
-/// Five connections after the first, all on its session.
+/// Five connections after the first, all with its session.
 #[test]
 fn reconnect_five_times_tls12() {
     if !ready() {
@@ -245,7 +244,7 @@ fn reconnect_five_times_tls12() {
     client.end();
 }
 
-/// Renegotiation is refused and costs nobody else anything.
+/// Renegotiation is refused and affects no other client.
 #[test]
 fn renegotiation_is_refused() {
     if !ready() {
@@ -256,7 +255,7 @@ fn renegotiation_is_refused() {
     client.write(b"echo\n");
     client.echo("before");
     client.write(b"R\n");
-    // OpenSSL takes the warning for the end of the connection.
+    // OpenSSL treats the warning as the end of the connection.
     client.wait_for("no renegotiation", 1);
     client.end();
     let mut next = SClient::start(&scene, &["-tls1_2"]);
@@ -275,7 +274,7 @@ fn x25519_and_p256_with_both_kinds_of_certificates() {
         });
         for version in ["-tls1_3", "-tls1_2"] {
             for (group, said_as) in [
-                // Without P-256 OpenSSL would not take a P-256 certificate (RFC 8422 §5.1).
+                // Without P-256 OpenSSL would not accept a P-256 certificate (RFC 8422 §5.1).
                 ("X25519:P-256", "X25519"),
                 ("P-256", "ECDH, prime256v1"),
             ] {
@@ -298,7 +297,7 @@ fn x25519_and_p256_with_both_kinds_of_certificates() {
     }
 }
 
-/// The client's first guess at a group is not known here: it is asked to try another.
+/// The server does not support the client's first key share, and asks for another one.
 #[test]
 fn hello_retry_request() {
     if !ready() {
@@ -317,7 +316,7 @@ fn hello_retry_request() {
     }
 }
 
-/// Records that hide their length (RFC 8446 §5.4).
+/// Records with padding (RFC 8446 §5.4).
 #[test]
 fn padded_records() {
     if !ready() {
@@ -341,7 +340,7 @@ fn padded_records() {
     }
 }
 
-/// Only AEAD suites are spoken; what else a TLS 1.2 client offers gets a proper alert.
+/// Only AEAD suites are supported; a TLS 1.2 client with others gets an alert.
 #[test]
 fn suites_without_aead_are_refused() {
     if !ready() || !applies(Can::BeDormouse) {
@@ -352,7 +351,7 @@ fn suites_without_aead_are_refused() {
     client.wait_for("handshake failure", 1);
 }
 
-/// Every suite that may be spoken.
+/// Every supported suite.
 #[test]
 fn every_suite() {
     if !ready() {

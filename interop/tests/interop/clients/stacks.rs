@@ -1,5 +1,5 @@
-//! Other TLS libraries as clients, each with a certificate of its own: an echo around a KeyUpdate, then a
-//! resumed connection that ends its own direction first where the library can do that.
+//! Other TLS libraries as clients, each with its own certificate: an echo around a KeyUpdate, then a resumed
+//! connection that closes its own direction first, if the library supports that.
 
 use std::process::Command;
 
