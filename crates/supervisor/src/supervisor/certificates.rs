@@ -75,7 +75,7 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
         changed.join(", ")
     );
     for warning in pushed.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "certificate warning");
         words.push_str("; warning: ");
         words.push_str(&warning);
     }
