@@ -89,7 +89,7 @@ impl Rsyslog {
 fn launch(folder: &Path) -> Process {
     let file = |name: &str| folder.join(name).display().to_string();
     let command = [
-        tools::path("rsyslogd").display().to_string(),
+        tools::path("rsyslogd"),
         "-n".to_owned(),
         "-f".to_owned(),
         file("rsyslog.conf"),
