@@ -1,13 +1,13 @@
-//! The binary `counted`, optimised where it matters, at the price of our crates below `supervisor`.
+//! The build of the binary `counted`, which optimises only the crates whose instructions are counted.
 //!
-//! Everything is built as tests are (profile `dev`), in which foreign crates are optimised anyway and have been built
-//! already; only our own crates which are counted are compiled once more, as a release has them. What is left of the
-//! difference to a release (optimisation across crates, checks of overflow in foreign crates) is in the README here.
+//! The profile is `dev`, the tests' profile: it optimises third-party crates, which the tests have compiled already. Only
+//! the counted crates of Dormouse are compiled again, with the settings of a release. The README lists the remaining
+//! differences to a release (optimisation across crates, overflow checks in third-party crates).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Our crates whose instructions are counted.
+/// Dormouse's crates whose instructions are counted.
 const OPTIMISED: [&str; 8] = [
     "dormouse-record",
     "dormouse-engine",
@@ -19,24 +19,24 @@ const OPTIMISED: [&str; 8] = [
     "dormouse-ci-bench",
 ];
 
-const AS_IN_A_RELEASE: [&str; 4] = [
+const RELEASE_SETTINGS: [&str; 4] = [
     "opt-level=3",
     "codegen-units=1",
     "debug-assertions=false",
     "overflow-checks=false",
 ];
 
-/// Builds it with what the workspace is built with, and says where it lies.
+/// Builds `counted` with the workspace's own cargo; returns the path of the binary.
 pub fn counted(workspace: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // Incremental builds inline less, and whether they are the default depends on who asks: counts would differ.
+    // Incremental builds inline less, and their default depends on the environment: counts would differ.
     command.env("CARGO_INCREMENTAL", "0");
-    // The features of the whole workspace: with others, foreign crates would be compiled again.
+    // The features of the whole workspace: with other features, third-party crates would be compiled again.
     command.args(["build", "--locked", "--workspace", "--bin", "counted"]);
     command.args(["--message-format", "json-render-diagnostics"]);
     for package in OPTIMISED {
-        for setting in AS_IN_A_RELEASE {
+        for setting in RELEASE_SETTINGS {
             command.arg("--config");
             command.arg(format!("profile.dev.package.{package}.{setting}"));
         }
@@ -46,14 +46,14 @@ pub fn counted(workspace: &Path) -> Result<PathBuf, String> {
         .output()
         .map_err(|error| format!("cargo build: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo build: {}\n{said}", output.status));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo build: {}\n{stderr}", output.status));
     }
     executable(&String::from_utf8_lossy(&output.stdout))
-        .ok_or_else(|| "cargo build: it does not say where `counted` lies".to_owned())
+        .ok_or_else(|| "cargo build: no path of the binary `counted` in the output".to_owned())
 }
 
-/// Cargo's message of the binary names its file: `…,"executable":"/…/counted",…`.
+/// The path in cargo's message about the binary: `…,"executable":"/…/counted",…`.
 fn executable(messages: &str) -> Option<PathBuf> {
     messages
         .lines()
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_says_where_the_binary_lies() {
+    fn the_path_of_the_binary_is_found() {
         let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
             {\"reason\":\"compiler-artifact\",\"executable\":\"/t/debug/counted\",\"fresh\":true}\n";
         assert_eq!(

@@ -1,32 +1,32 @@
-//! The committed figures (`counts.toml`), and how new ones compare with them.
+//! The committed figures (`counts.toml`) and their comparison with new counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use toml::de::{DeTable, DeValue};
 
-/// By how much a count may differ, either way, where nothing else is said.
+/// Default tolerance: how far a count may rise or fall.
 const TOLERANCE_PERCENT: f64 = 2.0;
 
-/// The same, with another compiler, valgrind or C library than the figures were made with: enough to tell a library
-/// object per record, or a parsed certificate per handshake, from another version of an optimiser.
-const ELSEWHERE_PERCENT: f64 = 25.0;
+/// Tolerance with another compiler, valgrind or C library than the figures were made with. A different optimiser stays
+/// below it; a library object per record or a parsed certificate per handshake exceeds it.
+const OTHER_TOOLS_TOLERANCE_PERCENT: f64 = 25.0;
 
-/// What a file of figures says.
+/// The content of `counts.toml`.
 #[derive(Debug, PartialEq)]
 pub struct Figures {
     /// Compiler, valgrind and C library.
     pub made_with: String,
-    /// Each case's figure.
+    /// The figure of each case.
     pub counts: BTreeMap<String, Figure>,
 }
 
-/// One case's.
+/// The figure of a case.
 #[derive(Debug, PartialEq)]
 pub struct Figure {
     /// Instructions of one round.
     pub instructions: u64,
-    /// By how many percent a count may differ, either way.
+    /// By how many percent a count may rise or fall.
     pub tolerance_percent: f64,
 }
 
@@ -43,12 +43,12 @@ impl Figures {
             .get("counts")
             .and_then(|value| value.get_ref().as_table());
         let (Some(made_with), Some(counts)) = (made_with, counts) else {
-            return Err("counts.toml: `made_with` and `[counts]` are wanted".to_owned());
+            return Err("counts.toml: `made_with` or `[counts]` is missing".to_owned());
         };
         let counts = counts.iter().map(|(name, value)| {
             let name = name.get_ref();
             let figure = figure(value.get_ref()).ok_or_else(|| {
-                format!("counts.toml: {name}: {{ instructions, tolerance_percent }} is wanted")
+                format!("counts.toml: {name}: not {{ instructions = …, tolerance_percent = … }}")
             })?;
             Ok((name.to_string(), figure))
         });
@@ -58,7 +58,7 @@ impl Figures {
         })
     }
 
-    /// The file's text with new counts; tolerances stay as they are.
+    /// The file's text with new counts and the same tolerances.
     pub fn with_counts(&self, made_with: &str, counts: &[(&str, u64)]) -> String {
         let mut text = String::from(HEAD);
         let _ = writeln!(text, "made_with = {made_with:?}\n\n[counts]");
@@ -75,22 +75,22 @@ impl Figures {
         text
     }
 
-    /// What is wrong with new counts; nothing is well.
+    /// Differences that exceed the tolerance, one message each; empty if there are none.
     pub fn compare(&self, made_with: &str, counts: &[(&str, u64)]) -> Vec<String> {
-        let elsewhere = made_with != self.made_with;
+        let other_tools = made_with != self.made_with;
         let mut findings = Vec::new();
         for &(name, now) in counts {
             let Some(figure) = self.counts.get(name) else {
                 findings.push(format!(
-                    "{name}: {} instructions, and no figure in counts.toml",
+                    "{name}: {} instructions, but counts.toml has no figure for this case",
                     grouped(now)
                 ));
                 continue;
             };
             let before = figure.instructions;
             let change_percent = (now as f64 - before as f64) / before as f64 * 100.0;
-            let tolerance = if elsewhere {
-                figure.tolerance_percent.max(ELSEWHERE_PERCENT)
+            let tolerance = if other_tools {
+                figure.tolerance_percent.max(OTHER_TOOLS_TOLERANCE_PERCENT)
             } else {
                 figure.tolerance_percent
             };
@@ -106,7 +106,7 @@ impl Figures {
         }
         for name in self.counts.keys() {
             if !counts.iter().any(|(counted, _)| counted == name) {
-                findings.push(format!("{name}: in counts.toml, but there is no such case"));
+                findings.push(format!("{name}: in counts.toml, but not a case"));
             }
         }
         findings
@@ -126,16 +126,16 @@ fn figure(value: &DeValue<'_>) -> Option<Figure> {
 }
 
 const HEAD: &str = "\
-# Instructions of one round of each case (src/cases/mod.rs), counted by callgrind. Compared by `make test`; after a change
-# which is meant to change them, written anew by
+# Instructions of one round of each case (src/cases/mod.rs), counted by callgrind and compared by `make test`. After an
+# intended change, write new counts with
 #
 #     DORMOUSE_BLESS=1 cargo test --workspace --test counts
 #
-# A tolerance is changed here, by hand.
+# Edit tolerances here by hand; new counts keep them.
 
 ";
 
-/// 1_234_567
+/// The number with its digits grouped: 1_234_567.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_may_differ_a_little_either_way() {
+    fn a_count_may_rise_or_fall_within_the_tolerance() {
         for now in [980, 1_000, 1_020] {
             assert_eq!(figures().compare("a", &[("x.y", now)]), [""; 0]);
         }
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn other_tools_are_given_more_but_not_everything() {
+    fn other_tools_have_a_larger_tolerance() {
         assert_eq!(figures().compare("b", &[("x.y", 1_240)]), [""; 0]);
         assert_eq!(figures().compare("b", &[("x.y", 1_260)]).len(), 1);
     }
 
     #[test]
-    fn a_case_without_a_figure_and_a_figure_without_a_case_are_found() {
+    fn a_case_without_a_figure_and_a_figure_without_a_case_are_reported() {
         let findings = figures().compare("a", &[("new", 1_234_567)]);
         assert!(
             findings[0].contains("new: 1_234_567 instructions"),
@@ -190,9 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_keeps_its_tolerance() {
+    fn written_figures_can_be_parsed_and_keep_tolerances() {
         let mut figures = figures();
-        let known = figures.counts.get_mut("x.y").expect("there");
+        let known = figures.counts.get_mut("x.y").expect("a figure");
         known.tolerance_percent = 5.0;
         let text = figures.with_counts("b", &[("x.y", 1_234_567), ("z", 5)]);
         let read = Figures::parse(&text).expect("figures");

@@ -1,7 +1,7 @@
-//! Instruction counts of what must not become dearer: a wake, a record, a handshake.
+//! Instruction counts of a wake, a record and a handshake, to detect when one of them becomes more expensive.
 //!
-//! Time on a shared machine says little; the number of instructions is the same however busy it is. Valgrind's callgrind
-//! counts them, of a build that is optimised where it matters (see `build`), and the test `counts` compares them with
+//! On a shared machine times vary; the number of instructions does not. Valgrind's callgrind counts the instructions of a
+//! build in which the counted crates are optimised (see `build`), and the test `counts` compares the counts with
 //! `counts.toml`.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!        │                          │
 //!        │        callgrind ── runs each of `cases` under valgrind ──▶ target/tmp/counts/CASE.callgrind
 //!        ▼
-//!      figures: counts.toml, what is compared and how it is said
+//!      figures: compares the counts with counts.toml
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,26 +1,26 @@
-//! What is counted of a case, and what is only there to make it happen.
+//! Separation of a case's counted work from its uncounted preparation.
 
 use std::hint::black_box;
 
-/// The function in which instructions are counted: callgrind is told its name.
+/// The name pattern of the function in which callgrind counts instructions.
 pub const COUNTED_IN: &str = "*watch*every_instruction_in_here*";
 
 /// One round of a case.
 pub(crate) type Once = Box<dyn FnMut(Watch)>;
 
-/// Whether the work at hand counts, or only warms up what a process finds cold but once.
+/// Whether instructions are counted now, or the round only fills caches, tables and sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watch {
     counts: bool,
 }
 
 impl Watch {
-    /// Nothing is counted.
+    /// Counts nothing.
     pub const WARMING_UP: Watch = Watch { counts: false };
-    /// What [`Watch::count`] is given is counted.
+    /// Counts the work passed to [`Watch::count`].
     pub const COUNTING: Watch = Watch { counts: true };
 
-    /// Does `work`, and counts it if this is the time to.
+    /// Does `work`; counts its instructions unless this is a warm-up.
     pub fn count<R>(self, work: impl FnOnce() -> R) -> R {
         if self.counts {
             every_instruction_in_here(work)
@@ -30,7 +30,7 @@ impl Watch {
     }
 }
 
-/// A function of its own in the binary, which is entered and left, whatever the optimiser thinks of it.
+/// A function that the optimiser must not inline: callgrind counts between its entry and its return.
 #[inline(never)]
 fn every_instruction_in_here<R>(work: impl FnOnce() -> R) -> R {
     black_box(work())

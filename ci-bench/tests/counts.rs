@@ -1,6 +1,6 @@
-//! No wake and no handshake costs more instructions than `counts.toml` says, nor fewer without saying so there.
+//! Instruction counts of wakes and handshakes must equal those in `counts.toml`, within its tolerances.
 //!
-//! `DORMOUSE_BLESS=1 cargo test --workspace --test counts` writes the figures anew.
+//! `DORMOUSE_BLESS=1 cargo test --workspace --test counts` writes new figures.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use dormouse_ci_bench::cases::{ALL, Case};
 use dormouse_ci_bench::figures::Figures;
 use dormouse_ci_bench::{build, callgrind};
 
-/// Where each case's profile is left, for callgrind_annotate.
+/// The directory for the profiles of the cases, to be read with callgrind_annotate.
 const PROFILES: &str = env!("CARGO_TARGET_TMPDIR");
 
 #[test]
-fn instructions_are_as_many_as_they_were() {
-    if let Err(why) = callgrind::version() {
-        return missing(&why);
+fn instruction_counts_are_unchanged() {
+    if let Err(error) = callgrind::version() {
+        return missing(&error);
     }
     if !counts_here() {
         return;
@@ -37,16 +37,16 @@ fn instructions_are_as_many_as_they_were() {
     let findings = figures.compare(&made_with, &counts);
     assert!(
         findings.is_empty(),
-        "{}\n\nWhere they are spent:\n    callgrind_annotate {PROFILES}/CASE.callgrind | head -60\n\
-         and the same of an earlier commit beside it. If it is meant to be so:\n    \
-         DORMOUSE_BLESS=1 cargo test --workspace --test counts\n\n\
+        "{}\n\nTo find the function, compare the profile with that of an earlier commit:\n    \
+         callgrind_annotate {PROFILES}/CASE.callgrind | head -60\n\
+         If the change is intended:\n    DORMOUSE_BLESS=1 cargo test --workspace --test counts\n\n\
          figures made with {}\ncounted now with   {made_with}",
         findings.join("\n"),
         figures.made_with,
     );
 }
 
-/// Two at a time, so that two cores have something to do; what else they do does not change a count.
+/// Counts all cases, two at a time: load on the machine does not change a count.
 fn count_all(counted: &Path) -> Vec<(&'static str, u64)> {
     let waiting = Mutex::new(ALL.iter());
     let done = Mutex::new(Vec::new());
@@ -73,9 +73,9 @@ fn profile(case: &Case) -> PathBuf {
     Path::new(PROFILES).join(format!("{}.callgrind", case.name))
 }
 
-/// A missing program is a failure, as in `interop`, unless it was said that it may be missing.
-fn missing(why: &str) {
-    let message = format!("{why}; interop/install installs it");
+/// Fails because of a missing program, unless `DORMOUSE_SKIP_MISSING=1` allows it (as in `interop`).
+fn missing(error: &str) {
+    let message = format!("{error}; interop/install installs it");
     if std::env::var_os("DORMOUSE_SKIP_MISSING").is_some_and(|value| value == "1") {
         eprintln!("NO INSTRUCTIONS WERE COUNTED: {message}");
     } else {
@@ -83,23 +83,25 @@ fn missing(why: &str) {
     }
 }
 
-/// Under valgrind a processor has at most AVX2, so all that have it count alike; others run other code.
+/// Whether counts on this processor can be compared with the figures. Valgrind offers programs at most AVX2, so all
+/// processors with AVX2 run the same code; others run different code.
 #[cfg(target_arch = "x86_64")]
 fn counts_here() -> bool {
-    let alike = ["aes", "pclmulqdq", "avx2", "bmi2"];
+    let required = ["aes", "pclmulqdq", "avx2", "bmi2"];
     let flags = std::fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
-    let has = |wanted: &&str| flags.split_whitespace().any(|flag| flag == *wanted);
-    let found = alike.iter().all(has);
-    if !found {
+    let has = |name: &&str| flags.split_whitespace().any(|flag| flag == *name);
+    let has_all = required.iter().all(has);
+    if !has_all {
         eprintln!(
-            "NO INSTRUCTIONS WERE COUNTED: this processor lacks one of {alike:?}, with which the figures were made"
+            "NO INSTRUCTIONS WERE COUNTED: the figures need a processor with {}",
+            required.join(", ")
         );
     }
-    found
+    has_all
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn counts_here() -> bool {
-    eprintln!("NO INSTRUCTIONS WERE COUNTED: the figures are those of x86-64");
+    eprintln!("NO INSTRUCTIONS WERE COUNTED: the figures are for x86-64");
     false
 }

@@ -1,12 +1,12 @@
-//! Hostile bytes for every parser.
+//! Fuzz targets for every parser.
 //!
-//! A [`Target`] is a parser with what must hold for any input: no panic (which ends the test), no work without
-//! bound, and where it is said, that what was read is what was written. Each has seeds in `fuzz/seeds/NAME`.
-//! Three things drive the targets:
+//! A [`Target`] is a parser with assertions that must hold for any input: no panic, bounded work, and for some
+//! parsers that encoding the parsed value gives the same bytes. Each target has seeds in `fuzz/seeds/NAME`.
+//! The targets are run in three ways:
 //!
 //! - `tests/smoke.rs`, in `make test`: the seeds and some mutations of each;
-//! - `make fuzz MINUTES=n`: libFuzzer, with the coverage of our crates as its guide;
-//! - the program without libFuzzer: [`mutate::run`], the same mutations for as long as is asked for.
+//! - `make fuzz MINUTES=n`: libFuzzer, guided by the coverage of Dormouse's crates;
+//! - `dormouse-fuzz NAME SECONDS`, built without libFuzzer: the mutations of [`mutate::run`].
 #![forbid(unsafe_code)]
 
 pub mod mutate;
@@ -14,12 +14,12 @@ mod targets;
 
 use std::path::PathBuf;
 
-/// A parser under attack.
+/// A parser under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of the folder with its seeds.
+    /// The target's name, which is also the name of the folder with its seeds.
     pub name: &'static str,
-    /// Takes one input. Panics when something does not hold.
+    /// Runs the parser on one input. Panics when an assertion fails.
     pub run: fn(&[u8]),
 }
 
@@ -27,7 +27,7 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
     Target { name, run }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     target("open", targets::records::run),
     target("client_hello", targets::tls::client_hello),
@@ -61,7 +61,7 @@ pub const TARGETS: &[Target] = &[
 ];
 
 impl Target {
-    /// The one of this name.
+    /// The target with this name.
     pub fn named(name: &str) -> Option<Target> {
         TARGETS.iter().copied().find(|target| target.name == name)
     }
@@ -73,10 +73,10 @@ impl Target {
             .join(self.name)
     }
 
-    /// Its seeds, in the order of their names.
+    /// The seeds, in the order of their file names.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When a seed can't be read.
     pub fn seeds(&self) -> std::io::Result<Vec<Vec<u8>>> {
         let mut files: Vec<PathBuf> = std::fs::read_dir(self.seeds_folder())?
             .map(|entry| entry.map(|entry| entry.path()))

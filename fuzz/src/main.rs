@@ -5,12 +5,12 @@
 #[cfg(feature = "libfuzzer")]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     use std::sync::OnceLock;
-    static CHOSEN: OnceLock<dormouse_fuzz::Target> = OnceLock::new();
-    let chosen = CHOSEN.get_or_init(|| {
+    static TARGET: OnceLock<dormouse_fuzz::Target> = OnceLock::new();
+    let target = TARGET.get_or_init(|| {
         let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
         dormouse_fuzz::Target::named(&name).expect("FUZZ_TARGET names no target")
     });
-    (chosen.run)(data);
+    (target.run)(data);
 });
 
 #[cfg(not(feature = "libfuzzer"))]

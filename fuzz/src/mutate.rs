@@ -1,19 +1,19 @@
-//! Mutations of seeds without a guide: what runs in `make test`, and where libFuzzer can't be built.
+//! Random mutations of seeds, for `make test` and for machines where libFuzzer can't be built.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::Target;
 
-/// Longest input.
+/// Length limit of an input.
 const LEN_MAX: usize = 4096;
 
-/// Random numbers (SplitMix64), the same for the same seed.
+/// A random number generator (SplitMix64); the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Those that follow from `seed`.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -26,13 +26,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, or 0.
+    /// A number below `end`, or 0 if `end` is 0.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
 }
 
-/// Runs a target on mutations of its seeds for a time. Returns their number.
+/// Runs a target on mutations of its seeds for a duration. Returns the number of runs.
 pub fn run(target: Target, seeds: &[Vec<u8>], time: Duration) -> u64 {
     let until = Instant::now() + time;
     let mut runs = 0;
@@ -43,10 +43,10 @@ pub fn run(target: Target, seeds: &[Vec<u8>], time: Duration) -> u64 {
     runs
 }
 
-/// Runs a target on mutation `number`.
+/// Runs a target on the mutation with this number.
 ///
 /// # Panics
-/// When the target does, with the input.
+/// When the target panics; the message contains the input.
 pub fn once(target: Target, seeds: &[Vec<u8>], number: u64) {
     let input = mutation(seeds, &mut Random::new(number));
     check(target, &input);
@@ -55,7 +55,7 @@ pub fn once(target: Target, seeds: &[Vec<u8>], number: u64) {
 /// Runs a target on an input.
 ///
 /// # Panics
-/// When the target does, with the input.
+/// When the target panics; the message contains the input.
 pub fn check(target: Target, input: &[u8]) {
     if catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err() {
         let bytes: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -70,7 +70,7 @@ fn mutation(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
         let at = random.below(bytes.len() + 1);
         let len = random.below(bytes.len() - at + 1).min(1 + random.below(64));
         match random.below(8) {
-            // One bit, one byte, a number with a meaning.
+            // Flips a bit, sets a random byte, or sets bytes to a value that parsers treat specially.
             0 => bytes
                 .iter_mut()
                 .skip(at)
@@ -90,7 +90,7 @@ fn mutation(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
                     .take(1 + len % 4)
                     .for_each(|byte| *byte = number);
             }
-            // Less, more, the same again, a piece of another seed.
+            // Removes, truncates, inserts, repeats, or splices in a piece of another seed.
             3 => drop(bytes.drain(at..at + len)),
             4 => bytes.truncate(at),
             5 => {

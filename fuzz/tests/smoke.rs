@@ -1,12 +1,12 @@
-//! Every target on its seeds and on some mutations of them, within seconds. More with `FUZZ_SMOKE=100000`.
+//! Runs every target on its seeds and on some mutations, within seconds. `FUZZ_SMOKE=100000` runs more mutations.
 
 use dormouse_fuzz::{TARGETS, mutate};
 
-/// Mutations of each target.
+/// Mutations per target.
 const RUNS: u64 = 400;
 
 #[test]
-fn every_target_takes_its_seeds_and_mutations_of_them() {
+fn every_target_passes_on_seeds_and_mutations() {
     let runs = std::env::var("FUZZ_SMOKE").ok();
     let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     for &target in TARGETS {

@@ -1,4 +1,4 @@
-//! Does one of the cases, for callgrind to count: `counted CASE`. Without a case it names them all.
+//! Runs one case, for callgrind to count: `counted CASE`. Without a case it lists all cases.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let Some(case) = Case::named(&name) else {
-        eprintln!("counted: there is no case {name}; `counted` names them all");
+        eprintln!("counted: unknown case {name}; `counted` without a case lists all cases");
         return ExitCode::from(2);
     };
     case.run();

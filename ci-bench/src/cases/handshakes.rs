@@ -1,6 +1,6 @@
-//! A handshake, one side of it: from the first byte until the connection rests.
+//! One side of a handshake, from the first byte until the connection is at rest.
 //!
-//! Both sides are ours, in memory, one after the other; only the side in question is counted. Contexts are made before.
+//! Dormouse's client and server run alternately in memory; only one side is counted. Contexts are created before.
 
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Handshake, HandshakeLimits, Progress, Protocols, Rested,
@@ -13,21 +13,21 @@ use crate::watch::{Once, Watch};
 
 const NAME: &str = "dormouse.test";
 
-/// Whose instructions are counted.
+/// The side whose instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Server,
     Client,
 }
 
-/// Whether the session of an earlier handshake is resumed.
+/// Whether the handshake resumes the session of an earlier one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resumes {
     Yes,
     No,
 }
 
-/// A certificate with a P-256 key, judged by the client; tickets are given out in either case.
+/// Handshakes with a P-256 certificate, which the client verifies; the server issues tickets in either case.
 pub(super) fn of(side: Side, protocols: Protocols, group: Group, resumes: Resumes) -> Once {
     let authority = Authority::shared();
     let mut settings = ServerSettings::new(vec![authority.ecdsa(&[NAME]).identity()]);
@@ -45,16 +45,16 @@ pub(super) fn of(side: Side, protocols: Protocols, group: Group, resumes: Resume
     let mut is_first = true;
     Box::new(move |watch| {
         let resumed = once(&client, &server, side, watch);
-        let wanted = resumes == Resumes::Yes && !is_first;
-        assert_eq!(resumed, wanted, "not the kind of handshake to be counted");
+        let expected = resumes == Resumes::Yes && !is_first;
+        assert_eq!(resumed, expected, "the wrong kind of handshake");
         is_first = false;
     })
 }
 
-/// One handshake. Was a session resumed?
+/// Makes a handshake. Returns whether it resumed a session.
 fn once(client: &ClientContext, server: &ServerContext, side: Side, watch: Watch) -> bool {
-    let of = |whose| {
-        if side == whose {
+    let of = |counted| {
+        if side == counted {
             watch
         } else {
             Watch::WARMING_UP
@@ -96,7 +96,7 @@ fn output(handshake: &mut Handshake) -> Vec<u8> {
     output
 }
 
-/// Lets the client have its tickets, so that the next handshake resumes.
+/// Lets the client store its tickets, so that the next handshake resumes.
 fn take_tickets(state: &mut State, mut rested: Rested) {
     let Some(watch) = &mut rested.tickets else {
         return;

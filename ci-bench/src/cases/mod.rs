@@ -1,4 +1,4 @@
-//! What is counted. Each case does one thing, again and again, with fixed secrets where it has any.
+//! The counted cases. Each repeats one operation; record cases use fixed secrets.
 
 mod handshakes;
 mod records;
@@ -11,25 +11,25 @@ use records::Keys;
 use dormouse_engine::{Group, Protocols};
 use dormouse_record::{CONTENT_MAX, Protocol, Suite};
 
-/// One thing that is counted.
+/// An operation that is counted.
 pub struct Case {
-    /// Its name in `counts.toml` and on the command line.
+    /// The name in `counts.toml` and on the command line.
     pub name: &'static str,
-    /// How often it is done; the count is the mean.
+    /// Number of counted rounds; the figure is their mean.
     pub rounds: u32,
     make: fn() -> Once,
 }
 
-/// How often it is done before anything is counted: caches, tables and sessions are there then.
+/// Rounds before counting starts, which fill caches, tables and sessions.
 const WARM_UP_ROUNDS: u32 = 8;
 
 impl Case {
-    /// The case of this name.
+    /// The case with this name.
     pub fn named(name: &str) -> Option<&'static Case> {
         ALL.iter().find(|case| case.name == name)
     }
 
-    /// Does it as often as it is to be done.
+    /// Runs the warm-up rounds, then the counted rounds.
     pub fn run(&self) {
         let mut once = (self.make)();
         for _ in 0..WARM_UP_ROUNDS {
@@ -45,10 +45,10 @@ const SMALL: u32 = 1_000;
 const LARGE: u32 = 100;
 const HANDSHAKES: u32 = 20;
 
-/// All of them.
+/// All cases.
 ///
-/// A *wake* is what comes to a connection at rest: both keys expanded from its secrets, a record of 64 bytes opened and
-/// one sealed. *kept keys* is the same where the keys are at hand already, as for the second record of an event.
+/// *wake*: a connection at rest receives a record. Both keys are expanded from its secrets, a record of 64 bytes is opened
+/// and one is sealed. *kept-keys*: the same with keys that are expanded already, as for the second record of an event.
 pub const ALL: &[Case] = &[
     case("wake.aes-128-gcm", SMALL, || {
         records::echo(Protocol::Tls13, Suite::Aes128GcmSha256, Keys::Expanded, 64)
@@ -116,7 +116,7 @@ const fn case(name: &'static str, rounds: u32, make: fn() -> Once) -> Case {
 mod tests {
     use super::*;
 
-    /// What is counted is done for real, and each has a name of its own.
+    /// Every case runs outside callgrind, and its name is unique.
     #[test]
     fn every_case_runs() {
         for case in ALL {

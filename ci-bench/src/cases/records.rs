@@ -1,4 +1,4 @@
-//! A connection at rest: a record comes, one goes back.
+//! A connection at rest receives a record and sends one back.
 
 use std::hint::black_box;
 
@@ -9,16 +9,16 @@ use dormouse_record::{
 
 use crate::watch::{Once, Watch};
 
-/// Where the expanded keys come from.
+/// The source of the expanded keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// From the secrets, for this one record.
+    /// Expanded from the secrets for each record.
     Expanded,
-    /// They are there already.
+    /// Expanded once, before counting.
     Kept,
 }
 
-/// The client's record of `len` bytes is opened, and one as long is sealed.
+/// Opens the client's record of `len` bytes and seals a record of the same length.
 pub(super) fn echo(protocol: Protocol, suite: Suite, keys: Keys, len: usize) -> Once {
     let (mut server, mut client) = ends(protocol, suite);
     let mut client_key = SealKey::new(&client);

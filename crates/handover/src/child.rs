@@ -1,5 +1,4 @@
-//! What all processes that main starts have in common: their environment, their confinement, and how
-//! soon they are started again.
+//! Properties of all processes that main starts: environment, confinement, and delay before a restart.
 
 use crate::trial;
 use dormouse_config::{Backend, Config, SYSTEMD_VARIABLES, Sandbox};
@@ -10,13 +9,13 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
-/// How glibc's malloc is set in keepers and workers. Only handshakes live in their heap: short
-/// bursts of garbage, which is to be given back whole. So there is one arena (one thread works),
-/// and no cache of freed blocks which would keep pages from being returned.
+/// Settings of glibc's malloc in keepers and workers. Their heap holds only handshakes: short bursts,
+/// after which all memory should be returned. So there is one arena (for the one working thread), and no
+/// cache of freed blocks, which would keep pages from being returned.
 const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
 
-/// The environment of a keeper, and of the workers after it: main's, and how malloc is set unless
-/// the user has set it.
+/// The environment of keepers and workers: main's, plus the malloc settings unless the user has set
+/// them.
 pub fn environment() -> Vec<(OsString, OsString)> {
     let is_for_main = |name: &OsString| SYSTEMD_VARIABLES.iter().any(|variable| name == variable);
     let mut environment: Vec<_> = std::env::vars_os()
@@ -28,7 +27,7 @@ pub fn environment() -> Vec<(OsString, OsString)> {
     environment
 }
 
-/// What a keeper and its worker are bound by, for good.
+/// Confinement of a keeper and its workers, which never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Bounds {
     /// Whether they confine themselves.
@@ -38,7 +37,7 @@ pub struct Bounds {
     pub unix: UnixSockets,
 }
 
-/// How [`UnixSockets`] are written.
+/// Serialized form of [`UnixSockets`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "UnixSockets")]
 enum UnixSocketsForm {
@@ -48,7 +47,7 @@ enum UnixSocketsForm {
 }
 
 impl Bounds {
-    /// What this configuration asks for.
+    /// The confinement for this configuration.
     pub fn of(config: &Config) -> Bounds {
         let routes = config.routes.iter().flat_map(|route| &route.to);
         let of_backend = |backend: &Backend| match backend {
@@ -65,13 +64,13 @@ impl Bounds {
         }
     }
 
-    /// Whether a worker that is bound by `others` could not do what these allow.
+    /// Whether these bounds allow something that a worker confined by `others` could not do.
     pub fn exceeds(self, others: Bounds) -> bool {
         others.sandbox != Sandbox::Off && self.unix > others.unix
     }
 
-    /// The privileges that are left to these processes: root that stays root needs one for sockets
-    /// of others.
+    /// Privileges that these processes keep: a worker that stays root needs one to connect to unix
+    /// sockets of other users.
     pub fn kept(self) -> Kept {
         match self.unix {
             UnixSockets::No => Kept::Nothing,
@@ -80,21 +79,22 @@ impl Bounds {
     }
 }
 
-/// Confines this process, if that is wanted. What the kernel can't do, main has said.
-pub fn confine(role: Role, wanted: Sandbox) -> io::Result<()> {
-    let result = match wanted {
+/// Confines this process according to `mode`. Main has already warned about missing kernel features.
+pub fn confine(role: Role, mode: Sandbox) -> io::Result<()> {
+    let result = match mode {
         Sandbox::Off => Ok(()),
         Sandbox::Required => sandbox::enter(role),
         Sandbox::On => sandbox::enter(role).or_else(|error| {
-            tracing::debug!(%role, %error, "this process is confined in part, or not at all");
+            tracing::debug!(%role, %error, "sandbox incomplete");
             Ok(())
         }),
     };
-    trial::try_what_is_forbidden(role);
+    trial::try_forbidden_operations(role);
     result
 }
 
-/// The first death costs no time; workers which die again and again are started ever later.
+/// The delay before a restart: none at first; a worker that keeps dying is restarted at growing
+/// intervals.
 pub fn backoff(streak: u32) -> Option<Duration> {
     let doublings = streak.checked_sub(3)?;
     Some(Duration::from_millis(100 << doublings.min(6)))
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_deaths_cost_no_time_and_later_ones_ever_more() {
+    fn delays_grow_with_repeated_deaths() {
         assert_eq!(backoff(0), None);
         assert_eq!(backoff(1), None);
         assert_eq!(backoff(2), None);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(
             backoff(9),
             backoff(4_000_000_000),
-            "and there is a longest wait"
+            "the delay has a maximum"
         );
     }
 }

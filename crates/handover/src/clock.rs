@@ -3,7 +3,7 @@
 use dormouse_engine::UnixTime;
 use std::time::SystemTime;
 
-/// Returns the time since 1970; zero where the clock is set before that.
+/// Returns the time since 1970; zero if the clock is set before 1970.
 pub fn unix_time() -> UnixTime {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)

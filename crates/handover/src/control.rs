@@ -1,7 +1,7 @@
 //! Messages between main and the control process.
 //!
-//! Main sends its [`State`] whenever it changes, so that control can answer even when main is gone.
-//! Control passes on what an administrator orders ([`AdminOrder`]), and main sends back the result.
+//! Main sends its [`State`] after each change, so that control can answer even after main has died.
+//! Control forwards the orders of administrators ([`AdminOrder`]), and main returns the results.
 
 use crate::pem::SecretText;
 use dormouse_config::LogLevel;
@@ -13,47 +13,47 @@ use std::path::PathBuf;
 pub struct ControlArguments {
     /// The admin socket, listening.
     pub admin: Option<i32>,
-    /// The address of metrics, listening: nobody knows who asks there, so orders are refused.
+    /// The metrics address, listening. It refuses orders, because its users are not authenticated.
     pub metrics: Option<i32>,
-    /// Only this machine reaches the address of metrics.
+    /// Whether the metrics address is a loopback address.
     pub metrics_is_loopback: bool,
-    /// Who may ask beside root.
+    /// The user id that may use the admin socket, besides root.
     pub owner: u32,
     /// Control's end of the channel.
     pub channel: i32,
-    /// The counters, to look at.
+    /// The counters, read-only.
     pub counters: i32,
-    /// The table of backends, to look at.
+    /// The table of backends, read-only.
     pub backends: i32,
-    /// The table of traffic, to look at.
+    /// The table of traffic, read-only.
     pub traffic: i32,
     /// The number of workers.
     pub workers: u32,
-    /// Started again so often.
+    /// Number of restarts of the control process.
     pub restarts: u32,
 }
 
-/// From main to control.
+/// Message from main to control.
 #[derive(Serialize, Deserialize)]
 pub enum Report {
-    /// What main knows; sent whenever it changes.
+    /// Main's state, sent after each change.
     State(Box<State>),
     /// The result of an order.
     Result(AdminResult),
-    /// The program ends: control ends too.
+    /// The program ends, so control must end, too.
     End,
 }
 
-/// From control to main: an order of an administrator.
+/// Message from control to main: an administrator's order.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForwardedOrder {
-    /// Comes back with the result.
+    /// Id that the result repeats.
     pub id: u64,
     /// The order.
     pub order: AdminOrder,
 }
 
-/// What an administrator can order.
+/// An administrator's order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdminOrder {
     /// Read the configuration again.
@@ -69,16 +69,16 @@ pub enum AdminOrder {
     StopDrain,
     /// Change how many new connections a backend gets.
     Backend {
-        /// Its address or name, as the configuration or `status` has it.
+        /// The backend's address or name, as in the configuration or in `status`.
         address: String,
-        /// The name of the route. `None`: all routes that have it.
+        /// The name of the route. `None`: all routes with this backend.
         route: Option<String>,
-        /// What changes.
+        /// The change.
         change: BackendChange,
     },
-    /// Change what is logged.
+    /// Change the log level.
     LogLevel(LogLevel),
-    /// Make new ticket keys now.
+    /// Rotate the ticket keys now.
     RotateTicketKeys,
     /// Show clients this certificate from now on.
     PushCertificate {
@@ -94,9 +94,9 @@ pub enum AdminOrder {
         /// The name of the route. `None`: all routes.
         route: Option<String>,
     },
-    /// Replace the running program.
+    /// Upgrade to another binary.
     Upgrade {
-        /// The new binary; `None`: whatever lies now where the running one was started from.
+        /// The new binary. `None`: the file at the path from which the running one was started.
         binary: Option<PathBuf>,
     },
 }
@@ -104,11 +104,11 @@ pub enum AdminOrder {
 /// A change of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BackendChange {
-    /// It gets new connections again.
+    /// New connections go to the backend again.
     In,
-    /// It gets no new connections. Those it has go on.
+    /// No new connections go to the backend. Its existing connections continue.
     Out,
-    /// Its share of new connections.
+    /// The backend's weight.
     Weight(u32),
 }
 
@@ -116,10 +116,10 @@ pub enum BackendChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DrainOrder {
-    /// Those which have been quiet longest.
+    /// The connections that have been idle for the longest time.
     #[default]
     Longest,
-    /// Those which have been quiet for the shortest time.
+    /// The connections that have been idle for the shortest time.
     Shortest,
 }
 
@@ -128,88 +128,88 @@ pub enum DrainOrder {
 pub struct AdminResult {
     /// The id of the forwarded order.
     pub id: u64,
-    /// Whether it was done.
+    /// Whether the order was carried out.
     pub done: bool,
-    /// What was done, or why not.
+    /// The result, or the reason of the failure.
     pub words: String,
 }
 
-/// What main knows. Times are of CLOCK_BOOTTIME, so it changes only when something happens.
+/// Main's state. Times are on CLOCK_BOOTTIME, so the state changes only when something happens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Main's process id.
     pub pid: i32,
     /// When main started.
     pub born_ms: u64,
-    /// Where the program is in its life.
+    /// Phase of the program's life.
     pub phase: Phase,
     /// One keeper per worker, in the order of the workers.
     pub keepers: Vec<Keeper>,
-    /// The configuration that runs.
+    /// The running configuration.
     pub configuration: Configuration,
     /// Limits of the whole gateway.
     pub bounds: Bounds,
-    /// Those which end first, first; no more than a message has room for.
+    /// Certificates, those that expire first come first; as many as fit into a message.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
-    /// Names for which certificates are had, if there are any.
+    /// Automatic certificates, if there are any.
     #[serde(default)]
     pub acme: Option<Acme>,
-    /// The drain that goes on, if there is one.
+    /// The current drain, if there is one.
     pub drain: Option<Drain>,
-    /// Routes, then originations, as many as are told of.
+    /// Routes, then originations; as many as fit into a message.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// The addresses that are listened on.
+    /// The addresses of all listeners.
     #[serde(default)]
     pub listeners: Vec<String>,
-    /// Backends of all routes, as many as are told of.
+    /// Backends of all routes; as many as fit into a message.
     pub backends: Vec<Backend>,
 }
 
 /// A route or an origination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Its name, as the configuration has it or by its number.
+    /// The configured name, or a number.
     pub name: String,
     /// The number of its row in the table of traffic.
     pub number: u16,
-    /// The addresses that it listens on.
+    /// The addresses on which it listens.
     pub listen: Vec<String>,
 }
 
-/// A backend, and where the table of backends has it.
+/// A backend, and its place in the table of backends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backend {
     /// The names of the routes that use it.
     pub routes: Vec<String>,
-    /// Its address, as the table of backends knows it.
+    /// The address, as in the table of backends.
     pub address: String,
-    /// The name which stands for this address.
+    /// The name that resolved to this address.
     pub name: Option<String>,
-    /// Its place in the table of backends; 0: it has none.
+    /// Place in the table of backends; 0: none.
     pub place: u16,
-    /// Whether it is asked now and then.
+    /// Whether health checks are configured.
     pub checked: bool,
-    /// Its share of new connections.
+    /// The weight.
     #[serde(default)]
     pub weight: u32,
-    /// An administrator has taken it out.
+    /// Whether an administrator has taken the backend out.
     #[serde(default)]
     pub out: bool,
 }
 
-/// Certificates in a report, at most.
+/// Maximum number of certificates in a report.
 pub const CERTIFICATES_MAX: usize = 200;
 
-/// A certificate that is shown to clients.
+/// A server certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// Where it was read.
+    /// The file.
     pub file: String,
-    /// The first of the names it is for.
+    /// The certificate's first name.
     pub name: String,
-    /// Unix time.
+    /// Unix time of the expiry.
     pub expires_s: u64,
     /// An administrator pushed it through the admin socket.
     #[serde(default)]
@@ -219,44 +219,44 @@ pub struct Certificate {
 /// Certificates from an ACME server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acme {
-    /// Since main began.
+    /// Certificates issued since main started.
     pub issued: u64,
-    /// Attempts that failed, since main began.
+    /// Failed attempts since main started.
     pub failed: u64,
-    /// Those which failed first; no more than a message has room for.
+    /// Names, those with failures first; as many as fit into a message.
     pub names: Vec<AcmeName>,
 }
 
-/// A name for which a certificate is had.
+/// A name with an automatic certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcmeName {
     /// The domain name.
     pub name: String,
-    /// When the certificate ends, Unix time. None: it has not come yet.
+    /// Unix time of the certificate's expiry. `None`: no certificate was issued yet.
     pub expires_s: Option<u64>,
-    /// When the next one is asked for.
+    /// Time of the next attempt.
     pub next_ms: u64,
-    /// Attempts in a row that failed, and why the last of them did.
+    /// Failed attempts in a row.
     pub failures: u32,
-    /// Why the last attempt failed; `None`: it did not.
+    /// Why the last attempt failed. `None`: it succeeded.
     pub why: Option<String>,
 }
 
-/// Where the program is in its life.
+/// Phase of the program's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Not all workers have begun.
+    /// Not all workers have started.
     Starting,
     /// Serving.
     Ready,
-    /// A drain goes on: nothing new is accepted.
+    /// Draining: no connections are accepted.
     Draining,
-    /// The end: what is pending may end.
+    /// Stopping: only pending bytes are still delivered.
     Stopping,
 }
 
-/// A keeper, as main knows it.
+/// A keeper, from main's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keeper {
     /// The keeper's process id.
@@ -267,36 +267,36 @@ pub struct Keeper {
     pub ended: Option<String>,
 }
 
-/// Which configuration runs.
+/// The running configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The file that was read; `None`: all options came from flags.
+    /// The file. `None`: all options came from flags.
     pub file: Option<PathBuf>,
-    /// How often it was loaded; 1 after the start.
+    /// 1 after the start, one more after each reload.
     pub edition: u64,
     /// When it was loaded.
     pub loaded_ms: u64,
-    /// What became of the last reload.
+    /// The result of the last reload.
     pub last_reload: Option<Reload>,
-    /// Options that were changed and wait for the next start.
+    /// Changed options that take effect at the next start.
     pub waits_for_restart: Vec<String>,
 }
 
-/// A reload that is over.
+/// A finished reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// Whether the new configuration runs.
+    /// Whether the new configuration was accepted.
     pub done: bool,
-    /// What was loaded, or why not.
+    /// What was loaded, or why the configuration was refused.
     pub words: String,
     /// When the reload ended.
     pub at_ms: u64,
 }
 
-/// Limits, to hold gauges against.
+/// Limits, for comparison with gauges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// Connections in slots.
+    /// Connections.
     pub connections: u64,
     /// Handshakes in flight.
     pub handshakes: u64,
@@ -304,12 +304,12 @@ pub struct Bounds {
     pub pending_bytes: u64,
     /// Bytes that one client may send in its handshake.
     pub handshake_bytes: u64,
-    /// Bytes in long send queues of the kernel; 0: told by a main of an older version.
+    /// Bytes in long send queues of the kernel; 0: main is of an older version.
     #[serde(default)]
     pub kernel_bytes: u64,
 }
 
-/// A drain that goes on, or is over because nobody is left.
+/// A drain that is running, or has closed all connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     /// When the drain began.
@@ -318,9 +318,9 @@ pub struct Drain {
     pub over_ms: u64,
     /// Which connections are closed first.
     pub order: DrainOrder,
-    /// Connections when it began.
+    /// Number of connections at its start.
     pub connections: u64,
-    /// The count of connections closed by drains when it began.
+    /// Value of the counter `closed_drained` at its start.
     pub closed_before: u64,
 }
 

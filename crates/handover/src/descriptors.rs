@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Numbers of inherited descriptors.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Descriptors {
-    /// Listening sockets, each with the number of its route.
+    /// Listening sockets, each with the number of its first route.
     pub listeners: Vec<(i32, u16)>,
-    /// The numbers of all routes behind each of them, in the order of the configuration.
+    /// The numbers of all routes of each listener, in the order of the configuration.
     #[serde(default)]
     pub doors: Vec<Vec<u16>>,
     /// Descriptor of the slots.
@@ -19,38 +19,38 @@ pub struct Descriptors {
     pub counters: i32,
     /// Descriptor of the table of clients.
     pub clients: i32,
-    /// Connections that the table of clients was made for.
+    /// Number of connections for which the table of clients was created.
     pub clients_for: u32,
     /// Descriptor of the table of backends.
     pub backends: i32,
-    /// Sessions of originations, if there are any.
+    /// Descriptor of the sessions of originations, if there are any.
     pub sessions: Option<i32>,
     /// The worker's end of its channel to main.
     pub orders: i32,
-    /// What the worker notes for the next one.
+    /// Descriptor of the worker's notes for the next worker.
     pub notes: i32,
-    /// The cache of sessions of routes, if there is one.
+    /// Descriptor of the session cache of routes, if there is one.
     #[serde(default)]
     pub session_cache: Option<i32>,
-    /// Entries of the connection log, and their version.
+    /// Descriptor and version of the entries of the connection log.
     #[serde(default)]
     pub log_entries: Option<(i32, u32)>,
-    /// The socket that takes lines of the connection log.
+    /// The socket for lines of the connection log.
     #[serde(default)]
     pub log_lines: Option<i32>,
-    /// Descriptor of the table of traffic; a former binary had none.
+    /// Descriptor of the table of traffic. Older binaries have none.
     #[serde(default)]
     pub traffic: Option<i32>,
-    /// Listening sockets of plain HTTP. They pass from main to main, and no worker has them.
+    /// Listening sockets for plain HTTP. They pass from main to main; workers do not have them.
     #[serde(default)]
     pub redirects: Vec<i32>,
 }
 
 impl Descriptors {
-    /// The listening sockets, each with the numbers of the routes behind it.
+    /// The listening sockets, each with the numbers of its routes.
     pub fn doors(&self) -> Vec<(Fd, Vec<u16>)> {
         let listeners = self.listeners.iter().enumerate();
-        // A former binary knew of one route for each.
+        // Older binaries have one route per listener, and no `doors`.
         let door = |n: usize, route: u16| match self.doors.get(n) {
             Some(door) if !door.is_empty() => door.clone(),
             _ => vec![route],
@@ -60,7 +60,7 @@ impl Descriptors {
             .collect()
     }
 
-    /// All of them.
+    /// All descriptors of the worker.
     pub fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend(self.sessions.map(Fd));

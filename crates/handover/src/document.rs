@@ -1,10 +1,9 @@
-//! The handover: all that main tells a keeper and its workers, in three parts of a memory file
-//! ([`parts`]). Every worker reads it again after a crash, and a new binary after an
-//! upgrade.
+//! The handover: everything that a keeper and its workers get from main, in three parts of a memory file
+//! ([`parts`]). Each worker reads it again after a crash, and a new binary after an upgrade.
 //!
-//! The file can't be changed once it is written. Main says on the board which files are its own, so
-//! that no worker can put one of its making in their place ([`dormouse_reactor::process::Board`]). What a
-//! worker itself has to say to the next one stands in its [`Notes`](crate::notes::Notes).
+//! The file can't be changed after it is written. Main registers its files on the board, so that a
+//! worker can't substitute a file of its own ([`dormouse_reactor::process::Board`]). What a worker itself
+//! adds for the next worker is in its [`Notes`](crate::notes::Notes).
 //!
 //! The handover is data, not objects: a new binary can read what an old one wrote.
 
@@ -21,54 +20,54 @@ use std::io;
 use std::time::Duration;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Everything a worker is told before it starts.
+/// Everything that a worker needs to start.
 #[derive(Serialize, Deserialize)]
 pub struct Handover {
-    /// Which of the workers this is, from 0.
+    /// The worker's number, from 0.
     pub worker: u32,
     /// The edition of the configuration, from 1 on.
     pub edition: u64,
-    /// The configuration as main has read and checked it.
+    /// The configuration, which main has checked.
     pub config: Config,
-    /// Who keepers and workers are to be; `None`: whom main is.
+    /// User and group ids of keepers and workers. `None`: main's.
     pub user: Option<(u32, u32)>,
     /// This worker's share of the limits.
     pub share: Share,
-    /// Numbers of the routes, then of the originations: what slots call them by.
+    /// Numbers of the routes, then of the originations, as slots use them.
     pub numbers: Vec<u16>,
     /// Certificates by route, in the order of `config.routes`.
     pub certificates: Vec<Vec<Pem>>,
-    /// Who may vouch for clients, by route.
+    /// Trust settings for client certificates, by route.
     #[serde(default)]
     pub clients: Vec<Option<ClientTrust>>,
-    /// The same for originations: trust and own certificate.
+    /// Trust and own certificate of each origination.
     pub origins: Vec<OriginPem>,
-    /// The same for the backends of routes with which TLS is spoken.
+    /// Trust and own certificate for the backends of each route with `backend_tls`.
     #[serde(default)]
     pub backend_tls: Vec<Option<OriginPem>>,
-    /// Ticket keys as they are exported; the same in all workers.
+    /// Exported ticket keys, which are the same in all workers.
     #[serde(skip)]
     pub ticket_keys: Vec<u8>,
-    /// The worker's descriptors, by number.
+    /// Numbers of the worker's descriptors.
     pub descriptors: Descriptors,
 }
 
-/// The little that a keeper is told.
+/// The part of the handover for the keeper.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct KeeperPart {
-    /// Which of the workers its own is, from 0.
+    /// The number of the keeper's worker, from 0.
     pub worker: u32,
     /// The number of workers of the gateway.
     pub workers: u32,
     /// Level, format and target of the log.
     pub log: Log,
-    /// Who keeper and worker are to be; `None`: who they are.
+    /// User and group ids of keeper and worker. `None`: unchanged.
     pub user: Option<(u32, u32)>,
-    /// What both are bound by.
+    /// Confinement of keeper and worker.
     pub bounds: Bounds,
-    /// A worker that gives no sign of life for so long is ended.
+    /// Time without a heartbeat after which the keeper kills the worker.
     pub hang_timeout_ms: Option<u64>,
-    /// For so long both may go on when main has died.
+    /// Maximum time for which keeper and worker continue after main's death.
     pub orphaned_ms_max: u64,
     /// Descriptor of the slots.
     pub slots: i32,
@@ -76,13 +75,12 @@ pub struct KeeperPart {
     pub counters: i32,
     /// Descriptor of the worker's end of its channel to main.
     pub orders: i32,
-    /// Names of the counters in the order in which the writer of this has them: another binary
-    /// may have others.
+    /// Names of the counters in this binary's order. Another binary may have another order.
     pub counts: Vec<String>,
 }
 
-/// How long a worker may outlive main: it drains, then what is pending may finish. The rest is for a
-/// machine that is slow.
+/// Maximum time for which a worker may outlive main: for the drain, for pending bytes, and a margin for
+/// slow machines.
 fn orphaned_max(timeouts: &Timeouts) -> Duration {
     const MARGIN: Duration = Duration::from_secs(5);
     timeouts.shutdown_drain + timeouts.shutdown_grace + MARGIN
@@ -107,7 +105,7 @@ impl KeeperPart {
         }
     }
 
-    /// Reads the part for the keeper, and nothing else.
+    /// Reads only the part for the keeper.
     pub fn read(fd: Fd) -> io::Result<KeeperPart> {
         let [keeper, ..] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, keeper)?)?)
@@ -115,14 +113,14 @@ impl KeeperPart {
 }
 
 impl Handover {
-    /// Writes it into a memory file which the worker's keeper inherits. Returns the descriptor.
+    /// Writes the handover into a memory file, which the worker's keeper inherits. Returns the descriptor.
     pub fn write(&self) -> io::Result<Fd> {
         let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
         parts::write(&keeper, &public, &self.secrets())
     }
 
-    /// Writes it anew with what `fd` has for secrets, which are not read but copied.
+    /// Writes the handover with the secrets copied from the file `fd`.
     pub fn write_with_secrets_of(&self, fd: Fd) -> io::Result<Fd> {
         let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
@@ -130,7 +128,7 @@ impl Handover {
         parts::write(&keeper, &public, &parts::read(fd, secrets)?)
     }
 
-    /// Reads it.
+    /// Reads the whole handover.
     pub fn read(fd: Fd) -> io::Result<Handover> {
         let [_, _, secrets] = parts::locate(fd)?;
         let mut handover = Handover::read_without_secrets(fd)?;
@@ -138,7 +136,7 @@ impl Handover {
         Ok(handover)
     }
 
-    /// Puts in their places what [`Handover::secrets`] gave.
+    /// Sets the secrets from the bytes that [`Handover::secrets`] returned.
     pub fn set_secrets(&mut self, secrets: &[u8]) -> io::Result<()> {
         let mut rest = secrets;
         let backends = self.backend_tls.iter_mut().flatten();
@@ -152,14 +150,14 @@ impl Handover {
         Ok(())
     }
 
-    /// Reads all but the secrets: keys are empty.
+    /// Reads everything except the secrets; the keys are empty.
     pub fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
         let [_, public, _] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, public)?)?)
     }
 
-    /// Each with its length before it: keys in the order of the certificates, those of
-    /// originations, those of routes for their backends, ticket keys.
+    /// Returns the secrets, each preceded by its length: keys of the routes' certificates, keys of
+    /// originations, keys for backends with TLS, ticket keys.
     pub fn secrets(&self) -> Zeroizing<Vec<u8>> {
         let own = self.origins.iter().chain(self.backend_tls.iter().flatten());
         let own = own.filter_map(|origin| origin.identity.as_ref());

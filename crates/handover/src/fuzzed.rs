@@ -1,4 +1,4 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Access to this crate's parsers of untrusted bytes, for `fuzz/` only.
 
 use crate::layout;
 use crate::orders::{Order, WorkerReport};
@@ -6,26 +6,26 @@ use crate::parts;
 use dormouse_reactor::memory::{Mapping, PAGE};
 use std::io;
 
-/// Reads an order of main to a worker, and returns it encoded anew.
+/// Decodes an order of main to a worker, and encodes it again.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are not an order.
 pub fn order(kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
     Order::decode(kind, body, &[]).map(|order| order.encode().to_vec())
 }
 
-/// Reads a worker's report, and returns it encoded anew.
+/// Decodes a worker's report, and encodes it again.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are not a report.
 pub fn worker_report(kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
     WorkerReport::decode(kind, body).map(|report| report.encode().to_vec())
 }
 
-/// Reads a slot of some layout: whether it is one, and makes sense.
+/// Converts a slot of the given layout. Returns whether it is a consistent slot.
 pub fn is_sound_slot(version: u32, bytes: &[u8]) -> bool {
     layout::convert_slot(version, bytes).is_some_and(|slot| {
-        // What a worker asks of each slot that it finds.
+        // The methods that a worker calls on each slot that it takes over.
         let _ = (
             slot.phase(),
             slot.timer_purpose(),
@@ -45,7 +45,7 @@ pub fn is_sound_slot(version: u32, bytes: &[u8]) -> bool {
 /// Reads the three parts of a memory file with this content.
 ///
 /// # Errors
-/// It has none.
+/// The content is not in this format.
 pub fn three_parts(content: &[u8]) -> io::Result<[Vec<u8>; 3]> {
     let mut file = Mapping::create("dormouse-fuzz", content.len().max(1).next_multiple_of(PAGE))?;
     let fd = file.fd();

@@ -1,9 +1,9 @@
-//! What of one binary another one can go on with: versions of everything that outlives a process,
-//! and the conversion of slots.
+//! Compatibility between binaries: versions of everything that outlives a process, and the conversion of
+//! slots.
 //!
-//! A build reads its own layout of slots, and each older one for which there is an arm in
-//! [`convert_slot`]. Everything else has one version; who changes it raises it, and an upgrade from
-//! a build with another version is refused before anything is stopped.
+//! A build reads its own layout of slots, and each older layout that has an arm in [`convert_slot`]. Every
+//! other format has one version, which a change must raise. An upgrade from a build with another version
+//! is refused before anything is stopped.
 
 use crate::parts::HANDOVER_VERSION;
 #[cfg(debug_assertions)]
@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use zerocopy::FromBytes as _;
 
-/// Versions of what passes from one binary to the next.
+/// Versions of all formats that pass from one binary to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Formats {
     /// The layout of slots.
@@ -26,16 +26,16 @@ pub struct Formats {
     pending: u32,
     /// The mapping of the counters (their names may change without a new version).
     shared: u32,
-    /// What epoll's 64 bits say.
+    /// Epoll's tokens.
     tokens: u32,
-    /// What main, keepers and workers say to each other during an upgrade.
+    /// Messages between main, keepers and workers during an upgrade.
     words: u32,
-    /// What main leaves for itself.
+    /// Main's own state.
     main: u32,
 }
 
 impl Formats {
-    /// This build's.
+    /// The versions of this build.
     pub fn ours() -> Formats {
         Formats {
             slots: SLOT_LAYOUT_VERSION,
@@ -48,13 +48,13 @@ impl Formats {
         }
     }
 
-    /// Whether this build goes on with what one of these formats left. The error says which part
-    /// is the matter.
+    /// Checks whether this build can continue with data in these formats. The error names the format that
+    /// it can't read.
     pub fn check(&self) -> Result<(), String> {
         let ours = Formats::ours();
         if !reads(self.slots) {
             return Err(format!(
-                "the running binary keeps connections in layout {}, the new one can read {} only",
+                "connections are in layout {} in the running binary; the new one reads only layout {}",
                 self.slots, ours.slots
             ));
         }
@@ -69,7 +69,7 @@ impl Formats {
         match others.into_iter().find(|(_, theirs, ours)| theirs != ours) {
             None => Ok(()),
             Some((what, theirs, ours)) => Err(format!(
-                "the format of {what} is version {theirs} in the running binary, {ours} in the new one"
+                "the format of {what} is version {theirs} in the running binary and {ours} in the new one"
             )),
         }
     }
@@ -88,9 +88,7 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
     let header = from.header();
     let version = header.layout();
     if let Some(index) = header.busy() {
-        return Err(io::Error::other(format!(
-            "connection {index} was being worked on"
-        )));
+        return Err(io::Error::other(format!("slot {index} is marked busy")));
     }
     let mut slots = Slab::<Slot>::create("dormouse-slots", header.capacity(), SLOT_LAYOUT_VERSION)?;
     let fd = slots.fd();
@@ -103,7 +101,7 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
         }
         if !slot.is_sound() || !slots.put(index, &slot) {
             return Err(io::Error::other(format!(
-                "connection {index} makes no sense to the new binary"
+                "slot {index} is invalid for the new binary"
             )));
         }
         Ok(())
@@ -117,7 +115,7 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
     Ok(slots)
 }
 
-/// A slot of another build. `None`: of a layout that is not known here.
+/// Converts a slot of another build. `None`: this build does not know the layout.
 pub(crate) fn convert_slot(version: u32, bytes: &[u8]) -> Option<Slot> {
     #[cfg(debug_assertions)]
     if version != SLOT_LAYOUT_VERSION && reads(version) {
@@ -126,7 +124,7 @@ pub(crate) fn convert_slot(version: u32, bytes: &[u8]) -> Option<Slot> {
     (version == SLOT_LAYOUT_VERSION).then(|| Slot::read_from_bytes(bytes).ok())?
 }
 
-/// Between layouts 1 and [`TRIAL_VERSION`]: `opened_s` and `active_s` have changed places.
+/// Converts between layouts 1 and [`TRIAL_VERSION`], in which `opened_s` and `active_s` are swapped.
 #[cfg(debug_assertions)]
 fn swap_times(bytes: &[u8]) -> Option<Slot> {
     let mut slot = Slot::read_from_bytes(bytes).ok()?;
@@ -140,7 +138,7 @@ mod tests {
     use zerocopy::{FromZeros as _, IntoBytes as _};
 
     #[test]
-    fn a_build_goes_on_with_its_own_formats_and_names_what_it_cannot_read() {
+    fn accepts_its_own_formats_and_names_the_one_it_cannot_read() {
         assert_eq!(Formats::ours().check(), Ok(()));
         let mut other = Formats::ours();
         other.slots = 999;
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back_is_what_it_was() {
+    fn conversion_round_trips() {
         let mut slot = Slot::new_zeroed();
         (slot.opened_s, slot.active_s, slot.generation) = (5, 9, 3);
         let other = if SLOT_LAYOUT_VERSION == 1 {

@@ -1,18 +1,18 @@
-//! What passes between the processes of a gateway, and from one binary to the next.
+//! Everything that passes between the processes of a gateway, and from one binary to the next.
 //!
 //! | | from | to |
 //! |---|---|---|
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
-//! | [`log_entries`]: what the connection log says of it besides | a worker | the next worker, or the next binary |
+//! | [`log_entries`]: its entry for the connection log | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
-//! | [`notes`]: what main can't know of that | a worker | the next worker |
+//! | [`notes`]: additions to the handover | a worker | the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`control`]: messages on control's channel | main and control | each other |
-//! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
+//! | [`status`]: the status document | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
-//! [`layout`] has the versions of all of them. [`share`] divides the limits among workers, and
-//! [`child`] is what all processes that main starts have in common.
+//! [`layout`] has the versions of all formats. [`share`] divides the limits among workers, and [`child`]
+//! has properties of all processes that main starts.
 #![forbid(unsafe_code)]
 
 pub mod child;

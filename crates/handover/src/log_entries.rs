@@ -1,8 +1,8 @@
-//! What the connection log says of a connection and its slot does not have: an entry beside each
-//! slot, in shared memory, so that a line is whole although workers have died meanwhile.
+//! Entries of the connection log: the facts of a line that are not in the slot. There is an entry beside
+//! each slot, in shared memory, so that a line is complete even if workers have died meanwhile.
 //!
-//! Entries are touched only while there is a connection log. An entry is all zeroes while its slot
-//! is free; pages of which no entry is used are given back.
+//! Entries are touched only while there is a connection log. The entry of a free slot is all zeroes.
+//! Pages without used entries are returned to the system.
 
 use dormouse_reactor::memory::{Mapping, PAGE};
 use dormouse_reactor::{AdoptError, Fd};
@@ -11,44 +11,44 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Version of [`LogEntry`]. Entries of another version are left alone, and new ones are not made
+/// Version of [`LogEntry`]. A binary does not touch entries of another version, and has no connection log
 /// until the next start.
 pub const LOG_ENTRY_VERSION: u32 = 1;
 
-/// Longest server name that is kept. The end of a longer one is left out.
+/// Maximum length of a stored server name; longer names are cut.
 const SNI_MAX: usize = 64;
-/// Longest protocol name that is kept.
+/// Maximum length of a stored protocol name.
 const ALPN_MAX: usize = 16;
 
-/// What is noted of a connection. All zeroes means nothing.
+/// The entry of a connection. All zeroes: unused.
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct LogEntry {
     /// CLOCK_BOOTTIME when the connection was accepted.
     pub accepted_ms: u64,
-    /// Plaintext bytes from the client, with pass-through the bytes as they came.
+    /// Plaintext bytes from the client; for pass-through, the TLS bytes.
     pub received: u64,
-    /// Bytes to the client, counted alike.
+    /// Plaintext bytes to the client; for pass-through, the TLS bytes.
     pub sent: u64,
     ip: [u8; 16],
     port: u16,
     flags: u8,
-    /// Which side ended its direction first, as the data path codes it; 0: neither.
+    /// Code of the side that ended its direction first, defined by the data path; 0: neither.
     pub first_end: u8,
-    /// How the connection ended, as the data path codes it; 0: not yet.
+    /// Code of the close reason, defined by the data path; 0: not closed.
     pub end: u8,
     sni_len: u8,
     alpn_len: u8,
-    /// The cipher suite, as the data path codes it; 0: not known.
+    /// Code of the cipher suite, defined by the data path; 0: unknown.
     pub suite: u8,
     alpn: [u8; ALPN_MAX],
     sni: [u8; SNI_MAX],
 }
 
 const ENTRY_BYTES: usize = size_of::<LogEntry>();
-/// Entries of a page.
+/// Entries per page.
 const PER_PAGE: u32 = (PAGE / ENTRY_BYTES) as u32;
-/// Unused pages that are kept, so that churn does not cost a system call for each.
+/// Unused pages that are kept, so that connection churn does not cost a system call per page.
 const SPARE_PAGES: usize = 8;
 
 const _: () = assert!(ENTRY_BYTES == 128);
@@ -56,32 +56,32 @@ const _: () = assert!(ENTRY_BYTES == 128);
 const USED: u8 = 1;
 const HAS_ADDRESS: u8 = 2;
 const RESUMED: u8 = 4;
-/// The connection waits for a local client.
+/// The connection is warm: it has no local client yet.
 const WAITS: u8 = 8;
 const SNI_IS_CUT: u8 = 16;
 
-/// What is known of a connection as it begins.
+/// Facts known at the start of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opened<'a> {
     /// CLOCK_BOOTTIME when the connection was accepted.
     pub accepted_ms: u64,
-    /// `None`: a unix socket.
+    /// The client's address. `None`: a unix socket.
     pub client: Option<SocketAddr>,
-    /// The server name that TLS was asked for.
+    /// The requested server name.
     pub sni: Option<&'a str>,
-    /// The application protocol that was agreed.
+    /// The negotiated application protocol.
     pub alpn: Option<&'a [u8]>,
-    /// A session was resumed.
+    /// Whether a session was resumed.
     pub resumed: bool,
-    /// The cipher suite, as the data path codes it; 0: not known.
+    /// Code of the cipher suite, defined by the data path; 0: unknown.
     pub suite: u8,
 }
 
 impl LogEntry {
-    /// The entry of a connection that begins.
+    /// Creates the entry of a new connection.
     pub fn new(opened: &Opened<'_>) -> LogEntry {
         let mut entry = LogEntry::read_from_bytes(&[0; ENTRY_BYTES])
-            .unwrap_or_else(|_| unreachable!("the bytes are as many as an entry has"));
+            .unwrap_or_else(|_| unreachable!("the length is that of an entry"));
         entry.flags = USED | if opened.resumed { RESUMED } else { 0 };
         entry.suite = opened.suite;
         let sni = opened.sni.unwrap_or_default();
@@ -94,14 +94,14 @@ impl LogEntry {
         entry
     }
 
-    /// The same of a connection that no client has been given yet.
+    /// Creates the entry of a new warm connection.
     pub fn waiting(opened: &Opened<'_>) -> LogEntry {
         let mut entry = LogEntry::new(opened);
         entry.flags |= WAITS;
         entry
     }
 
-    /// The connection is this client's from now on.
+    /// Sets the client of the connection.
     pub fn set_client(&mut self, client: Option<SocketAddr>, now_ms: u64) {
         self.accepted_ms = now_ms;
         self.flags &= !WAITS;
@@ -115,12 +115,12 @@ impl LogEntry {
         }
     }
 
-    /// Whether it is the entry of a connection with a client.
+    /// Whether the entry is used and its connection has a client.
     pub fn has_client(&self) -> bool {
         self.flags & (USED | WAITS) == USED
     }
 
-    /// Whether it is the entry of a connection.
+    /// Whether the entry is used.
     pub fn is_used(&self) -> bool {
         self.flags & USED != 0
     }
@@ -131,12 +131,12 @@ impl LogEntry {
         (self.flags & HAS_ADDRESS != 0).then(|| SocketAddr::new(ip, self.port))
     }
 
-    /// A session was resumed.
+    /// Whether a session was resumed.
     pub fn resumed(&self) -> bool {
         self.flags & RESUMED != 0
     }
 
-    /// The server name, and whether its end was left out.
+    /// The server name, and whether it is cut.
     pub fn sni(&self) -> Option<(&str, bool)> {
         let bytes = self.sni.get(..usize::from(self.sni_len))?;
         let name = std::str::from_utf8(bytes)
@@ -152,7 +152,7 @@ impl LogEntry {
     }
 }
 
-/// Stores a beginning of `from`. Returns its length.
+/// Stores as much of `from` as fits. Returns the stored length.
 fn store(from: &[u8], to: &mut [u8]) -> u8 {
     let len = from.len().min(to.len());
     to[..len].copy_from_slice(&from[..len]);
@@ -163,12 +163,12 @@ fn store(from: &[u8], to: &mut [u8]) -> u8 {
 #[derive(Debug)]
 pub struct LogEntries {
     memory: Mapping,
-    /// Pages without an entry in use that were not given back.
+    /// Pages without used entries that were not returned to the system.
     spare: Vec<u32>,
 }
 
 impl LogEntries {
-    /// Entries for so many slots. They take no memory before they are used.
+    /// Creates entries for this number of slots. Unused entries take no memory.
     pub fn create(slots: u32) -> io::Result<LogEntries> {
         let memory = Mapping::create("dormouse-log-entries", len(slots))?;
         Ok(LogEntries {
@@ -177,7 +177,7 @@ impl LogEntries {
         })
     }
 
-    /// The entries that another process has created.
+    /// Maps the entries that another process has created.
     pub fn adopt(fd: Fd, slots: u32) -> Result<LogEntries, AdoptError> {
         let memory = Mapping::adopt(fd, len(slots))?;
         Ok(LogEntries {
@@ -206,7 +206,7 @@ impl LogEntries {
         }
     }
 
-    /// Clears the entry of a slot. `is_last`: no slot that has its entry in the same page is in use.
+    /// Clears the entry of a slot. `is_last`: all other slots with entries in the same page are free.
     pub fn clear(&mut self, index: u32, is_last: bool) {
         self.memory.wipe(range(index));
         if is_last {
@@ -214,13 +214,13 @@ impl LogEntries {
             if self.spare.len() > SPARE_PAGES {
                 let at = (0..self.spare.len()).max_by_key(|&at| self.spare[at]);
                 let page = self.spare.swap_remove(at.unwrap_or(0)) as usize;
-                // Refusal costs memory and nothing else.
+                // A failure only costs memory.
                 let _ = self.memory.punch(page * PAGE..(page + 1) * PAGE);
             }
         }
     }
 
-    /// The slots that have their entries in the same page as this one.
+    /// The slots whose entries are in the same page as this slot's.
     pub fn neighbours(index: u32) -> Range<u32> {
         let first = index / PER_PAGE * PER_PAGE;
         first..first + PER_PAGE
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_keeps_what_it_was_given() {
+    fn an_entry_stores_all_facts() {
         let name = "a".repeat(SNI_MAX + 1);
         for (client, sni, kept, cut) in [
             ("192.0.2.7:443", "a.example", "a.example", false),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_come_back() {
+    fn unused_pages_are_returned() {
         let slots = 4096;
         let mut entries = LogEntries::create(slots).expect("memory");
         assert_eq!(entries.memory.resident_bytes().expect("known"), 0);
@@ -284,7 +284,7 @@ mod tests {
         for index in 0..slots {
             let is_last = index + 1 == LogEntries::neighbours(index).end;
             entries.clear(index, is_last);
-            // A look at a page that was given back takes it again.
+            // Reading a returned page would allocate it again.
             assert!(is_last || entries.get_mut(index).is_none());
         }
         let left = entries.memory.resident_bytes().expect("known");

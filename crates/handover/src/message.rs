@@ -1,4 +1,4 @@
-//! Messages as JSON, one to a message of a channel.
+//! JSON messages on a channel.
 
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
@@ -7,16 +7,16 @@ use serde::de::DeserializeOwned;
 use std::io;
 use zeroize::Zeroizing;
 
-/// Sends a message. `WouldBlock`: the other end is not reading, try again later.
+/// Sends a message. `WouldBlock`: the channel is full; try again later.
 pub fn send(channel: Fd, message: &impl Serialize) -> io::Result<Attempt<()>> {
-    // With all its room from the start: there may be a key in it, and a vector that grows leaves
-    // copies behind.
+    // Allocated at full size: the message may contain a key, and a growing vector would leave copies.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
     serde_json::to_writer(&mut *bytes, message)?;
     socket::send_message(channel, &bytes, &[])
 }
 
-/// The next message, if there is one. An error: the other end is gone, or makes no sense.
+/// Receives the next message, if there is one. Fails if the other end is closed, or the message is
+/// invalid.
 pub fn receive<T: DeserializeOwned>(channel: Fd) -> io::Result<Option<T>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
     let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {

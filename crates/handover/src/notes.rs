@@ -1,12 +1,12 @@
-//! What a worker notes for the worker that comes after it, in a memory file of its own.
+//! Notes of a worker for its successor, in their own memory file.
 //!
-//! A handover is main's, and nobody else can write one: what confines a worker stands there. What
-//! main can't know, the numbers that descriptors got in the worker's table, and what a worker hears
-//! later, stands here. Nobody but workers of one pair reads it, and they could change all that it
-//! says in any case.
+//! Only main can write a handover, because it contains the worker's confinement. The notes contain what
+//! main can't know (the numbers of descriptors in the worker's table) and what the worker learns later
+//! (addresses of backends). Only workers of the same keeper read them, so a compromised worker gains
+//! nothing by forging them.
 //!
-//! Each note belongs to an edition of the configuration. A reload notes what the next edition needs
-//! before it puts the next handover in place: whichever a crash leaves finds its notes.
+//! Each note belongs to an edition of the configuration. A reload writes the notes for the next edition
+//! before it installs the next handover, so after a crash either handover finds its notes.
 
 use crate::document::Handover;
 use crate::parts;
@@ -24,25 +24,25 @@ pub struct Notes {
 
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct OfEdition {
-    /// The numbers of the listening sockets, in the order of the handover; none if they are those
-    /// of the handover.
+    /// The numbers of the listening sockets, in the order of the handover. Empty: the handover's numbers
+    /// are valid.
     listeners: Vec<i32>,
-    /// What names of backends stand for now.
+    /// Current addresses by backend name.
     addresses: BTreeMap<String, Vec<SocketAddr>>,
 }
 
 impl Notes {
-    /// Reads the notes of the worker before.
+    /// Reads the predecessor's notes.
     ///
     /// # Errors
-    /// They are none.
+    /// The file does not contain notes.
     pub fn read(fd: Fd) -> io::Result<Notes> {
         let text = parts::read_text(fd)?;
         let notes = serde_json::from_str(&text);
-        notes.map_err(|error| io::Error::other(format!("a worker's notes: {error}")))
+        notes.map_err(|error| io::Error::other(format!("invalid worker notes: {error}")))
     }
 
-    /// Writes them into a memory file.
+    /// Writes the notes into a memory file.
     ///
     /// # Errors
     /// The system has no memory.
@@ -50,7 +50,7 @@ impl Notes {
         parts::write_text(&serde_json::to_string(self)?)
     }
 
-    /// Puts them in place of the ones in `place`, in one step.
+    /// Replaces the file behind the descriptor `place` atomically.
     ///
     /// # Errors
     /// The system has no memory; the former notes stay.
@@ -59,8 +59,7 @@ impl Notes {
         written.move_to(place).inspect_err(|_| written.close())
     }
 
-    /// Notes the listening sockets of the edition that comes after `now`. Notes of former editions
-    /// are dropped.
+    /// Notes the listening sockets of the edition after `now`. Notes of earlier editions are dropped.
     pub fn note_listeners(&mut self, now: u64, next: u64, listeners: Vec<i32>) {
         self.editions.retain(|&edition, _| edition == now);
         let noted = OfEdition {
@@ -70,14 +69,14 @@ impl Notes {
         self.editions.insert(next, noted);
     }
 
-    /// Notes the addresses of a backend. `false`: they were noted before.
+    /// Notes the addresses of a backend. Returns `false` if they did not change.
     pub fn note_addresses(&mut self, edition: u64, name: &str, addresses: &[SocketAddr]) -> bool {
         let noted = &mut self.editions.entry(edition).or_default().addresses;
         let former = noted.insert(name.to_owned(), addresses.to_vec());
         former.is_none_or(|former| former != addresses)
     }
 
-    /// Enters into a handover what was noted for its edition.
+    /// Applies the notes of a handover's edition to the handover.
     pub fn apply(&self, handover: &mut Handover) {
         let Some(noted) = self.editions.get(&handover.edition) else {
             return;
@@ -107,12 +106,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_kept_for_its_edition_and_the_one_before() {
+    fn notes_are_kept_for_the_current_and_the_next_edition() {
         let mut notes = Notes::default();
         let place = notes.write().expect("a memory file");
         let backend = ["10.0.0.1:80".parse().expect("an address")];
         assert!(notes.note_addresses(1, "a:80", &backend));
-        assert!(!notes.note_addresses(1, "a:80", &backend), "known");
+        assert!(!notes.note_addresses(1, "a:80", &backend), "unchanged");
         notes.note_listeners(1, 2, vec![20, 21]);
         notes.note_listeners(2, 3, vec![30]);
         notes.replace(place).expect("replaced");

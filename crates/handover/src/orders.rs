@@ -1,9 +1,8 @@
-//! What main and its workers say to each other.
+//! Messages between main and its workers.
 //!
-//! Main sends [`Order`]s, a worker sends [`WorkerReport`]s. Each is one message of a channel (the
-//! kernel keeps messages apart, and passes descriptors with them): a byte which says what it is,
-//! then what belongs to it. To add a kind, add its variant, its byte and its two lines in
-//! `encode` and `decode`.
+//! Main sends [`Order`]s, a worker sends [`WorkerReport`]s. Each is one message on a channel; the kernel
+//! preserves message boundaries, and passes descriptors along. A message is a byte for its kind, followed
+//! by its body. To add a kind, add its variant, its byte, and its arms in `encode` and `decode`.
 
 use crate::control::DrainOrder;
 use dormouse_reactor::process::Pid;
@@ -13,28 +12,28 @@ use std::io;
 use std::net::SocketAddr;
 use zeroize::Zeroizing;
 
-/// What main can ask of a worker.
+/// An order of main to a worker.
 pub enum Order {
-    /// Accept nothing more, let pending work end, close everything properly.
+    /// Stop accepting, finish pending work, close all connections properly, end.
     Stop,
-    /// Seal and open tickets with these from now on: keys as they are exported.
+    /// Use these exported ticket keys.
     TicketKeys(Zeroizing<Vec<u8>>),
-    /// Accept nothing for now; say when no handshake is in flight.
+    /// Suspend accepting; report when no handshake is in flight.
     Quiesce,
-    /// There is no upgrade after all: accept again.
+    /// Accept again: the upgrade was aborted.
     Resume,
-    /// Put everything down and end: another binary goes on.
+    /// End, and leave the connections to another binary.
     HandOver,
-    /// Listening sockets which belong to the reload that follows, in their order.
+    /// Listening sockets for the reload that follows, in order.
     Listeners(Vec<Fd>),
-    /// Go by this handover from now on; which edition of the configuration it is.
+    /// Apply this handover.
     Reload {
         /// The memory file of the handover.
         handover: Fd,
         /// The edition of the configuration, from 1 on.
         edition: u64,
     },
-    /// Accept nothing more, and close all connections evenly over this time.
+    /// Stop accepting, and close all connections evenly over this time.
     Drain {
         /// Milliseconds until the last connection is closed.
         over_ms: u64,
@@ -43,38 +42,39 @@ pub enum Order {
     },
     /// Stop draining, and accept again.
     StopDrain,
-    /// Show this to whoever asks by acme-tls/1 whether its name is ours; `None`: nobody may ask any
-    /// more. Its number, and the name, the certificate and its key as PEM.
+    /// Open the ACME challenge with this number: its name, certificate and key as PEM. `None`: close the
+    /// open challenge.
     Challenge(u64, Option<Zeroizing<String>>),
-    /// The backend of this name has these addresses now.
+    /// Change the addresses of a backend.
     Addresses {
-        /// The backend's name and port, as the configuration has them.
+        /// The backend's name and port, as in the configuration.
         name: String,
-        /// All addresses that the name stands for, at least one.
+        /// All addresses of the name, at least one.
         addresses: Vec<SocketAddr>,
     },
 }
 
-/// What a worker or its keeper says to main. None names its sender: main asks the kernel for that.
+/// A report of a worker or its keeper to main. It does not name its sender: main gets that from the
+/// kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WorkerReport {
-    /// It serves. Said by the first worker, and by each that comes after a crash.
+    /// From each new worker: it serves, and has all its certificates.
     Ready,
-    /// It accepts nothing, and no handshake is in flight (or their time is up).
+    /// From a worker: it does not accept, and no handshake is in flight (or their time is up).
     Quiet,
-    /// A keeper's: its child of this pid executes the new binary.
+    /// From a keeper: its child with this pid executes the new binary.
     Preparing(Pid),
-    /// A new keeper's: it has taken over this worker's connections, and waits.
+    /// From a new keeper: it has copied the worker's connections, and waits for the decision.
     Prepared,
-    /// A keeper's, old or new: the new binary can't take over, and why.
+    /// From an old or a new keeper: the new binary can't take over, and the reason.
     Refused(String),
-    /// An old keeper's after a commit: the new one died, and it goes on itself.
+    /// From an old keeper after a commit: the new keeper died, and the old one continues.
     Kept,
-    /// It goes by this edition of the configuration.
+    /// From a worker: it has applied this edition of the configuration.
     Reloaded(u64),
-    /// It does not, and why.
+    /// From a worker: it has not applied this edition, and the reason.
     NotReloaded(u64, String),
-    /// It shows the challenge of this number.
+    /// From a worker: it has opened the challenge with this number.
     ChallengeShown(u64),
 }
 
@@ -101,7 +101,7 @@ const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
 const KEPT: u8 = b'k';
 
-/// A reason in words is cut to this.
+/// Maximum length of a reason; longer ones are cut.
 const WORDS_MAX: usize = 4096;
 
 impl Order {
@@ -135,7 +135,7 @@ impl Order {
         }
     }
 
-    /// Those which go with it.
+    /// The descriptors that are sent with the order.
     fn descriptors(&self) -> &[Fd] {
         match self {
             Order::Listeners(fds) => fds,
@@ -177,7 +177,7 @@ impl Order {
     }
 }
 
-/// A line for the name, one for each address.
+/// Decodes [`Order::Addresses`]: a line with the name, then a line per address.
 fn addresses(text: &[u8]) -> Option<Order> {
     let mut lines = std::str::from_utf8(text).ok()?.lines();
     let name = lines.next()?.to_owned();
@@ -250,13 +250,13 @@ fn message(kind: u8, body: &[u8]) -> Zeroizing<Vec<u8>> {
     message
 }
 
-/// Main: sends an order. An error: there is no worker any more, nor a keeper who could start one;
-/// or it has not read its orders for so long that no more fit.
+/// Sends an order; for main. Fails if neither worker nor keeper exists any more, or if the worker has not
+/// read its orders and the channel is full.
 pub fn send_order(channel: Fd, order: &Order) -> io::Result<()> {
     send(channel, &order.encode(), order.descriptors())
 }
 
-/// Worker: sends a report. If main is gone there is nobody to tell, and no harm in that.
+/// Sends a report; for workers and keepers. If main has died, the report is dropped.
 pub fn send_report(channel: Fd, report: &WorkerReport) {
     let _ = send(channel, &report.encode(), &[]);
 }
@@ -268,10 +268,11 @@ fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
     }
 }
 
-/// Worker: the next order, if one has come. An error: main is gone, or says what makes no sense.
+/// Receives the next order, if there is one; for workers. Fails if main has died, or the message is
+/// invalid.
 pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    // Descriptors must outlive this worker, as everything in the shared table.
+    // The descriptors must outlive this worker, like everything in the shared table.
     let received = socket::receive_message(channel, &mut buffer, OnExec::Keep)?;
     let Attempt::Done(message) = received else {
         return Ok(None);
@@ -284,8 +285,8 @@ pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
     order.map(Some)
 }
 
-/// Main: the next report, if one has come, and the process that has sent it. An error: there is neither
-/// worker nor keeper, or it was no report.
+/// Receives the next report, if there is one, and the process that sent it; for main. Fails if neither
+/// worker nor keeper exists any more, or the message is invalid.
 pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
     let mut buffer = vec![0; MESSAGE_MAX];
     let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {
@@ -296,7 +297,7 @@ pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
     Ok(Some((word, words.sender.ok_or_else(invalid)?)))
 }
 
-/// The first byte of a message, and what follows it.
+/// Splits a message into its kind and its body.
 fn split(buffer: &[u8], len: usize) -> io::Result<(u8, &[u8])> {
     let split = buffer.get(..len).and_then(<[u8]>::split_first);
     let (kind, body) = split.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -309,7 +310,7 @@ mod tests {
     use dormouse_reactor::process;
 
     #[test]
-    fn orders_arrive_as_they_were_given() {
+    fn orders_and_reports_round_trip() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         socket::name_senders(main).expect("an option of sockets");
         assert!(receive_order(worker).expect("nothing yet").is_none());
@@ -333,11 +334,11 @@ mod tests {
         let name = "db.example:5432".to_owned();
         let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("one"));
         let addresses = addresses.to_vec();
-        let (told, found) = (name.clone(), addresses.clone());
+        let expected = (name.clone(), addresses.clone());
         send_order(main, &Order::Addresses { name, addresses }).expect("given");
         match receive_order(worker).expect("an order") {
             Some(Order::Addresses { name, addresses }) => {
-                assert_eq!((name, addresses), (told, found));
+                assert_eq!((name, addresses), expected);
             }
             _ => panic!("not addresses"),
         }
@@ -355,7 +356,7 @@ mod tests {
             }
             _ => panic!("not a reload"),
         }
-        for word in [
+        for report in [
             WorkerReport::Ready,
             WorkerReport::Reloaded(u64::MAX),
             WorkerReport::Preparing(Pid(77)),
@@ -364,9 +365,9 @@ mod tests {
             WorkerReport::ChallengeShown(9),
             WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
-            send_report(worker, &word);
-            let said = (word, process::pid());
-            assert_eq!(receive_report(main).expect("a word"), Some(said));
+            send_report(worker, &report);
+            let expected = (report, process::pid());
+            assert_eq!(receive_report(main).expect("a report"), Some(expected));
         }
         main.close();
         assert!(receive_order(worker).is_err(), "main is gone");
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn refuses_invalid_orders() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         for bytes in [
             &b"?"[..],

@@ -1,13 +1,13 @@
-//! A memory file of three parts, so that no process needs to read more than it is to know:
+//! A memory file in three parts, so that each process reads only what it needs:
 //!
 //! | part | format | read by |
 //! |---|---|---|
-//! | for the keeper: log, names, bounds | JSON | keeper |
+//! | keeper's part: log, names, bounds | JSON | keeper |
 //! | configuration, certificates, numbers of descriptors | JSON | worker |
 //! | private keys, ticket keys | bytes | worker |
 //!
-//! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
-//! nothing. Main's own state and a scout's task have the same form.
+//! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps nothing.
+//! Main's own state and the scout's task use the same format.
 
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{create_unchangeable, read_at};
@@ -19,23 +19,23 @@ pub(crate) const HANDOVER_VERSION: u64 = 3;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
 const HEAD_BYTES: usize = 8 * 5;
-/// The largest part, so that a damaged head does not ask for all memory.
+/// Maximum length of a part, so that a damaged head can't make the reader allocate all memory.
 const PART_BYTES_MAX: usize = 64 << 20;
 
-/// Writes a text as the second part, for a process that could not read it where it lies.
+/// Writes a text as the second part, for a process that can't read its source.
 pub fn write_text(text: &str) -> io::Result<Fd> {
     write(&[], text.as_bytes(), &[])
 }
 
-/// Reads what [`write_text`] has written.
+/// Reads a text that [`write_text`] has written.
 pub fn read_text(fd: Fd) -> io::Result<String> {
     let [_, text, _] = locate(fd)?;
     String::from_utf8(read(fd, text)?.to_vec()).map_err(io::Error::other)
 }
 
-/// Joins secrets, each with its length before it.
+/// Joins secrets, each preceded by its length.
 pub fn join_secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
-    // With all its room from the start: a vector that grows leaves copies behind.
+    // Allocated at full size: a growing vector would leave copies of secrets.
     let len = all.iter().map(|secret| 8 + secret.len()).sum();
     let mut bytes = Zeroizing::new(Vec::with_capacity(len));
     for secret in all {
@@ -45,11 +45,11 @@ pub fn join_secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
     bytes
 }
 
-/// Where a part lies in the file.
+/// Byte range of a part in the file.
 pub type Part = std::ops::Range<usize>;
 
-/// Writes the three parts into a new memory file, which nobody can change. Fails if a part is larger than 64 MiB, or if the
-/// system has no memory.
+/// Writes the three parts into a new memory file that can't be changed. Fails if a part is larger than
+/// 64 MiB, or if the system has no memory.
 pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
     let parts = [keeper, public, secrets];
     if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
@@ -65,8 +65,8 @@ pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
     create_unchangeable("dormouse-handover", &[&head, keeper, public, secrets])
 }
 
-/// Reads from the head of the file where its three parts lie. Fails if the file is no handover, or
-/// one of another version.
+/// Reads the ranges of the three parts from the file's head. Fails if the file is not a handover, or has
+/// another version.
 pub fn locate(fd: Fd) -> io::Result<[Part; 3]> {
     let head = read_at(fd, 0, HEAD_BYTES)?;
     let word = |n: usize| {
@@ -75,7 +75,7 @@ pub fn locate(fd: Fd) -> io::Result<[Part; 3]> {
     };
     if word(0) != MAGIC || word(1) != HANDOVER_VERSION {
         return Err(io::Error::other(format!(
-            "the handover is of version {}, this build reads {HANDOVER_VERSION}",
+            "the handover has version {}; this build reads version {HANDOVER_VERSION}",
             word(1)
         )));
     }
@@ -94,9 +94,9 @@ pub fn read(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at(fd, part.start, part.len()).map(Zeroizing::new)
 }
 
-/// Takes the next of secrets that [`join_secrets`] has written off `rest`. Fails if it is cut short.
+/// Takes the next secret, as written by [`join_secrets`], from `rest`. Fails if it is truncated.
 pub fn take_secret<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
-    let cut_short = || io::Error::other("the secrets of the handover are cut short");
+    let cut_short = || io::Error::other("the secrets of the handover are truncated");
     let (len, behind) = rest.split_at_checked(8).ok_or_else(cut_short)?;
     let len = u64::from_le_bytes(len.try_into().unwrap_or_default());
     let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reads_its_own_part() {
+    fn parts_are_read_separately() {
         let file = write(b"{}", b"[1,2]", b"secret").expect("a memory file");
         let [keeper, public, secrets] = locate(file).expect("three parts");
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_are_cut_short_are_refused() {
+    fn refuses_truncated_secrets() {
         let mut rest: &[u8] = &[3, 0, 0, 0, 0, 0, 0, 0, b'a', b'b', b'c', 9];
         assert_eq!(take_secret(&mut rest).expect("a secret"), b"abc");
         assert!(take_secret(&mut rest).is_err());

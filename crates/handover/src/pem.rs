@@ -1,4 +1,4 @@
-//! Certificates, keys and trust as text: what main has read, for processes that can't read files.
+//! Certificates, keys and trust settings as PEM: main reads them for processes that can't read files.
 
 use dormouse_config::ClientMatch;
 use dormouse_engine::{ClientCertificates, Identity, IdentityError};
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use zeroize::Zeroize as _;
 
-/// A chain and its key as PEM.
+/// A certificate chain and its key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pem {
-    /// Where the chain was read, for messages.
+    /// File of the chain, for messages.
     pub name: String,
-    /// Where the key was read.
+    /// File of the key.
     pub key_name: String,
     /// The certificate chain, PEM, the leaf first.
     pub chain: String,
-    /// What the authority says of it (OCSP), DER; empty: nothing is known.
+    /// The OCSP response, DER; empty: none.
     #[serde(default)]
     pub ocsp: Vec<u8>,
-    /// That was read from a file; it is not asked for.
+    /// Whether the OCSP response comes from a file, so that it is not fetched.
     #[serde(default)]
     pub ocsp_from_file: bool,
     /// An administrator pushed it through the admin socket: no file has it.
@@ -46,31 +46,31 @@ impl Drop for SecretText {
     }
 }
 
-/// Whom an origination trusts, and what it shows.
+/// Trust and own certificate of an origination.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginPem {
-    /// Authorities; `None`: any certificate is taken.
+    /// Trusted authorities, PEM. `None`: any certificate is accepted.
     pub roots: Option<String>,
-    /// The own certificate and key; `None`: no certificate is shown.
+    /// The own certificate and key. `None`: no certificate is sent.
     pub identity: Option<Pem>,
 }
 
-/// Who may vouch for clients, and who of those may come in.
+/// Trust settings for client certificates.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClientTrust {
     /// Whether a client without a certificate is refused.
     pub required: bool,
-    /// PEM.
+    /// Trusted authorities, PEM.
     pub roots: String,
-    /// Revocation lists: where each was read, and what was there, PEM.
+    /// Revocation lists: file and content, PEM.
     pub crls: Vec<(String, String)>,
-    /// Certificates that are accepted; empty: every one that the authorities vouch for.
+    /// Rules for accepted certificates; empty: every certificate of the authorities is accepted.
     #[serde(default)]
     pub allow: Vec<ClientMatch>,
 }
 
 impl ClientTrust {
-    /// As the engine takes it.
+    /// Converts to the engine's settings.
     pub fn settings(&self) -> ClientCertificates {
         ClientCertificates {
             required: self.required,
@@ -86,7 +86,7 @@ impl ClientTrust {
 }
 
 impl Pem {
-    /// The identity that it holds.
+    /// Parses the certificate chain and the key.
     pub fn identity(&self) -> Result<Identity, IdentityError> {
         let mut identity = Identity::from_pem(
             self.chain.as_bytes(),
@@ -95,7 +95,7 @@ impl Pem {
             &self.key_name,
         )?;
         if !self.ocsp.is_empty() {
-            // Its time may be over since it was looked at: the certificate is good without it.
+            // The response may have expired since main checked it. The certificate works without it.
             let _ = identity.staple(&self.ocsp, crate::unix_time());
         }
         Ok(identity)

@@ -1,4 +1,4 @@
-//! A worker's share of the limits: the configuration speaks of all workers together.
+//! A worker's share of the limits, which the configuration sets for all workers together.
 
 use dormouse_config::{Config, Log, LogFormat, LogTarget, Plan};
 use dormouse_tables::clients::ClientLimits;
@@ -6,55 +6,55 @@ use dormouse_tables::pace::Pace;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What one worker may use: the configuration's limits, divided by the number of workers.
+/// Limits and timeouts of one worker.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most connections in slots.
+    /// Maximum connections.
     pub connections_max: u32,
-    /// Most handshakes in flight.
+    /// Maximum handshakes in flight.
     pub handshakes_max: usize,
-    /// Most bytes that a client may send in its handshake.
+    /// Maximum bytes that a client may send in its handshake.
     pub handshake_bytes_max: usize,
-    /// Most pending bytes of one connection.
+    /// Maximum pending bytes of one connection.
     pub pending_per_connection: usize,
     /// Limits per client address.
     pub per_client: ClientLimits,
-    /// What the kernel may hold in long send queues.
+    /// Maximum kernel memory in long send queues.
     pub kernel_bytes_max: u64,
-    /// Addresses from which backends on this machine are connected to.
+    /// Number of source addresses for loopback backends.
     pub sources: u32,
-    /// Time for a handshake, from accept on.
+    /// Time for a handshake, from its first step on.
     pub handshake_timeout_ms: u64,
-    /// Time without any byte after which a connection is closed; `None`: no limit.
+    /// Idle time after which a connection is closed. `None`: no limit.
     pub idle_timeout_ms: Option<u64>,
-    /// Time after which a connection is closed in any case; `None`: no limit.
+    /// Maximum age of a connection. `None`: no limit.
     pub total_timeout_ms: Option<u64>,
     /// Time for the rest of a record that has begun to arrive.
     pub partial_record_timeout_ms: u64,
     /// Time for a connect to a backend.
     pub backend_connect_timeout_ms: u64,
-    /// Time to deliver what was received after the other side has gone.
+    /// Time to deliver received bytes after the other side has closed.
     pub drain_timeout_ms: u64,
-    /// A log line for every handshake.
+    /// Whether every handshake has a log line.
     pub log_handshakes: bool,
-    /// Which connections have a line in the connection log, if there is one.
+    /// Settings of the connection log, if there is one.
     pub connection_log: Option<LogRules>,
-    /// Time for pending bytes to be sent after the order to stop.
+    /// Time to send pending bytes after the order to stop.
     pub shutdown_grace_ms: u64,
-    /// Over which connections are closed when main has died.
+    /// Duration of the drain after main's death.
     pub shutdown_drain_ms: u64,
     /// Time that an upgrade waits for handshakes in flight.
     pub handshake_grace_ms: u64,
-    /// The loop turns so often at least, so that its keeper sees that it lives.
+    /// Maximum time between two turns of the loop, so that the keeper sees a heartbeat.
     pub heartbeat_ms: Option<u64>,
 }
 
-/// Which connections have a line in the connection log, and what it looks like.
+/// Settings of the connection log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRules {
-    /// What a line looks like.
+    /// Format of a line.
     pub format: LogFormat,
-    /// One connection of so many has a line.
+    /// One connection in this many gets a line.
     pub one_in: u32,
 }
 
@@ -67,25 +67,25 @@ impl LogRules {
     }
 }
 
-/// What one worker of several may use.
+/// A worker's share of the limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
-    /// The number of workers that share.
+    /// The number of workers.
     pub workers: u32,
-    /// Most connections in slots.
+    /// Maximum connections.
     pub connections_max: u32,
     pub(crate) handshakes_max: u32,
     /// Size of the pending memory, in bytes.
     pub pending_bytes_max: u64,
-    /// What the kernel may hold in long send queues.
+    /// Maximum kernel memory in long send queues.
     pub(crate) kernel_bytes_max: u64,
-    /// Addresses from which backends on this machine are connected to.
+    /// Number of source addresses for loopback backends.
     pub(crate) sources: u32,
 }
 
 impl Share {
-    /// The share of worker number `worker`. Connections are given out to the last one; what is
-    /// left over by the division goes to the first workers.
+    /// The share of worker number `worker`. The shares of connections add up exactly to the limit: the
+    /// first workers get the remainder of the division.
     pub fn of(worker: u32, plan: &Plan) -> Share {
         let workers = plan.workers.max(1);
         let extra = u32::from(worker < plan.connections_max % workers);
@@ -99,22 +99,22 @@ impl Share {
         }
     }
 
-    /// The share after a reload. The mappings stay what they are, so there can't be more of what
-    /// lies in them; there can be less.
+    /// The share after a reload. The mappings keep their sizes, so limits of what they hold can shrink, but
+    /// not grow.
     pub fn renewed(&self, worker: u32, plan: &Plan) -> Share {
         let plan = Plan {
             workers: self.workers,
             ..plan.clone()
         };
-        let wanted = Share::of(worker, &plan);
+        let planned = Share::of(worker, &plan);
         Share {
-            connections_max: wanted.connections_max.min(self.connections_max),
+            connections_max: planned.connections_max.min(self.connections_max),
             pending_bytes_max: self.pending_bytes_max,
-            ..wanted
+            ..planned
         }
     }
 
-    /// With the limits that are the same in every worker.
+    /// Combines the share with the limits that are the same in every worker.
     pub fn limits(&self, config: &Config) -> Limits {
         let timeouts = &config.timeouts;
         Limits {

@@ -1,16 +1,16 @@
-//! The gateway's slot: a connection at rest, whole.
+//! The slot: the whole state of a connection at rest.
 //!
-//! A slot is plain old data in shared memory. Between two events it is *all* there is of a
-//! connection; after a crash it is all that the next worker has to go on with. So the rules:
+//! A slot is plain old data in shared memory. Between two events it is *everything* that exists of a
+//! connection, and after a crash it is everything that the next worker has. So these rules hold:
 //!
-//! 1. Every byte of state that an established connection needs is here, or in a pending chunk
-//!    that a handle here names.
-//! 2. A slot is marked busy (in the slab's header) before a byte is taken from either of its
-//!    sockets, and unmarked when everything is sent or stored.
-//! 3. A slot is cleared before its descriptors are closed, so that no slot ever names a
-//!    descriptor which may already belong to somebody else.
+//! 1. All state that an established connection needs is in the slot, or in a pending chunk to which a
+//!    handle in the slot refers.
+//! 2. The slot is marked busy (in the slab's header) before a byte is taken from either of its sockets,
+//!    and unmarked when everything is sent or stored.
+//! 3. The slot is cleared before its descriptors are closed, so that a slot never names a descriptor that
+//!    may already be reused.
 //!
-//! 128 bytes are the TLS state, 64 are ours. Think twice before raising either.
+//! 128 bytes are the TLS state, 64 bytes are ours. Raise neither without a strong reason.
 
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Handle;
@@ -18,23 +18,23 @@ use dormouse_reactor::timer::{Timed, Timer};
 use dormouse_record::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Version of this layout; a worker adopts slots of its own version only.
+/// Version of this layout. A worker adopts only slots of its own version.
 ///
 /// A change of [`Slot`] needs a new number here, and a conversion in `layout`.
 #[cfg(not(feature = "layout-test"))]
 pub const SLOT_LAYOUT_VERSION: u32 = 1;
-/// The layout of a build which tests upgrades: two fields have changed places.
+/// Version of the layout for tests of upgrades, in which two fields are swapped.
 #[cfg(feature = "layout-test")]
 pub const SLOT_LAYOUT_VERSION: u32 = TRIAL_VERSION;
 
-/// The layout of builds with the feature `layout-test`.
+/// Version of the layout of builds with the feature `layout-test`.
 #[cfg(any(debug_assertions, feature = "layout-test"))]
 pub(crate) const TRIAL_VERSION: u32 = 1001;
 
-/// The note in the slab's header that has the seed of its connections' ids.
+/// The note in the slab's header with the seed of connection ids.
 pub const ID_SEED_NOTE: usize = 0;
 
-/// A connection. All zeroes means free.
+/// The slot of a connection. All zeroes: free.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Slot {
@@ -42,41 +42,40 @@ pub struct Slot {
     pub tls: State,
     tls_fd: i32,
     plain_fd: i32,
-    /// Low halves of the sockets' cookies: a descriptor is believed only if its cookie matches.
+    /// Low half of the TLS socket's cookie. The descriptor is valid only if its cookie matches.
     pub tls_cookie: u32,
-    /// As `tls_cookie`, for the plain side; 0 where there is no such socket.
+    /// Low half of the plain socket's cookie; 0 without such a socket.
     pub plain_cookie: u32,
-    /// What epoll was last told for each side: see `established::interest` of the data path.
+    /// The TLS side's interest as epoll has it: see `established::interest` of the data path.
     pub tls_watch: u8,
-    /// As `tls_watch`, for the plain side.
+    /// The plain side's interest as epoll has it.
     pub plain_watch: u8,
-    /// Number of its route: it keeps its meaning, whatever reloads do (`supervisor::numbers`).
+    /// Number of the route, which stays valid through reloads (`supervisor::route_numbers`).
     pub route: u16,
-    /// Flags (24 bits); above them the phase (4 bits), and what the timer runs for (4 bits).
+    /// Flags (24 bits), then the phase (4 bits), then the purpose of the timer (4 bits).
     bits: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
-    /// Pending chunk of the opening flow: plaintext not yet taken, then `partial_len` bytes of a record.
+    /// Pending chunk of the opening flow: unsent plaintext, then `partial_len` bytes of a record.
     pub opening_pending: Handle,
-    /// Pending chunk of the sealing flow: sealed records not yet taken.
+    /// Pending chunk of the sealing flow: unsent records.
     pub sealing_pending: Handle,
-    /// Timer links and deadline, kept by `reactor::timer`.
+    /// Timer links and deadline, managed by `reactor::timer`.
     pub timer: Timer,
-    /// CLOCK_BOOTTIME in seconds when the handshake was done.
+    /// End of the handshake, in seconds of CLOCK_BOOTTIME.
     #[cfg(not(feature = "layout-test"))]
     pub opened_s: u32,
-    /// CLOCK_BOOTTIME in seconds of the last event that moved bytes.
-    /// While draining, when that began.
+    /// Last event that moved bytes, in seconds of CLOCK_BOOTTIME. While draining, the start of the drain.
     pub active_s: u32,
-    /// As above, in another place.
+    /// End of the handshake, in another place.
     #[cfg(feature = "layout-test")]
     pub opened_s: u32,
     /// The backend's place in the table of backends; 0: none.
     pub backend: u16,
-    /// Bytes of a record's beginning at the end of the opening chunk.
+    /// Length of the partial record at the end of the opening chunk.
     pub partial_len: u16,
-    /// Place in the bounded table of client addresses (24 bits; 0: none); above it, which
-    /// backends were tried while connecting (8 bits).
+    /// Place in the table of client addresses (24 bits; 0: none), then the backends tried while connecting
+    /// (8 bits).
     address: u32,
 }
 
@@ -91,82 +90,79 @@ const _: () = assert!(
 );
 const _: () = assert!(std::mem::offset_of!(Slot, tls_fd) == 128);
 
-/// Where a connection is in its life. Zero is `Free`.
+/// Phase of a connection's life. Zero is `Free`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
-    /// Nobody's.
+    /// The slot is not used.
     Free = 0,
-    /// TLS is established; the backend's connection is not yet.
+    /// TLS is established; the backend is not connected yet.
     Connecting = 1,
-    /// Bytes pass both ways; the phase in which a connection rests.
+    /// Established on both sides. A connection at rest is in this phase.
     Established = 2,
-    /// Over: what was received is still delivered, then each side is reset or ended as its
-    /// flags say.
+    /// Over: received bytes are still delivered, then each side is reset or closed according to its flags.
     Draining = 3,
-    /// TLS to a server is established, and no local client has been given it yet. It rests.
+    /// TLS to a server is established, and no local client uses the connection yet.
     Warm = 4,
 }
 
-/// What the slot's one timer is running for.
+/// Purpose of the slot's timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum TimerPurpose {
-    /// Not running.
+    /// The timer is not running.
     None = 0,
-    /// The backend has so long to accept.
+    /// Timeout of a connect to a backend.
     Connect = 1,
-    /// The connect is tried again then: descriptors or ports had run out.
+    /// Retry of a connect for which descriptors or ports had run out.
     RetryConnect = 2,
-    /// The peer has so long to complete a record it began.
+    /// Timeout of a partial record.
     PartialRecord = 3,
-    /// The send queues of a draining connection are looked at again then.
+    /// Next check of a draining connection's send queues.
     Drain = 4,
-    /// Nothing moved for so long, or it is so old.
+    /// Idle timeout, or maximum age.
     Idle = 5,
 }
 
-/// One bit of [`Slot`] each.
+/// Flags of a [`Slot`], one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Flag {
-    /// The route answers by itself: there is no plain side.
+    /// The route echoes plaintext: there is no plain side.
     Echo = 1 << 0,
-    /// The plain side has ended cleanly; close_notify is sealed once `sealing_pending` has room.
+    /// The plain side has ended properly; close_notify is sealed when `sealing_pending` has room.
     PlainEnded = 1 << 1,
-    /// We have ended our sending to the plain side.
+    /// We have closed our direction to the plain side.
     PlainShut = 1 << 2,
-    /// We have ended our sending on the TLS side's TCP connection.
+    /// We have closed our direction of the TLS side's TCP connection.
     TlsShut = 1 << 3,
-    /// The TLS side ended without close_notify and the route takes that for an end.
+    /// The TLS side ended without close_notify, and the route accepts that as a proper end.
     TlsEnded = 1 << 4,
     /// While draining: reset the plain side when it has taken everything.
     ResetPlain = 1 << 5,
     /// While draining: reset the TLS side when it has taken everything.
     ResetTls = 1 << 6,
-    /// While draining: all is said to the TLS peer; its end is awaited, so that our last record
-    /// is not overtaken by a reset.
+    /// While draining: wait for the TLS peer to close, so that a reset does not overtake our last record.
     LingerTls = 1 << 7,
-    /// The opening flow waits for memory: the TLS side is not read until there is some.
+    /// The opening flow waits for memory; the TLS side is not read until then.
     Starved = 1 << 8,
-    /// The sealing flow waits for memory: the plain side is not read until there is some.
+    /// The sealing flow waits for memory; the plain side is not read until then.
     SealingStarved = 1 << 9,
-    /// The TLS side had something to say before the backend was there.
+    /// The TLS side has sent data before the backend was connected.
     TlsWaits = 1 << 11,
-    /// A record was completed since the timer for partial ones was last looked at.
+    /// A record was completed since the timer for partial records was last armed.
     RecordCompleted = 1 << 12,
-    /// The opening chunk holds plaintext that the plain side did not take: do not read on.
+    /// The opening chunk holds plaintext that the plain side did not take; the TLS side is not read.
     OpeningBlocked = 1 << 13,
     /// The plain side is a unix socket, which cannot express a reset.
     PlainIsUnix = 1 << 14,
-    /// It was a warm connection, and nothing has passed since a local client was given it.
+    /// The connection was warm, and no byte has moved since a local client got it.
     Untouched = 1 << 15,
-    /// TLS is between client and backend: the record state is empty, bytes pass untouched.
+    /// Pass-through: the TLS state is empty, and bytes are forwarded unchanged.
     PassThrough = 1 << 16,
-    /// The plain side is one end of a joint, whose other end is the plain side of another slot:
-    /// TLS goes in and out.
+    /// The plain side is one end of a joint, whose other end is the plain side of another slot.
     Joined = 1 << 17,
-    /// It has passed as many bytes as it may for now: neither side is read until then.
+    /// The connection waits because of a byte rate limit; neither side is read until then.
     Paced = 1 << 18,
 }
 
@@ -176,7 +172,7 @@ impl Slot {
         Fd(self.tls_fd)
     }
 
-    /// Descriptor of the plain side; [`Fd::NONE`] where there is none.
+    /// Descriptor of the plain side; [`Fd::NONE`] if there is none.
     pub fn plain_fd(&self) -> Fd {
         if self.has(Flag::Echo) || self.plain_fd == 0 {
             Fd::NONE
@@ -185,7 +181,7 @@ impl Slot {
         }
     }
 
-    /// Takes a new TLS connection in. The record state is written separately, in place, before.
+    /// Initializes the slot for a new TLS connection. The TLS state is written separately, in place.
     pub fn begin(&mut self, tls_fd: Fd, tls_cookie: u32, route: u16, generation: u32, now_s: u32) {
         self.tls_fd = tls_fd.0;
         self.tls_cookie = tls_cookie;
@@ -200,13 +196,13 @@ impl Slot {
         self.has(Flag::Starved) || self.has(Flag::SealingStarved)
     }
 
-    /// Notes the plain side's descriptor.
+    /// Sets the plain side's descriptor.
     pub fn attach_plain(&mut self, fd: Fd, cookie: u32) {
         self.plain_fd = fd.0;
         self.plain_cookie = cookie;
     }
 
-    /// Forgets the plain side's descriptor, which the caller closes after that.
+    /// Removes and returns the plain side's descriptor, which the caller then closes.
     pub fn detach_plain(&mut self) -> Fd {
         let fd = self.plain_fd();
         self.plain_fd = 0;
@@ -215,7 +211,7 @@ impl Slot {
         fd
     }
 
-    /// The phase; a value nobody wrote counts as free, and `validate` tells it apart.
+    /// The phase. An invalid value counts as free, so that `is_sound` refuses the slot.
     pub fn phase(&self) -> Phase {
         match self.bits >> PHASE_SHIFT & 0xf {
             1 => Phase::Connecting,
@@ -226,12 +222,12 @@ impl Slot {
         }
     }
 
-    /// Moves on to `phase`.
+    /// Sets the phase.
     pub fn set_phase(&mut self, phase: Phase) {
         self.bits = self.bits & !(0xf << PHASE_SHIFT) | (phase as u32) << PHASE_SHIFT;
     }
 
-    /// What the timer runs for.
+    /// The purpose of the timer.
     pub fn timer_purpose(&self) -> TimerPurpose {
         match self.bits >> PURPOSE_SHIFT {
             1 => TimerPurpose::Connect,
@@ -243,12 +239,12 @@ impl Slot {
         }
     }
 
-    /// Notes what the timer runs for.
+    /// Sets the purpose of the timer.
     pub fn set_timer_purpose(&mut self, purpose: TimerPurpose) {
         self.bits = self.bits & !(0xf << PURPOSE_SHIFT) | (purpose as u32) << PURPOSE_SHIFT;
     }
 
-    /// Is the flag set?
+    /// Whether the flag is set.
     pub fn has(&self, flag: Flag) -> bool {
         self.bits & flag as u32 != 0
     }
@@ -263,40 +259,39 @@ impl Slot {
         self.bits &= !(flag as u32);
     }
 
-    /// The client's place in the table of addresses; 0: none.
+    /// The client's place in the table of client addresses; 0: none.
     pub fn client(&self) -> u32 {
         self.address & 0x00ff_ffff
     }
 
-    /// Notes the client's place.
+    /// Sets the client's place.
     pub fn set_client(&mut self, place: u32) {
         self.address = self.address & 0xff00_0000 | place & 0x00ff_ffff;
     }
 
-    /// Which backends were tried while connecting: `balance::Tried`.
+    /// The backends tried while connecting: `balance::Tried`.
     pub fn tried(&self) -> u8 {
         (self.address >> 24) as u8
     }
 
-    /// Notes which backends were tried.
+    /// Sets the backends tried.
     pub fn set_tried(&mut self, tried: u8) {
         self.address = u32::from(tried) << 24 | self.client();
     }
 
-    /// Established with nothing pending: nothing but this slot is kept for the connection.
+    /// Whether the connection is at rest: established with nothing pending, so only this slot exists.
     pub fn at_rest(&self) -> bool {
         self.phase() == Phase::Established
             && self.opening_pending.is_none()
             && self.sealing_pending.is_none()
     }
 
-    /// The end of the second in which bytes were moved last: no timeout that is counted from there
-    /// comes too early.
+    /// End of the second in which bytes were last moved, so that no timeout counted from there fires early.
     pub fn active_until_ms(&self) -> u64 {
         u64::from(self.active_s) * 1000 + 1000
     }
 
-    /// Has our last word to the TLS side been said, or been passed on?
+    /// Whether we have ended our direction of TLS, or passed on the backend's end.
     pub fn sealing_over(&self) -> bool {
         if self.has(Flag::PassThrough) {
             self.has(Flag::PlainEnded)
@@ -305,14 +300,15 @@ impl Slot {
         }
     }
 
-    /// The end of the second in which the handshake was done.
+    /// End of the second in which the handshake was done.
     pub fn opened_by_ms(&self) -> u64 {
         u64::from(self.opened_s) * 1000 + 1000
     }
 
-    /// Can a new worker go on with what a former one left here?
+    /// Whether a new worker can continue with this slot of a former one.
     ///
-    /// Looks at the slot alone; whether the descriptors are what they were is asked of the kernel.
+    /// This checks only the slot itself. Whether the descriptors are still the same sockets is checked
+    /// separately, by their cookies.
     pub fn is_sound(&self) -> bool {
         let has_state = self.has(Flag::PassThrough) || self.tls.validate().is_ok();
         self.phase() != Phase::Free && self.tls_fd > 2 && has_state
@@ -344,7 +340,7 @@ mod tests {
         let mut slot = Slot::new_zeroed();
         slot.begin(Fd(5), 0, 0, 1, 0);
         slot.set_phase(Phase::Established);
-        assert!(!slot.is_sound(), "TLS of ours needs its secrets");
+        assert!(!slot.is_sound(), "without a TLS state");
         slot.set(Flag::PassThrough);
         assert!(slot.is_sound());
     }
@@ -352,7 +348,7 @@ mod tests {
     #[test]
     fn a_timeout_counts_from_the_end_of_the_second() {
         let mut slot = Slot::new_zeroed();
-        // Bytes at 10.9 s: a second later is 11.9 s, and nothing may be due at 11.0 s.
+        // Bytes moved at 10.9 s: a timeout of one second must not fire at 11.0 s.
         slot.active_s = 10;
         assert!(slot.active_until_ms() >= 10_900);
     }
@@ -368,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_purpose_and_flags_do_not_touch_each_other() {
+    fn phase_purpose_and_flags_are_independent() {
         let mut slot = Slot::new_zeroed();
         slot.set(Flag::Echo);
         slot.set_timer_purpose(TimerPurpose::Idle);

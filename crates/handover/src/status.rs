@@ -1,7 +1,7 @@
 //! The document of `GET /status`: control writes it, `dormouse status` and `dormouse top` read it.
 //!
-//! Its fields are described in docs/guide/status.md. A reader takes what it knows: fields of other
-//! versions are skipped, and missing ones have their defaults.
+//! docs/guide/status.md describes its fields. A reader skips unknown fields, and missing fields have their
+//! defaults, so that different versions understand each other.
 
 use crate::control::{DrainOrder, Phase};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub use dormouse_tables::counters::Count;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// Version of the program; always there, but for a reader of foreign documents.
+    /// Version of the program. `None` only in documents of other programs.
     pub version: Option<String>,
     /// Phase of the program's life.
     pub phase: LifePhase,
@@ -21,17 +21,17 @@ pub struct Status {
     pub connections: ConnectionFigures,
     /// Memory by pool.
     pub memory: BTreeMap<String, PoolFigures>,
-    /// The main process; none until it has told of itself.
+    /// The main process. `None` until its first report.
     pub main: Option<MainStatus>,
-    /// The process that answers.
+    /// The control process, which answers.
     pub control: ControlStatus,
     /// All workers, by number.
     pub workers: Vec<WorkerStatus>,
-    /// The configuration that runs.
+    /// The running configuration.
     pub configuration: Option<ConfigurationStatus>,
     /// The drain in progress.
     pub drain: Option<DrainStatus>,
-    /// Addresses that are listened on.
+    /// Addresses of all listeners.
     pub listeners: Vec<String>,
     /// Routes, then originations; the first few hundred.
     pub routes: Vec<RouteStatus>,
@@ -41,7 +41,7 @@ pub struct Status {
     pub ticket_keys: TicketKeyStatus,
     /// Latencies over all workers.
     pub latency: LatencyStatus,
-    /// Certificates that clients are shown; those that expire first come first.
+    /// Server certificates; those that expire first come first.
     pub certificates: Option<Vec<CertificateStatus>>,
     /// Certificates from an ACME server.
     pub acme: Option<AcmeStatus>,
@@ -60,17 +60,17 @@ impl Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LifePhase {
-    /// Not all workers have begun.
+    /// Not all workers have started.
     Starting,
     /// Serving.
     Ready,
-    /// A drain goes on: nothing new is accepted.
+    /// Draining: no connections are accepted.
     Draining,
     /// The program ends.
     Stopping,
-    /// Main has died: nothing new is accepted, and the rest ends in a bounded time.
+    /// Main has died: no connections are accepted, and the others end within a bounded time.
     Orphaned,
-    /// Main has not told it yet.
+    /// Main has not reported yet.
     #[default]
     #[serde(other)]
     Unknown,
@@ -107,7 +107,7 @@ impl From<Phase> for LifePhase {
 pub struct ConnectionFigures {
     /// Connections at rest.
     pub at_rest: u64,
-    /// Connections with bytes pending.
+    /// Connections with pending bytes.
     pub pending: u64,
     /// Handshakes in flight.
     pub handshaking: u64,
@@ -121,11 +121,11 @@ pub struct ConnectionFigures {
 pub struct PoolFigures {
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Limit on them.
+    /// Limit in bytes.
     pub bound_bytes: Option<u64>,
 }
 
-/// What is known of any process.
+/// Figures of a process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessFigures {
@@ -133,9 +133,9 @@ pub struct ProcessFigures {
     pub pid: i32,
     /// Age in seconds.
     pub age_s: u64,
-    /// Resident memory, pages shared with other processes included.
+    /// Resident memory, including pages shared with other processes.
     pub resident_bytes: Option<u64>,
-    /// Resident memory that belongs to no file: heap, stacks and shared memory.
+    /// Resident memory without file mappings: heap, stacks and shared memory.
     pub own_bytes: Option<u64>,
 }
 
@@ -174,17 +174,17 @@ pub struct WorkerStatus {
     pub restarts: u64,
     /// Connections at rest.
     pub at_rest: u64,
-    /// Connections with bytes pending.
+    /// Connections with pending bytes.
     pub pending: u64,
     /// Handshakes in flight.
     pub handshaking: u64,
-    /// How the worker before it ended.
+    /// Death of the previous worker.
     pub last_death: Option<WorkerDeath>,
-    /// The process that starts the worker again.
+    /// The worker's keeper.
     pub keeper: Option<KeeperStatus>,
 }
 
-/// The end of a worker.
+/// The death of a worker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerDeath {
@@ -207,11 +207,11 @@ pub struct KeeperStatus {
     pub ended: Option<String>,
 }
 
-/// The configuration that runs.
+/// The running configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigurationStatus {
-    /// The file it was read from; none if it came from flags alone.
+    /// The file. `None`: all options came from flags.
     pub file: Option<String>,
     /// 1 after the start, one more after each reload.
     pub edition: u64,
@@ -219,11 +219,11 @@ pub struct ConfigurationStatus {
     pub loaded_ago_s: u64,
     /// The last reload.
     pub last_reload: Option<ReloadStatus>,
-    /// Options that were changed and take effect with the next start.
+    /// Changed options that take effect at the next start.
     pub waits_for_restart: Vec<String>,
 }
 
-/// A reload that is over.
+/// A finished reload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReloadStatus {
@@ -243,33 +243,33 @@ pub struct DrainStatus {
     pub order: DrainOrder,
     /// Planned duration in seconds.
     pub over_s: f64,
-    /// Seconds that have passed of it.
+    /// Elapsed seconds.
     pub passed_s: f64,
-    /// Connections when it began.
+    /// Connections at its start.
     pub connections: u64,
-    /// Connections closed by it.
+    /// Connections that it has closed.
     pub closed: u64,
-    /// Connections and handshakes that are left.
+    /// Remaining connections and handshakes.
     pub left: u64,
 }
 
-/// A route or an origination. Counts are of all workers.
+/// A route or an origination. Counts are sums over all workers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RouteStatus {
-    /// Name, as configured or by its number.
+    /// The configured name, or a number.
     pub name: String,
-    /// Addresses that it listens on.
+    /// Addresses on which it listens.
     pub listen: Vec<String>,
-    /// Connections.
+    /// Current connections.
     pub connections: u64,
-    /// Connections that were established.
+    /// Established connections since the start.
     pub opened: u64,
     /// Handshakes by result.
     pub handshakes: RouteHandshakes,
-    /// Plaintext that has passed.
+    /// Plaintext bytes.
     pub plain_bytes: TrafficFigures,
-    /// Connections that have ended, by reason.
+    /// Closed connections by reason.
     pub closed: BTreeMap<String, u64>,
 }
 
@@ -281,7 +281,7 @@ pub struct RouteHandshakes {
     pub full: u64,
     /// Resumed handshakes.
     pub resumed: u64,
-    /// Handshakes that failed.
+    /// Failed handshakes.
     pub failed: u64,
 }
 
@@ -291,11 +291,11 @@ pub struct RouteHandshakes {
 pub struct TrafficFigures {
     /// Bytes sent to backends, or to local clients.
     pub sent: u64,
-    /// Bytes received from them.
+    /// Bytes received from backends, or from local clients.
     pub received: u64,
 }
 
-/// A backend. Counts are of all workers.
+/// A backend. Counts are sums over all workers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendStatus {
@@ -303,40 +303,40 @@ pub struct BackendStatus {
     pub routes: Vec<String>,
     /// Address.
     pub address: String,
-    /// Host name that stands for the address.
+    /// Host name that resolved to the address.
     pub name: Option<String>,
-    /// Whether new connections may go there, as far as checks and failures are known.
+    /// Whether the backend is up, by health checks and connects.
     pub up: bool,
-    /// Whether an administrator has taken it out: no new connections go there.
+    /// Whether an administrator has taken the backend out, so that it gets no new connections.
     #[serde(default)]
     pub out: bool,
-    /// Its share of new connections.
+    /// The weight.
     #[serde(default)]
     pub weight: u32,
-    /// Result of the health check.
+    /// Result of the health checks.
     pub check: CheckStatus,
-    /// Connections with it.
+    /// Current connections.
     pub connections: u64,
-    /// Connects of clients' connections that failed in a row.
+    /// Connects that failed in a row, without health checks.
     pub failures_in_a_row: u64,
-    /// Connections that it has accepted.
+    /// Connections that the backend has accepted.
     pub opened: u64,
-    /// Connections that could not be made with it.
+    /// Failed connects.
     pub connects_failed: u64,
-    /// Plaintext that has passed.
+    /// Plaintext bytes.
     pub plain_bytes: TrafficFigures,
-    /// Connections with it that have ended, by reason.
+    /// Closed connections by reason.
     pub closed: BTreeMap<String, u64>,
 }
 
 /// Result of a backend's health check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckStatus {
-    /// The backend is not checked.
+    /// No health checks are configured.
     #[default]
     #[serde(rename = "off")]
     Off,
-    /// No check has ended yet.
+    /// No check has finished yet.
     #[serde(rename = "unknown")]
     Unknown,
     /// The last checks succeeded.
@@ -347,15 +347,15 @@ pub enum CheckStatus {
     Unhealthy,
 }
 
-/// Keys of session tickets.
+/// Ticket keys.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TicketKeyStatus {
-    /// Age of the key that seals now.
+    /// Age of the current key.
     pub age_s: Option<u64>,
-    /// Seconds until the next one does.
+    /// Seconds until the next rotation.
     pub rotates_in_s: Option<u64>,
-    /// State of the store that a fleet shares keys through.
+    /// State of the fleet's ticket key store.
     pub store: String,
     /// Seconds since the store last answered.
     pub store_seen_s_ago: Option<u64>,
@@ -381,19 +381,19 @@ pub struct LatencyStatus {
 pub struct LatencyFigures {
     /// Number of observations.
     pub count: u64,
-    /// Bound that half of them did not exceed.
+    /// Upper bound of the median.
     pub p50_ms_max: Option<f64>,
-    /// Bound that 99 of 100 did not exceed.
+    /// Upper bound of the 99th percentile.
     pub p99_ms_max: Option<f64>,
 }
 
-/// A certificate that clients are shown.
+/// A server certificate.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CertificateStatus {
-    /// The file it was read from.
+    /// The file.
     pub file: String,
-    /// First of its names.
+    /// The certificate's first name.
     pub name: String,
     /// Seconds until it expires; negative after that.
     pub expires_in_s: i64,
@@ -407,7 +407,7 @@ pub struct CertificateStatus {
 pub struct AcmeStatus {
     /// Certificates issued since the start.
     pub issued: u64,
-    /// Attempts that failed since the start.
+    /// Failed attempts since the start.
     pub failed: u64,
     /// Names, those with failures first.
     pub names: Vec<AcmeNameStatus>,
@@ -419,23 +419,23 @@ pub struct AcmeStatus {
 pub struct AcmeNameStatus {
     /// The name.
     pub name: String,
-    /// Seconds until its certificate expires; none if it has none yet.
+    /// Seconds until the certificate expires. `None`: no certificate was issued yet.
     pub expires_in_s: Option<i64>,
     /// Seconds until the next attempt.
     pub next_in_s: u64,
-    /// Attempts that failed in a row.
+    /// Failed attempts in a row.
     pub failures: u32,
-    /// Why the last of them failed.
+    /// Why the last attempt failed.
     pub last_error: Option<String>,
 }
 
-/// What became of an order (`POST`).
+/// The result of an order (`POST`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrderResult {
-    /// Whether it was carried out.
+    /// Whether the order was carried out.
     pub done: bool,
-    /// What was done, or why not.
+    /// The result, or the reason of the failure.
     pub words: String,
 }
 
@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_of_other_versions_are_read() {
+    fn reads_documents_of_other_versions() {
         let document = r#"{"phase":"dreaming","counts":{"accepted":7},"news":1,
             "workers":[{"pid":3,"alive":true}]}"#;
         let status: Status = serde_json::from_str(document).expect("a document");

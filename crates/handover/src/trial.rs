@@ -1,7 +1,7 @@
-//! Lets a binary die or hang where a test says: `DORMOUSE_TRIAL=crash:PHASE[:WORKER]`, in debug
-//! builds only.
+//! Makes a binary crash or hang at a chosen point, for tests: `DORMOUSE_TRIAL=crash:PHASE[:WORKER]`, in
+//! debug builds only.
 
-/// Here is `phase`, of worker `worker`.
+/// Crashes or hangs if the test has chosen this phase, and this worker or any.
 #[cfg(debug_assertions)]
 pub fn crash_at(phase: &str, worker: u32) {
     let Ok(trial) = std::env::var("DORMOUSE_TRIAL") else {
@@ -19,7 +19,7 @@ pub fn crash_at(phase: &str, worker: u32) {
     }
 }
 
-/// Received bytes which begin with a record of N bytes kill the worker:
+/// Crashes the worker if the received bytes begin with a record of N bytes:
 /// `DORMOUSE_TRIAL=crash:record:N`.
 #[cfg(debug_assertions)]
 pub fn crash_on(received: &[u8]) {
@@ -35,10 +35,10 @@ pub fn crash_on(received: &[u8]) {
     }
 }
 
-/// A process that has confined itself tries what it must not be able to do, and says what came
-/// of it: `DORMOUSE_TRIAL=forbidden`.
+/// Tries forbidden operations in a process that has confined itself, and logs the outcomes:
+/// `DORMOUSE_TRIAL=forbidden`.
 #[cfg(debug_assertions)]
-pub(crate) fn try_what_is_forbidden(role: dormouse_reactor::sandbox::Role) {
+pub(crate) fn try_forbidden_operations(role: dormouse_reactor::sandbox::Role) {
     if std::env::var("DORMOUSE_TRIAL").is_ok_and(|trial| trial == "forbidden") {
         let probes = dormouse_reactor::sandbox::probes();
         let words: Vec<String> = probes.iter().map(ToString::to_string).collect();
@@ -47,12 +47,12 @@ pub(crate) fn try_what_is_forbidden(role: dormouse_reactor::sandbox::Role) {
 }
 
 #[cfg(not(debug_assertions))]
-pub(crate) fn try_what_is_forbidden(_role: dormouse_reactor::sandbox::Role) {}
+pub(crate) fn try_forbidden_operations(_role: dormouse_reactor::sandbox::Role) {}
 
-/// Nothing is tried in a release build.
+/// Does nothing in a release build.
 #[cfg(not(debug_assertions))]
 pub fn crash_at(_phase: &str, _worker: u32) {}
 
-/// Nothing is tried in a release build.
+/// Does nothing in a release build.
 #[cfg(not(debug_assertions))]
 pub fn crash_on(_received: &[u8]) {}

@@ -1,22 +1,22 @@
-//! What the parts of an upgrade agree on: main's commands to keepers.
+//! Main's commands to keepers during an upgrade.
 
 use dormouse_reactor::process::Post;
 
-/// What main writes on a keeper's board. The numbers are a format: an old binary writes them, a
-/// new one reads them.
+/// A command on a keeper's board. The numbers must not change: old binaries write them, and new binaries
+/// read them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Command {
-    /// When the worker has handed over: let the binary of this name take over a copy.
+    /// After the worker has handed over, let the binary with this path take over a copy.
     Prepare = 1,
-    /// All pairs are prepared: the new keepers go on.
+    /// All keepers are prepared: the new keepers continue.
     Commit = 2,
-    /// Not all are: the old keepers go on.
+    /// The upgrade is aborted: the old keepers continue.
     Abort = 3,
 }
 
 impl Command {
-    /// Returns the command of what stands on the board; `None`: it is none that this binary knows.
+    /// Returns the command on the board. `None`: this binary does not know it.
     pub fn of(post: Post) -> Option<Command> {
         let all = [Command::Prepare, Command::Commit, Command::Abort];
         all.into_iter()

@@ -1,8 +1,8 @@
-//! TLS with backends: plaintext of a route is encrypted again.
+//! TLS to backends (`backend_tls`): a route's plaintext is encrypted again.
 //!
-//! Such a connection is two slots of one worker, one for the client's TLS and one for the
-//! backend's, whose plain sides are the two ends of a joint (`reactor/src/socket/joint.rs`). Each
-//! rests, survives and ends for itself, as any other; what is worked on at a time is one of them.
+//! Such a connection is two slots of one worker, one for TLS with the client and one for TLS with the
+//! backend. Their plain sides are the two ends of a joint (`reactor/src/socket/joint.rs`). Each slot
+//! rests, survives and ends separately, and a worker works on one of them at a time.
 
 use crate::engine_values::alpn;
 use dormouse_config::{self as config, Backend, Truncation};
@@ -10,27 +10,27 @@ use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots, 
 use dormouse_handover::{OriginPem, Pem};
 use dormouse_reactor::socket::Addr;
 
-/// Tickets that a connection waits for: what most servers send after a full handshake.
+/// Number of tickets that a connection waits for: most servers send two after a full handshake.
 const TICKETS_EXPECTED: u32 = 2;
 
-/// For how long at most.
+/// Maximum time to wait for these tickets.
 pub const TICKET_WAIT_MS: u64 = 1_000;
 
-/// How TLS is spoken with the backends of a route.
+/// TLS settings for the backends of a route.
 pub struct BackendTls {
-    /// Trust, own certificate and sessions: one for all connections, parsed once. `None` for the
-    /// first moments of a worker that found connections.
+    /// Trust, own certificate and sessions, shared by all connections. `None` until a new worker that
+    /// took over connections has parsed them.
     pub context: Option<ClientContext>,
-    /// What an end of the backend's TCP connection without close_notify means.
+    /// How to treat a backend that closes without close_notify.
     pub truncation: Truncation,
-    /// The name that every backend is asked for.
+    /// The server name for all backends, if one is configured.
     name: Option<String>,
-    /// Or the host of each, as it was given.
+    /// The configured host of each backend, which is its server name otherwise.
     hosts: Vec<(String, Backend)>,
 }
 
 impl BackendTls {
-    /// What there is to know of it without parsing anything.
+    /// Creates the settings without a context, so that nothing is parsed.
     pub(crate) fn of(route: &config::Route) -> Option<BackendTls> {
         let host = |upstream: &config::Upstream| {
             let Backend::Tcp { given, .. } = &upstream.backend else {
@@ -48,7 +48,7 @@ impl BackendTls {
         })
     }
 
-    /// Makes the context. The error says what is wrong.
+    /// Builds the context.
     pub(crate) fn make_context(
         &mut self,
         configured: &config::Route,
@@ -56,14 +56,14 @@ impl BackendTls {
     ) -> Result<(), String> {
         let roots = match &pem.roots {
             Some(text) => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
-            None => return Err("nobody is named who may vouch for backends".to_owned()),
+            None => return Err("no authorities are configured for backends".to_owned()),
         };
         let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
         self.context = Some(context(offered, Roots::Store(roots), own, true)?);
         Ok(())
     }
 
-    /// The name that the certificate of the backend at this address has to be for.
+    /// The name that must be in the certificate of the backend at this address.
     pub fn server_name(&self, address: &Addr) -> Option<String> {
         if let Some(name) = &self.name {
             return Some(name.clone());
@@ -71,12 +71,17 @@ impl BackendTls {
         let Addr::Tcp(address) = address else {
             return None;
         };
-        let is_it = |(_, backend): &&(String, Backend)| backend.addresses().any(|a| a == *address);
-        let host = self.hosts.iter().find(is_it).map(|(host, _)| host.clone());
+        let has_address =
+            |(_, backend): &&(String, Backend)| backend.addresses().any(|a| a == *address);
+        let host = self
+            .hosts
+            .iter()
+            .find(has_address)
+            .map(|(host, _)| host.clone());
         Some(host.unwrap_or_else(|| address.ip().to_string()))
     }
 
-    /// The backend of this name has other addresses from now on.
+    /// Changes the addresses of the backend with this name.
     pub(crate) fn set_addresses(&mut self, name: &str, addresses: &[std::net::SocketAddr]) {
         for (_, backend) in &mut self.hosts {
             if backend.name() == Some(name) {
@@ -86,7 +91,7 @@ impl BackendTls {
     }
 }
 
-/// How TLS is spoken with backends: by clients' connections, and by checks.
+/// Builds the TLS context for backends, which connections and health checks use.
 pub fn context(
     offered: &[String],
     roots: Roots,

@@ -1,9 +1,9 @@
-//! Which backend a connection goes to.
+//! Load balancing: the choice of a backend for a connection.
 //!
-//! The first choice is made by the route's rule among those which are up and not full; backups
-//! are asked when there are none. When a connect fails, the next usable one in the order of the
-//! list is tried, each at most once, and the client notices nothing. If all are marked as down,
-//! the marks are not believed: a mark that is wrong must not make an outage.
+//! The first choice follows the route's rule (`balance`) among the backends that are up and not full;
+//! if there are none, backups are used. When a connect fails, the next usable backend in list order is
+//! tried, each at most once, and the client notices nothing. If all backends are marked down, the marks
+//! are ignored, so that a wrong verdict cannot cause an outage.
 
 use dormouse_config::{Backend, Balance, Upstream};
 use dormouse_reactor::socket::Addr;
@@ -16,50 +16,49 @@ const FULL: u64 = 100;
 
 /// A backend of a route.
 pub struct Target {
-    /// The address that connections are made to.
+    /// The address to connect to.
     pub address: Addr,
-    /// The address in words, as messages and the table of backends have it.
+    /// The address as text, for messages and the table of backends.
     pub name: String,
     pub(crate) weight: u32,
     pub(crate) backup: bool,
-    /// Most connections with it, of all workers; `None`: no limit.
+    /// Maximum connections of all workers to this backend. `None`: no limit.
     pub connections_max: Option<u32>,
-    /// Its place in the table of backends.
+    /// The backend's place in the table of backends.
     pub place: BackendPlace,
-    /// What is hashed together with a client's address.
+    /// Hash of the name, which `client-hash` combines with the client's address.
     pub(crate) key: u64,
 }
 
-/// The backends of a route, and the rule.
+/// The backends of a route, and the balancing rule.
 pub struct Targets {
     /// The backends, one per address, in the order of the configuration.
     pub all: Vec<Target>,
-    /// What they were made of: names among them get other addresses now and then.
+    /// The configured backends; the addresses of their names may change.
     pub(crate) listed: Vec<Upstream>,
     pub(crate) balance: Balance,
-    /// Failures in a row after which one is passed over, and for how long.
+    /// Failures in a row after which a backend is skipped.
     pub failures_max: u32,
-    /// Milliseconds for which a backend that failed is passed over.
+    /// Milliseconds for which a failed backend is skipped.
     pub pause_ms: u64,
     pub(crate) slow_start_ms: u64,
-    /// Of smooth weighted round robin: how much each is owed.
-    pub(crate) owed: RefCell<Vec<i64>>,
+    /// Credit of each backend, for smooth weighted round robin.
+    pub(crate) credits: RefCell<Vec<i64>>,
 }
 
-/// What there is for a connection.
+/// Result of a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// This one.
+    /// The backend with this index.
     Use(usize),
-    /// Those which are up have as many connections as they may: wait.
+    /// All usable backends have reached their connection limits; the connection has to wait.
     Full,
-    /// All have been tried.
+    /// All backends were tried.
     NoneLeft,
 }
 
-/// How far a connection is with trying backends, in the eight bits that its slot has for it: of
-/// which kind they are, whether those of the other kind are done, and how many of this one were
-/// passed over.
+/// The backends that a connection has tried, in eight bits of its slot: whether it is trying backups,
+/// whether it is done with the other kind, and how many of this kind it has passed in list order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tried(pub u8);
 
@@ -68,7 +67,7 @@ impl Tried {
     const OTHERS: u8 = 0x40;
     const PASSED_MAX: usize = 0x3f;
 
-    /// Nothing but this one, yet.
+    /// The state after the first choice.
     pub fn first(target: &Target) -> Tried {
         Tried(if target.backup { Self::BACKUPS } else { 0 })
     }
@@ -95,7 +94,7 @@ impl Tried {
 }
 
 impl Choice {
-    /// The backend that it is.
+    /// The chosen backend.
     pub fn in_list(self, targets: &Targets) -> Option<&Target> {
         match self {
             Choice::Use(n) => targets.all.get(n),
@@ -105,7 +104,7 @@ impl Choice {
 }
 
 impl Target {
-    /// Each address of these backends is one, but for those that were taken out.
+    /// Creates a target for each address of the backends, except those that were taken out.
     pub(crate) fn all_of(listed: &[Upstream], known: &Backends) -> Vec<Target> {
         let listed = listed.iter().filter(|upstream| !upstream.out);
         let targets = listed.flat_map(|upstream| {
@@ -135,8 +134,8 @@ impl Target {
 }
 
 impl Targets {
-    /// The backend of this name has other addresses from now on. False: there is none of this
-    /// name. Connections stay where they are.
+    /// Changes the addresses of the backend with this name. Existing connections stay. Returns `false`
+    /// if the route has no backend with this name.
     pub(crate) fn set_addresses(
         &mut self,
         name: &str,
@@ -151,12 +150,12 @@ impl Targets {
         }
         if found {
             self.all = Target::all_of(&self.listed, known);
-            self.owed.borrow_mut().clear();
+            self.credits.borrow_mut().clear();
         }
         found
     }
 
-    /// The first one to try.
+    /// Chooses the first backend to try.
     pub fn first(&self, client: Option<IpAddr>, known: &Backends, now_ms: u64) -> Choice {
         for (backup, marks_count) in [(false, true), (true, true), (false, false), (true, false)] {
             let usable = |target: &Target| {
@@ -174,10 +173,11 @@ impl Targets {
         Choice::Full
     }
 
-    /// The one to try after `last`, which `tried` led to: [`Tried::first`], or what this said then.
+    /// Chooses the backend to try after `last`. `tried` is the state that came with `last`: from
+    /// [`Tried::first`], or from this function.
     ///
-    /// First those of its own kind, in the order of the list and round, then the others: so backups
-    /// come when no other is left. Those which are marked as down come last.
+    /// It goes through the backends of the same kind in list order, from `last` and round, then through
+    /// the other kind. So backups come when no other backend is left. Backends marked down come last.
     pub fn next(
         &self,
         last: usize,
@@ -240,13 +240,13 @@ impl Targets {
                 candidates.iter().copied().max_by(better)
             }
             (Balance::LeastConnections, _) => {
-                // Beginning with the one whose turn it is, so that equals take turns.
+                // Starts with the next backend in turn, so that equally loaded backends alternate.
                 let start = self.take_turn(candidates, weight)?;
                 let at = candidates.iter().position(|&n| n == start).unwrap_or(0);
                 let (before, from) = candidates.split_at(at);
                 let load = |n: &usize| {
                     let place = self.all.get(*n).map_or(0, |target| target.place);
-                    // One more than it has, so that an idle one of small weight counts too.
+                    // Plus one, so that the weight also counts for idle backends.
                     (known.load(place) + 1) * FULL * FULL / weight(*n).unwrap_or(1).max(1)
                 };
                 from.iter().chain(before).copied().min_by_key(load)
@@ -255,31 +255,32 @@ impl Targets {
         }
     }
 
-    /// Smooth weighted round robin: each is owed its weight, the one that is owed most gets it.
+    /// Smooth weighted round robin: each backend's credit grows by its weight; the one with the most
+    /// credit is chosen and pays the sum of the weights.
     fn take_turn(
         &self,
         candidates: &[usize],
         weight: impl Fn(usize) -> Option<u64>,
     ) -> Option<usize> {
-        let mut owed = self.owed.borrow_mut();
-        owed.resize(self.all.len(), 0);
+        let mut credits = self.credits.borrow_mut();
+        credits.resize(self.all.len(), 0);
         let mut total = 0;
         let mut chosen = None;
         for &n in candidates {
             let weight = weight(n)? as i64;
-            let debt = owed.get_mut(n)?;
-            *debt += weight;
+            let credit = credits.get_mut(n)?;
+            *credit += weight;
             total += weight;
-            if chosen.is_none_or(|(_, most)| *debt > most) {
-                chosen = Some((n, *debt));
+            if chosen.is_none_or(|(_, most)| *credit > most) {
+                chosen = Some((n, *credit));
             }
         }
         let (n, _) = chosen?;
-        *owed.get_mut(n)? -= total;
+        *credits.get_mut(n)? -= total;
         Some(n)
     }
 
-    /// How much of its weight a backend gets, of a hundred: little at first when it has come back.
+    /// The percentage of its weight that a backend gets: less during its slow start.
     fn share(&self, target: &Target, known: &Backends, now_ms: u64) -> u64 {
         let since_ms = known.up_since_ms(target.place);
         let ago_ms = now_ms.saturating_sub(since_ms);
@@ -296,11 +297,11 @@ fn has_room(target: &Target, known: &Backends) -> bool {
         .is_none_or(|max| known.load(target.place) < u64::from(max))
 }
 
-/// Highest random weight: each client has its own order of the backends, and when one goes away
-/// only its clients move.
+/// Score of a backend for a client, by highest random weight (rendezvous) hashing: each client has its
+/// own order of the backends, and when a backend goes away, only its clients move.
 fn rendezvous(client: IpAddr, key: u64, weight: u64) -> f64 {
     let mixed = dormouse_tables::hash::mix(dormouse_tables::clients::key(client) ^ key);
-    // Between 0 and 1, neither included.
+    // Between 0 and 1, both excluded.
     let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     weight as f64 / -uniform.ln()
 }

@@ -1,4 +1,4 @@
-//! What routes speak TLS with: certificates, suites, tickets, parsed once for all connections.
+//! TLS contexts of routes: certificates, suites and tickets, parsed once for all connections.
 
 use crate::engine_values::{alpn, group, suite, version};
 use crate::identities::Identities;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use zeroize::Zeroize as _;
 
-/// Makes the configured routes ready. The error says which route, and what is wrong.
+/// Builds the configured routes. An error names the route and the reason.
 pub fn routes(
     config: &Config,
     certificates: &[Vec<Pem>],
@@ -27,15 +27,15 @@ pub fn routes(
     known: &mut Identities,
 ) -> Result<Vec<Route>, String> {
     let none = Vec::new();
-    let asked = clients.iter().chain(std::iter::repeat(&None));
+    let trusts = clients.iter().chain(std::iter::repeat(&None));
     let material = certificates.iter().chain(std::iter::repeat(&none));
-    let routes = config.routes.iter().zip(material.zip(asked)).enumerate();
+    let routes = config.routes.iter().zip(material.zip(trusts)).enumerate();
     let made = routes
         .map(|(n, (route, (pems, clients)))| {
             let mut made = Route::without_context(config, route, backends);
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
-                let shown = (pems.as_slice(), clients);
-                let context = context(config, route, shown, ticket_keys, sessions, known)
+                let material = (pems.as_slice(), clients);
+                let context = context(config, route, material, ticket_keys, sessions, known)
                     .map_err(|why| of_route(config, n, &why))?;
                 *room = Some(context);
             }
@@ -46,8 +46,8 @@ pub fn routes(
     made
 }
 
-/// Makes the contexts for TLS with backends, of all routes that speak it; `routes` are those of the
-/// configuration, in its order. The error says which route, and what is wrong.
+/// Builds the contexts for TLS to backends, for all routes that use it. `routes` are those of the
+/// configuration, in its order. An error names the route and the reason.
 pub fn make_backend_contexts<'a>(
     config: &Config,
     pems: &[Option<OriginPem>],
@@ -72,13 +72,13 @@ fn make_backend_context(
     }
 }
 
-/// Says which route it is that something is wrong with.
+/// Adds the route's name to an error.
 fn of_route(config: &Config, n: usize, why: &str) -> String {
     let name = config.route_names().into_iter().nth(n);
     format!("route {}: {why}", name.unwrap_or_default())
 }
 
-/// What contexts are made of, for as long as they are not all made.
+/// Builder of contexts one by one, for a worker that serves connections meanwhile.
 pub struct LateContexts {
     handover: Handover,
     sessions: Option<SessionCache>,
@@ -86,7 +86,7 @@ pub struct LateContexts {
 }
 
 impl LateContexts {
-    /// Contexts for all routes of `handover`.
+    /// Creates a builder for all routes of `handover`.
     pub fn new(handover: Handover, sessions: Option<SessionCache>) -> LateContexts {
         LateContexts {
             handover,
@@ -95,8 +95,8 @@ impl LateContexts {
         }
     }
 
-    /// Makes the next one. False: all are made. The error says which route, and what is wrong.
-    /// Identities stay known for later.
+    /// Builds the next context. Returns `false` when all are built. An error names the route and the
+    /// reason. Parsed identities stay in `known` for a later reload.
     pub fn load_next(
         &mut self,
         routes: &mut [Route],
@@ -125,14 +125,15 @@ impl LateContexts {
         Ok(self.next < config.routes.len())
     }
 
-    /// Ticket keys that came from main meanwhile are newer than those of the handover.
+    /// Replaces the handover's ticket keys with newer ones from main.
     pub fn set_ticket_keys(&mut self, exported: &[u8]) {
         self.handover.ticket_keys.zeroize();
         self.handover.ticket_keys = exported.to_vec();
     }
 }
 
-/// A handshake with itself for each route, so that the first client finds everything ready.
+/// Makes each route perform a handshake with itself, so that the first client does not pay for lazy
+/// initialisation.
 pub fn warm_up(routes: &[Route]) -> io::Result<()> {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Values of options as the engine takes them.
+//! Conversion of option values to the engine's types.
 
 use dormouse_config::{TlsGroup, TlsSuite, TlsVersion};
 use dormouse_engine::{Group, Suite, Version};

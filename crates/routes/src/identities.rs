@@ -1,12 +1,12 @@
-//! Certificates and keys that were parsed before, by what they were read from: when one of very
-//! many changes, one is parsed, and the loop of a worker stands still for that one only.
+//! Cache of parsed certificates and keys, by the content of their files. When one of many certificates
+//! changes, only that one is parsed, so a reload blocks the worker's loop only briefly.
 
 use dormouse_engine::{Identity, IdentityError};
 use dormouse_handover::Pem;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-/// Those of the configuration that runs.
+/// The parsed identities of the running configuration.
 #[derive(Default)]
 pub struct Identities {
     known: HashMap<u64, CachedIdentity>,
@@ -16,12 +16,12 @@ pub struct Identities {
 
 struct CachedIdentity {
     identity: Identity,
-    /// When it was last asked for.
+    /// Round in which it was last used.
     round: u64,
 }
 
 impl Identities {
-    /// The identity in this, parsed now or before.
+    /// Returns the identity in `pem`, from the cache if it was parsed before.
     pub(crate) fn of(&mut self, pem: &Pem) -> Result<Identity, IdentityError> {
         let id = self.hasher.hash_one((&pem.chain, &pem.key, &pem.ocsp));
         if let Some(known) = self.known.get_mut(&id) {
@@ -29,7 +29,7 @@ impl Identities {
             return Ok(known.identity.clone());
         }
         let identity = pem.identity()?;
-        // An answer which does not hold yet is looked at again.
+        // An OCSP response that is not valid yet may become valid, so the identity is parsed again.
         if pem.ocsp.is_empty() || identity.is_stapled() {
             let known = CachedIdentity {
                 identity: identity.clone(),
@@ -40,7 +40,7 @@ impl Identities {
         Ok(identity)
     }
 
-    /// Forgets, with its key, what was not asked for since this was called last.
+    /// Drops the identities, with their keys, that were not used since the last call.
     pub(crate) fn forget_others(&mut self) {
         let round = self.round;
         self.known.retain(|_, known| known.round == round);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_no_more_is_forgotten() {
+    fn unused_identities_are_dropped() {
         let (one, two) = (pem("one.example"), pem("two.example"));
         let mut identities = Identities::default();
         for _ in 0..2 {
@@ -79,7 +79,7 @@ mod tests {
         identities.of(&one).expect("an identity");
         identities.forget_others();
         assert_eq!(identities.known.len(), 1);
-        // A key that is another's is found out however often it is asked for.
+        // A key of another certificate is refused each time.
         let mut mixed = one.clone();
         mixed.key.clone_from(&two.key);
         for _ in 0..2 {

@@ -1,8 +1,9 @@
 //! Routes at run time: everything that is parsed once from the configuration and the handover, and
 //! shared by all connections of a process.
 //!
-//! A worker carries connections by them, main builds them once before a reload is given out, and a
-//! scout speaks TLS with backends by the same contexts. So they are apart from the loop.
+//! Three processes build routes: a worker for its connections, main to test a configuration before a
+//! reload, and the scout to check backends with the same TLS contexts. So they are independent of the
+//! worker's loop.
 #![forbid(unsafe_code)]
 
 pub mod backend_tls;

@@ -1,4 +1,4 @@
-//! An origination at work: what its configuration became in this process.
+//! An origination (`[[originate]]`) at run time.
 
 use crate::engine_values::{alpn, version};
 use dormouse_config::{Config, Originate, Server, milliseconds};
@@ -13,34 +13,34 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// Tickets that a connection waits for: what most servers send after a full handshake.
+/// Number of tickets that a connection waits for: most servers send two after a full handshake.
 const TICKETS_EXPECTED: u32 = 2;
 
-/// The way out for the connections of one `[[originate]]`.
+/// TLS settings and servers of one `[[originate]]`.
 pub struct Origin {
-    /// Trust, own certificate and suites: one for all connections, parsed once.
+    /// Trust, own certificate and suites, shared by all connections.
     pub context: ClientContext,
     /// The servers' addresses, in the order in which they are tried.
     pub targets: Vec<ServerAddress>,
     /// Milliseconds for which a connection waits for tickets after its handshake.
     pub ticket_wait_ms: u64,
-    /// Connections which this worker keeps established for those to come.
+    /// Number of warm connections that this worker keeps.
     pub warm: u32,
 }
 
 /// One address of a server.
 pub struct ServerAddress {
-    /// The address that connections are made to.
+    /// The address to connect to.
     pub address: Addr,
-    /// The name it is asked for.
+    /// The server name to request and verify.
     pub server_name: String,
-    /// As messages name it.
+    /// The server's name in messages.
     pub name: String,
-    /// Sessions of this server; `None`: handshakes are never resumed.
+    /// Sessions of this server. `None`: handshakes are never resumed.
     pub sessions: Option<Arc<SessionPlace>>,
 }
 
-/// Who builds them: which of how many workers.
+/// Number of a worker, and the number of workers.
 #[derive(Clone, Copy)]
 pub struct WorkerNumber {
     /// The number of this worker, from 0.
@@ -49,7 +49,7 @@ pub struct WorkerNumber {
     pub workers: u32,
 }
 
-/// Those of a worker which was told this.
+/// Builds the originations of a worker from its handover.
 pub fn of_worker(handover: &Handover) -> io::Result<Vec<Origin>> {
     let number = WorkerNumber {
         worker: handover.worker,
@@ -72,14 +72,14 @@ pub fn of_worker(handover: &Handover) -> io::Result<Vec<Origin>> {
     .map_err(io::Error::other)
 }
 
-/// Makes the configured originations ready. The error says which, and what is wrong.
+/// Builds the configured originations. An error names the origination and the reason.
 pub fn origins(
     config: &Config,
     pems: &[OriginPem],
     sessions: Option<&ClientSessions>,
     number: WorkerNumber,
 ) -> Result<Vec<Origin>, String> {
-    // A trust store is parsed once, however many originations use it.
+    // Originations with the same authorities share one trust store.
     let mut stores = HashMap::new();
     config
         .originate
@@ -166,7 +166,7 @@ fn server_name<'a>(originate: &'a Originate, server: &'a Server) -> &'a str {
     originate.server_name.as_deref().unwrap_or(&server.host)
 }
 
-/// How often and how long its sessions are used.
+/// Limits on the reuse of an origination's sessions.
 pub fn reuse(originate: &Originate) -> Reuse {
     Reuse {
         uses_max: originate.resume_uses,
@@ -174,7 +174,8 @@ pub fn reuse(originate: &Originate) -> Reuse {
     }
 }
 
-/// What a session with this server depends on. Nothing else may resume it.
+/// Digest of everything on which a session with this server depends. Only an origination with the same
+/// key may resume it.
 pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKey {
     let alpn = originate.alpn.join("\0");
     let versions = format!("{} {}", originate.min_version, originate.max_version);
@@ -192,5 +193,5 @@ pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKe
     key
 }
 
-/// Servers whose sessions are kept. A place that nobody has takes no memory.
+/// Maximum number of servers whose sessions are kept. An unused place takes no memory.
 pub const PLACES: usize = 1_024;

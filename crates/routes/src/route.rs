@@ -1,4 +1,4 @@
-//! A route at work: what its configuration became in this process.
+//! A route at run time.
 
 use crate::backend_tls::BackendTls;
 use crate::balance::{Target, Targets};
@@ -15,40 +15,40 @@ use dormouse_tables::backends::Backends;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// One way through the program.
+/// A route or an origination.
 pub struct Route {
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     pub name: String,
     /// Which side speaks TLS, and where connections go.
     pub direction: Direction,
-    /// Addresses from which the backend is connected to; none: see [`Route::source`].
+    /// Source addresses for connections to backends; if empty, see [`Route::source`].
     pub sources: Vec<IpAddr>,
-    /// The backend as messages name it.
+    /// The backends' names in messages.
     pub backend_name: String,
-    /// Who the client is, and who may be one.
+    /// Networks of clients, and the PROXY protocol.
     pub access: Access,
-    /// What a TCP end without close_notify means here.
+    /// How to treat a TLS peer that closes without close_notify.
     pub truncation: Truncation,
-    /// What a client sees when no backend can be reached.
+    /// What the client gets when no backend can be reached.
     pub backend_down: BackendDown,
-    /// How TLS is spoken with the backends, if it is.
+    /// TLS settings for backends. `None`: plaintext.
     pub backend_tls: Option<BackendTls>,
-    /// What the kernel is asked for, on both sides.
+    /// Socket options of both sides.
     pub sockets: SocketOptions,
-    /// Which of the clients that come by its address are its own.
+    /// The clients of the listener that this route serves.
     pub filter: RouteFilter,
 }
 
-/// Who the client is, who says so, who is told, and who may come in.
+/// Networks of clients, and the PROXY protocol.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Whether and how the backend is told who the client is.
+    /// The PROXY header for backends.
     pub proxy_protocol: ProxyProtocol,
-    /// Who says for others who they are.
+    /// Trusted proxies, which must send a PROXY header.
     pub accept_proxy_from: Vec<Network>,
-    /// Who may connect; empty: all.
+    /// Networks that may connect; empty: all.
     pub allow: Vec<Network>,
-    /// Who may not.
+    /// Networks that may not connect.
     pub deny: Vec<Network>,
 }
 
@@ -65,24 +65,24 @@ impl Access {
 
 /// Which side of a route speaks TLS.
 pub enum Direction {
-    /// Those who connect to us; plaintext goes to a backend.
+    /// The client; plaintext goes to a backend.
     Terminate {
-        /// Certificates, keys and suites: one for all connections, parsed once. `None` for the
-        /// first moments of a worker that found connections: they are served before it is parsed.
+        /// Certificates, keys and suites, shared by all connections. `None` until a new worker that
+        /// took over connections has parsed them.
         context: Option<ServerContext>,
-        /// Where plaintext goes; `None`: back to where it came from.
+        /// The backends. `None`: plaintext goes back to the client (`echo:`).
         targets: Option<Targets>,
     },
-    /// Nobody: what comes in goes to a backend as it is.
+    /// TLS passes through to a backend unchanged.
     PassThrough(Targets),
-    /// Those whom we connect to; plaintext comes from local clients.
+    /// The server; plaintext comes from local clients.
     Originate(Origin),
-    /// A reload has removed the route. Its connections go on; nothing new is for it.
+    /// A reload has removed the route. Its connections continue; it gets no new ones.
     Gone,
 }
 
 impl Route {
-    /// The configured route, all but its context.
+    /// Creates the configured route without its TLS context.
     pub(crate) fn without_context(
         config: &Config,
         route: &dormouse_config::Route,
@@ -109,7 +109,7 @@ impl Route {
         }
     }
 
-    /// Where plaintext goes. None for `echo:`, and where plaintext comes in.
+    /// The backends. `None` for `echo:` and for originations.
     pub fn targets(&self) -> Option<&Targets> {
         match &self.direction {
             Direction::Terminate { targets, .. } => targets.as_ref(),
@@ -118,7 +118,7 @@ impl Route {
         }
     }
 
-    /// The backend of this name has other addresses from now on. True: it is one of this route's.
+    /// Changes the addresses of the backend with this name. Returns `true` if the route has it.
     pub fn set_addresses(
         &mut self,
         name: &str,
@@ -137,12 +137,12 @@ impl Route {
         }
     }
 
-    /// What stands where a route was that a reload has removed.
+    /// Placeholder for a route that a reload has removed.
     fn gone(sockets: &Sockets) -> Route {
         Route {
             name: "removed".to_owned(),
             direction: Direction::Gone,
-            backend_name: "none: a reload has removed the route".to_owned(),
+            backend_name: "none: a reload removed the route".to_owned(),
             access: Access::default(),
             truncation: Truncation::Abort,
             backend_down: BackendDown::Alert,
@@ -153,27 +153,27 @@ impl Route {
         }
     }
 
-    /// Has a reload removed it?
+    /// Whether a reload has removed the route.
     pub fn is_gone(&self) -> bool {
         matches!(self.direction, Direction::Gone)
     }
 
-    /// Does TLS go to its backend untouched?
+    /// Whether TLS passes through to the backend.
     pub fn passes_through(&self) -> bool {
         matches!(self.direction, Direction::PassThrough(_))
     }
 
-    /// Whether a ClientHello must be read to know whether its client is for this route.
+    /// Whether the ClientHello must be read to decide if the route serves its client.
     pub fn needs_client_hello(&self) -> bool {
         self.passes_through() || self.filter.is_selective()
     }
 
-    /// Is there no plain side?
+    /// Whether the route echoes plaintext and has no backend.
     pub fn is_echo(&self) -> bool {
         matches!(self.direction, Direction::Terminate { targets: None, .. })
     }
 
-    /// RouteFilter new ticket keys into use, where TLS comes in.
+    /// Replaces the ticket keys of a route that terminates TLS.
     pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.direction {
             Direction::Terminate {
@@ -189,7 +189,7 @@ impl Route {
 }
 
 impl Default for Access {
-    /// Everybody may come, and nobody is told.
+    /// Allows all clients, and sends no PROXY header.
     fn default() -> Access {
         Access {
             proxy_protocol: ProxyProtocol::Off,
@@ -200,9 +200,9 @@ impl Default for Access {
     }
 }
 
-/// Puts each route at the place of its number: what a slot says of its route is true for as long
-/// as the connection lives, whatever reloads do. Numbers which nobody has any more are gone.
-/// Each gets its name; `routes` and `numbers` are in the order of the configuration.
+/// Names the routes and places each at the index of its number. The route number in a slot stays valid
+/// through reloads, so unused numbers get a placeholder ([`Direction::Gone`]). `routes` and `numbers`
+/// are in the order of the configuration.
 pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
     let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
     let gone = |_| Route::gone(&config.sockets);
@@ -216,7 +216,7 @@ pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Ro
     placed
 }
 
-/// The routes of originations, which follow those for TLS that comes in.
+/// Creates the routes of originations, which come after the routes that accept TLS.
 pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
     let route = |(origin, originate): (Origin, &Originate)| {
         let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
@@ -240,8 +240,8 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
         .collect()
 }
 
-/// The configured routes for TLS that comes in, all but their contexts: enough for connections that
-/// are established.
+/// Creates the configured routes that accept TLS, without their contexts: established connections need
+/// none.
 pub fn without_contexts(config: &Config, backends: &Backends) -> Vec<Route> {
     let routes = config.routes.iter();
     routes
@@ -258,8 +258,8 @@ fn sources(given: &[SourceAddress]) -> Vec<IpAddr> {
 }
 
 impl Route {
-    /// How many addresses there are to connect from, `own` of them where the backend is on this
-    /// machine.
+    /// Number of source addresses for this backend; `own` is the number for a loopback backend without
+    /// configured ones.
     pub fn sources_count(&self, backend: &Addr, own: u32) -> u32 {
         match backend {
             Addr::Tcp(_) if !self.sources.is_empty() => self.sources.len() as u32,
@@ -268,8 +268,8 @@ impl Route {
         }
     }
 
-    /// Address number `n` to connect from; `None`: the system's choice. All of 127.0.0.0/8 is this
-    /// machine's, so backends on it are reached from as many addresses as it takes.
+    /// The source address number `n`. `None`: the kernel chooses. For loopback backends, any number of
+    /// addresses in 127.0.0.0/8 is available.
     pub fn source(&self, n: u32) -> Option<IpAddr> {
         match (self.sources.get(n as usize), n) {
             (Some(&ip), _) => Some(ip),
@@ -279,7 +279,7 @@ impl Route {
     }
 }
 
-/// 127.64.0.0.
+/// 127.64.0.0, the base of source addresses for loopback backends.
 const OWN_SOURCES: u32 = 0x7f40_0000;
 
 fn names(upstreams: &[Upstream]) -> String {
@@ -288,7 +288,7 @@ fn names(upstreams: &[Upstream]) -> String {
 }
 
 fn targets(route: &dormouse_config::Route, backends: &Backends) -> Option<Targets> {
-    // Not by whether there are any: a route whose backends are all out must not become an echo.
+    // A route whose backends were all taken out must not become an echo, so their number is not checked.
     (!route.is_echo()).then(|| Targets {
         all: Target::all_of(&route.to, backends),
         listed: route.to.clone(),
@@ -296,6 +296,6 @@ fn targets(route: &dormouse_config::Route, backends: &Backends) -> Option<Target
         failures_max: route.backend_failures,
         pause_ms: milliseconds(route.backend_pause),
         slow_start_ms: route.slow_start.map_or(0, milliseconds),
-        owed: RefCell::default(),
+        credits: RefCell::default(),
     })
 }

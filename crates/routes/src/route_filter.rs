@@ -1,21 +1,21 @@
-//! Which of the routes on one address a client is for: by the name that it asks for, then by the
-//! protocols that it offers.
+//! The choice of a route among those of an address, by the ClientHello: first by the server name, then
+//! by the offered protocols (ALPN).
 //!
-//! An exact name goes before a wildcard, and that before a route without names. Among those which
-//! are equal in this the first one has it that has a protocol which the client offers; else the one
-//! that asks for none; else the first, whose handshake then says that there is no common protocol.
+//! An exact name takes precedence over a wildcard, and a wildcard over a route without names. Among
+//! equal routes, the first one that shares a protocol with the client is chosen; else the first one
+//! without protocols; else the first one, whose handshake then fails with no_application_protocol.
 
 use dormouse_engine::ClientHello;
 
-/// Clients that a route is for, by what their ClientHello asks for.
+/// Server names and protocols of a route.
 #[derive(Clone, Debug, Default)]
 pub struct RouteFilter {
-    /// Names, in lower case; none: all.
+    /// Names in lower case; empty: all names.
     names: Vec<String>,
     alpn: Vec<Vec<u8>>,
 }
 
-/// How well a name fits.
+/// Quality of a name's match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Any,
@@ -32,7 +32,7 @@ impl RouteFilter {
         }
     }
 
-    /// Whether it depends on what the client asks for.
+    /// Whether the route serves only some names.
     pub(crate) fn is_selective(&self) -> bool {
         !self.names.is_empty()
     }
@@ -55,7 +55,7 @@ impl RouteFilter {
     }
 }
 
-/// The number of the route that this client is for. `None`: none of them.
+/// Returns the number of the route that serves this client. `None`: no route does.
 pub fn choose<'a>(
     routes: impl Iterator<Item = (u16, &'a RouteFilter)> + Clone,
     hello: &ClientHello,
@@ -69,8 +69,10 @@ pub fn choose<'a>(
     let shares = equal
         .clone()
         .find(|(_, filter)| filter.shares_protocol(hello));
-    let asks_none = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
-    let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
+    let without_alpn = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
+    let chosen = shares
+        .or_else(without_alpn)
+        .or_else(|| equal.clone().next());
     chosen.map(|(number, _)| number)
 }
 
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!(chosen("", &[]), Some(0));
         assert_eq!(chosen("c.test", &["h2"]), Some(0));
         assert_eq!(chosen("example", &[]), Some(0), "a wildcard is one label");
-        assert_eq!(chosen("x.y.example", &[]), Some(0), "and no more");
+        assert_eq!(chosen("x.y.example", &[]), Some(0), "not two labels");
         assert_eq!(chosen("x.example", &["mqtt", "h2"]), Some(1));
         assert_eq!(chosen("x.example", &["mqtt"]), Some(2));
         assert_eq!(chosen("x.example", &[]), Some(2));
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(
             chosen("a.example", &["other"]),
             Some(3),
-            "which then refuses"
+            "its handshake then fails"
         );
         let some = routes.iter().skip(1);
         assert_eq!(choose((1..).zip(some.clone()), &hello("c.test", &[])), None);

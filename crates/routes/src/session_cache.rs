@@ -1,4 +1,4 @@
-//! The session cache of all workers, as the engine uses it.
+//! The session cache of all workers, behind the engine's trait.
 
 use dormouse_engine::ServerSessions;
 use dormouse_handover::Descriptors;
@@ -6,12 +6,12 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::cache::Cache;
 use std::io;
 
-/// A handle on the cache. What lies in it is sealed: see `engine`.
+/// A handle to the cache. Its values are encrypted by `engine`.
 #[derive(Clone, Debug)]
 pub struct SessionCache(Cache);
 
 impl SessionCache {
-    /// The cache that main has made, if there is one.
+    /// Maps the cache that main has created, if there is one.
     pub fn adopt(descriptors: &Descriptors) -> io::Result<Option<SessionCache>> {
         let Some(fd) = descriptors.session_cache else {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! What the kernel is asked for, for every TCP socket: buffers, and signs of life.
+//! Options of TCP sockets: buffers, keepalive and timeouts.
 
 use dormouse_config::{Sockets, seconds};
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
 use std::net::{IpAddr, SocketAddr};
 
-/// What every TCP socket is set to.
+/// Options of TCP sockets.
 #[derive(Clone, Debug)]
 pub struct SocketOptions {
     keepalive: Option<Keepalive>,
@@ -15,7 +15,7 @@ pub struct SocketOptions {
 }
 
 impl SocketOptions {
-    /// Translates the configured options into what the kernel takes.
+    /// Converts the configured options to the kernel's values.
     pub fn new(sockets: &Sockets) -> SocketOptions {
         SocketOptions {
             keepalive: sockets.keepalive_idle.map(|idle| Keepalive {
@@ -26,13 +26,13 @@ impl SocketOptions {
             user_timeout_ms: sockets
                 .user_timeout
                 .map(|timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX)),
-            // Of data: the kernel allows as much again for its own overhead (socket(7)).
+            // Bytes of data: the kernel doubles the value for its own overhead (socket(7)).
             send_buffer_bytes: sockets.socket_buffer.as_usize(),
             receive_buffer_bytes: (sockets.receive_buffer.or(sockets.socket_buffer)).as_usize(),
         }
     }
 
-    /// For a connect to a backend.
+    /// Options that must be set before a connect.
     pub fn connect_options(&self, source: Option<IpAddr>) -> ConnectOptions {
         ConnectOptions {
             source: source.map(|ip| SocketAddr::new(ip, 0)),
@@ -42,32 +42,32 @@ impl SocketOptions {
         }
     }
 
-    /// What the kernel may buffer for sending, per socket.
+    /// Maximum bytes in the send queue of a socket.
     pub fn send_buffer_bytes(&self) -> usize {
         self.send_buffer_bytes
     }
 
-    /// Sets a listener. On Linux accepted sockets inherit all of it.
+    /// Sets the options of a listener. On Linux, accepted sockets inherit them.
     pub fn apply_to_listener(&self, fd: Fd) {
         let _ = socket::set_receive_buffer(fd, self.receive_buffer_bytes);
         let _ = socket::set_send_buffer(fd, self.send_buffer_bytes);
         self.apply(fd);
     }
 
-    /// Sets a client's connection, which has inherited everything else from its listener: the times
-    /// of its keepalive probes are its own. Connections which were busy at the same moment are
-    /// asked at the same moment otherwise, and again together by each retry; and what does not fit
-    /// into the queue of a network device is dropped, so that peers which are well are taken for
-    /// gone. (38,000 connections over loopback, all busy within one second: 12,082 were lost;
-    /// none with times of their own.)
+    /// Sets the keepalive times of a client's connection; it inherits its other options from the
+    /// listener. Each connection gets slightly different times. Otherwise connections that were busy at
+    /// the same moment would all be probed at the same moment, and again at each retry. Probes that do
+    /// not fit into a network device's queue are dropped, so healthy peers would be considered dead.
+    /// (Of 38,000 connections over loopback, all busy within one second, 12,082 were lost; with
+    /// different times, none.)
     pub fn apply_to_client(&self, fd: Fd) {
         if let Some(keepalive) = self.keepalive {
             let _ = socket::set_keepalive_times(fd, spread(keepalive, fd));
         }
     }
 
-    /// Sets a connection to a backend. One on this machine cannot vanish without a word, so it is
-    /// not asked for signs of life.
+    /// Sets the options of a connection to a backend. A loopback connection can't vanish silently, so it
+    /// needs no keepalive.
     pub fn apply_to_backend(&self, fd: Fd, backend: &Addr) {
         match backend {
             Addr::Unix(_) => {}
@@ -78,7 +78,7 @@ impl SocketOptions {
         }
     }
 
-    /// Sets a socket. A socket that is gone already will say so when it is used.
+    /// Sets the options of a socket. Errors are ignored: a closed socket reports them on its next use.
     pub fn apply(&self, fd: Fd) {
         let _ = socket::set_nodelay(fd, true);
         if let Some(keepalive) = self.keepalive {
@@ -90,9 +90,10 @@ impl SocketOptions {
     }
 }
 
-/// Between 4/5 of the idle time and all of it, and 3/5 of the interval and all of it: sooner, never
-/// later, so that there are no fewer probes before `user_timeout` than were asked for. Descriptors
-/// follow each other; multiplied by the golden ratio their fractions are as far apart as can be.
+/// Returns keepalive times for this descriptor: between 4/5 and all of the idle time, and between 3/5 and
+/// all of the interval. They are never longer than configured, so that no probe before `user_timeout` is
+/// lost. Descriptors are consecutive numbers; multiplied by the golden ratio, their fractions are spread
+/// evenly.
 fn spread(keepalive: Keepalive, fd: Fd) -> Keepalive {
     const GOLDEN: u32 = 0x9E37_79B9;
     let fraction = fd.0.cast_unsigned().wrapping_mul(GOLDEN);
@@ -112,15 +113,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_spread_evenly_and_never_later_than_asked_for() {
-        let asked = Keepalive {
+    fn probes_are_spread_evenly_and_never_later_than_configured() {
+        let configured = Keepalive {
             idle_s: 120,
             interval_s: 15,
             count: 4,
         };
         let mut due = [0_u32; 121];
         for fd in 1000..26_000 {
-            let own = spread(asked, Fd(fd));
+            let own = spread(configured, Fd(fd));
             assert!((96..=120).contains(&own.idle_s) && (9..=15).contains(&own.interval_s));
             assert_eq!(own.count, 4);
             due[own.idle_s as usize] += 1;

@@ -1,14 +1,13 @@
-//! What all workers know of the backends: how many connections each has, and which have failed.
+//! Load and health of backends, shared by all workers.
 //!
-//! One table of fixed size in shared memory, where a backend is found by its address, so that it
-//! keeps its place through a reload. A worker writes the number of its own connections to a block
-//! of its own; the load of a backend is the sum. A worker that is started after another died counts
-//! its connections anew, so nothing is lost by a death. Health is three words that anybody may
-//! write; the last one wins, and is right. What checks have found is a word that main writes.
+//! The table has a fixed size and lies in shared memory. A backend is found by its address, so it keeps
+//! its place through a reload. Each worker writes the number of its own connections to its own block;
+//! the load of a backend is the sum over the workers. A worker that replaces a dead one recounts its
+//! connections, so a crash does not falsify the load. Health is three words that every worker may write;
+//! the last write wins. The result of health checks is a word that only main writes.
 //!
-//! Main gives places out and takes them back ([`RetiredPlaces`]); workers find what is there. A
-//! place is free again when no configuration names its backend, and no connection has been with it
-//! for a while.
+//! Main creates and frees places ([`RetiredPlaces`]); workers look them up. A place is freed when no
+//! configuration names its backend any more and the backend has had no connections for a while.
 
 use crate::hash;
 use dormouse_reactor::memory::{PAGE, Words};
@@ -18,23 +17,23 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Backends that one configuration may name.
+/// Maximum number of backends in a configuration.
 pub const BACKENDS_MAX: usize = 500;
 
-/// Places; twice what a configuration may have, so that a reload can bring others.
+/// Number of places: twice the maximum of a configuration, so that a reload can bring new backends.
 pub(crate) const PLACES: usize = 2 * BACKENDS_MAX + 24;
-/// Whose it is; when it may be tried again (ms); failures in a row; when it came back (ms); what
-/// checks say.
+/// Words per place: hash of the address; end of the pause (ms); failures in a row; time of recovery
+/// (ms); result of health checks.
 const WORDS_EACH: usize = 5;
 
-/// A backend that nobody names any more keeps its place for so long: a worker may still be about
-/// to connect to it.
+/// Time for which an unused place is kept after its backend was removed from the configuration: a
+/// worker may still be about to connect to it.
 const RETIRED_MS: u64 = 60_000;
 
-/// A backend's place, from 1 on. 0: none, because the table is full: it is taken to be up and idle.
+/// Number of a backend's place, from 1 on. 0: the table was full; such a backend counts as up and idle.
 pub type BackendPlace = u16;
 
-/// The table, as one worker sees it.
+/// The table, from one worker's view.
 #[derive(Clone, Debug)]
 pub struct Backends {
     words: Arc<Words>,
@@ -42,31 +41,31 @@ pub struct Backends {
     worker: usize,
 }
 
-/// What checks have found out.
+/// Result of health checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum CheckedHealth {
-    /// Nothing yet, or there are none.
+    /// No check is configured, or none has finished yet.
     Unknown = 0,
-    /// It is well.
+    /// The backend is healthy.
     Up = 1,
-    /// It is not.
+    /// The backend is not healthy.
     Down = 2,
 }
 
-/// What a failure or a success has changed.
+/// Change of a backend's health by a failure or a success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HealthChange {
-    /// Nothing: the backend is used, or passed over, as before.
+    /// No change.
     None,
-    /// From now on it is passed over.
+    /// The backend is skipped from now on.
     Down,
-    /// It serves again.
+    /// The backend has recovered.
     Up,
 }
 
 impl Backends {
-    /// Makes the table.
+    /// Creates the table.
     pub fn create(workers: u32) -> io::Result<Backends> {
         let workers = workers as usize;
         let words = Words::create("dormouse-backends", len(workers))?;
@@ -77,7 +76,7 @@ impl Backends {
         })
     }
 
-    /// Maps what main has made.
+    /// Maps the table that main has created.
     pub fn adopt(fd: Fd, workers: u32, worker: u32) -> Result<Backends, AdoptError> {
         let workers = workers as usize;
         let words = Words::adopt(fd, len(workers))?;
@@ -88,7 +87,7 @@ impl Backends {
         })
     }
 
-    /// Maps it to look at only, by a descriptor of [`Backends::reader`].
+    /// Maps the table read-only, by a descriptor from [`Backends::reader`].
     pub fn view(fd: Fd, workers: u32) -> Result<Backends, AdoptError> {
         let workers = workers as usize;
         let words = Words::adopt_to_read(fd, len(workers))?;
@@ -99,7 +98,7 @@ impl Backends {
         })
     }
 
-    /// A descriptor for [`Backends::view`], by which nothing can be written.
+    /// Returns a read-only descriptor for [`Backends::view`].
     pub fn reader(&self) -> io::Result<Fd> {
         self.words.reader()
     }
@@ -109,12 +108,13 @@ impl Backends {
         self.words.fd()
     }
 
-    /// The place of the backend with this address, which is taken if it has none. 0: none is left.
+    /// Returns the place of the backend with this address, and takes a free one if it has none. 0: no
+    /// place is left.
     pub fn place(&self, address: &str) -> BackendPlace {
         let key = hash::of_text(address);
         let start = key as usize % PLACES;
         let places = || (0..PLACES).map(|step| ((start + step) % PLACES + 1) as BackendPlace);
-        // There may be holes before it, where others were.
+        // Places before it may have been freed, so a free place does not end the search.
         let owner = |place: BackendPlace| self.word(place, 0).load(Ordering::Acquire);
         if let Some(place) = places().find(|&place| owner(place) == key) {
             return place;
@@ -127,7 +127,7 @@ impl Backends {
         places().find(take).unwrap_or(0)
     }
 
-    /// Connections to it, of all workers.
+    /// Number of connections to the backend, of all workers.
     pub fn load(&self, place: BackendPlace) -> u64 {
         if place == 0 {
             return 0;
@@ -137,17 +137,17 @@ impl Backends {
             .sum()
     }
 
-    /// This worker has one connection more.
+    /// Counts one more connection of this worker.
     pub fn enter(&self, place: BackendPlace) {
         if place != 0 {
             let own = self.own(self.worker, place);
             own.store(own.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            // Of two workers which enter at once and look at the load then, one at least sees both.
+            // If two workers enter at once and then read the load, at least one of them sees both.
             fence(Ordering::SeqCst);
         }
     }
 
-    /// This worker has one connection less.
+    /// Counts one less connection of this worker.
     pub fn leave(&self, place: BackendPlace) {
         if place != 0 {
             let own = self.own(self.worker, place);
@@ -156,7 +156,7 @@ impl Backends {
         }
     }
 
-    /// A new worker counts what it has found.
+    /// Recounts the connections that a new worker has taken over.
     pub fn recount(&self, found: impl Iterator<Item = BackendPlace>) {
         for place in 1..=PLACES as BackendPlace {
             self.own(self.worker, place).store(0, Ordering::Relaxed);
@@ -164,14 +164,14 @@ impl Backends {
         found.for_each(|place| self.enter(place));
     }
 
-    /// May it be tried?
+    /// Whether the backend may be tried.
     pub fn is_up(&self, place: BackendPlace, now_ms: u64) -> bool {
         place == 0
             || self.word(place, 1).load(Ordering::Relaxed) <= now_ms
                 && self.checked(place) != CheckedHealth::Down
     }
 
-    /// What checks say of it.
+    /// The result of health checks.
     pub fn checked(&self, place: BackendPlace) -> CheckedHealth {
         match self.word(place, 4).load(Ordering::Relaxed) {
             1 => CheckedHealth::Up,
@@ -180,8 +180,8 @@ impl Backends {
         }
     }
 
-    /// Main: notes what checks have found. One that is well again begins as one which has come
-    /// back, and what connections had found before is forgotten.
+    /// Notes the result of health checks; only main calls this. A backend that becomes healthy again has
+    /// a slow start, and its failures of connections are forgotten.
     pub fn set_checked(&self, place: BackendPlace, checked: CheckedHealth, now_ms: u64) {
         if place == 0 {
             return;
@@ -194,17 +194,17 @@ impl Backends {
         }
     }
 
-    /// Connects that have failed in a row.
+    /// Number of connects that failed in a row.
     pub fn failures(&self, place: BackendPlace) -> u64 {
         self.word(place, 2).load(Ordering::Relaxed)
     }
 
-    /// Since when it serves again; 0: always.
+    /// Time of the backend's recovery. 0: it never was down.
     pub fn up_since_ms(&self, place: BackendPlace) -> u64 {
         self.word(place, 3).load(Ordering::Relaxed)
     }
 
-    /// It could not be connected to. After so many times in a row it is passed over for a while.
+    /// Notes a failed connect. After `most` failures in a row, the backend is skipped for `pause_ms`.
     pub fn failed(
         &self,
         place: BackendPlace,
@@ -229,9 +229,9 @@ impl Backends {
         }
     }
 
-    /// A connection is about to be made with it. If it was passed over, and the time for that has
-    /// just run out, this is the one that tries it: for all others it is passed over once more, so
-    /// that they need not find out, too. `false`: another one was quicker.
+    /// Reserves the first connect after a pause. If the backend's pause has just ended, the caller probes
+    /// it, and for all other connections the pause is renewed until the probe has a result. Returns
+    /// `false` if another worker was faster.
     pub fn try_again(&self, place: BackendPlace, pause_ms: u64, now_ms: u64) -> bool {
         if place == 0 {
             return true;
@@ -247,7 +247,7 @@ impl Backends {
             .is_ok()
     }
 
-    /// It has accepted a connection.
+    /// Notes a successful connect.
     pub fn succeeded(&self, place: BackendPlace, now_ms: u64) -> HealthChange {
         if place == 0 || self.word(place, 2).load(Ordering::Relaxed) == 0 {
             return HealthChange::None;
@@ -276,16 +276,16 @@ impl Backends {
     }
 }
 
-/// Main's part: which places nobody needs.
+/// Places whose backends were removed from the configuration. Only main keeps this.
 #[derive(Debug, Default)]
 pub struct RetiredPlaces {
-    /// Since when nobody names them.
+    /// Time of the removal, or of the last connection.
     retired: HashMap<BackendPlace, u64>,
 }
 
 impl RetiredPlaces {
-    /// Frees the places of backends which are not `named`, once none of them has had a connection
-    /// for a while. Returns the places that were freed.
+    /// Frees the places of backends that are not in `named` and have had no connection for a while.
+    /// Returns the freed places.
     pub fn sweep(
         &mut self,
         all: &Backends,
@@ -312,7 +312,7 @@ impl RetiredPlaces {
         freed
     }
 
-    /// Is there any that may be free soon?
+    /// Whether any place waits to be freed.
     pub fn any_retired(&self) -> bool {
         !self.retired.is_empty()
     }
@@ -348,34 +348,34 @@ mod tests {
         assert_eq!((table.load(a), table.load(b)), (2, 0));
         first.leave(a);
         first.leave(a);
-        assert_eq!(table.load(a), 1, "no worker takes away what is another's");
+        assert_eq!(table.load(a), 1, "a worker changes only its own count");
         table.fd().close();
     }
 
-    /// When the time of a backend that failed is over, one connection tries it, and the others go
-    /// elsewhere until that one knows.
+    /// When the pause of a failed backend is over, one connection probes it, and the others use other
+    /// backends until the probe has a result.
     #[test]
-    fn one_connection_tries_again() {
+    fn one_connection_probes_after_a_pause() {
         let table = Backends::create(1).unwrap();
         let place = table.place("10.0.0.1:80");
         assert_eq!(table.failed(place, 1, 1_000, 5_000), HealthChange::Down);
-        assert!(table.try_again(place, 1_000, 5_500), "if all are");
+        assert!(table.try_again(place, 1_000, 5_500), "during the pause");
         assert!(!table.is_up(place, 5_999) && table.is_up(place, 6_000));
         assert!(table.try_again(place, 1_000, 6_000));
-        assert!(!table.is_up(place, 6_999), "one is at it");
+        assert!(!table.is_up(place, 6_999), "being probed");
         assert_eq!(table.failed(place, 1, 1_000, 6_500), HealthChange::None);
         assert!(!table.is_up(place, 7_499) && table.is_up(place, 7_500));
         assert!(table.try_again(place, 1_000, 7_500));
         assert_eq!(table.succeeded(place, 7_600), HealthChange::Up);
         assert!(table.is_up(place, 7_600));
-        // One that is well is everybody's.
+        // A healthy backend is used by all connections.
         assert!(table.try_again(place, 1_000, 7_700));
         assert!(table.is_up(place, 7_700));
         table.fd().close();
     }
 
     #[test]
-    fn the_table_has_an_end() {
+    fn a_full_table_returns_no_place() {
         let table = Backends::create(1).unwrap();
         let places: Vec<BackendPlace> = (0..PLACES + 5)
             .map(|n| table.place(&format!("10.0.0.1:{n}")))
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_free_again_and_nobody_loses_theirs() {
+    fn frees_only_places_without_configuration_and_connections() {
         let table = Backends::create(2).unwrap();
         let names: Vec<String> = (0..PLACES).map(|n| format!("10.0.0.1:{n}")).collect();
         let places: Vec<BackendPlace> = names.iter().map(|name| table.place(name)).collect();
@@ -397,20 +397,20 @@ mod tests {
             .map(|name| hash::of_text(name))
             .collect();
         let mut main = RetiredPlaces::default();
-        assert!(main.sweep(&table, &named, 1_000).is_empty(), "not at once");
+        assert!(main.sweep(&table, &named, 1_000).is_empty(), "too soon");
         assert!(main.any_retired());
         assert!(main.sweep(&table, &named, 60_999).is_empty());
         assert_eq!(
             main.sweep(&table, &named, 61_000).len(),
             99,
-            "one has a connection"
+            "all but the one with a connection"
         );
         for (name, &place) in names.iter().zip(&places).skip(100) {
-            assert_eq!(table.place(name), place, "behind holes too");
+            assert_eq!(table.place(name), place, "also after freed places");
         }
         table.leave(places[7]);
-        let lately = main.sweep(&table, &named, 100_000);
-        assert!(lately.is_empty(), "it had one lately");
+        let freed = main.sweep(&table, &named, 100_000);
+        assert!(freed.is_empty(), "its connection has just ended");
         assert_eq!(main.sweep(&table, &named, 160_999), [places[7]]);
         assert!(!main.any_retired());
         let new: Vec<BackendPlace> = (0..100).map(|n| table.place(&format!("b{n}"))).collect();
@@ -423,42 +423,45 @@ mod tests {
     }
 
     #[test]
-    fn what_checks_say_counts_beside_what_connections_find() {
+    fn checks_and_connections_both_mark_a_backend_down() {
         let table = Backends::create(1).unwrap();
         let place = table.place("a");
         table.failed(place, 1, 1_000, 10);
         table.set_checked(place, CheckedHealth::Down, 20);
-        assert!(!table.is_up(place, 5_000), "whatever time passes");
+        assert!(!table.is_up(place, 5_000), "until a check succeeds");
         table.set_checked(place, CheckedHealth::Up, 6_000);
-        assert!(table.is_up(place, 6_000), "and the mark is gone");
+        assert!(table.is_up(place, 6_000), "the pause has ended, too");
         assert_eq!(table.up_since_ms(place), 6_000);
         table.failed(place, 1, 1_000, 6_000);
-        assert!(!table.is_up(place, 6_500), "connections are believed too");
+        assert!(!table.is_up(place, 6_500), "a failed connect counts, too");
         table.set_checked(place, CheckedHealth::Up, 6_600);
-        assert!(!table.is_up(place, 6_600), "nothing new");
+        assert!(
+            !table.is_up(place, 6_600),
+            "the check's result did not change"
+        );
         table.fd().close();
     }
 
     #[test]
-    fn failures_in_a_row_take_it_out_and_a_success_brings_it_back() {
+    fn failures_in_a_row_mark_a_backend_down_and_a_success_marks_it_up() {
         let table = Backends::create(1).unwrap();
         let place = table.place("a");
         assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::None);
         assert_eq!(
             table.succeeded(place, 10),
             HealthChange::None,
-            "the row is broken"
+            "the count starts again"
         );
         assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::None);
         assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::None);
         assert!(table.is_up(place, 10));
         assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::Down);
         assert!(!table.is_up(place, 1009));
-        assert!(table.is_up(place, 1010), "time for another try");
+        assert!(table.is_up(place, 1010), "the pause is over");
         assert_eq!(
             table.failed(place, 3, 1000, 1010),
             HealthChange::None,
-            "told once"
+            "reported once"
         );
         assert!(!table.is_up(place, 1011));
         assert_eq!(table.succeeded(place, 3000), HealthChange::Up);

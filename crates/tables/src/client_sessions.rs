@@ -1,4 +1,4 @@
-//! The sessions of originations, in one mapping which all workers and main share.
+//! The sessions of originations, in one mapping that all workers and main share.
 //!
 //! ```text
 //! | page: magic, version, places | place | place | …
@@ -6,17 +6,17 @@
 //! slot:  state | chain | stamp and used | length | 2,000 bytes
 //! ```
 //!
-//! A *place* belongs to one server of one origination, named by a digest of all that a session
-//! depends on: server, name, ALPN, trust, own certificate, versions. Invariants:
+//! A *place* belongs to one server of one origination. Its key is a digest of everything on which a
+//! session depends: server, name, ALPN, trust, own certificate, versions. Invariants:
 //!
-//! - Nobody waits for anybody. A slot's bytes are read and written only by who has claimed it
-//!   (compare-and-swap of its state to *busy*, with its own number); who finds it busy takes
-//!   another, or makes a full handshake.
-//! - A worker that dies leaves at most slots which are busy with its number: its successor frees
-//!   them ([`ClientSessions::forget_claims`]).
-//! - A chain and its uses are one word, so a session is never used more often than allowed,
-//!   however many workers take at once.
-//! - Everything has its place from the start: nothing grows.
+//! - No process waits for another. Only the process that has claimed a slot (by a compare-and-swap of
+//!   its state to *busy*, with the process's number) reads and writes the slot's bytes. A process that
+//!   finds a slot busy takes another, or makes a full handshake.
+//! - A worker that dies leaves at most slots that are busy with its number; its successor frees them
+//!   ([`ClientSessions::forget_claims`]).
+//! - A chain and its uses are one word, so sessions are never used more often than allowed, however many
+//!   workers take one at once.
+//! - The size is fixed: nothing grows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -30,16 +30,16 @@ use zeroize::Zeroizing;
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-sessn");
 const VERSION: u64 = 1;
 
-/// Tickets kept per server; servers give one or two per handshake.
+/// Tickets kept per server; servers send one or two per handshake.
 const SLOTS: usize = 8;
-/// A session with a larger ticket is not kept: such tickets hold chains of client certificates.
+/// Maximum length of a session. Longer ones, whose tickets contain client certificate chains, are not kept.
 const DATA_MAX: usize = 2_000;
 const SLOT_LEN: usize = 32 + DATA_MAX;
 const PLACE_HEAD: usize = 48;
 const PLACE_LEN: usize = 4 * PAGE;
 const _: () = assert!(PLACE_HEAD + SLOTS * SLOT_LEN <= PLACE_LEN);
 
-/// Who claims on behalf of main, which writes while there are no workers yet.
+/// Number of main in claims. Main writes only before there are workers.
 pub const MAIN: u16 = u16::MAX;
 
 /// The key of a place.
@@ -50,7 +50,7 @@ pub type SessionKey = [u8; 16];
 pub struct ClientSessions {
     words: Arc<Words>,
     places: usize,
-    /// Whose claims these are.
+    /// Number of this process in claims.
     owner: u16,
 }
 
@@ -62,14 +62,14 @@ pub struct SessionPlace {
     reuse: Reuse,
 }
 
-/// What a place holds, for a file.
+/// The contents of a place, for a session file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Unix time of the full handshake that the sessions come from.
+    /// Unix time of the full handshake from which the sessions come.
     pub since_s: u64,
-    /// Handshakes that have resumed one of the sessions since then.
+    /// Number of handshakes that have resumed one of the sessions since then.
     pub uses: u32,
-    /// The bytes of each session, the oldest first, and whether it was offered before.
+    /// Whether each session was offered before, and its bytes; the oldest first.
     pub sessions: Vec<(bool, Zeroizing<Vec<u8>>)>,
 }
 
@@ -81,14 +81,14 @@ fn kind(state: u64) -> u64 {
     state & 3
 }
 
-/// The next state: another version, so that nobody takes it for what it was.
+/// Returns the next state, with a new version, so that a compare-and-swap with the old state fails.
 fn next(state: u64, kind: u64, owner: u16) -> u64 {
     let version = (state >> 32).wrapping_add(1) & 0xffff_ffff;
     version << 32 | u64::from(owner) << 8 | kind
 }
 
 impl ClientSessions {
-    /// With room for so many servers.
+    /// Creates a mapping with this number of places.
     pub fn create(places: usize) -> io::Result<ClientSessions> {
         let words = Arc::new(Words::create("dormouse-sessions", len(places))?);
         let sessions = ClientSessions {
@@ -102,7 +102,7 @@ impl ClientSessions {
         Ok(sessions)
     }
 
-    /// What main created, for worker number `worker`.
+    /// Maps what main has created, for worker number `worker`.
     pub fn adopt(fd: Fd, places: usize, worker: u32) -> io::Result<ClientSessions> {
         let words = Words::adopt(fd, len(places)).map_err(io::Error::other)?;
         let sessions = ClientSessions {
@@ -114,7 +114,7 @@ impl ClientSessions {
         if found == [MAGIC, VERSION, places as u64] {
             Ok(sessions)
         } else {
-            Err(io::Error::other("this is no mapping of sessions"))
+            Err(io::Error::other("the file is not a session mapping"))
         }
     }
 
@@ -123,9 +123,9 @@ impl ClientSessions {
         self.words.fd()
     }
 
-    /// Frees what a predecessor had claimed when it died.
+    /// Frees the slots that a dead predecessor had claimed.
     pub fn forget_claims(&self) {
-        // Places are taken in their order.
+        // Places are taken in order.
         let is_taken = |place: &usize| self.word(place_at(*place)).load(Ordering::Acquire) != 0;
         for place in (0..self.places).take_while(is_taken) {
             for slot in 0..SLOTS {
@@ -138,7 +138,7 @@ impl ClientSessions {
         }
     }
 
-    /// The place of this key: the one it has, or a free one. `None`: there is no room.
+    /// Returns the place with this key, and takes a free one if there is none. `None`: no place is left.
     pub fn place(&self, key: SessionKey, reuse: Reuse) -> Option<SessionPlace> {
         let [low, high] = halves(key);
         for index in 0..self.places {
@@ -151,8 +151,8 @@ impl ClientSessions {
             if taken == 0 {
                 second.store(high, Ordering::Release);
             }
-            // Whoever took it at the same time may not have written the rest yet; the keys are
-            // digests, so the first half tells them apart.
+            // A process that took the place at the same time may not have written the second half yet.
+            // Keys are digests, so the first half identifies them.
             if taken == 0 || taken == low {
                 let sessions = self.clone();
                 return Some(SessionPlace {
@@ -173,7 +173,7 @@ impl ClientSessions {
     }
 }
 
-/// Bytes of a mapping for so many servers.
+/// Length of a mapping with this number of places.
 pub fn len(places: usize) -> usize {
     PAGE + places * PLACE_LEN
 }
@@ -186,7 +186,7 @@ fn slot_at(place_at: usize, slot: usize) -> usize {
     place_at + PLACE_HEAD + slot * SLOT_LEN
 }
 
-/// A key of zeros would look like a free place.
+/// The halves of a key as numbers, never 0: a key of zeros would look like a free place.
 fn halves(key: SessionKey) -> [u64; 2] {
     let (low, high) = key.split_at(8);
     [low, high]
@@ -194,7 +194,7 @@ fn halves(key: SessionKey) -> [u64; 2] {
         .map(|half| half.max(1))
 }
 
-/// A slot which this process has claimed.
+/// A slot that this process has claimed.
 struct Claim<'a> {
     place: &'a SessionPlace,
     slot: usize,
@@ -206,7 +206,7 @@ impl SessionPlace {
         self.sessions.word(self.at + offset)
     }
 
-    /// Chain in the high half, its uses in the low one.
+    /// The chain in the high half, its uses in the low half.
     fn chain_and_uses(&self) -> &AtomicU64 {
         self.head(16)
     }
@@ -215,7 +215,7 @@ impl SessionPlace {
         self.head(24)
     }
 
-    /// How often anything was written here.
+    /// Number of writes to this place.
     pub fn stamp(&self) -> &AtomicU64 {
         self.head(32)
     }
@@ -228,7 +228,7 @@ impl SessionPlace {
         self.chain_and_uses().load(Ordering::Acquire) >> 32
     }
 
-    /// Counts one more use. `None`: a full handshake is due.
+    /// Counts a use. `None`: the limit is reached, so a full handshake is needed.
     fn count_use(&self, now_s: u64) -> Option<u64> {
         let word = self.chain_and_uses();
         let since_s = self.since().load(Ordering::Acquire);
@@ -256,7 +256,7 @@ impl SessionPlace {
             })
     }
 
-    /// The ready slots of a chain: index, stamp, whether it was offered; the newest first.
+    /// The ready slots of a chain, the newest first: index, stamp, and whether it was offered.
     fn ready(&self, chain: u64) -> Vec<(usize, u64, bool)> {
         let mut ready: Vec<_> = (0..SLOTS)
             .filter(|&slot| {
@@ -272,8 +272,8 @@ impl SessionPlace {
         ready
     }
 
-    /// One of the chain's sessions. A ticket of TLS 1.3 is offered once if there is another that
-    /// never was; the last one stays, and is offered again.
+    /// Picks one of the chain's sessions. A TLS 1.3 ticket is offered only once while there are others
+    /// that were not offered; the last one stays, and is offered again.
     fn pick(&self, chain: u64, now_s: u64) -> Option<Session> {
         let ready = self.ready(chain);
         let unused = ready.iter().filter(|(.., used)| !used).count();
@@ -286,8 +286,8 @@ impl SessionPlace {
                 continue;
             };
             let session = claim.read();
-            let good = session.filter(|session| session.expires_at_s() > now_s);
-            match good {
+            let valid = session.filter(|session| session.expires_at_s() > now_s);
+            match valid {
                 None => claim.release(FREE),
                 Some(session) => {
                     if !used && unused > 1 && session.is_for_one_use() {
@@ -303,8 +303,8 @@ impl SessionPlace {
         None
     }
 
-    /// The slot for a new ticket: a free one, one of an older chain, one that was offered, else
-    /// the oldest.
+    /// Claims a slot for a new ticket: a free one, else one of an older chain, else one that was offered,
+    /// else the oldest.
     fn room(&self, chain: u64) -> Option<Claim<'_>> {
         let value = |slot: usize| {
             let mark = self.slot_word(slot, 16).load(Ordering::Relaxed);
@@ -323,7 +323,7 @@ impl SessionPlace {
             .find_map(|slot| self.claim(slot, FREE).or_else(|| self.claim(slot, READY)))
     }
 
-    /// `false`: it is too large, or all places are being worked on.
+    /// Stores a session. Returns `false` if it is too long, or if all slots are busy.
     fn store(&self, chain: u64, used: bool, bytes: &[u8]) -> bool {
         let room = (bytes.len() <= DATA_MAX).then(|| self.room(chain));
         let Some(claim) = room.flatten() else {
@@ -335,7 +335,7 @@ impl SessionPlace {
         true
     }
 
-    /// What is here, without claiming anything: what changes meanwhile is left out.
+    /// Copies the sessions without claiming their slots. Slots that change meanwhile are left out.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let both = self.chain_and_uses().load(Ordering::Acquire);
         let chain = both >> 32;
@@ -359,7 +359,7 @@ impl SessionPlace {
         })
     }
 
-    /// Puts a snapshot back, while nobody else is here yet.
+    /// Restores a snapshot. No other process may use the place yet.
     pub fn restore(&self, snapshot: &Snapshot) {
         self.since().store(snapshot.since_s, Ordering::Relaxed);
         let both = 1 << 32 | u64::from(snapshot.uses);
@@ -406,7 +406,7 @@ impl Claim<'_> {
         word.fetch_or(1, Ordering::Relaxed);
     }
 
-    /// What is not kept is wiped.
+    /// Ends the claim. A slot that becomes free is wiped.
     fn release(self, kind: u64) {
         if kind == FREE {
             for word in 0..DATA_MAX / 8 {
@@ -421,7 +421,7 @@ impl Claim<'_> {
 
 impl SessionStore for SessionPlace {
     fn take(&self, now: UnixTime) -> Option<(u64, Session)> {
-        // Counted first: if there is nothing to take, a full handshake sets the count back.
+        // The use is counted first. If there is no session, the full handshake resets the count.
         let chain = self.count_use(now.as_secs())?;
         self.stamp().fetch_add(1, Ordering::Relaxed);
         let session = self.pick(chain, now.as_secs())?;
@@ -430,7 +430,7 @@ impl SessionStore for SessionPlace {
 
     fn begin(&self, now: UnixTime) -> u64 {
         self.since().store(now.as_secs(), Ordering::Release);
-        // Zero is no chain.
+        // Zero means that there is no chain.
         let after = |both: u64| u64::from(((both >> 32) as u32).wrapping_add(1).max(1));
         let begun =
             self.chain_and_uses()

@@ -1,14 +1,13 @@
-//! How many connections each client address has, how often it begins a handshake, and how many
-//! bytes pass for it.
+//! Connections, handshake rate and bytes of each client address.
 //!
-//! One table for all workers, in shared memory of fixed size: it never grows, whoever connects. A
-//! client is an IPv4 address or an IPv6 /64, which is what one subscriber gets. Nobody waits for
-//! anybody: an entry is three words that are changed atomically, and a worker that is killed while
-//! it does so leaves at worst a count that is one too low.
+//! One table in shared memory serves all workers. Its size is fixed, whatever clients connect. A client
+//! is an IPv4 address or an IPv6 /64, which is what a provider assigns to a subscriber. There are no
+//! locks: an entry is three words that are changed atomically. A worker that is killed meanwhile leaves
+//! at worst a count that is one too low.
 //!
-//! An entry is free for somebody else when it has no connection and its rate has recovered. Should
-//! all eight places for an address be taken, it is let in uncounted (and that is counted): a full
-//! table must not be a way to lock others out.
+//! An entry can be reused for another client when it has no connections and its rate has recovered. If
+//! all eight places for an address are taken, the client is admitted uncounted (and a counter says so):
+//! a full table must not lock clients out.
 
 use crate::hash;
 use crate::pace::Pace;
@@ -18,60 +17,60 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Places in which the entry of an address may be.
+/// Number of places in which an address may have its entry.
 const WAYS: usize = 8;
-/// Whose it is; connections; when its rate has recovered (ms).
+/// Words per entry: the client's key; connections; time at which its rate has recovered (ms).
 const WORDS_EACH: usize = 3;
-/// Random, so that nobody can choose addresses which share their places.
+/// Place of the random seed, so that an attacker can't choose addresses that share their places.
 const SEED_AT: usize = 0;
-/// What all clients together have passed ([`Pace`]).
+/// Place of the word for the bytes of all clients together ([`Pace`]).
 const ALL_AT: usize = 8;
 const ENTRIES_AT: usize = 64;
 
-/// Fewest and most entries.
+/// Minimum and maximum number of entries.
 const ENTRIES_MIN: u32 = 1 << 10;
 const ENTRIES_MAX: u32 = 1 << 22;
 
-/// Over what time a rate is counted.
+/// Window of the handshake rate.
 const RATE_WINDOW_MS: u64 = 60_000;
 
-/// What one client address may do.
+/// Limits per client address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClientLimits {
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections_max: Option<u32>,
-    /// Handshakes begun in a minute.
+    /// Handshakes per minute.
     pub handshakes_per_minute: Option<u32>,
     /// Bytes in both directions.
     pub bytes: Option<Pace>,
-    /// The same for all clients together.
+    /// Bytes in both directions of all clients together.
     pub bytes_of_all: Option<Pace>,
 }
 
 impl ClientLimits {
-    /// Whether there is anything to count.
+    /// Whether any limit needs an entry in the table.
     pub fn any(&self) -> bool {
         self.connections_max.is_some()
             || self.handshakes_per_minute.is_some()
             || self.bytes.is_some()
     }
 
-    /// Whether bytes are to be paid for.
+    /// Whether there is a limit on bytes.
     pub fn any_bytes(&self) -> bool {
         self.bytes.is_some() || self.bytes_of_all.is_some()
     }
 }
 
-/// Why a client is not let in.
+/// The limit that a client has reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exceeded {
-    /// It has as many connections as it may have.
+    /// Concurrent connections.
     Connections,
-    /// It has begun as many handshakes as it may.
+    /// Handshakes per minute.
     Rate,
 }
 
-/// A place in the table, to be kept with the connection: 0 is none. 24 bits.
+/// Number of an entry, stored in the connection's slot in 24 bits. 0: no entry.
 pub(crate) type ClientPlace = u32;
 
 /// The table.
@@ -80,13 +79,13 @@ pub struct Clients {
     words: Words,
     entries: u32,
     made_for: u32,
-    /// Behind the entries there is a word for each, for its bytes. A table that was made by an
-    /// older binary has none.
+    /// Whether each entry has a word for its bytes, after all entries. Tables of older binaries have
+    /// none.
     has_paces: bool,
 }
 
 impl Clients {
-    /// Makes a table that is large enough for so many connections.
+    /// Creates a table that is large enough for this number of connections.
     pub fn create(connections_max: u32, seed: u64) -> io::Result<Clients> {
         let entries = Self::entries(connections_max);
         let words = Words::create("dormouse-clients", len(entries, true))?;
@@ -101,7 +100,7 @@ impl Clients {
         })
     }
 
-    /// Maps what main has made.
+    /// Maps the table that main has created.
     pub fn adopt(fd: Fd, connections_max: u32) -> Result<Clients, AdoptError> {
         let entries = Self::entries(connections_max);
         let (words, has_paces) = match Words::adopt(fd, len(entries, true)) {
@@ -116,20 +115,20 @@ impl Clients {
         })
     }
 
-    /// Twice as many as there may be connections, so that places are rarely taken.
+    /// Number of entries: twice the maximum of connections, so that conflicts are rare.
     fn entries(connections_max: u32) -> u32 {
-        let wanted = connections_max
+        let twice = connections_max
             .saturating_mul(2)
             .clamp(ENTRIES_MIN, ENTRIES_MAX);
-        wanted.next_power_of_two().min(ENTRIES_MAX)
+        twice.next_power_of_two().min(ENTRIES_MAX)
     }
 
-    /// The number of connections that it was made for.
+    /// The number of connections for which the table was created.
     pub fn made_for(&self) -> u32 {
         self.made_for
     }
 
-    /// Whether bytes can be paid for, in this table.
+    /// Whether the table has words for byte rates.
     pub fn has_paces(&self) -> bool {
         self.has_paces
     }
@@ -139,8 +138,8 @@ impl Clients {
         self.words.fd()
     }
 
-    /// May a client that has just come begin a handshake? Its turn is counted.
-    pub fn knock(
+    /// Checks whether a new client may begin a handshake, and counts the handshake.
+    pub fn count_handshake(
         &self,
         address: IpAddr,
         limits: ClientLimits,
@@ -162,13 +161,13 @@ impl Clients {
         }
     }
 
-    /// Where this client is counted. `None`: there is no room.
+    /// Returns the entry of this client, and takes a free one if it has none. `None`: there is no room.
     pub fn place(&self, address: IpAddr, now_ms: u64) -> Option<ClientPlace> {
         self.find(key(address), now_ms)
     }
 
-    /// Counts a connection that is established; those in a handshake are not counted, because
-    /// whoever dies with them leaves nobody who knows of them.
+    /// Counts an established connection. Handshakes are not counted: if their worker dies, its successor
+    /// would not know of them, and the count would stay too high.
     pub fn enter(&self, place: ClientPlace, limits: ClientLimits) -> Result<(), Exceeded> {
         let before = self.count(place).fetch_add(1, Ordering::Relaxed);
         let max = limits.connections_max;
@@ -179,20 +178,19 @@ impl Clients {
         Ok(())
     }
 
-    /// A connection has ended.
+    /// Counts the end of a connection.
     pub fn leave(&self, place: ClientPlace) {
         if place == 0 || place > self.entries {
             return;
         }
         let less = |count: u64| count.checked_sub(1);
-        // At 0 it stays: a worker was killed between counting and noting.
+        // The count may be 0 already, if a worker was killed between storing the place and counting.
         let _ = self
             .count(place)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// For this client these bytes have passed. Returns for how many milliseconds the connection
-    /// has to wait which has passed them.
+    /// Charges bytes to a client. Returns how many milliseconds the connection that moved them must wait.
     pub fn pay(&self, place: ClientPlace, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
         match (limits.bytes, self.paid(place)) {
             (Some(pace), Some(paid)) if place != 0 => pace.pay(paid, bytes, now_ms),
@@ -200,7 +198,8 @@ impl Clients {
         }
     }
 
-    /// The same for all clients together.
+    /// Charges bytes to the limit of all clients together. Returns how many milliseconds the connection
+    /// must wait.
     pub fn pay_for_all(&self, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
         match (limits.bytes_of_all, self.words.word(ALL_AT)) {
             (Some(pace), Some(paid)) => pace.pay(paid, bytes, now_ms),
@@ -208,7 +207,7 @@ impl Clients {
         }
     }
 
-    /// The word by which an entry's bytes are paid for.
+    /// The word for the bytes of an entry.
     fn paid(&self, place: ClientPlace) -> Option<&AtomicU64> {
         if !self.has_paces || place > self.entries {
             return None;
@@ -218,7 +217,7 @@ impl Clients {
             .word(paces_at + 8 * (place.clamp(1, self.entries) - 1) as usize)
     }
 
-    /// The entry of this address, or one that is free and becomes its.
+    /// Finds the entry with this key, or takes a free one.
     fn find(&self, key: u64, now_ms: u64) -> Option<ClientPlace> {
         let seed = self.words.word(SEED_AT)?.load(Ordering::Relaxed);
         let group = hash::mix(key ^ seed) as u32 & (self.entries / WAYS as u32 - 1);
@@ -238,7 +237,7 @@ impl Clients {
                     && self
                         .paid(place)
                         .is_none_or(|paid| Pace::is_paid(paid, now_ms)));
-            // Two that meet here: one of them looks on.
+            // If two workers compete for the entry, the loser tries the next one.
             if free
                 && owner
                     .compare_exchange(former, key, Ordering::Relaxed, Ordering::Relaxed)
@@ -250,8 +249,9 @@ impl Clients {
         None
     }
 
-    /// So many per minute, all of them at once if there were none before: the time at which the
-    /// rate has recovered moves on by a share of the minute, and must not be more than one ahead.
+    /// Counts a handshake against the rate. Each handshake advances the recovery time by its share of the
+    /// minute; the recovery time must not be more than a minute ahead. So a client may use its whole rate
+    /// at once after a quiet minute.
     fn take_turn(&self, place: ClientPlace, per_minute: u32, now_ms: u64) -> Result<(), Exceeded> {
         let share_ms = RATE_WINDOW_MS / u64::from(per_minute.max(1)).min(RATE_WINDOW_MS);
         let later = |recovered_ms: u64| {
@@ -290,11 +290,11 @@ fn len(entries: u32, with_paces: bool) -> usize {
     (ENTRIES_AT + 8 * words_each * entries as usize).next_multiple_of(PAGE)
 }
 
-/// What is counted as one client, never 0.
+/// Returns the key of a client: its IPv4 address or its IPv6 /64. Never 0.
 pub fn key(address: IpAddr) -> u64 {
     let v4 = |bits: u32| 0xffff_ffff_0000_0000 | u64::from(bits);
     match address {
-        // No client has an address under ff00::/8.
+        // ff00::/8 is multicast, so no client's prefix has these high bits.
         IpAddr::V4(ip) => v4(ip.into()),
         IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
             Some(ip) => v4(ip.into()),
@@ -343,15 +343,16 @@ mod tests {
             let place = enter(&clients, first).unwrap();
             assert_eq!(enter(&clients, same), Ok(place));
             assert_eq!(enter(&clients, same), Err(Exceeded::Connections));
-            assert_eq!(clients.knock(ip(same), TWO, 0), Err(Exceeded::Connections));
+            let exceeded = clients.count_handshake(ip(same), TWO, 0);
+            assert_eq!(exceeded, Err(Exceeded::Connections));
             assert!(enter(&clients, other).is_ok());
             clients.leave(place);
-            assert_eq!(enter(&clients, first), Ok(place), "one has left");
+            assert_eq!(enter(&clients, first), Ok(place), "after one has closed");
         }
     }
 
     #[test]
-    fn a_rate_is_used_up_and_recovers() {
+    fn a_rate_is_exhausted_and_recovers() {
         let clients = table();
         let limits = ClientLimits {
             handshakes_per_minute: Some(6),
@@ -359,27 +360,27 @@ mod tests {
         };
         let client = ip("192.0.2.1");
         for _ in 0..6 {
-            clients.knock(client, limits, 1_000_000).unwrap();
+            clients.count_handshake(client, limits, 1_000_000).unwrap();
         }
         assert_eq!(
-            clients.knock(client, limits, 1_000_000),
+            clients.count_handshake(client, limits, 1_000_000),
             Err(Exceeded::Rate)
         );
         assert_eq!(
-            clients.knock(client, limits, 1_009_999),
+            clients.count_handshake(client, limits, 1_009_999),
             Err(Exceeded::Rate)
         );
-        clients.knock(client, limits, 1_010_000).unwrap();
+        clients.count_handshake(client, limits, 1_010_000).unwrap();
         assert_eq!(
-            clients.knock(client, limits, 1_010_000),
+            clients.count_handshake(client, limits, 1_010_000),
             Err(Exceeded::Rate)
         );
     }
 
-    /// Many more addresses than there is room for: nobody is refused for it, nothing grows, and
-    /// places come free when their owners have left.
+    /// With more addresses than entries, no client is refused for it, the table does not grow, and
+    /// entries become free when their connections have closed.
     #[test]
-    fn a_full_table_locks_nobody_out() {
+    fn a_full_table_refuses_no_client() {
         let clients = table();
         let address = |n: u32| IpAddr::V4(n.into());
         let places: Vec<Option<ClientPlace>> = (0..20_000)
@@ -391,16 +392,16 @@ mod tests {
             })
             .collect();
         assert_eq!(places.iter().flatten().count(), clients.entries as usize);
-        assert_eq!(clients.knock(address(19_999), TWO, 0), Ok(()));
+        assert_eq!(clients.count_handshake(address(19_999), TWO, 0), Ok(()));
         for place in places.into_iter().flatten() {
             clients.leave(place);
         }
         assert!(clients.place(address(30_000), 0).is_some());
     }
 
-    /// A count never goes below zero, and a place that makes no sense is nobody's.
+    /// A count never goes below zero, and an invalid place is ignored.
     #[test]
-    fn leaving_once_too_often_does_no_harm() {
+    fn leaving_too_often_is_harmless() {
         let clients = table();
         let place = enter(&clients, "192.0.2.1").unwrap();
         for place in [place, place, 0, u32::MAX] {
@@ -410,10 +411,10 @@ mod tests {
         assert_eq!(enter(&clients, "192.0.2.1"), Ok(place));
     }
 
-    /// Bytes are paid for by address, over all workers; a debt outlives the connection, and its
-    /// entry is nobody else's before it is paid.
+    /// Bytes are charged per address, over all workers. A debt outlives the connection, and its entry is
+    /// not reused before the debt is paid.
     #[test]
-    fn bytes_are_paid_for_per_address() {
+    fn bytes_are_charged_per_address() {
         let pace = Pace {
             bytes_per_s: 1_000,
             burst_bytes: 1_000,
@@ -432,23 +433,23 @@ mod tests {
         let (one, two) = (place("2001:db8::1"), place("192.0.2.1"));
         assert_eq!(clients.pay(one, limits, 1_000, 0), 0);
         assert_eq!(other.pay(one, limits, 500, 0), 500);
-        assert_eq!(other.pay(two, limits, 1_000, 0), 0, "an account of its own");
-        assert_eq!(clients.pay(0, limits, 1 << 40, 0), 0, "not counted");
+        assert_eq!(other.pay(two, limits, 1_000, 0), 0, "another client");
+        assert_eq!(clients.pay(0, limits, 1 << 40, 0), 0, "without an entry");
         assert_eq!(clients.pay_for_all(limits, 2_000, 0), 100);
         assert_eq!(place("2001:db8::9"), one, "the same network");
-        // All others take what is free.
+        // Other clients take all free entries.
         let all =
             (0..20_000).filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), 1_499));
         assert!(all.into_iter().all(|taken| taken != one));
         let mut all =
             (0..20_000).filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), 1_500));
-        assert!(all.any(|taken| taken == one), "its debt is paid");
+        assert!(all.any(|taken| taken == one), "the debt is paid");
         clients.fd().close();
     }
 
-    /// A table of a binary that knew nothing of bytes goes on without them.
+    /// A table from an older binary, without words for bytes, is used without a byte limit.
     #[test]
-    fn a_table_without_room_for_bytes_is_adopted() {
+    fn adopts_a_table_without_words_for_bytes() {
         let words = Words::create("clients", len(ENTRIES_MIN, false)).unwrap();
         let clients = Clients::adopt(words.fd(), 16).unwrap();
         let limits = ClientLimits {

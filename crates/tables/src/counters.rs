@@ -1,7 +1,7 @@
-//! Counters, one block per worker in a mapping that all processes share.
+//! Counters: one block per worker, in a mapping that all processes share.
 //!
-//! A worker writes only its own block, with relaxed stores, so nobody waits for anybody, and a
-//! worker that is killed while it writes leaves at worst one count too few.
+//! A worker writes only its own block, with relaxed stores and without locks. A worker that is killed
+//! during a write leaves at worst a count that is one too low.
 
 mod common;
 mod count;
@@ -15,32 +15,32 @@ use std::io;
 pub use common::Common;
 pub use count::{Count, Kind, Unit};
 
-/// This worker's block of the mapping which all processes share.
+/// This worker's block of the shared mapping.
 #[derive(Clone, Debug)]
 pub struct Counters(Block);
 
 impl Counters {
-    /// Over a block of the shared mapping.
+    /// Wraps a block of the shared mapping.
     pub fn new(block: Block) -> Counters {
         Counters(block)
     }
 
-    /// The block of a worker, in the mapping behind a descriptor.
+    /// Maps the block of a worker, by the mapping's descriptor.
     pub fn of_worker(counters: Fd, workers: u32, worker: u32) -> io::Result<Counters> {
         let shared = Shared::adopt(counters, workers as usize).map_err(io::Error::other)?;
         let block = shared.block(worker as usize);
         block
             .map(Counters)
-            .ok_or_else(|| io::Error::other("there are no counters for this worker"))
+            .ok_or_else(|| io::Error::other("the mapping has no counters for this worker"))
     }
 
-    /// This process is the worker, since this time of CLOCK_BOOTTIME.
+    /// Notes that this process is the worker, and its start time on CLOCK_BOOTTIME.
     pub fn note_birth(&self, born_ms: u64) {
         self.set(Count::WorkerPid, process::pid().0 as u64);
         self.set(Count::WorkerBornMs, born_ms);
     }
 
-    /// The worker has died of this.
+    /// Notes the time and the cause of the worker's death.
     pub fn note_death(&self, ended: Ended) {
         self.set(Count::DiedOf, code_of(ended));
         self.set(Count::DiedMs, process::boottime_ms());
@@ -57,8 +57,8 @@ impl Counters {
         self.0.add(latency.sum_at(), took_us);
     }
 
-    /// Puts values where this build has them, after a binary that had other counters, or the same
-    /// in another order.
+    /// Moves values to this build's places, after an upgrade from a binary with other counters or another
+    /// order. `former` are that binary's names.
     pub fn reorder(&self, former: &[String]) {
         let values: Vec<u64> = (0..former.len()).map(|word| self.0.load(word)).collect();
         for (word, count) in Count::ALL.iter().enumerate() {
@@ -77,7 +77,7 @@ impl Counters {
 
 const _: () = assert!(Count::ALL.len() <= latency::WORDS_AT);
 
-/// How a process ended, as a number: an exit code, or a signal with a bit above it.
+/// Encodes how a process ended: an exit code, or a signal number with bit 32 set.
 fn code_of(ended: Ended) -> u64 {
     match ended {
         Ended::Exited(code) => u64::from(code as u32),
@@ -87,7 +87,7 @@ fn code_of(ended: Ended) -> u64 {
 
 const BY_SIGNAL: u64 = 1 << 32;
 
-/// The reverse, in words.
+/// Decodes how a process ended, as text.
 pub fn ended_in_words(code: u64) -> String {
     let number = code as u32 as i32;
     if code & BY_SIGNAL != 0 {
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_goes_through_the_mapping() {
+    fn the_cause_of_a_death_round_trips() {
         for ended in [Ended::Exited(0), Ended::Exited(78), Ended::Killed(9)] {
             assert_eq!(ended_in_words(code_of(ended)), ended.to_string());
         }
     }
 
     #[test]
-    fn values_follow_their_names() {
+    fn values_move_with_their_names() {
         let shared = Shared::create("test", 1).expect("memory");
         let block = shared.block(0).expect("a block");
         let count = Counters::new(block.clone());
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(block.load(Count::Restarts as usize), 7);
         assert_eq!(block.load(Count::Accepted as usize), 9);
         assert_eq!(shared.sum(Count::Connections as usize), 0);
-        assert_eq!(block.load(60), 0, "nobody's any more");
+        assert_eq!(block.load(60), 0, "unused words are cleared");
         shared.fd().close();
     }
 }

@@ -1,4 +1,4 @@
-//! Hashes by which places in tables are found. They are no secret and keep nothing secret.
+//! Hash functions for finding places in tables. They are not cryptographic.
 
 /// Returns the FNV-1a hash of a text, never 0. It is the same in every process.
 pub fn of_text(text: &str) -> u64 {

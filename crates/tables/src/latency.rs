@@ -1,36 +1,36 @@
-//! How long things take, as histograms beside the counters of a worker.
+//! Histograms of durations, beside the counters of a worker.
 //!
-//! A histogram is a few words of the worker's block: how many observations fell under each bound,
-//! and their sum. To observe is two relaxed additions to memory that nobody else writes.
+//! A histogram is a few words of the worker's block: the number of observations per bucket, and their
+//! sum. An observation is two relaxed additions to memory that no other process writes.
 
 use dormouse_reactor::shared::{View, WORDS};
 
-/// Where in a worker's block they begin: behind the counters.
+/// First word of the histograms in a worker's block, after the counters.
 pub(crate) const WORDS_AT: usize = 192;
-/// Words of one: a count for each bound, one for what lies above, and the sum.
+/// Words per histogram: a count for each bound, one for longer durations, and the sum.
 const WORDS_EACH: usize = BOUNDS + 2;
 const BOUNDS: usize = 13;
 
 const _: () = assert!(WORDS_AT + Latency::ALL.len() * WORDS_EACH <= WORDS);
 
-/// What is measured.
+/// Measured duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Latency {
-    /// From accept to the end of a handshake, time in which the client waits for its turn
-    /// included.
+    /// From accept to the end of a handshake, including the time in the queue.
     Handshake,
-    /// From the first attempt to connect with a backend until one has accepted.
+    /// From the first connect to a backend until one has accepted.
     BackendConnect,
-    /// One turn of a worker's loop: how long the last of those who had something for it waited.
+    /// One turn of a worker's loop, which is the longest wait of any ready event.
     Wake,
 }
 
-/// In microseconds. The clock of these two goes by milliseconds.
+/// Bounds in microseconds, for durations measured in whole milliseconds.
 const BY_MILLISECONDS: [u64; BOUNDS] = [
     1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000,
 ];
+/// Bounds in microseconds, for short durations.
 const BY_MICROSECONDS: [u64; BOUNDS] = [
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
 ];
@@ -46,26 +46,26 @@ pub struct Distribution {
 }
 
 impl Latency {
-    /// All histograms, in their order in the mapping.
+    /// All histograms, in the order of a worker's block.
     pub const ALL: &'static [Latency] =
         &[Latency::Handshake, Latency::BackendConnect, Latency::Wake];
 
-    /// Its name, and what it says.
+    /// Returns the name and the description.
     pub fn name(self) -> (&'static str, &'static str) {
         match self {
             Latency::Handshake => (
                 "handshake_seconds",
-                "From accept to the end of a handshake that succeeded, time in which the client \
-                 waits for its turn included.",
+                "Time from accept to the end of a successful handshake, including the time in the \
+                 queue.",
             ),
             Latency::BackendConnect => (
                 "backend_connect_seconds",
-                "From the first attempt to connect with a backend until one has accepted.",
+                "Time from the first connect to a backend until one has accepted.",
             ),
             Latency::Wake => (
                 "wake_seconds",
-                "One turn of a worker's loop, of every eighth turn: how long the last of those \
-                 waited who had something for it.",
+                "Longest wait of any ready event in one turn of a worker's loop. Every eighth turn \
+                 is measured.",
             ),
         }
     }
@@ -81,7 +81,7 @@ impl Latency {
         WORDS_AT + self as usize * WORDS_EACH
     }
 
-    /// The word that counts observations of this length.
+    /// The word that counts observations of this duration.
     pub(crate) fn bucket_at(self, took_us: u64) -> usize {
         let bucket = self.bounds_us().partition_point(|&bound| bound < took_us);
         self.first_word() + bucket
@@ -92,7 +92,7 @@ impl Latency {
         self.first_word() + BOUNDS + 1
     }
 
-    /// What all workers have observed.
+    /// The sum of all workers' histograms.
     pub fn distribution(self, counters: &View) -> Distribution {
         let word = |n: usize| counters.sum(self.first_word() + n);
         let mut count = 0;
@@ -110,11 +110,11 @@ impl Latency {
 }
 
 impl Distribution {
-    /// The time which this share of the observations did not exceed, in microseconds, as far as
-    /// the bounds tell; `None` if there is none, or it lies above them.
+    /// The smallest bound, in microseconds, that this share of the observations does not exceed. `None`:
+    /// there are no observations, or the quantile is above all bounds.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
-        let wanted = (self.count as f64 * share).ceil().max(1.0) as u64;
-        let found = self.up_to.iter().find(|(_, count)| *count >= wanted);
+        let rank = (self.count as f64 * share).ceil().max(1.0) as u64;
+        let found = self.up_to.iter().find(|(_, count)| *count >= rank);
         found.map(|&(bound, _)| bound)
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     use dormouse_reactor::shared::Shared;
 
     #[test]
-    fn observations_fall_under_the_bounds_they_reach() {
+    fn observations_are_counted_in_their_buckets() {
         let shared = Shared::create("test", 2).expect("memory");
         for (worker, took_us) in [(0, 1_000), (1, 1_001), (0, 10_000_000), (1, 10_000_001)] {
             let counters = Counters::new(shared.block(worker).expect("a block"));

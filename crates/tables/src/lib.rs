@@ -1,4 +1,4 @@
-//! Tables in shared memory: what all processes of a gateway see at once.
+//! Tables in shared memory, which all processes of a gateway see.
 //!
 //! | table | written by | read by |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | [`traffic`] | workers | control |
 //! | [`client_sessions`] | workers, main | workers, main |
 //!
-//! Each has a fixed size and takes no lock: a process that dies while it writes blocks nobody.
+//! Each table has a fixed size and no locks: a process that dies during a write blocks no other process.
 #![forbid(unsafe_code)]
 
 pub mod backends;

@@ -1,35 +1,35 @@
-//! How fast bytes may pass: so many a second, and so many at once.
+//! Byte rate limits: a rate per second, and a burst.
 //!
-//! Whoever passes bytes pays for them afterwards, in time: a shared word says until when all that
-//! passed is paid for, and moves on by what the bytes cost. Who has moved it further ahead of now
-//! than the burst allows waits until that is no more so. So the first who comes is the first who
-//! goes on, the sum is exact however many there are and whatever each takes at once, nothing is
-//! kept per connection, and a worker that is killed owes at most its last step.
+//! Bytes are charged after they were moved, as time: a shared word holds the time until which all moved
+//! bytes are paid for, and each charge advances it by the bytes' cost. A connection whose charge puts
+//! that time further ahead of now than the burst allows must wait until it is within the burst again. So
+//! connections continue in the order of their charges, the sum is exact for any number of connections
+//! and step sizes, nothing is stored per connection, and a killed worker leaves at most its last step
+//! uncharged.
 //!
-//! In the word the upper 8 bits name the pace by which it was written, so that a reload with another
-//! one begins without debts. The others are a time in ticks: 56 bits of them last for 35 years.
+//! The upper 8 bits of the word identify the limit, so that a reload with another limit starts without
+//! debt. The lower 56 bits are a time in ticks, which last for 35 years.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So fast.
+/// A byte rate limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pace {
-    /// Bytes per second in the long run.
+    /// Sustained rate, in bytes per second.
     pub bytes_per_s: u64,
-    /// At once, if nothing passed before.
+    /// Bytes that may be moved at once after a quiet time.
     pub burst_bytes: u64,
 }
 
 const TIME_BITS: u32 = 56;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// A short message costs less than a microsecond.
+/// Ticks are short, because a short message may cost less than a microsecond.
 const TICKS_PER_MS: u64 = 64_000;
 
 impl Pace {
-    /// These bytes have passed. Returns for how many milliseconds whoever passed them has to wait;
-    /// 0: not at all.
+    /// Charges bytes that were moved. Returns how many milliseconds the connection must wait.
     pub(crate) fn pay(self, word: &AtomicU64, bytes: u64, now_ms: u64) -> u64 {
         let now = now_ms.saturating_mul(TICKS_PER_MS);
         let cost = self.cost(bytes);
@@ -44,12 +44,12 @@ impl Pace {
         wait.div_ceil(TICKS_PER_MS)
     }
 
-    /// Is there nothing left to be paid?
+    /// Whether no debt is left.
     pub(crate) fn is_paid(word: &AtomicU64, now_ms: u64) -> bool {
         word.load(Ordering::Relaxed) & TIME_MASK <= now_ms.saturating_mul(TICKS_PER_MS)
     }
 
-    /// What one step may pass, so that a wait is not longer than it must be.
+    /// Maximum bytes per step, which keeps waits short.
     pub fn step_bytes(self) -> u64 {
         self.bytes_per_s / 32
     }
@@ -61,14 +61,14 @@ impl Pace {
         }
     }
 
-    /// What this many bytes cost.
+    /// The cost of this many bytes, in ticks.
     fn cost(self, bytes: u64) -> u64 {
         let ticks = u128::from(bytes) * 1000 * u128::from(TICKS_PER_MS);
         let ticks = ticks.div_ceil(u128::from(self.bytes_per_s.max(1)));
         u64::try_from(ticks).unwrap_or(TIME_MASK).min(TIME_MASK)
     }
 
-    /// Tells paces apart; by chance two may have the same, which makes a debt last longer.
+    /// Identifies the limit. Two limits may share a tag by chance; then a debt survives a reload.
     fn tag(self) -> u64 {
         let mixed = crate::hash::mix(self.bytes_per_s ^ self.burst_bytes.rotate_left(32));
         mixed >> TIME_BITS
@@ -86,20 +86,20 @@ mod tests {
     };
 
     #[test]
-    fn a_burst_is_free_and_comes_back() {
+    fn a_burst_is_free_and_recovers() {
         let word = AtomicU64::new(0);
         assert_eq!(PACE.pay(&word, 500_000, 10_000), 0);
         assert_eq!(PACE.pay(&word, 1_000, 10_000), 1);
         assert_eq!(PACE.pay(&word, 99_000, 10_000), 100);
         assert!(!Pace::is_paid(&word, 10_599));
         assert!(Pace::is_paid(&word, 10_600));
-        // Half of it after half of the time.
+        // Half of the burst after half of the time.
         assert_eq!(PACE.pay(&word, 250_000, 10_350), 0);
         assert_eq!(PACE.pay(&word, 1_000, 10_350), 1);
     }
 
     #[test]
-    fn another_pace_begins_without_debts() {
+    fn another_limit_starts_without_debt() {
         let word = AtomicU64::new(0);
         assert_eq!(PACE.pay(&word, 100_500_000, 1), 100_000);
         let faster = Pace {
@@ -110,9 +110,9 @@ mod tests {
         assert_eq!(faster.pay(&word, 2_000, 1), 1);
     }
 
-    /// Each of `many` passes `step` bytes whenever it may, for four seconds of this clock. What has
-    /// passed is the burst, and the rate for the time, and one last step of each at most; and once
-    /// the burst is used up nobody has more than two steps more than another, but for rounding.
+    /// Each of `many` connections moves `step` bytes whenever it may, for four simulated seconds. The sum
+    /// is at most the burst, plus the rate times the duration, plus one last step of each connection.
+    /// After the burst, no connection gets more than two steps ahead of another, except for rounding.
     fn race(pace: Pace, many: usize, step: u64) {
         const MS: u64 = 4_000;
         let word = AtomicU64::new(0);
@@ -124,7 +124,7 @@ mod tests {
                 before = passed.clone();
             }
             for (next_ms, passed) in next_ms.iter_mut().zip(&mut passed) {
-                // Who may go on at once does so in the next turn.
+                // A connection that need not wait continues in the next turn.
                 if *next_ms <= now_ms {
                     *passed += step;
                     *next_ms = now_ms + pace.pay(&word, step, now_ms).max(1);
@@ -135,19 +135,19 @@ mod tests {
         let paced = pace.bytes_per_s * MS / 1000 + pace.burst_bytes;
         assert!(sum <= paced + many as u64 * step, "{sum} of {paced}");
         let demand = many as u64 * MS * step;
-        // A millisecond is the least wait, and is lost to rounding once in each.
+        // The shortest wait is a millisecond, so each connection loses up to one to rounding.
         let least = paced.min(demand) * 9 / 10;
         assert!(sum + many as u64 * step >= least, "{sum} of {paced}");
         let since = passed.iter().zip(&before).map(|(now, then)| now - then);
         let (least, most) = (since.clone().min().unwrap(), since.max().unwrap());
-        // Waits are whole milliseconds: with everybody's turn in a few of them, that is much.
+        // Waits are whole milliseconds. If a round takes only a few of them, rounding matters.
         let round_ms = (many as u64 * step * 1000 / pace.bytes_per_s).max(1);
         let apart = 2 * step + most / round_ms;
         assert!(most - least <= apart, "{least} to {most}");
     }
 
     #[test]
-    fn the_sum_is_exact_and_fair_however_many_there_are() {
+    fn the_sum_is_exact_and_fair_for_any_number_of_connections() {
         for many in [1, 2, 7, 300] {
             for step in [100, 16_384, 65_536] {
                 for bytes_per_s in [65_536, 1_000_000, 125_000_000] {
@@ -163,9 +163,9 @@ mod tests {
     }
 
     proptest! {
-        /// No number makes it panic, run backwards, or forget what passed.
+        /// No values cause a panic, a shorter wait after more bytes, or a lost charge.
         #[test]
-        fn any_numbers(bytes_per_s: u64, burst_bytes: u64, word: u64, bytes: u64, now_ms in 0_u64..1 << 38) {
+        fn handles_any_values(bytes_per_s: u64, burst_bytes: u64, word: u64, bytes: u64, now_ms in 0_u64..1 << 38) {
             let pace = Pace { bytes_per_s, burst_bytes };
             let word = AtomicU64::new(word);
             let first = pace.pay(&word, bytes, now_ms);

@@ -1,9 +1,9 @@
-//! Traffic by route and by backend: connections, handshakes, bytes and ends of each.
+//! Traffic by route and by backend: connections, handshakes, bytes and close reasons.
 //!
-//! One table of fixed size in shared memory, with a part for each worker and a row for each route
-//! and each backend. A worker writes to its own part only, so it needs no atomic addition; who reads
-//! adds up the parts. Pages of rows that nobody uses take no memory. A connection pays nothing for it
-//! while it rests: its slot has the numbers of its rows already.
+//! The table has a fixed size and lies in shared memory, with a part for each worker and a row for each
+//! route and backend. A worker writes only its own part, so it needs no atomic additions; readers sum the
+//! parts. Pages without used rows take no memory. A connection at rest needs no memory for it, because
+//! its slot already has the numbers of its rows.
 
 use crate::backends::{BackendPlace, PLACES};
 use dormouse_reactor::memory::{PAGE, Words};
@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that routes may have.
+/// Number of route numbers.
 pub const ROUTE_NUMBERS: usize = 4096;
 
 /// The rows of the routes, then those of the backends, whose places begin at 1.
 const ROWS: usize = ROUTE_NUMBERS + PLACES;
-/// Words of a row: what is counted, and room for more.
+/// Words per row: the tallies, and room for more.
 const WORDS_EACH: usize = 32;
 
 const _: () = assert!(Tally::ALL.len() <= WORDS_EACH);
@@ -49,19 +49,19 @@ impl Row {
     }
 }
 
-/// What is counted in a row.
+/// A counter in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Tally {
-    /// Connections that there are now.
+    /// Current connections.
     Connections,
-    /// Connections established: TLS with the client, or TCP with the backend.
+    /// Established connections: TLS with the client, or TCP with the backend.
     Opened,
     /// Full handshakes.
     HandshakesFull,
     /// Resumed handshakes.
     HandshakesResumed,
-    /// Handshakes that failed; of a backend, connects that failed.
+    /// Failed handshakes; for a backend, failed connects.
     Failed,
     /// Ciphertext bytes received.
     TlsBytesIn,
@@ -71,13 +71,13 @@ pub enum Tally {
     PlainBytesIn,
     /// Plaintext bytes sent to the plain side.
     PlainBytesOut,
-    /// Both directions ended in order.
+    /// Closed properly in both directions.
     ClosedClean,
-    /// The TLS side's stream ended without close_notify.
+    /// The TLS peer closed without close_notify.
     ClosedTlsTruncated,
     /// The TLS side failed.
     ClosedTlsFailed,
-    /// What the TLS peer sent was refused.
+    /// The TLS peer broke the protocol.
     ClosedRefused,
     /// The plain side failed.
     ClosedPlainFailed,
@@ -87,14 +87,14 @@ pub enum Tally {
     ClosedLimit,
     /// The gateway stopped.
     ClosedStopping,
-    /// A drain closed it.
+    /// A drain closed the connection.
     ClosedDrained,
-    /// Its worker died while it worked on it.
+    /// The worker died while working on the connection.
     ClosedByCrash,
 }
 
 impl Tally {
-    /// All of them, in the order in which they lie in a row.
+    /// All tallies, in the order of a row.
     pub const ALL: &'static [Tally] = &[
         Tally::Connections,
         Tally::Opened,
@@ -118,7 +118,7 @@ impl Tally {
     ];
 }
 
-/// The table, as one process sees it.
+/// The table, from one process's view.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     words: Arc<Words>,
@@ -127,19 +127,19 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Makes the table.
+    /// Creates the table.
     pub fn create(workers: u32) -> io::Result<Traffic> {
         let words = Words::create("dormouse-traffic", len(workers))?;
         Ok(Traffic::of(words, workers, 0))
     }
 
-    /// Maps what main has made, for a worker.
+    /// Maps the table that main has created, for a worker.
     pub fn adopt(fd: Fd, workers: u32, worker: u32) -> Result<Traffic, AdoptError> {
         let words = Words::adopt(fd, len(workers))?;
         Ok(Traffic::of(words, workers, worker))
     }
 
-    /// Maps it to look at only, by a descriptor of [`Traffic::reader`].
+    /// Maps the table read-only, by a descriptor from [`Traffic::reader`].
     pub fn view(fd: Fd, workers: u32) -> Result<Traffic, AdoptError> {
         let words = Words::adopt_to_read(fd, len(workers))?;
         Ok(Traffic::of(words, workers, 0))
@@ -153,7 +153,7 @@ impl Traffic {
         }
     }
 
-    /// Returns a descriptor for [`Traffic::view`], by which nothing can be written.
+    /// Returns a read-only descriptor for [`Traffic::view`].
     pub fn reader(&self) -> io::Result<Fd> {
         self.words.reader()
     }
@@ -163,21 +163,21 @@ impl Traffic {
         self.words.fd()
     }
 
-    /// Counts in this worker's part. Without a row nothing is counted.
+    /// Adds `n` in this worker's part. Without a row, nothing is counted.
     pub fn add(&self, row: Option<Row>, tally: Tally, n: u64) {
         if let (Some(row), true) = (row, n > 0) {
             let word = self.word(self.worker, row, tally);
-            // Nobody else writes here.
+            // No other process writes this word.
             word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         }
     }
 
-    /// This worker has one connection more in the row.
+    /// Counts one more connection of this worker.
     pub fn enter(&self, row: Option<Row>) {
         self.add(row, Tally::Connections, 1);
     }
 
-    /// This worker has one connection less in the row.
+    /// Counts one less connection of this worker.
     pub fn leave(&self, row: Option<Row>) {
         if let Some(row) = row {
             let word = self.word(self.worker, row, Tally::Connections);
@@ -186,9 +186,9 @@ impl Traffic {
         }
     }
 
-    /// A new worker counts the connections that it has found, by the row of each.
+    /// Recounts the connections that a new worker has taken over, by the row of each.
     pub fn recount(&self, found: impl Iterator<Item = Option<Row>>) {
-        // Reading a page that was never written would take memory for it.
+        // Only pages with data are visited: touching others would allocate memory for them.
         let data = self.words.data();
         let all = || std::iter::once(0..len(self.workers as u32)).collect();
         let data = data.unwrap_or_else(|_| all());
@@ -204,7 +204,7 @@ impl Traffic {
         found.for_each(|row| self.enter(row));
     }
 
-    /// Returns the count of a row over all workers; 0 without a row.
+    /// Returns the sum over all workers; 0 without a row.
     pub fn sum(&self, row: Option<Row>, tally: Tally) -> u64 {
         let Some(row) = row else {
             return 0;
@@ -214,7 +214,7 @@ impl Traffic {
             .sum()
     }
 
-    /// Main: forgets a row that nobody uses any more, before another route or backend gets it.
+    /// Clears an unused row before another route or backend gets it; only main calls this.
     pub fn forget(&self, row: Option<Row>) {
         let Some(row) = row else {
             return;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_count_apart_and_readers_add_up() {
+    fn readers_see_the_sum_of_all_workers() {
         let main = Traffic::create(2).expect("memory");
         let workers = [0, 1].map(|n| Traffic::adopt(main.fd(), 2, n).expect("a part"));
         let view = Traffic::view(main.reader().expect("a descriptor"), 2).expect("a view");
@@ -272,14 +272,10 @@ mod tests {
         let found = [route, Row::of_route(8), route];
         workers[1].recount(found.into_iter());
         assert_eq!(view.sum(route, Tally::Connections), 3);
-        assert_eq!(view.sum(route, Tally::TlsBytesIn), 20, "bytes stay counted");
+        assert_eq!(view.sum(route, Tally::TlsBytesIn), 20, "bytes are kept");
         workers[0].leave(route);
         workers[0].leave(route);
-        assert_eq!(
-            view.sum(route, Tally::Connections),
-            2,
-            "never below nothing"
-        );
+        assert_eq!(view.sum(route, Tally::Connections), 2, "never below zero");
         main.forget(route);
         assert_eq!(view.sum(route, Tally::Connections), 0);
         assert_eq!(view.sum(route, Tally::TlsBytesIn), 0);
@@ -287,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_nobody_uses_take_no_memory() {
+    fn unused_rows_take_no_memory() {
         let main = Traffic::create(4).expect("memory");
         let last = Traffic::adopt(main.fd(), 4, 3).expect("a part");
         last.recount([Row::of_route(4095)].into_iter());
@@ -295,8 +291,8 @@ mod tests {
         assert_eq!(main.sum(Row::of_route(4095), Tally::Connections), 1);
         let file = std::fs::metadata(format!("/proc/self/fd/{}", main.fd().0)).expect("open");
         use std::os::unix::fs::MetadataExt as _;
-        // The row's page in the part of each of four workers, for reading takes it too, and the
-        // backend's.
+        // The route's page in the parts of four workers, since reading also allocates it, and the
+        // backend's page.
         assert!(file.blocks() * 512 <= 5 * PAGE as u64, "{}", file.blocks());
     }
 }

@@ -1,4 +1,4 @@
-//! A throw-away certificate authority, and certificates good and bad.
+//! A certificate authority for one test, and valid, expired and not yet valid certificates.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use rcgen::{
     PKCS_RSA_SHA256, RevokedCertParams, RsaKeySize, SerialNumber, date_time_ymd,
 };
 
-/// The length of the RSA keys made here.
+/// Length of the generated RSA keys.
 pub const RSA_BITS: usize = 2_048;
 
-/// An authority which exists as long as the test.
+/// A certificate authority whose key exists only in memory.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -25,7 +25,7 @@ pub struct Leaf {
     pub certificate_pem: String,
     /// The key, PKCS #8.
     pub key_pem: String,
-    /// Its number among the authority's.
+    /// The serial number.
     pub serial: u64,
 }
 
@@ -43,36 +43,36 @@ impl Authority {
         Authority { issuer }
     }
 
-    /// The authority all tests of one process may share.
+    /// An authority that all tests of one process share.
     pub fn shared() -> &'static Authority {
         static SHARED: OnceLock<Authority> = OnceLock::new();
         SHARED.get_or_init(|| Authority::new("Dormouse Test Authority"))
     }
 
-    /// Its own certificate, for trust stores.
+    /// The authority's own certificate, for trust stores.
     pub fn certificate_pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Trust in this authority and nobody else.
+    /// Trust in this authority only.
     pub fn roots(&self) -> Roots {
         Roots::Pem(self.certificate_pem().into_bytes())
     }
 
-    /// A good certificate with a P-256 key.
+    /// A valid certificate with a P-256 key.
     pub fn ecdsa(&self, names: &[&str]) -> Leaf {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key");
         self.issue(names, &key, 2020, 2049)
     }
 
-    /// A good certificate with a P-384 key.
+    /// A valid certificate with a P-384 key.
     pub fn ecdsa_p384(&self, names: &[&str]) -> Leaf {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).expect("a key");
         self.issue(names, &key, 2020, 2049)
     }
 
-    /// A good certificate with an RSA key of [`RSA_BITS`]; making the key takes a while, so
-    /// all of them in one process have the same.
+    /// A valid certificate with an RSA key of [`RSA_BITS`]. Generating a key is slow, so all RSA
+    /// certificates of one process have the same key.
     pub fn rsa(&self, names: &[&str]) -> Leaf {
         static KEY: OnceLock<KeyPair> = OnceLock::new();
         let key = KEY.get_or_init(|| {
@@ -81,13 +81,13 @@ impl Authority {
         self.issue(names, key, 2020, 2049)
     }
 
-    /// A certificate whose time is over.
+    /// An expired certificate.
     pub fn expired(&self, names: &[&str]) -> Leaf {
         let key = KeyPair::generate().expect("a key");
         self.issue(names, &key, 2020, 2021)
     }
 
-    /// A certificate whose time has not begun.
+    /// A certificate that is not yet valid.
     pub fn not_yet_valid(&self, names: &[&str]) -> Leaf {
         let key = KeyPair::generate().expect("a key");
         self.issue(names, &key, 2048, 2049)
@@ -95,7 +95,7 @@ impl Authority {
 
     fn issue(&self, names: &[&str], key: &KeyPair, from: i32, until: i32) -> Leaf {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let mut params = CertificateParams::new(names.clone()).expect("good names");
+        let mut params = CertificateParams::new(names.clone()).expect("valid names");
         if let Some(name) = names.first() {
             params
                 .distinguished_name
@@ -114,7 +114,7 @@ impl Authority {
         }
     }
 
-    /// A list of the revoked ones, PEM.
+    /// A revocation list of these certificates, PEM.
     pub fn revocation_list(&self, revoked: &[&Leaf]) -> String {
         let revoked = revoked.iter().map(|leaf| RevokedCertParams {
             serial_number: SerialNumber::from(leaf.serial),
@@ -138,7 +138,7 @@ impl Authority {
 }
 
 impl Leaf {
-    /// The same as the engine takes it.
+    /// The certificate and key as an identity for the engine.
     pub fn identity(&self) -> Identity {
         Identity::from_pem(
             self.certificate_pem.as_bytes(),

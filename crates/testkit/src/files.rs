@@ -1,16 +1,16 @@
-//! PEM files in a directory which goes away with the test.
+//! PEM files in a temporary directory.
 
 use std::path::{Path, PathBuf};
 
 use crate::authority::{Authority, Leaf};
 
-/// A directory with `ca.pem`, `site.pem` and `site.key`.
+/// A directory with `ca.pem`, `site.pem` and `site.key`, removed on drop.
 pub struct PemFiles {
     directory: tempfile::TempDir,
 }
 
 impl PemFiles {
-    /// Writes the authority's certificate, and the leaf's certificate and key.
+    /// Writes the authority's certificate and the leaf's certificate and key.
     pub fn write(authority: &Authority, leaf: &Leaf) -> std::io::Result<PemFiles> {
         let files = PemFiles {
             directory: tempfile::tempdir()?,

@@ -1,6 +1,6 @@
-//! What the tests share: a pair of connections in memory, certificates, PEM files.
+//! Helpers for tests: a client and a server connected in memory, certificates, PEM files.
 //!
-//! Everything here is the real thing: real handshakes, real keys. Only the network is missing.
+//! Handshakes, keys and certificates are real; only the network is missing.
 #![forbid(unsafe_code)]
 
 mod authority;

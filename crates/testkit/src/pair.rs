@@ -1,4 +1,4 @@
-//! A client and a server of ours, brought together in memory.
+//! Dormouse's client and server, connected in memory.
 
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Handshake, HandshakeFailure, HandshakeLimits, Progress,
@@ -10,39 +10,39 @@ use crate::authority::{Authority, Leaf};
 use crate::clock::now;
 use crate::resting::{Event, Resting};
 
-/// One of the two.
+/// A side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Who began.
+    /// The client.
     Client,
-    /// Who answered.
+    /// The server.
     Server,
 }
 
-/// How the bytes travel.
+/// Sizes of the pieces in which bytes arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// As they are produced.
+    /// As the sender produces them.
     Whole,
-    /// In pieces of so many bytes.
+    /// In pieces of this many bytes.
     Every(usize),
-    /// Once, behind so many bytes of one direction (`Side` is who sends them).
+    /// Cut once, after this many bytes sent by `Side`.
     Once(Side, usize),
 }
 
-/// What a pair agrees on.
+/// Settings of a [`Pair`].
 pub struct PairSettings {
     /// The server's certificate, from [`Authority::shared`] in [`PairSettings::default`].
     pub leaf: Leaf,
-    /// Versions of both.
+    /// Protocol versions of both sides.
     pub protocols: Protocols,
     /// The client's groups.
     pub client_groups: Vec<Group>,
     /// The server's groups.
     pub server_groups: Vec<Group>,
-    /// ALPN of both.
+    /// ALPN protocols of both sides.
     pub alpn: Vec<Vec<u8>>,
-    /// Whether the client keeps sessions.
+    /// Whether the client stores sessions.
     pub resumption: bool,
 }
 
@@ -59,16 +59,16 @@ impl Default for PairSettings {
     }
 }
 
-/// The contexts of a client and a server which fit together.
+/// Contexts of a client and a server that accept each other.
 pub struct Pair {
-    /// The server's.
+    /// The server's context.
     pub server: ServerContext,
-    /// The client's; sessions are kept in it, so a second handshake resumes.
+    /// The client's context; it stores sessions, so a second handshake resumes.
     pub client: ClientContext,
 }
 
 impl Pair {
-    /// A server for `dormouse.test` and a client which trusts it.
+    /// A server for `dormouse.test` and a client that trusts it.
     pub fn new(settings: PairSettings) -> Pair {
         let mut server = ServerSettings::new(vec![settings.leaf.identity()]);
         server.protocols = settings.protocols;
@@ -94,14 +94,14 @@ impl Pair {
         (client, Handshake::server(&self.server, limits))
     }
 
-    /// A handshake to its end, both at rest: client, server. Tickets are on their way to the
-    /// client, not opened yet.
+    /// Completes a handshake; returns the client and the server, both at rest. The client has not
+    /// opened the tickets yet.
     pub fn connect(&self, cut: Cut) -> Result<(Resting, Resting), HandshakeFailure> {
         let (client, server) = self.handshakes();
         drive(client, server, cut)
     }
 
-    /// The same, and the client has taken the tickets.
+    /// Completes a handshake; the client has stored the tickets.
     pub fn connect_and_take_tickets(&self) -> (Resting, Resting) {
         let (mut client, server) = self.connect(Cut::Whole).expect("a handshake");
         let events: Vec<Event> = client.open(&[]);
@@ -110,11 +110,11 @@ impl Pair {
     }
 }
 
-/// Brings two handshakes to their end, the bytes cut as told. Both go to rest as soon as they
-/// can; what one sends and the other has not taken by then is waiting at the other.
+/// Completes two handshakes, with the bytes cut as `cut` says. Both sides go to rest as soon as they
+/// can; bytes that a side has not handled by then are kept in its [`Resting`].
 ///
 /// # Panics
-/// If both wait for each other: with bytes that arrive unchanged that never happens.
+/// If both sides wait for each other, which never happens with unchanged bytes.
 pub fn drive(
     client: Handshake,
     server: Handshake,
@@ -123,44 +123,44 @@ pub fn drive(
     match drive_tampered(client, server, cut, None) {
         Outcome::Established(ends) => Ok((ends.client, ends.server)),
         Outcome::Failed(_, failure) => Err(failure),
-        Outcome::Stalled => panic!("the handshake stands still"),
+        Outcome::Stalled => panic!("the handshake stalled"),
     }
 }
 
-/// Bits which are flipped on their way.
+/// Bits that are flipped in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tamper {
-    /// Who sends them.
+    /// The sender of the byte.
     pub from: Side,
-    /// Which byte of what that side sends.
+    /// The byte's position in everything that side sends.
     pub at: usize,
-    /// The bits of that byte.
+    /// The bits that are flipped.
     pub bits: u8,
 }
 
-/// How a handshake ended which may have been tampered with.
+/// Result of a handshake that may have been tampered with.
 pub enum Outcome {
-    /// Both are at rest.
+    /// Both sides are at rest.
     Established(Box<Ends>),
     /// This side failed first.
     Failed(Side, HandshakeFailure),
-    /// Both wait for bytes that don't come.
+    /// Both sides wait for bytes that don't arrive.
     Stalled,
 }
 
-/// Both ends of an established connection, and what each sent to get there (as it was sent).
+/// Both ends of an established connection, and the bytes each sent during the handshake, untampered.
 pub struct Ends {
     /// The client at rest.
     pub client: Resting,
     /// The server at rest.
     pub server: Resting,
-    /// What the client sent.
+    /// The bytes the client sent.
     pub client_sent: Vec<u8>,
-    /// What the server sent.
+    /// The bytes the server sent.
     pub server_sent: Vec<u8>,
 }
 
-/// The same as [`drive`], with bytes changed on their way.
+/// Completes two handshakes like [`drive`], with a byte changed in transit.
 pub fn drive_tampered(
     mut client: Handshake,
     mut server: Handshake,
@@ -227,7 +227,7 @@ struct Wire {
     bytes: Vec<u8>,
     cut: Cut,
     tamper: Option<Tamper>,
-    /// Everything that has travelled.
+    /// Every byte sent so far, before tampering.
     log: Vec<u8>,
 }
 

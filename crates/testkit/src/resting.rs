@@ -1,4 +1,4 @@
-//! One end at rest, with convenience around the record layer for tests.
+//! One end of a connection at rest, with helpers around the record layer.
 
 use dormouse_engine::stream::{self, End, Incoming};
 use dormouse_engine::{HandshakeInfo, Rested, TicketWatch};
@@ -6,21 +6,21 @@ use dormouse_record as record;
 
 use crate::clock::now;
 
-/// A connection at rest, and the bytes which have come for it.
+/// A connection at rest, and the bytes received for it.
 pub struct Resting {
     /// The record state.
     pub state: record::State,
-    /// What the handshake agreed.
+    /// Parameters negotiated by the handshake.
     pub info: HandshakeInfo,
-    /// Client side: still waiting for tickets.
+    /// The handler of tickets, on the client side.
     pub tickets: Option<TicketWatch>,
     received: Vec<u8>,
 }
 
-/// What came of opening.
+/// Result of opening records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Plaintext; pieces which follow each other are put together.
+    /// Plaintext; consecutive pieces are joined.
     Data(Vec<u8>),
     /// The peer wants to renegotiate (TLS 1.2).
     Renegotiation,
@@ -29,7 +29,7 @@ pub enum Event {
 }
 
 impl Resting {
-    /// From what a handshake left.
+    /// The connection that a handshake left.
     pub fn new(state: record::State, rested: Rested) -> Resting {
         Resting {
             state,
@@ -39,7 +39,7 @@ impl Resting {
         }
     }
 
-    /// Seals `content` into as many records as it takes, behind the KeyUpdate that is owed.
+    /// Seals `content` into as many records as needed, after a pending KeyUpdate.
     pub fn seal(&mut self, content: &[u8]) -> Vec<u8> {
         let mut key = record::SealKey::new(&self.state);
         let mut batch = vec![0; stream::batch_len(&self.state, content.len())];
@@ -69,7 +69,7 @@ impl Resting {
         buffer[..len].to_vec()
     }
 
-    /// Opens every whole record of what came so far and `received`.
+    /// Opens every complete record of the bytes received so far, including `received`.
     pub fn open(&mut self, received: &[u8]) -> Vec<Event> {
         self.received.extend_from_slice(received);
         let mut buffer = std::mem::take(&mut self.received);
@@ -113,7 +113,7 @@ impl Resting {
         events
     }
 
-    /// What came and is not opened yet.
+    /// Received bytes that are not opened yet.
     pub fn unopened(&self) -> &[u8] {
         &self.received
     }

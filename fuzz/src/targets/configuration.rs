@@ -1,4 +1,4 @@
-//! Configurations: ours, and those of four other programs.
+//! Configurations of Dormouse and of four other programs.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ fn machine() -> &'static Machine {
     MACHINE.get_or_init(Machine::read)
 }
 
-/// A mistake is told, on lines of its own, with nothing that acts on a terminal.
+/// Reported mistakes contain no control characters except line ends.
 pub(crate) fn ours(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mistakes = dormouse_config::judge(&text, Path::new("fuzz.toml"), machine());
@@ -22,7 +22,7 @@ pub(crate) fn ours(data: &[u8]) {
     );
 }
 
-/// What is written is TOML that our own parser takes, whatever else it still lacks.
+/// An imported configuration is valid TOML; it may still lack options.
 fn import(program: Program, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match fuzzed::import(program, &text) {

@@ -1,4 +1,4 @@
-//! What passes between processes and binaries, possibly of another version.
+//! Data that passes between processes and binaries, possibly of another version.
 
 use dormouse_handover::notes::Notes;
 use dormouse_handover::{Handover, KeeperPart, fuzzed};
@@ -26,7 +26,7 @@ pub(crate) fn document(data: &[u8]) {
     }
 }
 
-/// Slots of this layout and of others.
+/// Slots of this layout version and of others.
 pub(crate) fn slots(data: &[u8]) {
     let (version, rest) = choice(data);
     for bytes in rest.chunks(192) {
@@ -34,18 +34,22 @@ pub(crate) fn slots(data: &[u8]) {
     }
 }
 
-/// What main and workers say to each other; what is understood means the same when it is said again.
+/// Orders of main and reports of workers: encoding a decoded message and decoding it again gives the same
+/// message.
 pub(crate) fn orders(data: &[u8]) {
     let (kind, body) = choice(data);
-    if let Ok(said) = fuzzed::order(kind, body) {
-        let (kind, body) = choice(&said);
-        assert_eq!(fuzzed::order(kind, body).expect("what was encoded"), said);
-    }
-    if let Ok(said) = fuzzed::worker_report(kind, body) {
-        let (kind, body) = choice(&said);
+    if let Ok(encoded) = fuzzed::order(kind, body) {
+        let (kind, body) = choice(&encoded);
         assert_eq!(
-            fuzzed::worker_report(kind, body).expect("what was encoded"),
-            said
+            fuzzed::order(kind, body).expect("an encoded order"),
+            encoded
+        );
+    }
+    if let Ok(encoded) = fuzzed::worker_report(kind, body) {
+        let (kind, body) = choice(&encoded);
+        assert_eq!(
+            fuzzed::worker_report(kind, body).expect("an encoded report"),
+            encoded
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What `audit` and `bench` read of processes, servers and clients that may be hostile.
+//! Input that `audit` and `bench` read from processes, servers and clients that may be hostile.
 
 use dormouse_audit::fuzzed;
 
@@ -11,17 +11,17 @@ pub(crate) fn proc_files(data: &[u8]) {
     fuzzed::proc_text(&text);
 }
 
-/// The memory of a process, as a heap.
+/// The memory of a process, read as a glibc heap.
 pub(crate) fn heap(data: &[u8]) {
     assert!(fuzzed::heap(data) <= data.len() as u64 * 512);
 }
 
-/// A server's answer to a handmade ClientHello.
+/// A server's answer to a ClientHello built by `audit`.
 pub(crate) fn server_replies(data: &[u8]) {
     fuzzed::server_answer(data);
 }
 
-/// A client's hello and requests, however they are cut.
+/// A client's ClientHello and requests, cut at any place.
 pub(crate) fn audited_client(data: &[u8]) {
     let (first, second) = cut(data);
     assert!(fuzzed::client(&[first, second]) <= data.len());

@@ -1,10 +1,10 @@
-//! Messages of other protocols: HTTP, DNS, stores; and text for people.
+//! Messages of other protocols (HTTP, DNS, RESP), and text for terminals.
 
 use dormouse_helpers::fuzzed;
 
 use super::choice;
 
-/// A request to the admin address: what is refused is refused with a response, what is complete stays so.
+/// A request to the admin address: a refusal has a response, and a complete request stays complete.
 pub(crate) fn http_request(data: &[u8]) {
     match fuzzed::http_request(data) {
         None => {}
@@ -16,7 +16,7 @@ pub(crate) fn http_request(data: &[u8]) {
     }
 }
 
-/// The response of an authority: once it is complete by its own account, an end changes nothing.
+/// The response of an authority: if it is complete by its headers, the end of the stream changes nothing.
 pub(crate) fn http_response(data: &[u8]) {
     let (how, bytes) = choice(data);
     let is_head = how & 1 == 1;
@@ -32,7 +32,7 @@ pub(crate) fn http_response(data: &[u8]) {
     let pieces: Vec<&[u8]> = bytes.chunks(usize::from(how).max(1)).collect();
     let whole = dormouse_bench::fuzzed::http_response(&[bytes]);
     let cut = dormouse_bench::fuzzed::http_response(&pieces);
-    // Bytes behind a response are an error only where they come with its end.
+    // Bytes after a response are an error only if they arrive together with its end.
     if let (Ok(whole), Ok(cut)) = (whole, cut) {
         assert_eq!(whole, cut);
     }
@@ -41,21 +41,21 @@ pub(crate) fn http_response(data: &[u8]) {
 /// An answer of a name server.
 pub(crate) fn dns(data: &[u8]) {
     fuzzed::dns_answer(data);
-    // With the head of an answer to the question that is asked.
+    // With a header and a question section that fit the query.
     let (answers, rest) = choice(data);
     let head = [0, 0, 0x81, 0x80, 0, 1, 0, answers, 0, 1, 0, 0];
     let question = b"\x07example\x03com\0\0\x01\0\x01";
     fuzzed::dns_answer(&[&head[..], question, rest].concat());
 }
 
-/// The reply of Redis or Valkey: an error of its own is fit for a line.
+/// The reply of Redis or Valkey: the text of an error reply is bounded.
 pub(crate) fn resp(data: &[u8]) {
-    if let Err(words) = fuzzed::store_reply(data) {
-        assert!(words.len() <= 64 << 10);
+    if let Err(error) = fuzzed::store_reply(data) {
+        assert!(error.len() <= 64 << 10);
     }
 }
 
-/// Whatever the text, what is shown does nothing, and JSON means the same.
+/// Printed text contains no character that acts on a terminal, and cleaned JSON has the same value.
 pub(crate) fn printable(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let acts = |c: char| {

@@ -1,4 +1,4 @@
-//! What each target does with its bytes.
+//! The targets.
 
 pub(crate) mod configuration;
 pub(crate) mod handover;
@@ -10,7 +10,7 @@ pub(crate) mod sessions;
 pub(crate) mod tls;
 pub(crate) mod x509;
 
-/// A number out of the first byte, and the rest.
+/// The first byte as a number, and the rest.
 fn choice(data: &[u8]) -> (u8, &[u8]) {
     match data {
         [first, rest @ ..] => (*first, rest),
@@ -18,7 +18,7 @@ fn choice(data: &[u8]) -> (u8, &[u8]) {
     }
 }
 
-/// Two pieces of a text, at a place that the first byte chooses.
+/// The input in two pieces, cut at a place that the first byte chooses.
 fn cut(data: &[u8]) -> (&[u8], &[u8]) {
     let (place, rest) = choice(data);
     rest.split_at(usize::from(place) * rest.len() / 255)

@@ -1,8 +1,8 @@
-//! Headers of the PROXY protocol, as anybody may send them who stands where a proxy should.
+//! PROXY protocol headers, as a hostile proxy may send them.
 
 use dormouse_dataplane::proxy_protocol::{HEADER_MAX, Progress, read, v1, v2};
 
-/// One input: the first byte chooses how it begins.
+/// One input; the first byte chooses its beginning.
 pub(crate) fn run(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else {
         return;

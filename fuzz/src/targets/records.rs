@@ -1,7 +1,7 @@
-//! What the fuzzer does with its bytes. The first chooses protocol, suite, role and whether the rest are
+//! Protected records. The first byte chooses protocol, suite, role and whether the rest are
 //!
-//! * bytes as they come from the network, or
-//! * what a peer who has the keys, and keeps to no rule, puts into its records.
+//! * bytes from the network, or
+//! * contents of records sealed by a peer that has the keys and breaks the protocol.
 
 use dormouse_record::{
     KeyIv, OpenKey, Opened, Protocol, Role, SealKey, State, Suite, open, record_room, seal_record,
@@ -62,7 +62,7 @@ fn ends(protocol: Protocol, suite: Suite, role: Role) -> (State, State) {
     (state, peer)
 }
 
-/// Protected records, each described by type, padding and length in front of its content.
+/// Protected records. In `data`, each record is type, padding, length and content.
 fn records(mut peer: State, mut data: &[u8]) -> Vec<u8> {
     let mut key = SealKey::new(&peer);
     let mut stream = Vec::new();
@@ -72,7 +72,7 @@ fn records(mut peer: State, mut data: &[u8]) -> Vec<u8> {
             Protocol::Tls12 => 0,
             Protocol::Tls13 => usize::from(*padding),
         };
-        // Mostly types that exist.
+        // Half of the values give a defined content type.
         let content_type = if content_type & 0x80 == 0 {
             20 + content_type % 4
         } else {
@@ -89,7 +89,7 @@ fn records(mut peer: State, mut data: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Feeds the stream in two pieces; the second finds the state as another process would.
+/// Opens the stream in two pieces, the second with the state restored from bytes, as in another process.
 fn receive(state: &mut State, stream: &[u8], cut: usize) {
     let mut pending = stream[..cut].to_vec();
     if !open_all(state, &mut pending) {
@@ -100,7 +100,7 @@ fn receive(state: &mut State, stream: &[u8], cut: usize) {
     open_all(&mut state, &mut pending);
 }
 
-/// Opens what can be opened and checks what must hold whatever came. False: the connection is over.
+/// Opens all complete records and checks invariants. Returns false if the connection has failed.
 fn open_all(state: &mut State, pending: &mut Vec<u8>) -> bool {
     let mut key = OpenKey::new(state);
     while !pending.is_empty() {
@@ -144,7 +144,7 @@ fn open_all(state: &mut State, pending: &mut Vec<u8>) -> bool {
         };
         assert!(consumed > 0 && consumed <= pending.len());
         assert!(range.start <= range.end && range.end <= consumed);
-        // Nothing behind the record was touched.
+        // Bytes after the record are unchanged.
         assert_eq!(pending[consumed..], before[consumed..]);
         pending.drain(..consumed);
     }

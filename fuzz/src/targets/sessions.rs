@@ -1,17 +1,17 @@
-//! Sessions and ticket keys, as they lie in tickets, caches and files.
+//! Sessions and ticket keys, as stored in tickets, caches and files.
 
 use dormouse_engine::{Session, TicketKeys, fuzzed};
 
-/// What a ticket or a cache holds, once it is opened.
+/// A server session, as a decrypted ticket or a cache entry holds it.
 pub(crate) fn of_server(data: &[u8]) {
     if fuzzed::is_server_session(data) {
-        // It has an end: neither less nor more is one.
+        // The encoding has a fixed end: a byte less or more is invalid.
         assert!(!fuzzed::is_server_session(&data[..data.len() - 1]));
         assert!(!fuzzed::is_server_session(&[data, &[0]].concat()));
     }
 }
 
-/// What a client keeps.
+/// A client session.
 pub(crate) fn of_client(data: &[u8]) {
     let Some(session) = Session::from_bytes(data) else {
         return;
@@ -21,11 +21,11 @@ pub(crate) fn of_client(data: &[u8]) {
     assert!(Session::from_bytes(&data[..data.len() - 1]).is_none());
 }
 
-/// Ticket keys: ours from main or a store, sealed or not, and those of other programs.
+/// Ticket keys from main or a store, sealed or not, and ticket key files of other programs.
 pub(crate) fn ticket_keys(data: &[u8]) {
     if let Ok(keys) = TicketKeys::import(data) {
         let exported = keys.export();
-        let again = TicketKeys::import(&exported).expect("what was exported");
+        let again = TicketKeys::import(&exported).expect("exported keys");
         assert_eq!(again.export(), exported);
         let _ = (keys.rotates_at_s(), keys.period_s(), keys.since_s());
     }

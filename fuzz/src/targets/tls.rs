@@ -1,4 +1,4 @@
-//! Everything of TLS before and around records: hellos, framing, whole connections.
+//! ClientHello, record framing and whole TLS connections.
 
 use std::cell::OnceCell;
 
@@ -11,12 +11,12 @@ use dormouse_record::State;
 
 use super::{choice, cut};
 
-/// Longest protected record with its header (RFC 5246 §6.2.3).
+/// Length limit of a protected record with its header (RFC 5246 §6.2.3).
 const RECORD_MAX: usize = 5 + 16_384 + 2_048;
-/// What a connection may want to send for one input: flights, alerts, KeyUpdates.
+/// Limit of the output for one input: flights, alerts, KeyUpdates.
 const OUTPUT_MAX: usize = 64 << 10;
 
-/// A look at a first flight says the same of all of it, however much had come before.
+/// A decision about a part of the first flight equals the decision about all of it.
 pub(crate) fn client_hello(data: &[u8]) {
     let whole = FirstFlight::of(data);
     for part in 1..8 {
@@ -31,7 +31,7 @@ pub(crate) fn client_hello(data: &[u8]) {
     }
 }
 
-/// Framing gives the same records wherever the stream is cut, and takes nothing it does not give.
+/// Framing gives the same records wherever the stream is cut, and loses no bytes.
 pub(crate) fn framing(data: &[u8]) {
     let (first, second) = cut(data);
     let whole = [first, second].concat();
@@ -54,7 +54,7 @@ thread_local! {
 struct Side {
     connection: Connection,
     state: State,
-    /// How it ended, if it has.
+    /// The end, if the connection has ended.
     end: Option<End>,
     established: bool,
 }
@@ -86,8 +86,8 @@ impl Side {
         }
     }
 
-    /// Handles bytes and returns the plaintext. An end is the last event.
-    fn hear(&mut self, bytes: &[u8]) -> Vec<u8> {
+    /// Handles bytes and returns the plaintext. No event follows an end.
+    fn receive(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         let (mut input, mut plaintext) = (&mut bytes[..], Vec::new());
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
@@ -109,13 +109,13 @@ impl Side {
         plaintext
     }
 
-    fn said(&mut self) -> Vec<u8> {
+    fn take_output(&mut self) -> Vec<u8> {
         let output = self.connection.output().to_vec();
         self.connection.output_sent(output.len());
         output
     }
 
-    /// The transport ends; whatever came before, there is an end and nothing more to say after it.
+    /// Ends the transport and checks the connection's end.
     fn ends(mut self) {
         let end = self.connection.handle_eof(&self.state);
         assert!(!end.to_string().is_empty());
@@ -125,19 +125,19 @@ impl Side {
     }
 }
 
-/// Passes bytes between both until neither has more to say.
-fn shake_hands(server: &mut Side, client: &mut Side) {
-    client.hear(&[]);
+/// Completes the handshake.
+fn complete_handshake(server: &mut Side, client: &mut Side) {
+    client.receive(&[]);
     for _ in 0..4 {
-        let said = client.said();
-        server.hear(&said);
-        let said = server.said();
-        client.hear(&said);
+        let output = client.take_output();
+        server.receive(&output);
+        let output = server.take_output();
+        client.receive(&output);
     }
     assert!(server.established && client.established);
 }
 
-/// A server and whatever a client may send it, at three moments.
+/// A server that receives hostile bytes at one of four points of a connection.
 pub(crate) fn server(data: &[u8]) {
     let (how, rest) = choice(data);
     let (first, second) = cut(rest);
@@ -147,43 +147,43 @@ pub(crate) fn server(data: &[u8]) {
         0 => {}
         // In place of a client's second flight.
         1 => {
-            client.hear(&[]);
-            server.hear(&client.said());
+            client.receive(&[]);
+            server.receive(&client.take_output());
         }
-        // Behind the handshake, without the keys.
-        2 => shake_hands(&mut server, &mut client),
-        // Behind the handshake, as plaintext of one who has them.
+        // After the handshake, not sealed.
+        2 => complete_handshake(&mut server, &mut client),
+        // After the handshake, sealed by the client.
         _ => {
-            shake_hands(&mut server, &mut client);
+            complete_handshake(&mut server, &mut client);
             for piece in [first, second] {
                 client
                     .connection
                     .send(&mut client.state, piece)
                     .expect("sealed");
-                assert_eq!(server.hear(&client.said()), piece);
+                assert_eq!(server.receive(&client.take_output()), piece);
             }
             client.connection.close(&mut client.state);
-            server.hear(&client.said());
+            server.receive(&client.take_output());
             return server.ends();
         }
     }
-    server.hear(first);
-    server.hear(second);
+    server.receive(first);
+    server.receive(second);
     server.ends();
 }
 
-/// A client and whatever a server may send it, at three moments.
+/// A client that receives hostile bytes at one of three points of a connection.
 pub(crate) fn client(data: &[u8]) {
     let (how, rest) = choice(data);
     let (first, second) = cut(rest);
     let (mut server, mut client) = Side::pair();
-    client.hear(&[]);
+    client.receive(&[]);
     match how % 3 {
         0 => {}
-        // A real flight with changed bytes.
+        // The server's flight with changed bytes.
         1 => {
-            server.hear(&client.said());
-            let mut flight = server.said();
+            server.receive(&client.take_output());
+            let mut flight = server.take_output();
             let len = flight.len().max(1);
             for change in first.chunks_exact(3) {
                 let at = usize::from(u16::from_be_bytes([change[0], change[1]])) % len;
@@ -193,12 +193,12 @@ pub(crate) fn client(data: &[u8]) {
                     .take(1)
                     .for_each(|byte| *byte ^= change[2]);
             }
-            client.hear(&flight);
+            client.receive(&flight);
             return client.ends();
         }
-        _ => shake_hands(&mut server, &mut client),
+        _ => complete_handshake(&mut server, &mut client),
     }
-    client.hear(first);
-    client.hear(second);
+    client.receive(first);
+    client.receive(second);
     client.ends();
 }

@@ -1,4 +1,4 @@
-//! Certificates, their keys, and what authorities say of them.
+//! Certificates, their keys, and OCSP responses.
 
 use dormouse_engine::{
     ClientRule, Identity, TrustStore, UnixTime, check_ocsp, fuzzed, ocsp_question, pem_chain,
@@ -6,7 +6,7 @@ use dormouse_engine::{
 
 use super::choice;
 
-/// The certificate that the seeds are about, and its issuer.
+/// The certificate used in the seeds, and its issuer.
 const LEAF: &[u8] = include_bytes!("../../seeds/certificate/leaf.der");
 const ISSUER: &[u8] = include_bytes!("../../seeds/certificate/issuer.der");
 
@@ -14,13 +14,13 @@ const ISSUER: &[u8] = include_bytes!("../../seeds/certificate/issuer.der");
 pub(crate) fn ocsp(data: &[u8]) {
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_795_279_037));
     for chain in [&[LEAF, ISSUER][..], &[LEAF], &[]] {
-        if let Err(problem) = check_ocsp(data, chain, now) {
-            assert!(!problem.to_string().is_empty());
+        if let Err(error) = check_ocsp(data, chain, now) {
+            assert!(!error.to_string().is_empty());
         }
     }
 }
 
-/// A certificate of a peer, as a chain with itself and with another.
+/// A peer's certificate, in chains with itself and with other certificates.
 pub(crate) fn certificate(data: &[u8]) {
     let (shown, name) = fuzzed::names(data);
     assert!(shown.is_none_or(|shown| !shown.contains(char::is_control)));
@@ -42,7 +42,7 @@ pub(crate) fn certificate(data: &[u8]) {
     }
 }
 
-/// Files of certificates and keys, apart or together.
+/// PEM files with certificates and keys, separate or together.
 pub(crate) fn pem(data: &[u8]) {
     let (how, rest) = choice(data);
     let (certificate, key) = match how {

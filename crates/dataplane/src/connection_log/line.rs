@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use time::OffsetDateTime;
 
-/// What is said of a connection that has ended. Fields that are not known are left out.
+/// The line of a connection that has ended. Unknown fields are left out.
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     #[serde(serialize_with = "as_text")]
@@ -42,11 +42,11 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Appends the line, with its end.
+    /// Appends the line and a line feed.
     pub(super) fn write(&self, format: LogFormat, to: &mut Vec<u8>) {
         match format {
             LogFormat::Json => {
-                // Numbers, names and texts: there is nothing that JSON can't say.
+                // Strings and numbers always serialize.
                 let text = serde_json::to_string(self).unwrap_or_default();
                 to.extend_from_slice(dormouse_printable::json(&text).as_bytes());
             }
@@ -103,7 +103,7 @@ fn as_text<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::O
     serializer.collect_str(time)
 }
 
-/// A time of day in UTC, as RFC 3339 writes it.
+/// A time in UTC, in RFC 3339 format.
 #[derive(Clone, Copy)]
 pub(super) struct Timestamp {
     pub(super) unix_ms: u64,
@@ -112,7 +112,7 @@ pub(super) struct Timestamp {
 impl Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, ms) = (self.unix_ms / 1000, self.unix_ms % 1000);
-        // No clock shows a year that the calendar here does not have.
+        // The clock can't show a year outside the calendar's range.
         let at = i64::try_from(seconds)
             .ok()
             .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn timestamps_follow_the_calendar() {
         for (unix_ms, written) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399_999, "2000-02-28T23:59:59.999Z"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line_whatever_it_says() {
+    fn hostile_values_stay_on_one_line() {
         assert_eq!(
             text(&line(), LogFormat::Text),
             "2026-11-22T08:34:56.007Z id=7f route=shop client=192.0.2.7:40000 \
@@ -190,17 +190,17 @@ mod tests {
             client: None,
             ..line()
         };
-        let said = text(&hostile, LogFormat::Text);
+        let written = text(&hostile, LogFormat::Text);
         assert!(
-            said.contains(
+            written.contains(
                 r#" route="my shop" backend=10.0.0.1:80 sni="a\nid=8 \"x\"\\ \u{1b}[31m\u{202e}" alpn="" "#
             ),
-            "{said}"
+            "{written}"
         );
-        assert_eq!(said.matches('\n').count(), 1, "{said}");
-        let said = text(&hostile, LogFormat::Json);
-        assert_eq!(said.matches('\n').count(), 1, "{said}");
-        let read: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(written.matches('\n').count(), 1, "{written}");
+        let written = text(&hostile, LogFormat::Json);
+        assert_eq!(written.matches('\n').count(), 1, "{written}");
+        let read: serde_json::Value = serde_json::from_str(&written).expect("JSON");
         assert_eq!(read["sni"].as_str(), hostile.sni.as_deref());
         assert_eq!(read["client"], serde_json::Value::Null);
         assert_eq!(

@@ -1,11 +1,11 @@
 //! The connection log: a line for each connection when it ends.
 //!
-//! A worker opens no file and waits for nobody. It keeps what a line says in an entry beside the
-//! slot ([`LogEntries`]), writes the line into a buffer when the connection ends, and sends the
-//! buffer once a turn to the process that writes files. If that one is behind, the buffer fills up,
-//! and lines are dropped and counted.
+//! A worker opens no file and never waits for the log. It keeps the facts of a line in an entry beside
+//! the slot ([`LogEntries`]), writes the line into a buffer when the connection ends, and sends the
+//! buffer once per turn to the log writer process. If that process is slow, the buffer fills up, and
+//! lines are dropped and counted.
 //!
-//! Nothing here runs per record: a step adds up what it has moved, if there is a log.
+//! Nothing here runs per record: each step adds its bytes once, if there is a log.
 
 mod line;
 
@@ -25,19 +25,19 @@ use dormouse_tables::counters::{Count, Counters};
 use line::{Line, Timestamp};
 use std::net::SocketAddr;
 
-/// Lines that wait for their writer, in bytes. More are dropped.
+/// Maximum bytes of lines that wait to be sent. Further lines are dropped.
 const WAITING_MAX: usize = 256 << 10;
-/// Pause before lines are sent again that were not taken.
+/// Pause before the next try after the socket would block.
 const RETRY_MS: u64 = 20;
 
-/// The client has ended its direction first, or the backend.
+/// Values of [`LogEntry::first_end`]: the side that ended its direction first.
 const FIRST_BY_CLIENT: u8 = 1;
 const FIRST_BY_BACKEND: u8 = 2;
 
 /// The connection log of a worker.
 pub(crate) struct ConnectionLog {
     entries: Option<LogEntries>,
-    /// The way to the process that writes.
+    /// The socket to the log writer.
     lines: Fd,
     /// `None`: there is no log.
     rules: Option<LogRules>,
@@ -54,17 +54,17 @@ pub(crate) struct ConnectionLog {
     retry_ms: Option<u64>,
 }
 
-/// What a line says that the entry does not have.
+/// Facts of a line that are not in the entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
     pub(crate) now_ms: u64,
     pub(crate) unix_ms: u64,
     pub(crate) id: ConnectionId,
-    /// Why the connection ended, if its entry does not say.
+    /// The reason of the end, if the entry has none.
     pub(crate) reason: Option<CloseReason>,
-    /// The other end of the backend's socket.
+    /// The peer of the backend's socket.
     pub(crate) backend: Option<SocketAddr>,
-    /// No other slot is in use that has its entry in the same page.
+    /// Whether all other slots with entries in the same page are free.
     pub(crate) is_last_of_page: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct FailedHandshake<'a> {
     pub(crate) error: &'a str,
 }
 
-/// The suites that there are, under their IANA names: an entry has the place of one.
+/// IANA names of the cipher suites. An entry stores a suite's position, so the order must not change.
 const SUITES: [&str; 9] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -92,14 +92,14 @@ const SUITES: [&str; 9] = [
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// A suite's place among [`SUITES`], from 1 on; 0: another one.
+/// A suite's code in an entry: its position in [`SUITES`], from 1 on; 0 for an unknown suite.
 pub(crate) fn code_of_suite(name: &str) -> u8 {
     let place = SUITES.iter().position(|suite| *suite == name);
     place.map_or(0, |place| place as u8 + 1)
 }
 
 impl ConnectionLog {
-    /// `lines`: the way to the process that writes; [`Fd::NONE`]: there is none.
+    /// `lines`: the socket to the log writer; [`Fd::NONE`] if there is none.
     pub(crate) fn new(entries: Option<LogEntries>, lines: Fd) -> ConnectionLog {
         ConnectionLog {
             entries,
@@ -114,7 +114,7 @@ impl ConnectionLog {
         }
     }
 
-    /// Goes by other settings.
+    /// Applies new settings.
     pub(crate) fn follow(&mut self, settings: &Settings) {
         let rules = settings.limits.connection_log;
         self.rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
@@ -144,21 +144,21 @@ impl ConnectionLog {
 
     // ---- the life of a connection ----
 
-    /// Whether the connection in this slot is to have a line.
+    /// Whether the connection in this slot gets a line: all connections do, or a sample.
     pub(crate) fn wants(&self, slot: &Slot) -> bool {
         let is_chosen = |rules: LogRules| slot.generation.is_multiple_of(rules.one_in);
         self.rules.is_some_and(is_chosen)
     }
 
-    /// A connection begins.
+    /// Stores the entry of a new connection.
     pub(crate) fn begin(&mut self, index: u32, entry: &LogEntry) {
         if let Some(entries) = &mut self.entries {
             entries.set(index, entry);
         }
     }
 
-    /// A step on a connection has moved these bytes: out of and into its plain side. `reason`: the
-    /// connection ends because of this.
+    /// Adds a step to the connection's entry: the bytes sent to and received from the plain side, and
+    /// the reason if the connection ends.
     pub(crate) fn note_step(
         &mut self,
         index: u32,
@@ -189,14 +189,14 @@ impl ConnectionLog {
         }
     }
 
-    /// A warm connection was given to a local client.
+    /// Notes the local client that gets a warm connection.
     pub(crate) fn attach(&mut self, index: u32, client: Option<SocketAddr>, now_ms: u64) {
         if let Some(entry) = self.entry(index) {
             entry.set_client(client, now_ms);
         }
     }
 
-    /// A slot was moved.
+    /// Moves the entry of a moved slot.
     pub(crate) fn moved(&mut self, from: u32, to: u32, is_last_of_page: bool) {
         let Some(entry) = self.entry(from).cloned() else {
             return;
@@ -207,7 +207,7 @@ impl ConnectionLog {
         }
     }
 
-    /// A connection is over, and its slot about to be freed: writes its line.
+    /// Writes the line of a connection whose slot is about to be freed.
     pub(crate) fn end(&mut self, index: u32, slot: &Slot, ending: Ending, count: &Counters) {
         let Some(entry) = self.entry_of(index, slot).cloned() else {
             return;
@@ -216,7 +216,7 @@ impl ConnectionLog {
             entries.clear(index, ending.is_last_of_page);
         }
         let reason = CloseReason::from_code(entry.end).or(ending.reason);
-        // A warm connection that nobody was given, or whose client was given another, has none.
+        // A warm connection without a client, or whose client was given another connection, has no line.
         let Some(reason) = reason.filter(|_| entry.has_client()) else {
             return;
         };
@@ -271,8 +271,8 @@ impl ConnectionLog {
         count.add(Count::ConnectionLogLines, 1);
     }
 
-    /// The entry of the connection in this slot. Where there can be none it is not looked for: that
-    /// would take a page of memory.
+    /// The entry of the connection in this slot. If the connection gets no line, the entry is not read:
+    /// that would touch a page of memory.
     fn entry_of(&mut self, index: u32, slot: &Slot) -> Option<&mut LogEntry> {
         self.wants(slot).then(|| self.entry(index)).flatten()
     }
@@ -289,8 +289,8 @@ impl ConnectionLog {
         reason: CloseReason,
         ending: Ending,
     ) -> Line<'a> {
-        // With pass-through TLS is not ours.
-        let is_ours = !slot.has(Flag::PassThrough);
+        // A pass-through connection has no TLS parameters.
+        let has_tls = !slot.has(Flag::PassThrough);
         let originates = slot.tls.role() == Role::Client;
         let backend_was_first = entry.first_end == FIRST_BY_BACKEND;
         let (end, by) = reason.end_and_by(originates, backend_was_first);
@@ -299,7 +299,7 @@ impl ConnectionLog {
         let known = known.and_then(|at| self.backends.get(at));
         let number = usize::from(slot.route);
         let servers = self.servers.get(number).filter(|names| !names.is_empty());
-        // After a reset a socket does not say any more where it led.
+        // After a reset, the kernel no longer knows the peer of a socket.
         let address = || match ending.backend {
             Some(address) => Some(address.to_string()),
             None => servers.cloned(),
@@ -318,12 +318,12 @@ impl ConnectionLog {
                 false => name.to_owned(),
             }),
             alpn: entry.alpn().map(|name| name.escape_ascii().to_string()),
-            version: is_ours.then(|| match slot.tls.protocol() {
+            version: has_tls.then(|| match slot.tls.protocol() {
                 Protocol::Tls13 => "TLSv1.3",
                 Protocol::Tls12 => "TLSv1.2",
             }),
             suite: suite.and_then(|at| SUITES.get(at)).copied(),
-            resumed: is_ours.then(|| entry.resumed()),
+            resumed: has_tls.then(|| entry.resumed()),
             bytes_in: entry.received,
             bytes_out: entry.sent,
             duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
@@ -333,9 +333,9 @@ impl ConnectionLog {
         }
     }
 
-    // ---- the way to the writer ----
+    // ---- the socket to the writer ----
 
-    /// Sends what waits. Called once a turn.
+    /// Sends the waiting lines. Called once per turn.
     pub(crate) fn flush(&mut self, io: &impl Io, now_ms: u64) {
         self.retry_ms = None;
         let mut sent = 0;
@@ -347,7 +347,7 @@ impl ConnectionLog {
                     break;
                 }
                 Err(error) => {
-                    // Main holds the other end, so this is no writer that has died.
+                    // Main also holds the other end, so a dead writer does not cause this error.
                     tracing::error!(%error, "connection log lines dropped");
                     sent = self.waiting.len();
                 }
@@ -355,12 +355,12 @@ impl ConnectionLog {
         }
         self.waiting.drain(..sent);
         if self.waiting.is_empty() {
-            // A burst's room is given back.
+            // Frees the buffer after a burst.
             self.waiting = Vec::new();
         }
     }
 
-    /// When lines are to be sent again.
+    /// Time of the next try.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.retry_ms
     }

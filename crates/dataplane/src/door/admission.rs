@@ -82,7 +82,7 @@ pub(crate) fn admit_rate<I>(client: &Client, limits: &Limits, work: &mut Workspa
     let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
         return true;
     };
-    match work.clients.knock(ip, limits.per_client, work.now_ms) {
+    match (work.clients).count_handshake(ip, limits.per_client, work.now_ms) {
         Ok(_) => true,
         Err(exceeded) => {
             refuse(Refusal::Exceeded(exceeded), client, work);

@@ -1,4 +1,4 @@
-//! Real sockets, real slots, and a crash at every step of a move.
+//! Tests with real sockets and real slots, including a crash after every step of a move.
 
 #[cfg(debug_assertions)]
 mod dying;
@@ -32,7 +32,7 @@ use zerocopy::IntoBytes as _;
 const PLACES: u32 = 2_000;
 const PENDING: usize = 1 << 20;
 
-/// What outlives a worker, and the far ends of its connections.
+/// Memory that outlives a worker, and the peers' ends of its connections.
 struct World {
     slots: Fd,
     pending: Fd,
@@ -50,7 +50,7 @@ struct Ends {
     plain: Fd,
 }
 
-/// What a worker of these tests may use.
+/// Limits for the workers of these tests.
 fn limits() -> Limits {
     Limits {
         handshake_grace_ms: 1_000,
@@ -93,13 +93,14 @@ impl World {
         world
     }
 
-    /// Ends the worker wherever it is and lets another one go on.
+    /// Ends the current worker and starts another that adopts its connections.
     fn start_worker(&mut self) {
         self.worker = None;
         let live = |_: u32, slot: &Slot| slot.phase() != Phase::Free;
         let (slots, adopted) =
-            Slab::adopt(self.slots, SLOT_LAYOUT_VERSION, live).expect("the same slots");
-        let pending = adopt_pending(&slots, self.pending, PENDING).expect("the same memory");
+            Slab::adopt(self.slots, SLOT_LAYOUT_VERSION, live).expect("slots to adopt");
+        let pending =
+            adopt_pending(&slots, self.pending, PENDING).expect("pending memory to adopt");
         let flags = [
             ("listen", "127.0.0.1:8443"),
             ("to", "echo:"),
@@ -107,7 +108,7 @@ impl World {
         ];
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let (section, machine) = (config::Section::Route, Machine::read());
-        let config = config::load(None, section, &flags, &machine, Purpose::Check).expect("right");
+        let config = config::load(None, section, &flags, &machine, Purpose::Check).expect("valid");
         let route = Route {
             direction: Direction::Terminate {
                 context: Some(self.tls.server.clone()),
@@ -144,7 +145,7 @@ impl World {
                     remembered: Remembered::default(),
                     set_logs: |_| {},
                     moved: adopted.moved,
-                    // Other tests of this process have descriptors, too.
+                    // Other tests in this process have open descriptors, too.
                     keep: (3..20_000).map(Fd).collect(),
                 },
                 os,
@@ -176,7 +177,7 @@ impl World {
         slot.set_phase(Phase::Established);
         let (settings, work) = (parts.settings, parts.work);
         parts.connections.finish(index, false, settings, work);
-        // It came in by no handshake, so nobody has counted it.
+        // The connection made no handshake through the worker, so it has not been counted.
         parts.connections.count_phases();
         let ends = Ends { client, tls, plain };
         self.ends.insert(generation, ends);
@@ -197,35 +198,35 @@ impl World {
         ends.plain.close();
     }
 
-    /// Turns of the loop until nothing is ready.
+    /// Runs the event loop until nothing is ready.
     fn run(&mut self) {
         let worker = self.worker();
-        // A wait must not last: the loop's own deadlines are far away.
+        // The loop's own deadlines are far away: without this a turn would wait for them.
         for _ in 0..4 {
             worker.parts().compaction.look_now();
             worker.turn().expect("a turn");
         }
     }
 
-    /// Every connection passes bytes on, both ways, and in order.
-    fn all_work(&mut self, word: &str) {
+    /// Checks that every connection relays bytes in both directions and in order.
+    fn check_all(&mut self, word: &str) {
         for (generation, ends) in &mut self.ends {
             let sealed = ends.client.seal(format!("{word} {generation}").as_bytes());
-            let sent = socket::send(ends.tls, &sealed).expect("a socket that takes it");
+            let sent = socket::send(ends.tls, &sealed).expect("a writable socket");
             assert_eq!(sent, Attempt::Done(sealed.len()));
             let back = format!("{generation} {word}");
-            let sent = socket::send(ends.plain, back.as_bytes()).expect("it takes it");
+            let sent = socket::send(ends.plain, back.as_bytes()).expect("a writable socket");
             assert_eq!(sent, Attempt::Done(back.len()));
         }
         self.run();
         for (generation, ends) in &mut self.ends {
             let mut received = [0; 1024];
             let Ok(Attempt::Done(n)) = socket::recv(ends.plain, &mut received) else {
-                panic!("{generation}: nothing came to the plain side ({word})");
+                panic!("{generation}: the plain side received nothing ({word})");
             };
             assert_eq!(&received[..n], format!("{word} {generation}").as_bytes());
             let Ok(Attempt::Done(n)) = socket::recv(ends.tls, &mut received) else {
-                panic!("{generation}: nothing came to the TLS side ({word})");
+                panic!("{generation}: the TLS side received nothing ({word})");
             };
             let events = ends.client.open(&received[..n]);
             let back = format!("{generation} {word}").into_bytes();
@@ -234,9 +235,9 @@ impl World {
     }
 }
 
-/// TLS 1.2 has no key update: what was sealed is delivered, then the connection is closed.
+/// TLS 1.2 has no key update: the sealed data is delivered, then the connection is closed.
 #[test]
-fn an_exhausted_key_of_tls_1_2_loses_nothing_that_was_read() {
+fn an_exhausted_tls_1_2_key_loses_no_data() {
     const RECORDS_LEFT: u64 = 2;
     const ALERTS_LEFT: u64 = 2;
     let mut world = World::new();
@@ -248,7 +249,7 @@ fn an_exhausted_key_of_tls_1_2_loses_nothing_that_was_read() {
     let suite = Suite::Aes128GcmSha256;
     let at = GCM_RECORDS_MAX - ALERTS_LEFT - RECORDS_LEFT;
     let ends = world.ends.get_mut(&1).expect("its ends");
-    // The tickets of the handshake.
+    // Handles the tickets of the handshake.
     assert!(ends.client.open(&[]).is_empty());
     let client = &mut ends.client.state;
     client
@@ -262,7 +263,7 @@ fn an_exhausted_key_of_tls_1_2_loses_nothing_that_was_read() {
         .expect("a state");
     let mut sealed = Vec::new();
     for word in ["one", "two", "three"] {
-        let sent = socket::send(plain, word.as_bytes()).expect("it takes it");
+        let sent = socket::send(plain, word.as_bytes()).expect("a writable socket");
         assert_eq!(sent, Attempt::Done(word.len()));
         world.run();
         let mut received = [0; 1024];
@@ -274,7 +275,7 @@ fn an_exhausted_key_of_tls_1_2_loses_nothing_that_was_read() {
     let events = client.open(&sealed);
     let data = Event::Data(b"onetwo".to_vec());
     assert_eq!(events, [data, Event::Ended(End::Closed)]);
-    // The backend had more to say, and is told by an error that nobody hears it.
+    // The backend sent more data: its socket reports an error, so it knows the data was lost.
     assert!(socket::recv(plain, &mut [0; 8]).is_err());
 }
 
@@ -298,7 +299,7 @@ fn relocate(worker: &mut Worker<OsIo>, from: u32) -> Option<Moved> {
     parts.connections.relocate(from, parts.work)
 }
 
-/// However far a move has come when the worker dies: the slot is whole, and nobody has lost a byte.
+/// A worker that dies after any step of a move leaves a complete slot, and no byte is lost.
 #[test]
 fn a_crash_at_any_step_of_a_move_loses_nothing() {
     for steps in 0..=4 {
@@ -309,7 +310,7 @@ fn a_crash_at_any_step_of_a_move_loses_nothing() {
         for index in [0, 3, 4, 11] {
             world.close(index);
         }
-        world.all_work("before");
+        world.check_all("before");
         let worker = world.worker();
         let moved = (steps > 0).then(|| move_slot(worker, 19).expect("a free place"));
         assert_eq!(moved.unwrap_or(0), 0);
@@ -323,7 +324,7 @@ fn a_crash_at_any_step_of_a_move_loses_nothing() {
             worker.parts().connections.slots.settle_move();
         }
         world.start_worker();
-        world.all_work("after a crash");
+        world.check_all("after a crash");
         let worker = world.worker();
         assert_eq!(
             worker.parts().connections.slots.live(),
@@ -337,13 +338,13 @@ fn a_crash_at_any_step_of_a_move_loses_nothing() {
             }
         }
         assert!(worker.parts().connections.slots.indices().eq(0..16));
-        world.all_work("after compaction");
+        world.check_all("after compaction");
     }
 }
 
-/// Nine of ten close; what is left moves together by itself, a few per turn, timers with them.
+/// Nine of ten connections close: the others are moved together, a few per turn, with their timers.
 #[test]
-fn pages_come_back_when_most_connections_close() {
+fn memory_is_returned_when_most_connections_close() {
     let mut world = World::new();
     for _ in 0..600 {
         world.connect();
@@ -380,10 +381,10 @@ fn pages_come_back_when_most_connections_close() {
         .resident_bytes()
         .expect("a size");
     assert!(left * 8 < full, "{left} of {full} bytes are left");
-    world.all_work("after compaction");
+    world.check_all("after compaction");
 }
 
-/// A slot whose socket is another one after a crash is dropped, and counted nowhere.
+/// A slot whose descriptor refers to another socket after a crash is dropped and not counted.
 #[test]
 fn a_slot_with_another_socket_is_dropped() {
     let mut world = World::new();

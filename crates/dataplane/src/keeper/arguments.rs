@@ -1,4 +1,4 @@
-//! What processes of a pair are told on their command lines, and say by their exit status.
+//! Command lines and exit statuses of keepers and workers.
 
 use dormouse_handover::KeeperPart;
 use dormouse_reactor::Fd;
@@ -6,32 +6,31 @@ use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::BoardReader;
 use std::io;
 
-/// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
-/// is not started again.
+/// Exit status of a worker that can't start (its configuration is invalid); it is not started again.
 pub const EXIT_CANNOT_BEGIN: u8 = 78;
 
-/// A worker which has put everything down for another binary ends with this status.
+/// Exit status of a worker that has handed over to another binary.
 pub const EXIT_HANDED_OVER: u8 = 76;
 
-/// In the place of a time that will not come.
+/// Argument in place of a time that is not set.
 const NEVER: &str = "never";
 
-/// What follows the hidden subcommand, if a new binary is to take over.
+/// Argument after the hidden subcommand, if a new binary takes over.
 pub(crate) const TAKE_OVER: &str = "take-over";
 
-/// What a keeper is told on its command line: what its worker can't change.
+/// Arguments of a keeper. They are on its command line, because the worker can't change them there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeeperArgs {
     pub(crate) handover: KnownFile,
-    /// Workers that died one soon after the other.
+    /// Number of workers in a row that died soon after their start.
     pub(crate) streak: u32,
-    /// When the pair is to end because main has died, in milliseconds since the boot.
+    /// When keeper and worker must end because main has died, in milliseconds since boot.
     pub(crate) ends_ms: Option<u64>,
-    /// The board's page, for reading.
+    /// The board's page, read-only.
     pub(crate) board: KnownFile,
 }
 
-/// A file of the shared table, and how it is known again: a worker can put another one in its place.
+/// A file of the shared table and its identity, since a worker can replace the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KnownFile {
     fd: Fd,
@@ -39,10 +38,10 @@ pub struct KnownFile {
 }
 
 impl KnownFile {
-    /// The file that this descriptor names now.
+    /// Reads the identity of the file behind this descriptor.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The system call failed.
     pub fn of(fd: Fd) -> io::Result<KnownFile> {
         let identity = FileIdentity::of(fd)?;
         Ok(KnownFile { fd, identity })
@@ -69,14 +68,14 @@ impl KnownFile {
 }
 
 impl KeeperArgs {
-    /// The command line that says this.
+    /// Formats the command line.
     pub(crate) fn command(self) -> Vec<String> {
         let words = [&self.handover.words()[..], &self.board.words()].concat();
         let ends_ms = self.ends_ms.map_or(NEVER.to_owned(), |ms| ms.to_string());
         command([&[self.streak.to_string(), ends_ms], &words[..]].concat())
     }
 
-    /// Understands what follows the subcommand.
+    /// Parses the arguments after the subcommand.
     pub(crate) fn parse(args: &[String]) -> Option<KeeperArgs> {
         let ([streak, ends_ms], rest) = args.split_first_chunk()?;
         let (handover, board) = parse_files(rest)?;
@@ -95,28 +94,28 @@ impl KeeperArgs {
     /// Opens the board, and reads the keeper's part of the handover.
     ///
     /// # Errors
-    /// One of the two is not what main has made: its worker has put something else in its place.
+    /// One of the two is not a file that main made: the worker has replaced it.
     pub(crate) fn open(self) -> io::Result<(BoardReader, KeeperPart)> {
         let board = BoardReader::open(self.board.fd, self.board.identity);
         let board = board.map_err(io::Error::other)?;
         let found = FileIdentity::of(self.handover.fd)?;
         if found != self.handover.identity && !board.vouches_for(found) {
             return Err(io::Error::other(
-                "the handover is not one that the main process has made: a worker has replaced it",
+                "the handover file is not from the main process: a worker has replaced it",
             ));
         }
         Ok((board, KeeperPart::read(self.handover.fd)?))
     }
 }
 
-/// The command line of the hidden subcommand. Until the process has its own title, lists of processes show
-/// this one.
+/// Formats the command line of the hidden subcommand. Process lists show it until the process sets its
+/// own title.
 fn command(args: Vec<String>) -> Vec<String> {
     let program = ["dormouse: keeper", "keeper"].map(str::to_owned);
     program.into_iter().chain(args).collect()
 }
 
-/// The command line of a keeper whose worker is the first.
+/// Formats the command line of a keeper that starts its first worker.
 pub fn first_command(handover: KnownFile, board: KnownFile) -> Vec<String> {
     KeeperArgs {
         handover,
@@ -127,13 +126,14 @@ pub fn first_command(handover: KnownFile, board: KnownFile) -> Vec<String> {
     .command()
 }
 
-/// The command line of a new binary that takes over. Its form is fixed: an old binary writes it, a new one reads it.
+/// Formats the command line of a new binary that takes over. The format must not change: old binaries
+/// write it, and new binaries read it.
 pub(crate) fn take_over_command(handover: KnownFile, board: KnownFile) -> Vec<String> {
     let files = [handover.words(), board.words()].concat();
     command([&[TAKE_OVER.to_owned()], &files[..]].concat())
 }
 
-/// Understands what follows the subcommand and [`TAKE_OVER`].
+/// Parses the arguments after the subcommand and [`TAKE_OVER`].
 pub(crate) fn parse_take_over(args: &[String]) -> Option<KeeperArgs> {
     let (handover, board) = parse_files(args)?;
     Some(KeeperArgs {
@@ -144,7 +144,7 @@ pub(crate) fn parse_take_over(args: &[String]) -> Option<KeeperArgs> {
     })
 }
 
-/// The handover and the board.
+/// Parses the handover and the board.
 fn parse_files(args: &[String]) -> Option<(KnownFile, KnownFile)> {
     let [fd, device, inode, board, board_device, board_inode] = args else {
         return None;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_understands_what_it_is_told() {
+    fn arguments_round_trip() {
         let args = KeeperArgs {
             handover: known(17, 1, 40),
             streak: 3,
@@ -179,19 +179,19 @@ mod tests {
         let command = args.command();
         assert_eq!(KeeperArgs::parse(&command[2..]), Some(args));
         let command = take_over_command(args.handover, args.board);
-        let told = parse_take_over(&command[3..]);
+        let parsed = parse_take_over(&command[3..]);
         let expected = KeeperArgs {
             streak: 0,
             ends_ms: None,
             ..args
         };
-        assert_eq!(told, Some(expected));
+        assert_eq!(parsed, Some(expected));
         assert_eq!(KeeperArgs::parse(&["x".to_owned(), "3".to_owned()]), None);
         assert_eq!(KeeperArgs::parse(&[]), None);
     }
 
     #[test]
-    fn a_keeper_believes_a_handover_of_mains_and_no_other() {
+    fn a_keeper_accepts_only_handovers_from_main() {
         let write = || {
             let text = r#"{"worker":0,"workers":1,"log":LOG,"user":null,
                 "bounds":{"sandbox":"Required","unix":"No"},"hang_timeout_ms":null,
@@ -208,17 +208,17 @@ mod tests {
             ends_ms: None,
             board: KnownFile::of(reader).expect("open"),
         };
-        assert!(args.open().is_ok(), "the one of the start");
+        assert!(args.open().is_ok(), "the handover of the start");
         let other = write();
         let vouched = board.vouch_for(other).expect("open");
         other.move_to(handover).expect("replaced");
         assert_eq!(FileIdentity::of(handover).expect("open"), vouched);
-        assert!(args.open().is_ok(), "one that main vouches for");
+        assert!(args.open().is_ok(), "a handover on the board");
         write().move_to(handover).expect("replaced");
         let refused = args.open().err().map(|error| error.to_string());
         assert!(refused.is_some_and(|why| why.contains("a worker has replaced it")));
         handover.move_to(reader).expect("replaced");
-        assert!(args.open().is_err(), "a board of somebody else's");
+        assert!(args.open().is_err(), "a replaced board");
         [reader, board.fd()].into_iter().for_each(Fd::close);
     }
 }

@@ -1,4 +1,4 @@
-//! How a worker begins: established connections first, certificates after them.
+//! Start of a worker: established connections are served first, certificates are parsed later.
 
 use crate::connection_log::ConnectionLog;
 use crate::io::{Io, OsIo};
@@ -27,14 +27,15 @@ use dormouse_tables::counters::Counters;
 use dormouse_tables::traffic::Traffic;
 use std::io;
 
-/// The worker's whole life, in a process and a thread of its own.
+/// Entry point of the worker, in its own process and thread.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThread) -> i32 {
     let born_ms = process::boottime_ms();
     let begun = begin(handover, born_ms, &[board], set_logs, OsIo::adopt);
     let begun = begun.and_then(|(worker, bounds)| {
-        // The list of calls binds both threads, and would not let the first one confine itself.
+        // The worker's filter applies to both threads, and would stop the first thread from confining
+        // itself. So that thread goes first.
         first.confined()?;
-        // From here on it deals with strangers.
+        // After this point the worker handles bytes from the network.
         let role = Role::Worker { unix: bounds.unix };
         confine(role, bounds.sandbox).map(|()| worker)
     });
@@ -55,8 +56,9 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThre
     }
 }
 
-/// Starts a worker by its handover, or the successor of one that died. The process was born at
-/// `born_ms` of CLOCK_BOOTTIME. `own` are descriptors of the process that are to stay open; `io` makes the operating system of it, by the former poller.
+/// Starts a worker from its handover: the first worker, or the successor of one that died. The process
+/// started at `born_ms` of CLOCK_BOOTTIME. `own` are descriptors of the process that must stay open.
+/// `io` creates the [`Io`] from the predecessor's poller.
 pub(crate) fn begin<I: Io>(
     fd: Fd,
     born_ms: u64,
@@ -101,7 +103,7 @@ pub(crate) fn begin<I: Io>(
     let mut late = LateContexts::new(handover, sessions);
     let mut identities = Identities::default();
     if adopted.live == 0 {
-        // Nobody waits for an answer; and what is wrong with a certificate is said at once.
+        // No connection waits, so certificates are parsed now, and errors in them are reported at once.
         while late
             .load_next(&mut routes, &mut identities)
             .map_err(io::Error::other)?
@@ -135,8 +137,8 @@ pub(crate) fn begin<I: Io>(
     Ok((worker, bounds))
 }
 
-/// The connection log. Entries of another binary that had others are left alone: then there is no log
-/// until the next start.
+/// Opens the connection log. Log entries of a binary with another layout are not used: then there is no
+/// log until the next start.
 fn connection_log(descriptors: &Descriptors, slots: u32) -> ConnectionLog {
     let entries = descriptors.log_entries;
     let ours = entries.filter(|(_, version)| *version == LOG_ENTRY_VERSION);
@@ -144,7 +146,7 @@ fn connection_log(descriptors: &Descriptors, slots: u32) -> ConnectionLog {
     ConnectionLog::new(entries, descriptors.log_lines.map_or(Fd::NONE, Fd))
 }
 
-/// Goes on with the pending bytes that the slots name.
+/// Adopts the pending chunks that the slots refer to.
 pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io::Result<Pending> {
     let chunks = slots
         .indices()
@@ -157,7 +159,7 @@ pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io:
         });
     let (pending, refused) = Pending::adopt(fd, bytes_max, chunks).map_err(io::Error::other)?;
     if !refused.is_empty() {
-        // At most those of the connection that was being worked on, which is reset anyway.
+        // At most the chunks of the busy connection, which is reset anyway.
         tracing::warn!(
             chunks = refused.len(),
             "inconsistent pending bytes dropped after a crash"

@@ -1,6 +1,6 @@
-//! The old binary's part in an upgrade: its worker has put everything down and ended; a child
-//! executes the new binary, which takes a copy of the table and of the slots. Until main says that
-//! all pairs have done so, nothing is lost by going back.
+//! The old keeper's part in an upgrade. Its worker has ended. A child of the keeper executes the new
+//! binary, which gets a copy of the file table and copies the slots. Until main commits, which it does
+//! when all pairs are ready, the keeper can return to the old binary without loss.
 
 use crate::keeper::arguments::{self, KeeperArgs};
 use dormouse_handover::KeeperPart;
@@ -15,45 +15,45 @@ use dormouse_reactor::signal::{self, Signal};
 use std::io;
 use std::path::Path;
 
-/// How often main is looked after: it may die in the middle.
+/// Interval at which the keeper checks whether main has died.
 const LOOK_MS: u64 = 50;
 
-/// How long the new keeper may take to say that it has seen the commit.
-const NOD_MS: u64 = 1_000;
+/// Time for the new keeper to confirm that it has seen the commit.
+const CONFIRM_MS: u64 = 1_000;
 
-/// Lets the new binary prepare, and waits for main's word. True: the new keeper goes on, and this
-/// one is to end. False: a worker of this binary is to go on with the old memory.
-pub(super) fn is_committed(args: KeeperArgs, told: &KeeperPart, board: &BoardReader) -> bool {
+/// Starts the new binary and waits for main's decision. Returns `true` if the new keeper continues and
+/// this one must end, and `false` if a worker of this binary must continue with the old memory.
+pub(super) fn hand_over(args: KeeperArgs, part: &KeeperPart, board: &BoardReader) -> bool {
     let post = board.post();
     if Command::of(post) != Some(Command::Prepare) {
         return false;
     }
     let child = board
         .text(post)
-        .ok_or_else(|| io::Error::other("the name of the new binary cannot be read"))
+        .ok_or_else(|| io::Error::other("the path of the new binary is missing on the board"))
         .and_then(|binary| start(args, &binary));
     let child = match child {
         Ok(child) => {
-            orders::send_report(Fd(told.orders), &WorkerReport::Preparing(child));
+            orders::send_report(Fd(part.orders), &WorkerReport::Preparing(child));
             Some(child)
         }
         Err(error) => {
-            refuse(told, &format!("it cannot be executed: {error}"));
+            refuse(part, &format!("the new binary cannot be executed: {error}"));
             None
         }
     };
-    match wait_for_word(told, board, post, child) {
+    match wait_for_decision(part, board, post, child) {
         Ok(committed) => committed,
         Err(error) => {
-            tracing::error!(%error, "upgrade failed: keeper cannot wait; the old binary continues");
+            tracing::error!(%error, "keeper cannot wait during an upgrade; the old binary continues");
             end(child);
             false
         }
     }
 }
 
-/// The child gets a copy of the whole table, and this binary goes on holding it. `binary` is what main
-/// says of the file: its device, its inode, and its path.
+/// Starts the new binary in a child, with a copy of the file table. `binary` is main's description of
+/// the file: device, inode and path.
 fn start(args: KeeperArgs, binary: &str) -> io::Result<Pid> {
     let file = open_binary(binary)?;
     let program = Program {
@@ -70,28 +70,28 @@ fn start(args: KeeperArgs, binary: &str) -> io::Result<Pid> {
     started
 }
 
-/// Opens the binary that main has judged, and no other.
+/// Opens the binary, and checks that it is the file that main has tried.
 fn open_binary(binary: &str) -> io::Result<Fd> {
-    let nonsense = || io::Error::other("what main says of the new binary makes no sense");
+    let malformed = || io::Error::other("the board's description of the new binary is malformed");
     let mut words = binary.splitn(3, ' ');
-    let mut word = || words.next().ok_or_else(nonsense);
+    let mut word = || words.next().ok_or_else(malformed);
     let (device, inode, path) = (word()?, word()?, word()?);
-    let judged = FileIdentity {
+    let expected = FileIdentity {
         device: device.parse().map_err(io::Error::other)?,
         inode: inode.parse().map_err(io::Error::other)?,
     };
     let file = process::open_program(Path::new(path))?;
-    if FileIdentity::of(file)? != judged {
+    if FileIdentity::of(file)? != expected {
         file.close();
         return Err(io::Error::other(format!(
-            "another file has taken the place of {path} meanwhile"
+            "{path} was replaced after main tried it"
         )));
     }
     Ok(file)
 }
 
-fn wait_for_word(
-    told: &KeeperPart,
+fn wait_for_decision(
+    part: &KeeperPart,
     board: &BoardReader,
     prepare: Post,
     mut child: Option<Pid>,
@@ -100,17 +100,15 @@ fn wait_for_word(
         let post = board.post();
         match Command::of(post) {
             Some(Command::Commit) => {
-                let goes_on = match child {
-                    Some(child) => has_nodded(child)?,
+                let continues = match child {
+                    Some(child) => confirms(child)?,
                     None => false,
                 };
-                if !goes_on {
-                    tracing::error!(
-                        "upgrade failed: new keeper died after the commit; the old binary continues"
-                    );
-                    orders::send_report(Fd(told.orders), &WorkerReport::Kept);
+                if !continues {
+                    tracing::error!("new keeper died after the commit; the old binary continues");
+                    orders::send_report(Fd(part.orders), &WorkerReport::Kept);
                 }
-                return Ok(goes_on);
+                return Ok(continues);
             }
             Some(Command::Prepare) if post == prepare => {}
             _ => {
@@ -119,7 +117,7 @@ fn wait_for_word(
             }
         }
         if process::parent() != board.owner() {
-            tracing::error!("upgrade failed: main process died; the old binary continues");
+            tracing::error!("main process died during an upgrade; the old binary continues");
             end(child);
             return Ok(false);
         }
@@ -127,8 +125,8 @@ fn wait_for_word(
             && let Some((_, ended)) = process::wait(Wait::IfEnded(pid))?
         {
             refuse(
-                told,
-                &format!("it {ended} while it took over the connections"),
+                part,
+                &format!("new keeper ended during the takeover: {ended}"),
             );
             child = None;
         }
@@ -136,11 +134,11 @@ fn wait_for_word(
     }
 }
 
-/// After the commit: the new keeper says by SIGUSR1 that it has seen it, and from then on answers
-/// for the connections. If it died between its report and now, nothing has been changed yet: this
-/// binary goes on with them, though main is the new one.
-fn has_nodded(child: Pid) -> io::Result<bool> {
-    let until_ms = process::monotonic_ms() + NOD_MS;
+/// Waits after the commit until the new keeper confirms with SIGUSR1 that it has seen the commit; from
+/// then on it is responsible for the connections. Returns `false` if the new keeper died before: nothing
+/// has changed yet, so this binary continues with the connections, although main is the new one.
+fn confirms(child: Pid) -> io::Result<bool> {
+    let until_ms = process::monotonic_ms() + CONFIRM_MS;
     loop {
         if process::wait(Wait::IfEnded(child))?.is_some() {
             return Ok(false);
@@ -153,12 +151,12 @@ fn has_nodded(child: Pid) -> io::Result<bool> {
     }
 }
 
-fn refuse(told: &KeeperPart, why: &str) {
-    let why = format!("worker {}: {why}", told.worker);
-    orders::send_report(Fd(told.orders), &WorkerReport::Refused(why));
+fn refuse(part: &KeeperPart, why: &str) {
+    let why = format!("worker {}: {why}", part.worker);
+    orders::send_report(Fd(part.orders), &WorkerReport::Refused(why));
 }
 
-/// Ends a child that is not needed, and waits until it is gone with its copy of the table.
+/// Kills a child that is not needed, and waits until its copy of the table is gone.
 fn end(child: Option<Pid>) {
     if let Some(pid) = child {
         let _ = process::send_signal(pid, Signal::Kill);

@@ -1,19 +1,20 @@
-//! The keeper: a tiny process which shares its file table with its worker.
+//! The keeper: a small process that shares its file table with its worker.
 //!
-//! Because the table is shared, the worker's sockets stay open when the worker dies; because the
-//! slots are shared memory, so does everything that is known of them. The keeper then starts the
-//! next worker, which goes on. It reads no message from a descriptor of the shared table (whoever
-//! takes over a worker can replace any of them): it waits for signals, and looks at two pages of
-//! shared memory, the board that main writes and the heartbeat of its worker. The one file that it
-//! reads there, the handover, it believes only if main vouches for it on the board.
+//! Because the table is shared, the worker's sockets stay open when the worker dies. Because the slots
+//! are in shared memory, the state of the connections also survives. The keeper then starts the next
+//! worker, which continues with both. The keeper reads no message from a descriptor of the shared
+//! table, because a compromised worker could have replaced any of them. It waits for signals, and reads
+//! two pages of shared memory: the board, which only main can write, and its worker's heartbeat. The
+//! only file that it reads from the table is the handover, and only if main has registered that file on
+//! the board.
 //!
-//! Before it starts another worker it executes itself anew, so that the new worker has a new
-//! memory layout: a crash tells an attacker nothing about the next one.
+//! Before it starts another worker, the keeper executes itself again, so that the new worker has a new
+//! memory layout: a crash tells an attacker nothing about the next worker.
 //!
 //! ```text
-//!   tend       starts workers and watches them    hand_over  the old binary's part in an upgrade
-//!   begin      how a worker begins                take_over  the new binary's
-//!   arguments  what they are told                 orphaned   their end without main
+//!   tend       starts and watches workers    hand_over  the old keeper's part in an upgrade
+//!   begin      start of a worker             take_over  the new keeper's part
+//!   arguments  command lines                 orphaned   the end after main's death
 //! ```
 
 pub(crate) mod arguments;
@@ -31,8 +32,8 @@ use arguments::{KeeperArgs, TAKE_OVER};
 use dormouse_config::Log;
 use std::process::ExitCode;
 
-/// The life of a process which main or a keeper has started: `args` is what follows the
-/// subcommand. `None`: nobody has started it as they do.
+/// Entry point of a keeper. `args` are the arguments after the subcommand. `None`: the arguments are not
+/// those of main or of a keeper.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     if let [word, rest @ ..] = args
         && word == TAKE_OVER
@@ -41,12 +42,12 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
     }
     let args = KeeperArgs::parse(args)?;
     Some(match args.open() {
-        Ok((board, told)) => {
-            start_logs(&told.log);
-            tend::keep(args, &board, &told, start_logs)
+        Ok((board, part)) => {
+            start_logs(&part.log);
+            tend::keep(args, &board, &part, start_logs)
         }
         Err(error) => {
-            eprintln!("dormouse: a keeper ends, and its connections: {error}");
+            eprintln!("dormouse: a keeper exits, and its connections end: {error}");
             ExitCode::from(3)
         }
     })

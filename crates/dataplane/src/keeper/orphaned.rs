@@ -1,12 +1,12 @@
-//! A pair without main: nobody is left who could tell it to end, so it ends by itself.
+//! A keeper after main's death: no order to stop can come, so keeper and worker end by themselves.
 //!
-//! The worker sees that its channel is closed, accepts nothing more, drains, and ends. That it does is
-//! for the keeper to see to, which allows a bounded time, also over several workers.
+//! The worker notices that its channel is closed, stops accepting, drains, and ends. The keeper bounds
+//! the time for that, also across several workers.
 
 use dormouse_handover::KeeperPart;
 use dormouse_reactor::process::{self, BoardReader};
 
-/// Whether main is there, and how long the pair goes on without.
+/// Whether main is alive, and when keeper and worker end if it is not.
 pub(super) struct Orphaned<'a> {
     board: &'a BoardReader,
     bound_ms: u64,
@@ -14,9 +14,9 @@ pub(super) struct Orphaned<'a> {
 }
 
 impl<'a> Orphaned<'a> {
-    /// `ends_ms`: when the pair is to end, if main was gone before.
-    pub(super) fn new(board: &'a BoardReader, told: &KeeperPart, ends_ms: Option<u64>) -> Self {
-        let bound_ms = told.orphaned_ms_max;
+    /// `ends_ms`: the end that an earlier keeper has set, if main died before.
+    pub(super) fn new(board: &'a BoardReader, part: &KeeperPart, ends_ms: Option<u64>) -> Self {
+        let bound_ms = part.orphaned_ms_max;
         Orphaned {
             board,
             bound_ms,
@@ -24,9 +24,8 @@ impl<'a> Orphaned<'a> {
         }
     }
 
-    /// Looks whether main is there. It signals its death; a look when something else has happened is
-    /// for signals that were lost.
-    pub(super) fn look(&mut self, now_ms: u64) {
+    /// Checks whether main is alive. The kernel signals main's death; further checks cover lost signals.
+    pub(super) fn check(&mut self, now_ms: u64) {
         if process::parent() == self.board.owner() {
             self.ends_ms = None;
         } else if self.ends_ms.is_none() {
@@ -38,12 +37,12 @@ impl<'a> Orphaned<'a> {
         }
     }
 
-    /// When the pair is to end, for the keeper after this one.
+    /// When keeper and worker must end, for the next keeper's arguments.
     pub(super) fn ends_ms(&self) -> Option<u64> {
         self.ends_ms
     }
 
-    /// Time until the end.
+    /// Time left until the end.
     pub(super) fn until_end_ms(&self, now_ms: u64) -> u64 {
         let until_ms = |ends_ms: u64| ends_ms.saturating_sub(now_ms);
         self.ends_ms.map_or(u64::MAX, until_ms)

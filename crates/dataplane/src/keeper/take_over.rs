@@ -1,5 +1,5 @@
-//! The new binary's part in an upgrade: it converts the slots into memory of its own, says so, and
-//! waits for main's word. Until then it changes nothing that the old binary would go on with.
+//! The new keeper's part in an upgrade: it converts the slots into new memory, reports to main, and
+//! waits for main's decision. Until then it changes nothing that the old binary needs.
 
 use crate::keeper::arguments::{self, KeeperArgs, KnownFile};
 use crate::keeper::tend::keep;
@@ -18,23 +18,23 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often main's word and the old keeper are looked after.
+/// Interval at which the board and the old keeper are checked.
 const LOOK_MS: u64 = 50;
 
-/// How long the old keeper may take to end.
-const LAST_BREATH_MS: u64 = 2_000;
+/// Time for the old keeper to exit.
+const OLD_KEEPER_EXIT_MS: u64 = 2_000;
 
-/// What the new keeper has made, beside what the old one has.
+/// State of a prepared takeover.
 struct Prepared {
     /// The old memory.
     from: Foreign,
-    told: KeeperPart,
-    /// What the old handover said of the order of counters.
+    part: KeeperPart,
+    /// Order of the counters in the old binary.
     former_counts: Vec<String>,
     handover: KnownFile,
 }
 
-/// Its life, until it is a keeper.
+/// Entry point of a new binary, until it is the keeper.
 pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     let args = arguments::parse_take_over(args)?;
     let (board, former) = match args.open() {
@@ -46,10 +46,10 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
     };
     start_logs(&former.log);
     Some(match take_over(args, former, &board) {
-        Ok(Some((told, args))) => keep(args, &board, &told, start_logs),
+        Ok(Some((part, args))) => keep(args, &board, &part, start_logs),
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(%error, "upgrade failed: new keeper cannot take over");
+            tracing::error!(%error, "new keeper cannot take over");
             ExitCode::from(3)
         }
     })
@@ -80,16 +80,16 @@ fn take_over(
     while board.post() == post && process::parent() == parent {
         board.wait(post, LOOK_MS)?;
     }
-    // The old keeper may have ended because of a word that came after the last look.
+    // The loop may have ended because the old keeper exited, so the board is read again.
     if Command::of(board.post()) != Some(Command::Commit) {
-        // The old keeper goes on, or has died with its worker before anything was decided.
+        // The old keeper continues, or has died before main decided.
         return Ok(None);
     }
-    // Old keepers of former builds end without waiting for it.
+    // Keepers of earlier builds exit without waiting for this signal.
     let _ = process::send_signal(parent, Signal::User1);
     wait_for_end(parent);
-    let (told, handover) = prepared.commit(args.handover.fd());
-    Ok(Some((told, KeeperArgs { handover, ..args })))
+    let (part, handover) = prepared.commit(args.handover.fd());
+    Ok(Some((part, KeeperArgs { handover, ..args })))
 }
 
 fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
@@ -103,36 +103,36 @@ fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
         connections = slots.live(),
         "slots converted"
     );
-    // In this table, which is a copy: the old keeper finds its own under the same number.
+    // This table is a copy: the old keeper keeps its own file under the same number.
     slots.fd().move_to(place)?;
     let next = public.write_with_secrets_of(handover)?;
     Ok(Prepared {
         from,
-        told: KeeperPart::read(next)?,
+        part: KeeperPart::read(next)?,
         former_counts: former.counts,
         handover: KnownFile::of(next)?,
     })
 }
 
 impl Prepared {
-    /// There is no way back any more: the old memory is wiped.
+    /// Completes the takeover: wipes the old memory, so there is no way back.
     fn commit(self, former_handover: Fd) -> (KeeperPart, KnownFile) {
-        let told = self.told;
-        if let Ok(count) = Counters::of_worker(Fd(told.counters), told.workers, told.worker) {
+        let part = self.part;
+        if let Ok(count) = Counters::of_worker(Fd(part.counters), part.workers, part.worker) {
             count.reorder(&self.former_counts);
             count.add(Count::Upgrades, 1);
         }
         self.from.wipe();
         former_handover.close();
-        (told, self.handover)
+        (part, self.handover)
     }
 }
 
-/// As long as the old keeper lives, its copy of the table holds back the end of every connection
-/// that is closed.
+/// Waits until the old keeper has exited. While it lives, its copy of the table holds back the FIN of
+/// every connection that is closed.
 fn wait_for_end(parent: process::Pid) {
     let mut waited_us = 0;
-    while process::parent() == parent && waited_us < LAST_BREATH_MS * 1000 {
+    while process::parent() == parent && waited_us < OLD_KEEPER_EXIT_MS * 1000 {
         std::thread::sleep(Duration::from_micros(200));
         waited_us += 200;
     }

@@ -1,9 +1,9 @@
-//! A drain: many connections close, spread over a time.
+//! A drain: closes connections evenly over a given time.
 //!
-//! A drain closes as many connections as it takes for their number to fall in a straight line to
-//! nothing. Those that leave by themselves count, so that what comes back is an even trickle. It
-//! keeps nothing but the line: after a crash main says how much of it is left. Which connections to
-//! close is found by looking through all slots, for many at once: one look a second or less.
+//! A drain closes as many connections as it takes for their number to fall in a straight line to zero.
+//! Connections that close by themselves count, so the clients that reconnect elsewhere arrive at an
+//! even rate. The line is the drain's only state: after a crash, main orders the rest of it. To choose
+//! connections, the drain searches all slots for many at once, at most about once a second.
 
 use crate::established::Connections;
 use crate::established::close_reason::CloseReason;
@@ -15,36 +15,36 @@ use dormouse_handover::control::DrainOrder;
 use dormouse_handover::slot::Phase;
 use std::collections::BinaryHeap;
 
-/// How often a drain looks how many should be left.
+/// Interval of the drain's steps.
 const STEP_MS: u64 = 100;
-/// Connections closed by one step, so that the others are not kept waiting.
+/// Maximum connections closed by one step, so that other connections do not wait long.
 const CLOSED_PER_STEP_MAX: usize = 4096;
-/// Found by one look through the slots: at least this many, and at least this part of all.
-const FOUND_MIN: usize = 1024;
-const FOUND_PART: usize = 64;
+/// Candidates that one search collects: at least this many, and at least this fraction of all.
+const CANDIDATES_MIN: usize = 1024;
+const CANDIDATES_PART: usize = 64;
 
-/// A line from all connections to none.
+/// A straight line from the initial number of connections to zero.
 pub(crate) struct Drain {
     begun_ms: u64,
     over_ms: u64,
     at_beginning: u32,
     order: DrainOrder,
     next_ms: u64,
-    /// Connections to close next, the last first.
-    found: Vec<Found>,
+    /// Connections to close next; the next one is the last element.
+    candidates: Vec<Candidate>,
 }
 
-/// A connection, by how soon it is to be closed.
+/// A connection to close, ordered by its rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Found {
-    /// The smallest is closed first.
+struct Candidate {
+    /// The smallest rank is closed first.
     rank: u32,
     index: u32,
     generation: u32,
 }
 
 impl Drain {
-    /// A line that begins now; `at_beginning` counts connections and handshakes.
+    /// Creates a drain that begins now; `at_beginning` counts connections and handshakes.
     pub(crate) fn new(now_ms: u64, over_ms: u64, order: DrainOrder, at_beginning: u32) -> Drain {
         Drain {
             begun_ms: now_ms,
@@ -52,16 +52,16 @@ impl Drain {
             at_beginning,
             order,
             next_ms: now_ms,
-            found: Vec::new(),
+            candidates: Vec::new(),
         }
     }
 
-    /// When to close next.
+    /// Time of the next step.
     pub(crate) fn next_deadline_ms(&self) -> u64 {
         self.next_ms
     }
 
-    /// Closes as many connections as the line asks for now.
+    /// Closes connections down to the line.
     pub(crate) fn turn<I: Io>(
         &mut self,
         connections: &mut Connections,
@@ -84,14 +84,14 @@ impl Drain {
         }
     }
 
-    /// How many may be left now.
+    /// The number of connections on the line at this time.
     fn may_be_left(&self, now_ms: u64) -> u32 {
         let left_ms = (self.begun_ms + self.over_ms).saturating_sub(now_ms);
         let share = u64::from(self.at_beginning) * left_ms;
         share.div_ceil(self.over_ms.max(1)) as u32
     }
 
-    /// When a connection that was active then is to be closed.
+    /// The rank of a connection by the time of its last activity.
     fn rank(&self, active_s: u32) -> u32 {
         match self.order {
             DrainOrder::Longest => active_s,
@@ -99,37 +99,37 @@ impl Drain {
         }
     }
 
-    /// The connection to close next. Once the time is up those with pending bytes are closed, too:
-    /// what they have is delivered, within `drain_timeout`.
+    /// Chooses the connection to close next. After the drain's time, connections with pending bytes are
+    /// also closed; their bytes are delivered within `drain_timeout`.
     fn next_to_close(&mut self, connections: &Connections, now_ms: u64) -> Option<u32> {
-        if let Some(index) = self.next_found(connections) {
+        if let Some(index) = self.next_candidate(connections) {
             return Some(index);
         }
-        self.find(connections, now_ms);
-        self.next_found(connections)
+        self.search(connections, now_ms);
+        self.next_candidate(connections)
     }
 
-    fn next_found(&mut self, connections: &Connections) -> Option<u32> {
-        while let Some(found) = self.found.pop() {
-            let Some(slot) = connections.slots().get(found.index) else {
+    fn next_candidate(&mut self, connections: &Connections) -> Option<u32> {
+        while let Some(candidate) = self.candidates.pop() {
+            let Some(slot) = connections.slots().get(candidate.index) else {
                 continue;
             };
-            // One that has been active since is not the one that has been quiet longest.
-            let is_still_it =
-                slot.generation == found.generation && self.rank(slot.active_s) == found.rank;
-            if is_still_it && slot.phase() != Phase::Draining {
-                return Some(found.index);
+            // A connection that was active since the search has another rank now.
+            let is_current = slot.generation == candidate.generation
+                && self.rank(slot.active_s) == candidate.rank;
+            if is_current && slot.phase() != Phase::Draining {
+                return Some(candidate.index);
             }
         }
         None
     }
 
-    /// Looks through all slots for the connections that are to be closed first.
-    fn find(&mut self, connections: &Connections, now_ms: u64) {
+    /// Searches all slots for the connections to close first.
+    fn search(&mut self, connections: &Connections, now_ms: u64) {
         let slots = connections.slots();
         let is_over = self.may_be_left(now_ms) == 0;
-        let most = FOUND_MIN.max(slots.live() as usize / FOUND_PART);
-        // The one that is closed last is on top: it gives way to a better one.
+        let most = CANDIDATES_MIN.max(slots.live() as usize / CANDIDATES_PART);
+        // The candidate to close last is on top of the heap, and gives way to a better one.
         let mut best = BinaryHeap::with_capacity(most + 1);
         for index in slots.indices() {
             let Some(slot) = slots.get(index) else {
@@ -142,7 +142,7 @@ impl Drain {
                 Phase::Draining | Phase::Free => false,
             };
             if may_be_closed {
-                best.push(Found {
+                best.push(Candidate {
                     rank: self.rank(slot.active_s),
                     index,
                     generation: slot.generation,
@@ -152,8 +152,8 @@ impl Drain {
                 }
             }
         }
-        self.found = best.into_sorted_vec();
-        self.found.reverse();
+        self.candidates = best.into_sorted_vec();
+        self.candidates.reverse();
     }
 }
 
@@ -168,12 +168,12 @@ mod tests {
             at_beginning: 6_000,
             order,
             next_ms: 0,
-            found: Vec::new(),
+            candidates: Vec::new(),
         }
     }
 
     #[test]
-    fn connections_become_fewer_in_a_straight_line() {
+    fn the_number_of_connections_falls_in_a_straight_line() {
         let drain = drain(DrainOrder::Longest);
         assert_eq!(drain.may_be_left(1_000), 6_000);
         let mut closed_by_step = Vec::new();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_connections_are_spread_as_well() {
+    fn few_connections_are_spread_evenly() {
         let few = Drain {
             at_beginning: 3,
             ..drain(DrainOrder::Longest)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_by_how_long_they_were_quiet() {
+    fn the_rank_follows_the_idle_time() {
         let longest = drain(DrainOrder::Longest);
         assert!(longest.rank(10) < longest.rank(20));
         let shortest = drain(DrainOrder::Shortest);

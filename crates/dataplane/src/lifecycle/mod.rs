@@ -1,4 +1,4 @@
-//! The life of the worker: what it finds, what main asks of it, and how it ends.
+//! The life of the worker: recovery, startup, reload, drain, stop and upgrade.
 
 pub(crate) mod drain;
 pub(crate) mod recover;
@@ -14,7 +14,7 @@ use startup::Startup;
 use stop::Stop;
 use upgrade::Upgrade;
 
-/// Where the worker is in its life.
+/// State of the worker's life.
 pub(crate) struct Lifecycle {
     /// The channel to main.
     pub(crate) orders: Fd,
@@ -22,13 +22,13 @@ pub(crate) struct Lifecycle {
     pub(crate) reloader: Reloader,
     pub(crate) drain: Option<Drain>,
     pub(crate) stop: Option<Stop>,
-    /// Main has died: when the worker stops.
+    /// When the worker stops because main has died.
     pub(crate) orphaned_until_ms: Option<u64>,
     pub(crate) upgrade: Upgrade,
 }
 
 impl Lifecycle {
-    /// When the next part of it is due.
+    /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> Option<u64> {
         let deadlines = [
             self.drain.as_ref().map(Drain::next_deadline_ms),

@@ -1,12 +1,11 @@
-//! What a new worker does with what a dead one left: nearly nothing.
+//! Recovery of a dead worker's connections, by its successor.
 //!
-//! The sockets are open, the epoll descriptor still watches them, the slots say all there is to
-//! say. Three things need repair: the one connection that was being worked on is reset (its
-//! sequence numbers may be spent, its bytes may be half delivered); descriptors which no slot
-//! names (handshakes, a connection half taken in) are closed; timers and free lists, which live in
-//! the heap, are made again.
+//! The sockets are open, the epoll instance still watches them, and the slots hold the state. Three
+//! things need repair: the busy connection is reset (its sequence numbers may be used, its bytes may be
+//! half delivered); descriptors that no slot names (handshakes, or a connection that was just being
+//! admitted) are closed; timers and free lists, which were in the heap, are created anew.
 //!
-//! One thing is put off: to verify, socket by socket, that each is still the one it was.
+//! The check that each socket is still the same one is deferred (`unverified.rs`).
 
 use crate::established::close_reason::CloseReason;
 use crate::established::unverified::{self, Unverified, is_same_socket};
@@ -20,12 +19,12 @@ use dormouse_reactor::timer::Timer;
 use dormouse_tables::counters::Count;
 use std::io;
 
-/// A set of descriptors: numbers are small and dense.
+/// A set of descriptors as a bitmap, since their numbers are small and dense.
 #[derive(Default)]
 struct FdSet(Vec<u64>);
 
 impl FdSet {
-    /// False: it was in the set already.
+    /// Adds a descriptor. Returns `false` if it was in the set already.
     fn insert(&mut self, fd: Fd) -> bool {
         let Ok(number) = usize::try_from(fd.0) else {
             return false;
@@ -39,7 +38,7 @@ impl FdSet {
         is_new
     }
 
-    /// All of them, in order.
+    /// All descriptors, in order.
     fn sorted(&self) -> Vec<Fd> {
         let words = self.0.iter().enumerate();
         words
@@ -52,28 +51,28 @@ impl FdSet {
     }
 }
 
-/// What there is to know besides the slots.
-pub(crate) struct Found {
-    /// A slot that the predecessor was moving when it died: where it was, and where it is.
+/// What recovery needs besides the slots.
+pub(crate) struct Context {
+    /// The old and the new index of a slot that the predecessor was moving when it died.
     pub(crate) moved: Option<(u32, u32)>,
     /// Listeners, and the channel to main.
     pub(crate) ours: Vec<Fd>,
-    /// Other descriptors that are to stay open and belong to no slot.
+    /// Other descriptors that belong to no slot and must stay open.
     pub(crate) keep: Vec<Fd>,
 }
 
-/// What a new worker goes on with.
+/// Result of a recovery.
 pub(crate) struct Recovered {
-    /// Slots whose sockets are still to be verified.
+    /// Slots whose sockets are not verified yet.
     pub(crate) unverified: Unverified,
-    /// `None`: there was no predecessor. Else whether its poller goes on, too.
+    /// Whether the predecessor's poller is still in use. `None`: there was no predecessor.
     pub(crate) same_poller: Option<bool>,
 }
 
-/// Takes the slots over, and puts right what a predecessor left in them, if there was one.
+/// Takes over the slots, and repairs them if there was a predecessor.
 pub(crate) fn take_over<I: Io>(
     slots: &mut Slab<Slot>,
-    found: &Found,
+    context: &Context,
     work: &mut Workspace<I>,
 ) -> io::Result<Recovered> {
     let former = slots.header().epoll();
@@ -85,12 +84,12 @@ pub(crate) fn take_over<I: Io>(
             same_poller: None,
         });
     }
-    for &fd in &found.ours {
-        // Whether it was polled when the predecessor died does not matter: it is not, at first.
+    for &fd in &context.ours {
+        // Fails if the predecessor did not poll it. At first, nothing here is polled.
         let _ = work.io.unwatch(fd);
     }
-    let unverified = repair(slots, found, work)?;
-    // The first worker of a new binary finds connections, too, but no worker died.
+    let unverified = repair(slots, context, work)?;
+    // The first worker of a new binary also takes over connections, but no worker has died.
     if slots.header().adoptions() > 1 {
         work.count.add(Count::Restarts, 1);
     }
@@ -100,24 +99,23 @@ pub(crate) fn take_over<I: Io>(
     })
 }
 
-/// Puts right what the predecessor left in the slots. Returns those whose sockets are still to be
-/// verified.
+/// Repairs the slots of a predecessor. Returns those whose sockets are not verified yet.
 fn repair<I: Io>(
     slots: &mut Slab<Slot>,
-    found: &Found,
+    context: &Context,
     work: &mut Workspace<I>,
 ) -> io::Result<Unverified> {
     reset_busy(slots, work);
     let (named, unverified) = drop_unsound(slots, work);
-    close_strangers(found, named, &work.io)?;
-    if let Some(slot) = found.moved.and_then(|(_, to)| slots.get_mut(to)) {
+    close_unowned(context, named, &work.io)?;
+    if let Some(slot) = context.moved.and_then(|(_, to)| slots.get_mut(to)) {
         forget_watches(slot, &work.io);
     }
     forget_heap(slots, work);
     Ok(unverified)
 }
 
-/// The connection that was being worked on is reset on both sides, whatever its state.
+/// Resets the busy connection on both sides, whatever its state.
 fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
     let Some(index) = slots.header().busy() else {
         return;
@@ -142,8 +140,8 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
     slots.header().clear_busy();
 }
 
-/// A slot is believed if it is sound, its descriptors belong to no other slot and (which is still to
-/// be verified) are the sockets that they were. Returns the descriptors of the slots that are left.
+/// Drops slots that are inconsistent, or whose descriptors belong to another slot. Returns the
+/// descriptors of the remaining slots, and these slots as unverified.
 fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
     let mut named = FdSet::default();
     let mut unverified = Unverified::default();
@@ -165,17 +163,17 @@ fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSe
     (named, unverified)
 }
 
-/// Closes every descriptor of the shared table that has no owner: above all handshakes.
-fn close_strangers(found: &Found, mut known: FdSet, io: &impl Io) -> io::Result<()> {
+/// Closes every descriptor of the shared table without an owner: above all those of handshakes.
+fn close_unowned(context: &Context, mut known: FdSet, io: &impl Io) -> io::Result<()> {
     let always = [Fd(0), Fd(1), Fd(2), io.poller()];
-    for &fd in always.iter().chain(&found.ours).chain(&found.keep) {
+    for &fd in always.iter().chain(&context.ours).chain(&context.keep) {
         known.insert(fd);
     }
     io.close_all_but(&mut known.sorted())
 }
 
-/// Epoll may know a slot that was being moved by its former index, on either side: it is told
-/// anew, from the beginning.
+/// Removes both sockets of a slot that was being moved from epoll, since epoll may still have tokens
+/// with the former index. They are added again later.
 fn forget_watches(slot: &mut Slot, io: &impl Io) {
     for fd in [slot.tls_fd(), slot.plain_fd()] {
         let _ = io.unwatch(fd);
@@ -183,7 +181,7 @@ fn forget_watches(slot: &mut Slot, io: &impl Io) {
     (slot.tls_watch, slot.plain_watch) = (0, 0);
 }
 
-/// Timers and lists in the heap are gone with the predecessor.
+/// Resets the parts of the slots that refer to timers and lists in the predecessor's heap.
 fn forget_heap<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
     let live: Vec<u32> = slots.indices().collect();
     for index in live {
@@ -193,10 +191,10 @@ fn forget_heap<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
         work.note_generation(slot.generation);
         slot.set_timer_purpose(TimerPurpose::None);
         slot.timer = Timer::default();
-        // Connections that waited for memory are read, and wait again.
+        // Connections that waited for memory are read once, and wait again if it is still short.
         slot.clear(Flag::Starved);
         slot.clear(Flag::SealingStarved);
-        // What is to be paid is in a table that is still there.
+        // The charged bytes are in a shared table, so the next step finds the wait again.
         slot.clear(Flag::Paced);
     }
 }
@@ -206,11 +204,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_descriptors_knows_what_is_in_it() {
+    fn a_set_of_descriptors_reports_duplicates() {
         let mut set = FdSet::default();
         assert!(set.insert(Fd(200)) && set.insert(Fd(3)));
-        assert!(!set.insert(Fd(200)), "named twice");
-        assert!(!set.insert(Fd::NONE), "no descriptor at all");
+        assert!(!set.insert(Fd(200)), "a duplicate");
+        assert!(!set.insert(Fd::NONE), "no descriptor");
         assert_eq!(set.sorted(), [Fd(3), Fd(200)]);
     }
 }

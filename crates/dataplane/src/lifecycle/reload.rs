@@ -1,15 +1,14 @@
-//! Another configuration for what comes next.
+//! A reload: a new configuration for new connections.
 //!
-//! A slot says nothing of the configuration that its connection was accepted under but the number
-//! of a route, and numbers keep their meaning: so a reload changes tables, and touches no
-//! connection. (Warm connections of an origination that was changed have no client yet; they are
-//! renewed.) Handshakes in flight hold what they need of the old tables until they are done;
-//! when the last of them is, nothing is left of those.
+//! A slot refers to the configuration only by a route number, and numbers keep their meaning. So a
+//! reload changes tables and touches no connection. (Warm connections of a changed origination have no
+//! client yet; they are renewed.) Handshakes in flight keep the parts of the old tables that they need.
+//! After the last of them, the old tables are gone.
 //!
-//! The descriptor of the handover is given a new meaning last of all, and in one step: a worker
-//! that dies before it is followed by one which begins with the old configuration (and is told of
-//! the new one as soon as it is ready), one that dies after it by one which begins with the new.
-//! What goes there is the very file that main has made: the keeper would believe no other.
+//! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
+//! that step, its successor starts with the old configuration, and main sends the new one again. If it
+//! dies after that step, its successor starts with the new one. The file must be the one that main made,
+//! because the keeper accepts no other.
 
 use crate::door::Door;
 use crate::door::listeners::Listener;
@@ -29,20 +28,20 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 
-/// What a worker needs to go by another configuration.
+/// State that a worker needs to reload.
 pub(crate) struct Reloader {
-    /// Where the next worker will find its handover: a reload puts another in its place.
+    /// Descriptor at which the next worker finds its handover; a reload replaces the file behind it.
     handover: Fd,
     remembered: Remembered,
-    /// Certificates and keys that were parsed.
+    /// Parsed certificates and keys.
     pub(crate) identities: Identities,
-    /// Listeners that came for a reload which is still to come.
+    /// Listeners that main has sent ahead of a reload.
     arrived: Vec<Fd>,
     set_logs: fn(&Log),
 }
 
 impl Reloader {
-    /// `handover`: the descriptor of the one that the worker goes by.
+    /// `handover`: the descriptor of the current handover.
     pub(crate) fn new(
         handover: Fd,
         remembered: Remembered,
@@ -58,39 +57,39 @@ impl Reloader {
         }
     }
 
-    /// Listeners came for a reload which is still to come.
+    /// Stores listeners that main has sent ahead of a reload.
     pub(crate) fn note_listeners(&mut self, fds: Vec<Fd>) {
         self.arrived.extend(fds);
     }
 
-    /// Goes by this handover from now on, or stays with the one before. Returns the numbers of the
-    /// routes that were changed.
+    /// Applies the handover in the file `next`; on an error the current configuration stays. Returns the
+    /// numbers of the changed routes.
     pub(crate) fn reload<I: Io>(
         &mut self,
-        told: Fd,
+        next: Fd,
         settings: &mut Settings,
         door: &mut Door,
         work: &mut Workspace<I>,
     ) -> io::Result<Vec<u16>> {
         let listeners = std::mem::take(&mut self.arrived);
-        let reloaded = self.take_over(told, &listeners, settings, door, work);
+        let reloaded = self.apply(next, &listeners, settings, door, work);
         if let Err(error) = &reloaded {
-            told.close();
+            next.close();
             listeners.iter().for_each(|&fd| work.io.close(fd));
             tracing::error!(%error, "reload failed in a worker; the old configuration stays");
         }
         reloaded
     }
 
-    fn take_over<I: Io>(
+    fn apply<I: Io>(
         &mut self,
-        told: Fd,
+        next: Fd,
         listeners: &[Fd],
         settings: &mut Settings,
         door: &mut Door,
         work: &mut Workspace<I>,
     ) -> io::Result<Vec<u16>> {
-        let mut handover = Handover::read(told)?;
+        let mut handover = Handover::read(next)?;
         let own = &self.remembered.descriptors;
         let sessions = SessionCache::adopt(own)?;
         let mut routes = contexts::routes(
@@ -108,7 +107,7 @@ impl Reloader {
         if listeners.len() != handover.descriptors.listeners.len() {
             return Err(io::Error::other("listeners are missing"));
         }
-        // The numbers are those of this table; main can't know them.
+        // Main can't know the descriptor numbers in this process's table.
         let mut notes = self.remembered.notes.clone();
         let numbers = listeners.iter().map(|fd| fd.0).collect();
         notes.note_listeners(self.remembered.edition, handover.edition, numbers);
@@ -117,12 +116,12 @@ impl Reloader {
         let originations = route::originations(&handover.config, origins);
         notes.replace(self.remembered.notes_place())?;
 
-        // From here on nothing fails. No worker polls the former listeners any more: after a crash
-        // between these lines the next worker begins with either handover, and polls its own.
+        // After a crash between these lines, the next worker starts with either handover, and polls that
+        // one's listeners. The former listeners are not polled any more.
         let doors = handover.descriptors.doors().into_iter();
         let polled = doors.map(|(fd, door)| Listener::new(fd, &door)).collect();
         let former = door.replace(polled, work);
-        if let Err(error) = told.move_to(self.handover) {
+        if let Err(error) = next.move_to(self.handover) {
             door.replace(former, work);
             return Err(error);
         }
@@ -138,8 +137,7 @@ impl Reloader {
         Ok(changed)
     }
 
-    /// The backend of this name has other addresses from now on, here and in the worker that comes
-    /// after this one.
+    /// Changes the addresses of a backend name, here and for the next worker.
     pub(crate) fn set_addresses<I>(
         &mut self,
         name: &str,
@@ -149,7 +147,7 @@ impl Reloader {
     ) {
         let known = &work.backends;
         let changes = |route: &mut Route| route.set_addresses(name, addresses, known);
-        // All of them, also behind one that does.
+        // Every route must be changed, so this counts and does not stop at the first change.
         let changed = settings
             .routes
             .iter_mut()
@@ -163,8 +161,8 @@ impl Reloader {
         }
     }
 
-    /// All routes are new, but for originations of which nothing was changed: these go on, with
-    /// all that is known of their servers. The numbers of the others.
+    /// Replaces all routes except unchanged originations, which keep what is known about their servers.
+    /// Returns the numbers of the replaced routes.
     fn place_routes(
         &mut self,
         mut routes: Vec<Route>,
@@ -198,30 +196,30 @@ impl Reloader {
     }
 }
 
-/// What a worker remembers of the handover it goes by, so that it need not be read again: with many
-/// certificates that takes long.
+/// The parts of the current handover that a reload needs. Reading the handover again would take long
+/// with many certificates.
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Remembered {
     descriptors: Descriptors,
     edition: u64,
     notes: Notes,
-    /// The number of each, and what tells it from another: configuration, trust and certificate.
+    /// Number and hash of each origination; the hash covers configuration, trust and certificate.
     originations: Vec<(u16, u64)>,
     hasher: RandomState,
 }
 
 impl Remembered {
-    /// Of the first handover.
+    /// Remembers the first handover.
     pub(crate) fn of(handover: &Handover, notes: Notes) -> Remembered {
         Remembered::with(RandomState::new(), handover, notes)
     }
 
-    /// Of the next one.
+    /// Remembers the next handover, with the same hash function.
     fn after(&self, handover: &Handover, notes: Notes) -> Remembered {
         Remembered::with(self.hasher.clone(), handover, notes)
     }
 
-    /// Where the next worker finds the notes.
+    /// Descriptor at which the next worker finds the notes.
     fn notes_place(&self) -> Fd {
         Fd(self.descriptors.notes)
     }

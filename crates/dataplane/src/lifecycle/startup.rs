@@ -1,54 +1,52 @@
-//! The first moments of a worker that found connections: these are served before certificates are
-//! parsed.
+//! Startup of a worker with connections: it serves them before it parses certificates.
 
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::Route;
 
-/// Turns of the loop that go before the next certificate is parsed, as long as there is something
-/// to do in each.
+/// Busy turns of the loop between two certificates.
 const TURNS_FIRST: u32 = 8;
 
-/// Contexts of routes that are still to be made.
+/// TLS contexts that are still to be built.
 pub(crate) struct Startup {
     late: Option<LateContexts>,
     turns: u32,
 }
 
-/// How far the startup is after a turn.
+/// State of the startup after a turn.
 pub(crate) enum Progress {
-    /// There is more to be made.
+    /// More contexts are left.
     Continues,
-    /// The last context was made.
+    /// The last context was built.
     Done,
-    /// A certificate can't be used.
+    /// A certificate is invalid.
     Failed(String),
 }
 
 impl Startup {
-    /// Makes these contexts, if there are any to make.
+    /// Creates a startup that builds these contexts, if there are any.
     pub(crate) fn new(late: Option<LateContexts>) -> Startup {
         Startup { late, turns: 0 }
     }
 
-    /// Are all contexts made?
+    /// Whether all contexts are built.
     pub(crate) fn is_done(&self) -> bool {
         self.late.is_none()
     }
 
-    /// Ends before its time: a reload has made all contexts. `true`: there were some left.
+    /// Ends the startup early, because a reload has built all contexts. Returns `true` if some were left.
     pub(crate) fn finish(&mut self) -> bool {
         self.late.take().is_some()
     }
 
-    /// Ticket keys that came from main meanwhile are newer than those of the handover.
+    /// Replaces the handover's ticket keys with newer ones from main.
     pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) {
         if let Some(late) = &mut self.late {
             late.set_ticket_keys(exported);
         }
     }
 
-    /// Makes a context, now and then. `is_idle`: the turn had nothing to do.
+    /// Builds one context in an idle turn, or after some busy ones.
     pub(crate) fn turn(
         &mut self,
         is_idle: bool,

@@ -1,4 +1,5 @@
-//! The stop: connections at rest are closed at once, others when they are done or their time is up.
+//! A stop: closes connections at rest at once, and other connections when they are done or after
+//! `shutdown_grace`.
 
 use crate::established::Connections;
 use crate::established::close_reason::CloseReason;
@@ -8,24 +9,24 @@ use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::Phase;
 
-/// How long after the grace of a stop the last alerts may take to arrive.
+/// Time for the last alerts to arrive, after `shutdown_grace`.
 const LAST_ALERTS_MS: u64 = 1_000;
 
-/// The worker stops.
+/// State of a stop.
 pub(crate) struct Stop {
-    /// Until then what is pending may finish.
+    /// Deadline for pending bytes.
     grace_until_ms: u64,
 }
 
 impl Stop {
-    /// A stop that begins now.
+    /// Creates a stop that begins now.
     pub(crate) fn new(now_ms: u64, grace_ms: u64) -> Stop {
         Stop {
             grace_until_ms: now_ms + grace_ms,
         }
     }
 
-    /// When the next part of it begins.
+    /// The next deadline.
     pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> u64 {
         match self.grace_until_ms {
             until_ms if until_ms > now_ms => until_ms,
@@ -33,7 +34,7 @@ impl Stop {
         }
     }
 
-    /// Closes what is at rest, and everything when the grace is over.
+    /// Closes connections at rest; after the grace, closes all connections.
     pub(crate) fn turn<I: Io>(
         &self,
         connections: &mut Connections,
@@ -57,7 +58,7 @@ impl Stop {
         }
     }
 
-    /// Is nothing left to do? `left`: connections and handshakes.
+    /// Whether the stop is complete. `left`: number of connections and handshakes.
     pub(crate) fn is_finished(&self, left: usize, now_ms: u64) -> bool {
         left == 0 || self.grace_until_ms + LAST_ALERTS_MS <= now_ms
     }

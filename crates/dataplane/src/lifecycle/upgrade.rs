@@ -1,26 +1,26 @@
-//! How a worker ends so that another binary can go on with its connections.
+//! State of a worker during an upgrade, at whose end another binary continues its connections.
 
-/// How far a worker is with passing its connections on.
+/// Stage of an upgrade.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Upgrade {
-    /// It is not asked to.
+    /// No upgrade.
     #[default]
     No,
-    /// Nothing more is accepted; handshakes may end until then, on the clock of the loop.
+    /// The worker does not accept; handshakes have until this time.
     Quieting { until_ms: u64 },
-    /// Main was told that no handshake is in flight any more, or that their time is up.
+    /// The worker has reported to main that no handshake is in flight, or that their time is up.
     Quiet,
-    /// The turn ends, and then the worker.
+    /// The worker ends after this turn.
     HandedOver,
 }
 
 impl Upgrade {
-    /// Is the worker about to pass its connections on? Then nothing new is begun.
+    /// Whether an upgrade is in progress. The worker begins nothing new then.
     pub(crate) fn is_under_way(self) -> bool {
         self != Upgrade::No
     }
 
-    /// When handshakes have had their time.
+    /// Deadline of the handshakes.
     pub(crate) fn next_deadline_ms(self) -> Option<u64> {
         match self {
             Upgrade::Quieting { until_ms } => Some(until_ms),
@@ -28,8 +28,8 @@ impl Upgrade {
         }
     }
 
-    /// Is main to be told that the worker is quiet? `handshakes` are in flight, with clients and
-    /// servers; `is_behind`: sockets are still to be verified, or certificates to be parsed.
+    /// Returns `true` once, when the worker has become quiet and must report it. `handshakes`: number of
+    /// handshakes in flight; `is_behind`: deferred work is left.
     pub(crate) fn becomes_quiet(
         &mut self,
         handshakes: usize,

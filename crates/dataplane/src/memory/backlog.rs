@@ -1,18 +1,18 @@
-//! Backlogs: what a connection could not finish yet, in pending memory.
+//! Backlogs: the unfinished bytes of a connection, in pending memory.
 //!
-//! The sealing flow's chunk holds sealed records which the TLS side did not take: their sequence
-//! numbers are spent, so these very bytes must go out. The opening flow's chunk holds plaintext
-//! which the plain side did not take, and behind it the beginning of a record; how much of the
-//! chunk that is, is in the slot (`partial_len`).
+//! The sealing flow's chunk holds sealed records that the TLS side did not take. Their sequence
+//! numbers are used, so exactly these bytes must go out. The opening flow's chunk holds plaintext that
+//! the plain side did not take, followed by the beginning of a record, whose length is in the slot
+//! (`partial_len`).
 //!
-//! The owner of a chunk is its connection's generation, so that after a crash a chunk is not taken
-//! for another connection's.
+//! A chunk stores its connection's generation, so that after a crash it is not attributed to another
+//! connection.
 
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::pending::{Handle, Pending};
 use std::ops::Range;
 
-/// Plaintext that waits for the plain side.
+/// Plaintext pending for the plain side.
 pub(crate) fn opened<'a>(slot: &Slot, pending: &'a Pending) -> &'a [u8] {
     split(slot, pending).0
 }
@@ -24,13 +24,13 @@ pub(crate) fn partial<'a>(slot: &Slot, pending: &'a Pending) -> &'a [u8] {
 
 fn split<'a>(slot: &Slot, pending: &'a Pending) -> (&'a [u8], &'a [u8]) {
     let data = pending.data(slot.opening_pending);
-    // A slot outlives its worker: what a crash left must not index out of bounds.
+    // A slot outlives its worker: values left by a crash must not index out of bounds.
     data.split_at(data.len().saturating_sub(usize::from(slot.partial_len)))
 }
 
-/// Stores plaintext (`pieces` of `from`) and the beginning of a record (`partial` of `from`), which
-/// will have `record_len` bytes, so that it can be added to in place. The slot has no opening
-/// chunk. `false`: pending memory has no room.
+/// Stores plaintext (`pieces` of `from`) and the beginning of a record (`partial` of `from`), with room
+/// for the whole record (`record_len` bytes). The slot must have no opening chunk. Returns `false` if
+/// pending memory has no room.
 pub(crate) fn store_opening(
     slot: &mut Slot,
     pending: &mut Pending,
@@ -58,7 +58,7 @@ pub(crate) fn store_opening(
     true
 }
 
-/// Adds `more` to the record's beginning, if its chunk has the room.
+/// Appends `more` to the beginning of a record, if its chunk has the room.
 pub(crate) fn extend_partial(slot: &mut Slot, pending: &mut Pending, more: &[u8]) -> bool {
     let Some(len) = usize::from(slot.partial_len).checked_add(more.len()) else {
         return false;
@@ -73,7 +73,7 @@ pub(crate) fn extend_partial(slot: &mut Slot, pending: &mut Pending, more: &[u8]
     extended
 }
 
-/// `n` bytes of the waiting plaintext have been sent. With the last of them the way is free again.
+/// Removes `n` sent bytes of plaintext. After the last one, the opening flow is unblocked.
 pub(crate) fn opened_sent(slot: &mut Slot, pending: &mut Pending, n: usize) {
     pending.consume(slot.opening_pending, n);
     if opened(slot, pending).is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn free_opening(slot: &mut Slot, pending: &mut Pending) {
     slot.partial_len = 0;
 }
 
-/// Stores sealed records behind those that wait. `false`: pending memory has no room.
+/// Appends sealed records to the pending ones. Returns `false` if pending memory has no room.
 pub(crate) fn store_sealed(slot: &mut Slot, pending: &mut Pending, records: &[u8]) -> bool {
     match pending.store(slot.sealing_pending, slot.generation, records) {
         Some(handle) => {
@@ -102,7 +102,7 @@ pub(crate) fn store_sealed(slot: &mut Slot, pending: &mut Pending, records: &[u8
     }
 }
 
-/// `n` bytes of the waiting records have been sent.
+/// Removes `n` sent bytes of sealed records.
 pub(crate) fn sealed_sent(slot: &mut Slot, pending: &mut Pending, n: usize) {
     pending.consume(slot.sealing_pending, n);
     if pending.is_empty(slot.sealing_pending) {

@@ -1,14 +1,14 @@
-//! Compaction: when connections close at random, their pages come back.
+//! Compaction of slots, so that memory is returned even if connections close in random order.
 //!
-//! A page of slots goes back to the system when no slot on it is in use, and of nine in ten slots
-//! that close at random hardly any page is empty. So slots are moved from the end of the slab to
-//! free places at its beginning, a few per turn, when no newcomer waits.
+//! A page of slots goes back to the system when all its slots are free. If nine in ten connections
+//! close at random, hardly any page is empty. So the worker moves slots from the end of the slab to
+//! free places at its beginning, a few per turn, while no newcomer waits.
 //!
-//! Four know a slot by its index: epoll (in its tokens), the timer wheel, the lists of connections
-//! that wait for memory or for their pace, and the pools of warm connections. A chunk of pending
-//! memory knows its connection by generation, so it need not be told. A worker that dies in the
-//! middle leaves a note in the slab's header; its successor tells epoll again (`recover`), and
-//! nothing is lost.
+//! Four parts refer to a slot by its index and are updated: epoll (in its tokens), the timer wheel, the
+//! lists of connections that wait for memory or a rate limit, and the pools of warm connections. A
+//! chunk of pending memory refers to its connection by generation and needs no update. A worker that
+//! dies during a move leaves a note in the slab's header; its successor adds the sockets to epoll again
+//! (`recover`), and nothing is lost.
 
 use crate::established::Connections;
 use crate::io::Io;
@@ -17,16 +17,16 @@ use crate::workspace::Workspace;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::slab::Slab;
 
-/// Slots moved per turn: some hundred microseconds.
+/// Slots moved per turn, which takes some hundred microseconds.
 const MOVES_PER_TURN: u32 = 32;
 
-/// How long after a close it is seen whether there is something to move.
+/// Time between a close and the check whether slots should be moved.
 const LOOK_MS: u64 = 500;
 
-/// The time between two turns of moving.
+/// Time between two turns of moving.
 const PAUSE_MS: u64 = 5;
 
-/// Free places between slots which are not worth a move: a few pages, and a quarter.
+/// Number of free places that is not worth compaction, in addition to a quarter of the used ones.
 const SLACK: u32 = 256;
 
 /// When to move.
@@ -37,20 +37,20 @@ pub(crate) struct Compaction {
 }
 
 impl Compaction {
-    /// When to look next.
+    /// Time of the next check.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.due_ms
     }
 
-    /// Looks in the next turn, whenever that was to be.
+    /// Schedules a check for the next turn.
     #[cfg(test)]
     pub(crate) fn look_now(&mut self) {
         self.due_ms = Some(0);
     }
 
-    /// A turn of moving, if it is time and there is something to move. `is_quiet`: nobody waits for
-    /// a place (newcomers take the lowest ones anyway), and all sockets are verified (those that
-    /// are not are known by their index).
+    /// Moves some slots, if it is time and the slab is sparse. `is_quiet`: no newcomer waits (newcomers
+    /// fill the lowest places anyway), and all sockets are verified (unverified ones are remembered by
+    /// index).
     pub(crate) fn turn<I: Io>(
         &mut self,
         is_quiet: bool,
@@ -87,7 +87,7 @@ impl Compaction {
     }
 }
 
-/// Are there many more places up to the last slot than slots?
+/// Whether many places up to the last used slot are free.
 fn is_sparse(slots: &Slab<Slot>) -> bool {
     let live = slots.live();
     let places = slots.highest_live().map_or(0, |last| last + 1);

@@ -1,48 +1,49 @@
-//! What the kernel holds in the send queues of peers that are slow to read, bounded in sum.
+//! Kernel memory in the send queues of slow peers, with a bound on the sum.
 //!
-//! A send queue grows only when we read something from the other side. So the sum is kept by
-//! reading less: one connection may have an eighth of what is left in its queue. While few are
-//! slow, that is more than a socket takes; the more there are, the less is left for each, and the
-//! sum comes near its bound but does not pass it. A peer that reads has an empty queue, and is served.
+//! A send queue grows only when we read from the other side. So the worker keeps to the bound by
+//! reading less: each connection may have at most an eighth of the remaining memory in its queue. While
+//! few peers are slow, that is more than a socket takes. The more peers are slow, the less is left for
+//! each, and the sum approaches its bound but never exceeds it. A peer that reads has an empty queue
+//! and is served.
 //!
 //! Queues of up to 4 KiB are not counted, and every connection may have one: that is a constant per
 //! connection. The kernel does not report that a queue drains, so a number here is what the queue was
 //! when last measured, or more; when little is left, queues are measured again.
 //!
-//! A measurement costs two system calls, so a quiet connection that sends a small message is mostly
-//! not measured: every byte that is passed on has the same chance to cause a measurement. A peer that
-//! is slow to read is measured after some 2 KiB; so is an exchange of small messages, but it has
-//! nothing queued.
+//! A measurement costs two system calls, so a quiet connection that sends a small message is usually
+//! not measured: every forwarded byte has the same chance to cause a measurement. A slow peer is
+//! measured after about 2 KiB; so is an exchange of small messages, but its queues are empty.
 
 use std::collections::BTreeMap;
 
-/// Queues up to this are not counted, and no connection gets less.
+/// Queues up to this size are not counted, and every connection may have one.
 pub(crate) const UNCOUNTED_MAX: usize = 4096;
 
-/// Bytes that are passed on between two looks, on average.
+/// Average number of forwarded bytes between two measurements.
 const LOOK_BYTES: u64 = 2048;
 
-/// What the kernel spends on a message besides, at least.
+/// Minimum overhead of the kernel per message.
 const MESSAGE_OVERHEAD: u64 = 256;
 
-/// Of what is left, one connection may have one part in this many.
+/// One connection may use this fraction of the remaining memory.
 const PARTS: usize = 8;
 
-/// How often queues are looked at again, and how many at once.
+/// Interval at which queues are measured again.
 const LOOK_MS: u64 = 50;
+/// Queues measured at once.
 const LOOKS: usize = 512;
 
-/// Send queues by the index of their slot.
+/// Send queues by slot index.
 pub(crate) struct KernelMemory {
     limit: usize,
     sum: usize,
     queues: BTreeMap<u32, usize>,
     look_ms: u64,
     look_from: u32,
-    /// Bytes that may still pass without a look.
-    unseen: u64,
-    /// The state of a random generator: a sender with a rhythm must not hit the same gap each time.
-    chance: u64,
+    /// Bytes until the next measurement.
+    unmeasured: u64,
+    /// State of a random generator: a periodic sender must not fall into the same gap each time.
+    random: u64,
 }
 
 impl KernelMemory {
@@ -53,13 +54,12 @@ impl KernelMemory {
             queues: BTreeMap::new(),
             look_ms: 0,
             look_from: 0,
-            unseen: 0,
-            chance: seed | 1,
+            unmeasured: 0,
+            random: seed | 1,
         }
     }
 
-    /// Whether the queues of a connection are to be looked at, for which `received` bytes were just
-    /// passed on.
+    /// Whether to measure the queues of a connection that has just forwarded `received` bytes.
     pub(crate) fn wants_look(&mut self, index: u32, received: u64) -> bool {
         if self.queues.contains_key(&index) {
             return true;
@@ -68,24 +68,24 @@ impl KernelMemory {
             return false;
         }
         let cost = received + MESSAGE_OVERHEAD;
-        if cost < self.unseen {
-            self.unseen -= cost;
+        if cost < self.unmeasured {
+            self.unmeasured -= cost;
             return false;
         }
-        // Xorshift (Marsaglia 2003): of no value to anybody but as a rhythm that is none.
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        self.unseen = LOOK_BYTES / 2 + self.chance % LOOK_BYTES;
+        // Xorshift (Marsaglia 2003): predictable, which is fine for sampling.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.unmeasured = LOOK_BYTES / 2 + self.random % LOOK_BYTES;
         true
     }
 
-    /// Another limit, from now on.
+    /// Changes the limit.
     pub(crate) fn limit_to(&mut self, limit: u64) {
         self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
     }
 
-    /// A connection has so much in its queues.
+    /// Notes the measured size of a connection's queues.
     pub(crate) fn note(&mut self, index: u32, bytes: usize) {
         if bytes <= UNCOUNTED_MAX {
             self.forget(index);
@@ -95,7 +95,7 @@ impl KernelMemory {
         self.sum = self.sum + bytes - former;
     }
 
-    /// The connection is gone.
+    /// Removes a connection.
     pub(crate) fn forget(&mut self, index: u32) {
         if !self.queues.is_empty()
             && let Some(former) = self.queues.remove(&index)
@@ -104,22 +104,22 @@ impl KernelMemory {
         }
     }
 
-    /// All that is counted.
+    /// Sum of all counted queues.
     pub(crate) fn sum(&self) -> usize {
         self.sum
     }
 
-    /// What a connection may have in its queue.
+    /// Maximum queue of one connection.
     pub(crate) fn queue_max(&self) -> usize {
         (self.limit.saturating_sub(self.sum) / PARTS).max(UNCOUNTED_MAX)
     }
 
-    /// Is there nothing left?
+    /// Whether the limit is reached.
     pub(crate) fn is_used_up(&self) -> bool {
         self.sum >= self.limit
     }
 
-    /// Which queues to look at again now; there are some when little is left.
+    /// Returns the queues to measure again now. There are some while half of the limit is used.
     pub(crate) fn next_looks(&mut self, now_ms: u64) -> Vec<u32> {
         if self.sum < self.limit / 2 || now_ms < self.look_ms {
             return Vec::new();
@@ -129,7 +129,7 @@ impl KernelMemory {
             .map(|(&index, _)| index)
             .take(LOOKS)
             .collect();
-        // Round and round.
+        // The next call continues after the last one, or starts again.
         self.look_from = match next.last() {
             Some(&last) if next.len() == LOOKS => last + 1,
             _ => 0,
@@ -137,7 +137,7 @@ impl KernelMemory {
         next
     }
 
-    /// When that is due.
+    /// Time of the next measurement.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         (self.sum >= self.limit / 2 && self.sum > 0).then_some(self.look_ms)
     }
@@ -147,9 +147,9 @@ impl KernelMemory {
 mod tests {
     use super::*;
 
-    /// However many are slow and however greedy, what is counted stays within the bound.
+    /// The sum stays within its bound, however many peers are slow.
     #[test]
-    fn the_sum_comes_near_its_bound_and_does_not_pass_it() {
+    fn the_sum_approaches_its_bound_and_never_exceeds_it() {
         const LIMIT: usize = 64 << 20;
         for slow in [1, 100, 5_000, 20_000] {
             let mut memory = KernelMemory::new(LIMIT as u64, 7);
@@ -162,7 +162,7 @@ mod tests {
             }
             assert!(memory.sum() <= LIMIT, "{slow} hold {}", memory.sum());
             assert!(slow == 1 || memory.sum() > LIMIT / 2);
-            // One who reads goes on.
+            // A peer that reads is still served.
             assert!(memory.queue_max() >= UNCOUNTED_MAX);
             for index in 0..slow as u32 {
                 memory.forget(index);
@@ -171,17 +171,17 @@ mod tests {
         }
     }
 
-    /// Nobody passes much unseen, whatever the rhythm; small talk is hardly looked at; and who is
-    /// counted is looked at each time.
+    /// No connection forwards much without a measurement, whatever its rhythm; small messages rarely
+    /// cause one; and a counted queue is measured each time.
     #[test]
-    fn looks_follow_the_bytes() {
+    fn measurements_follow_the_bytes() {
         let mut memory = KernelMemory::new(1 << 20, 7);
         for (many, bytes) in [(1, 6), (5, 1_000), (2, 2_000), (7, 300)] {
-            let mut unseen = vec![0_u64; many];
+            let mut unmeasured = vec![0_u64; many];
             let mut most = 0;
             let mut looks = 0;
             for turn in 0..20_000 {
-                let one = &mut unseen[turn % many];
+                let one = &mut unmeasured[turn % many];
                 *one += bytes + MESSAGE_OVERHEAD;
                 most = most.max(*one);
                 if memory.wants_look((turn % many) as u32, bytes) {
@@ -189,11 +189,14 @@ mod tests {
                     *one = 0;
                 }
             }
-            assert!(most < 64 * LOOK_BYTES, "{most} unseen of {many} x {bytes}");
+            assert!(
+                most < 64 * LOOK_BYTES,
+                "{most} not measured: {many} x {bytes}"
+            );
             let passed = 20_000 * (bytes + MESSAGE_OVERHEAD);
             assert!(
                 looks <= passed / LOOK_BYTES * 2,
-                "{looks} of {many} x {bytes}"
+                "{looks} measurements: {many} x {bytes}"
             );
         }
         assert!(memory.wants_look(1, 65_536));
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn all_queues_are_looked_at_in_turn() {
+    fn measures_all_queues_in_turn() {
         let mut memory = KernelMemory::new(1 << 20, 7);
         for index in 0..1_000 {
             memory.note(index * 3, 8_192);
@@ -212,6 +215,6 @@ mod tests {
             .collect();
         seen.truncate(1_000);
         assert!(seen.iter().copied().eq((0..1_000).map(|index| index * 3)));
-        assert!(memory.next_looks(2 * LOOK_MS + 1).is_empty(), "not so soon");
+        assert!(memory.next_looks(2 * LOOK_MS + 1).is_empty(), "too soon");
     }
 }

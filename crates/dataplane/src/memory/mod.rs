@@ -1,4 +1,4 @@
-//! Memory: pending bytes, what the kernel holds, and connections that wait for either.
+//! Memory: pending bytes, kernel send queues, and connections that wait for memory or a rate limit.
 
 pub(crate) mod backlog;
 pub(crate) mod compaction;

@@ -1,10 +1,9 @@
-//! Connections that wait because they have passed as many bytes as they may (`bytes_per_client`,
-//! `max_bytes_per_second`).
+//! Paced connections: rate-limited by `bytes_per_client` or `max_bytes_per_second`.
 //!
-//! The worker reads neither side of a paced connection, so both senders have to wait; it drops
-//! nothing that has come, and sees ends after the wait. The end of a wait is known, so no connection
-//! is looked at before. Both directions are paid for together, by the connection that passed the
-//! bytes: a connection that passes little is not slowed down by others.
+//! The worker reads neither side of a paced connection, so both senders have to wait. It drops no
+//! received bytes, and notices closed sockets after the wait. The end of a wait is known, so the
+//! worker does not look at the connection before. Both directions count, and they count for the
+//! connection that moved the bytes, so a connection with little traffic is not slowed down by others.
 
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
@@ -14,32 +13,32 @@ use dormouse_tables::counters::Count;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Waits of connections that are gone are left to end by themselves while there are so few.
+/// Number of waits of closed connections that may remain in the queue.
 const GONE_MAX: usize = 64;
 
-/// All paced connections, by the generation of their slot.
+/// The paced connections, by the generation of their slot.
 #[derive(Default)]
 pub(crate) struct Paced {
-    /// Where the slot is.
+    /// Slot indices by generation.
     indices: HashMap<u32, u32>,
-    /// When the wait is over.
+    /// Ends of the waits, with the generation.
     due: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Paced {
-    /// A connection has to wait.
+    /// Adds a connection that has to wait.
     pub(crate) fn push(&mut self, index: u32, generation: u32, due_ms: u64) {
         self.indices.insert(generation, index);
         self.due.push(Reverse((due_ms, generation)));
     }
 
-    /// The connection has ended.
+    /// Removes a closed connection.
     pub(crate) fn forget(&mut self, generation: u32) {
         if self.indices.is_empty() || self.indices.remove(&generation).is_none() {
             return;
         }
-        // A client in debt that connects and disconnects is never due: no more waits are kept of
-        // connections that ended than of connections that live.
+        // Without a limit, a client that keeps connecting and disconnecting would fill the queue with
+        // waits that are far in the future.
         if self.due.len() > 2 * self.indices.len() + GONE_MAX {
             let indices = &self.indices;
             self.due
@@ -47,14 +46,14 @@ impl Paced {
         }
     }
 
-    /// Its slot is somewhere else.
+    /// Updates the index of a moved slot.
     pub(crate) fn moved(&mut self, generation: u32, to: u32) {
         if let Some(index) = self.indices.get_mut(&generation) {
             *index = to;
         }
     }
 
-    /// The next whose wait is over: index and generation.
+    /// Takes the next connection whose wait is over: its index and generation.
     pub(crate) fn next_due(&mut self, now_ms: u64) -> Option<(u32, u32)> {
         while let Some(&Reverse((due_ms, generation))) = self.due.peek() {
             if due_ms > now_ms {
@@ -76,30 +75,32 @@ impl Paced {
         self.indices.len()
     }
 
-    /// The pace has changed: no connection waits for the former one.
+    /// Ends all waits, because the rate limits have changed.
     pub(crate) fn end_all(&mut self) {
         let all = self.indices.keys().map(|&generation| (0, generation));
         self.due = all.map(Reverse).collect();
     }
 }
 
-/// Whose limit it was.
+/// The limit that makes a connection wait.
 #[derive(Clone, Copy)]
 pub(crate) enum PaceLimit {
+    /// `bytes_per_client`.
     Client,
+    /// `max_bytes_per_second`.
     All,
 }
 
-/// Pays for the bytes that the step on this slot has received. `Some`: the connection has to wait
-/// for this many milliseconds, by this limit.
+/// Charges the bytes that the step on this slot has received. `Some`: the connection must wait for
+/// this many milliseconds, because of this limit.
 pub(crate) fn pay<I>(
     slot: &mut Slot,
     limits: ClientLimits,
     work: &Workspace<I>,
 ) -> Option<(u64, PaceLimit)> {
-    // Of two slots with a joint between them the client's pays.
-    let is_client_s = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
-    if work.bytes.received() == 0 || !is_client_s || slot.phase() != Phase::Established {
+    // Of two slots with a joint between them, only the client's is charged.
+    let is_client_side = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
+    if work.bytes.received() == 0 || !is_client_side || slot.phase() != Phase::Established {
         return None;
     }
     let (clients, now_ms) = (&work.clients, work.now_ms);
@@ -123,9 +124,9 @@ pub(crate) fn pay<I>(
 mod tests {
     use super::*;
 
-    /// Connections that end before their wait is over leave nothing that grows.
+    /// Connections that close before their wait is over do not make the queue grow.
     #[test]
-    fn those_who_come_and_go_take_no_room() {
+    fn closed_connections_do_not_accumulate() {
         let mut paced = Paced::default();
         paced.push(1, 1, 1_000_000);
         for generation in 2..10_000 {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wait_ends_once_and_where_the_slot_is_then() {
+    fn each_wait_ends_once_with_the_current_index() {
         let mut paced = Paced::default();
         paced.push(1, 11, 100);
         paced.push(2, 12, 50);

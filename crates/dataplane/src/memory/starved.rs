@@ -1,29 +1,29 @@
-//! Connections that are not read because memory is short, ours or the kernel's.
+//! Starved connections: not read because pending memory or kernel memory is short.
 //!
-//! No event reports that there is memory again: other connections free pending memory, and a send
-//! queue drains in the kernel. So the worker looks at starved connections, first after a millisecond,
-//! then ever more rarely, and more rarely the more there are. A look costs one system call, and epoll
-//! is asked again only if the look shows room.
+//! No event reports free memory: other connections free pending memory, and send queues drain in the
+//! kernel. So the worker polls starved connections, first after a millisecond, then at growing
+//! intervals, which also grow with their number. A look costs one system call; the connection's
+//! interest changes only if the look finds room.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The first look at one whose queue may drain at once.
+/// Time until the first look at a connection whose queue may drain at once.
 pub(crate) const SOON_MS: u64 = 1;
 
-/// Looks are never further apart, but for their number.
+/// Longest time between two looks at a connection, unless there are too many connections.
 pub(crate) const LATE_MS: u64 = 64;
 
-/// Looks at all starved connections, per millisecond: some 2 % of the time.
+/// Maximum looks per millisecond at all starved connections, about 2 % of the worker's time.
 const LOOKS_PER_MS: u64 = 16;
 
-/// Looks per turn.
+/// Maximum looks per turn.
 const LOOKS: usize = 256;
 
-/// A starved connection: next look, index, generation, and the time until the look after that.
+/// A starved connection: time of the next look, index, generation, and the interval after that look.
 pub(crate) type StarvedWait = (u64, u32, u32, u64);
 
-/// All starved connections.
+/// The starved connections.
 #[derive(Default)]
 pub(crate) struct Starved {
     waiting: BinaryHeap<Reverse<StarvedWait>>,
@@ -37,7 +37,7 @@ impl Starved {
             .push(Reverse((now_ms + wait_ms, index, generation, next)));
     }
 
-    /// Connections whose look is due, as many as fit a turn.
+    /// Takes the connections whose look is due, at most [`LOOKS`].
     pub(crate) fn due(&mut self, now_ms: u64) -> Vec<StarvedWait> {
         let mut due = Vec::new();
         while due.len() < LOOKS
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_become_rarer() {
+    fn intervals_between_looks_grow() {
         let mut starved = Starved::default();
         starved.push(7, 1, 0, SOON_MS);
         let (mut now_ms, mut looks) = (0, Vec::new());
@@ -75,9 +75,9 @@ mod tests {
         assert!(starved.due(300).is_empty());
     }
 
-    /// However many wait, looks take no more than their part of the time.
+    /// Looks take at most their share of the time, however many connections wait.
     #[test]
-    fn looks_of_many_are_bounded() {
+    fn looks_at_many_connections_are_bounded() {
         for many in [100, 5_000, 50_000] {
             let mut starved = Starved::default();
             (0..many).for_each(|index| starved.push(index, 1, 0, SOON_MS));
@@ -89,7 +89,7 @@ mod tests {
                     starved.push(index, generation, now_ms, wait_ms);
                 }
             }
-            assert!(looks >= u64::from(many), "nobody is forgotten");
+            assert!(looks >= u64::from(many), "each connection is looked at");
             let most = seconds * 1000 * LOOKS_PER_MS + 2 * u64::from(many);
             assert!(looks <= most, "{looks} looks at {many}");
         }

@@ -1,4 +1,4 @@
-//! One TLS connection to a server, until it is established.
+//! One attempt to establish a TLS connection to a server.
 
 use crate::handshake::in_flight::flush;
 use crate::io::Io;
@@ -12,31 +12,32 @@ use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::Attempt as Tried;
 use std::fmt;
 
-/// A TLS connection that is on its way.
+/// A TLS connection that is not established yet.
 pub(crate) struct Attempt {
-    /// Whom it is for; `None`: for the warm ones.
+    /// The client that will get the connection. `None`: it becomes a warm connection.
     pub(crate) client: Option<LocalClient>,
     pub(crate) route: u16,
     pub(crate) generation: u32,
-    /// A backend that it is for: there is no other to try.
+    /// The backend to connect to, if the attempt is for one; no other server is tried.
     pub(crate) request: Option<BackendRequest>,
-    /// The server it is tried with now, and those before it.
+    /// The current server.
     pub(crate) target: usize,
+    /// All servers tried so far.
     pub(crate) tried: Vec<usize>,
     pub(crate) fd: Fd,
-    /// When it was begun with this server.
+    /// Start time of the attempt with the current server.
     pub(crate) begun_ms: u64,
     pub(crate) stage: Stage,
     pub(crate) watched: Interest,
 }
 
-/// How far it is with its server.
+/// Stage of an attempt with its current server.
 pub(crate) enum Stage {
     Connecting,
     Shaking(Box<Handshake>),
 }
 
-/// What a step of it led to.
+/// Result of a step.
 pub(crate) enum AttemptStep {
     Continues,
     Established,
@@ -44,14 +45,14 @@ pub(crate) enum AttemptStep {
 }
 
 impl AttemptStep {
-    /// The connection, not the handshake, has failed.
+    /// A failure of the connection, not of the handshake.
     pub(crate) fn failed(why: &dyn fmt::Display) -> AttemptStep {
         AttemptStep::Failed(Failure::Connection(why.to_string()))
     }
 }
 
 impl Attempt {
-    /// Begins the handshake with a server that has accepted.
+    /// Begins the handshake, once the TCP connection is established.
     pub(crate) fn shake_hands<I: Io>(
         &mut self,
         handshake: Handshake,
@@ -61,7 +62,7 @@ impl Attempt {
         self.handle(0, work)
     }
 
-    /// Sends and receives.
+    /// Sends the handshake's output, then receives and handles input.
     pub(crate) fn step<I: Io>(&mut self, work: &mut Workspace<I>) -> AttemptStep {
         let Stage::Shaking(handshake) = &mut self.stage else {
             return AttemptStep::Continues;
@@ -82,7 +83,7 @@ impl Attempt {
         }
     }
 
-    /// Takes the first `n` bytes of the scratch buffer: none at first.
+    /// Passes the first `n` bytes of the scratch buffer to the handshake. The first call has none.
     fn handle<I: Io>(&mut self, n: usize, work: &mut Workspace<I>) -> AttemptStep {
         let Stage::Shaking(handshake) = &mut self.stage else {
             return AttemptStep::Continues;
@@ -93,13 +94,13 @@ impl Attempt {
             (Err(failure), _) => AttemptStep::Failed(Failure::Handshake(failure)),
             (_, Err(error)) => AttemptStep::failed(&error),
             (Ok(Progress::Handshaking), Ok(_)) => AttemptStep::Continues,
-            // What the socket does not take goes with the connection, as pending bytes.
+            // Output that the socket does not take becomes pending bytes of the connection.
             (Ok(Progress::Established), Ok(_)) => AttemptStep::Established,
         }
     }
 
-    /// What its socket is to be watched for.
-    pub(crate) fn wanted(&self) -> Interest {
+    /// The epoll interest of the socket.
+    pub(crate) fn interest(&self) -> Interest {
         let is_blocked = match &self.stage {
             Stage::Connecting => true,
             Stage::Shaking(handshake) => !handshake.output().is_empty(),

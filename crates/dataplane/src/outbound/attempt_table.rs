@@ -1,16 +1,17 @@
-//! The table of TLS connections to servers that are on their way.
+//! The table of attempts, and their deadlines.
 
 use crate::outbound::attempt::{Attempt, Stage};
 use crate::token::Id;
 use std::collections::VecDeque;
 
-/// Attempts by index, and when their time is up.
+/// Attempts by index, and their deadlines.
 #[derive(Default)]
 pub(crate) struct AttemptTable {
     entries: Vec<Option<Attempt>>,
     free: Vec<u32>,
     live: usize,
-    /// In the order in which they come: each kind has one length.
+    /// Deadlines for the current server, and for the whole attempt. Both are in order, because all
+    /// deadlines of a kind have the same length.
     servers_due: VecDeque<(u64, Id, usize)>,
     due: VecDeque<(u64, Id)>,
 }
@@ -20,14 +21,14 @@ impl AttemptTable {
         self.live
     }
 
-    /// When the next one's time is up.
+    /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let server = self.servers_due.front().map(|&(at_ms, ..)| at_ms);
         let whole = self.due.front().map(|&(at_ms, ..)| at_ms);
         server.into_iter().chain(whole).min()
     }
 
-    /// Takes an attempt in; its index is what epoll's token will name.
+    /// Adds an attempt. Its id goes into epoll's token.
     pub(crate) fn insert(&mut self, attempt: Attempt) -> Id {
         self.live += 1;
         let generation = attempt.generation;
@@ -51,21 +52,21 @@ impl AttemptTable {
         (attempt.generation == generation).then_some(attempt)
     }
 
-    /// Takes an attempt out.
+    /// Removes an attempt.
     pub(crate) fn take(&mut self, id: Id) -> Option<Attempt> {
         self.get(id)?;
         let attempt = self.entries.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);
         self.live -= 1;
         if self.live == 0 {
-            // As with handshakes: a burst leaves no room behind.
+            // As with handshakes, a burst leaves no allocated memory behind.
             self.entries = Vec::new();
             self.free = Vec::new();
         }
         Some(attempt)
     }
 
-    /// All of them.
+    /// The ids of all attempts.
     pub(crate) fn all(&self) -> Vec<Id> {
         let entries = self.entries.iter().zip(0..);
         entries
@@ -73,17 +74,17 @@ impl AttemptTable {
             .collect()
     }
 
-    /// The attempt has until then, with all servers.
+    /// Sets the deadline of the whole attempt.
     pub(crate) fn end_by(&mut self, at_ms: u64, id: Id) {
         self.due.push_back((at_ms, id));
     }
 
-    /// The connect to its server number `nth` has until then.
+    /// Sets the deadline for connecting to the attempt's `nth` server.
     pub(crate) fn end_server_by(&mut self, at_ms: u64, id: Id, nth: usize) {
         self.servers_due.push_back((at_ms, id, nth));
     }
 
-    /// An attempt whose server took too long to accept.
+    /// Takes an attempt whose current server did not accept in time.
     pub(crate) fn next_late_server(&mut self, now_ms: u64) -> Option<Id> {
         while let Some(&(at_ms, id, nth)) = self.servers_due.front() {
             let is_current = self.get(id).is_some_and(|attempt| {
@@ -100,7 +101,7 @@ impl AttemptTable {
         None
     }
 
-    /// An attempt that took too long in all.
+    /// Takes an attempt whose time is up.
     pub(crate) fn next_late(&mut self, now_ms: u64) -> Option<Id> {
         while let Some(&(at_ms, id)) = self.due.front() {
             let is_current = self.get(id).is_some();

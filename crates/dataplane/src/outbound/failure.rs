@@ -1,15 +1,15 @@
-//! Why a TLS connection to a server did not come about.
+//! Reasons for which an attempt failed.
 
 use dormouse_engine::HandshakeFailure;
 use std::fmt;
 
-/// Why an attempt failed.
+/// Reason for which an attempt failed.
 pub(crate) enum Failure {
     /// The handshake failed.
     Handshake(HandshakeFailure),
-    /// The connection did, or never was.
+    /// The connection failed, or could not be established.
     Connection(String),
-    /// It took too long for us.
+    /// A timeout was reached.
     Time(&'static str),
 }
 

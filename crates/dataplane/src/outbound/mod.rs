@@ -1,16 +1,16 @@
-//! TLS to servers: plain connections come in, TLS goes out.
+//! TLS connections to servers, for local clients and for backends with TLS.
 //!
 //! ```text
-//!   accepted ──> a warm connection is ready: given at once
+//!   accepted ──> a warm connection is ready: the client gets it at once
 //!            └─> connect ──> handshake ──> slot, established
 //!                   ↑ failed │ failed
 //!                   └────────┴── next server
 //! ```
 //!
-//! Until the handshake is done the plain socket is not read: what its client sends waits in the
-//! kernel. Servers are tried in their order; one that failed is passed over for a while, the longer
-//! the more often it does. If none is left, the client's connection is reset: an end would look
-//! like an empty answer.
+//! Until the handshake is done, the worker does not read the plain socket: the client's bytes wait in
+//! the kernel. Servers are tried in order. A server that failed is skipped for a while, longer with
+//! each failure. If no server is left, the client's connection is reset, because a FIN would look like
+//! an empty answer.
 
 pub(crate) mod attempt;
 pub(crate) mod attempt_table;
@@ -49,16 +49,16 @@ use request::{BackendRequest, LocalClient};
 use servers::Servers;
 use std::io;
 
-/// TLS connections that this worker begins.
+/// Outbound TLS connections of a worker.
 pub(crate) struct Outbound {
     attempts: AttemptTable,
     servers: Servers,
-    /// By the number of the route.
+    /// Indexed by route number.
     pools: Vec<Pool>,
 }
 
 impl Outbound {
-    /// Nothing on its way, and every pool empty.
+    /// Creates an empty table, and an empty pool per route.
     pub(crate) fn new(routes: &[Route]) -> Outbound {
         Outbound {
             attempts: AttemptTable::default(),
@@ -67,18 +67,18 @@ impl Outbound {
         }
     }
 
-    /// Connections that are on their way.
+    /// Number of connections that are not established yet.
     pub(crate) fn live(&self) -> usize {
         self.attempts.live()
     }
 
-    /// Connections that are ready.
+    /// Number of warm connections.
     pub(crate) fn warm(&self) -> u64 {
         self.pools.iter().map(Pool::ready).sum()
     }
 
-    /// When to look again. Pools that may not be filled yet are not looked at: their time may be long
-    /// past, and the worker would not sleep.
+    /// The earliest deadline. Pools that must not be filled now are left out: their time may have
+    /// passed, and the worker would not sleep.
     pub(crate) fn next_deadline_ms(&self, may_refill: Refill) -> Option<u64> {
         let looks = self.pools.iter().filter_map(Pool::look_ms);
         let looks = looks.filter(|_| may_refill != Refill::Later);
@@ -89,9 +89,9 @@ impl Outbound {
         self.pools.get_mut(usize::from(route))
     }
 
-    // ---- what asks for a connection ----
+    // ---- requests for a connection ----
 
-    /// A local client has come: it gets a warm connection, or a new one.
+    /// Gives a local client a warm connection, or begins a new one.
     pub(crate) fn accept<I: Io>(
         &mut self,
         client: LocalClient,
@@ -113,7 +113,7 @@ impl Outbound {
         self.originate(Some(client), route, cx);
     }
 
-    /// Begins a TLS connection, for a local client or for the warm ones.
+    /// Begins a TLS connection, for a local client or as a warm connection.
     pub(crate) fn originate<I: Io>(
         &mut self,
         client: Option<LocalClient>,
@@ -124,8 +124,8 @@ impl Outbound {
         self.begin(client, route, None, timeout_ms, cx);
     }
 
-    /// Begins a TLS connection to a backend. If that fails, its client's connection tries another
-    /// one.
+    /// Begins a TLS connection to a backend. If it fails, the client's connection tries another
+    /// backend.
     pub(crate) fn connect_backend<I: Io>(
         &mut self,
         request: BackendRequest,
@@ -167,9 +167,9 @@ impl Outbound {
         self.try_next(id, cx);
     }
 
-    // ---- one server after the other ----
+    // ---- attempts ----
 
-    /// Connects to the next server; without one, gives up.
+    /// Connects to the next server, or gives up if none is left.
     fn try_next<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let now_ms = cx.work.now_ms;
         while let Some(attempt) = self.attempts.get(id) {
@@ -212,7 +212,7 @@ impl Outbound {
         }
     }
 
-    /// The server has accepted without delay: a unix socket.
+    /// Begins the handshake at once, because the connect did not block: a unix socket.
     fn begin_at_once<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let Some(attempt) = self.attempts.get(id) else {
             return;
@@ -221,14 +221,14 @@ impl Outbound {
             AttemptStep::Failed(failure) => {
                 self.fail_over(id, &failure, cx);
             }
-            // It can't be established: the server has not sent anything yet.
+            // It can't be established yet: the server has not sent anything.
             AttemptStep::Continues | AttemptStep::Established => {
                 self.watch(id, cx);
             }
         }
     }
 
-    /// The socket of an attempt is ready.
+    /// Handles readiness of an attempt's socket.
     pub(crate) fn on_ready<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let Some(attempt) = self.attempts.get(id) else {
             return;
@@ -256,19 +256,19 @@ impl Outbound {
         let Some(attempt) = self.attempts.get(id) else {
             return;
         };
-        let wanted = attempt.wanted();
-        if wanted == attempt.watched {
+        let interest = attempt.interest();
+        if interest == attempt.watched {
             return;
         }
-        attempt.watched = wanted;
+        attempt.watched = interest;
         let token = token::origination(id);
-        if let Err(error) = cx.work.io.rewatch(attempt.fd, token, wanted) {
+        if let Err(error) = cx.work.io.rewatch(attempt.fd, token, interest) {
             let failure = Failure::Connection(error.to_string());
             self.fail_over(id, &failure, cx);
         }
     }
 
-    /// The handshake is done: from here on the connection is its slot.
+    /// Moves a completed attempt into a slot.
     fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
         let Some(attempt) = self.attempts.take(id) else {
             return;
@@ -303,7 +303,7 @@ impl Outbound {
 
     // ---- failures ----
 
-    /// The attempt failed with this server: the next one is tried.
+    /// Notes that the attempt failed with its current server, and tries the next one.
     fn fail_over<I: Io>(&mut self, id: Id, failure: &Failure, cx: &mut WorkerContext<I>) {
         let Some(attempt) = self.attempts.get(id) else {
             return;
@@ -312,7 +312,7 @@ impl Outbound {
             cx.work.count.add(Count::ConnectHandshakesFailed, 1);
             let of_client = attempt.request.is_none().then_some(attempt.route);
             traffic::count_handshake_failed(of_client, &cx.work.traffic);
-            // The alert, if there is one; it may not arrive.
+            // Sends the alert, if there is one. It may not arrive.
             let _ = flush(&cx.work.io, attempt.fd, handshake);
         }
         attempt.stage = Stage::Connecting;
@@ -372,7 +372,7 @@ impl Outbound {
         }
     }
 
-    /// No server is left to try: the client's connection is reset.
+    /// Gives up an attempt, and resets the client's connection.
     fn abandon<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
         let Some(attempt) = self.attempts.take(id) else {
             return;
@@ -394,7 +394,7 @@ impl Outbound {
 
     // ---- time ----
 
-    /// Ends what took too long, and begins the warm connections that are lacking.
+    /// Ends attempts whose time is up, and begins missing warm connections.
     pub(crate) fn on_time<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
         while let Some(id) = self.attempts.next_late_server(cx.work.now_ms) {
             let failure = Failure::Time("no answer within backend_connect_timeout");
@@ -427,7 +427,7 @@ impl Outbound {
                 pool.rest();
                 continue;
             }
-            for _ in 0..pool.lacking(&cx.connections, now_ms) {
+            for _ in 0..pool.missing(&cx.connections, now_ms) {
                 self.originate(None, route, cx);
             }
         }
@@ -435,7 +435,7 @@ impl Outbound {
 
     // ---- warm connections ----
 
-    /// A connection that was begun for the warm ones is one of them now, or has failed.
+    /// Adds a new warm connection to its pool, or notes that its attempt failed.
     fn note_warm(&mut self, route: u16, slot: Option<Id>, now_ms: u64) {
         let Some(pool) = self.pool(route) else {
             return;
@@ -446,14 +446,14 @@ impl Outbound {
         }
     }
 
-    /// A warm connection has ended after `lasted_s`.
+    /// Notes the end of a warm connection that lasted `lasted_s` seconds.
     pub(crate) fn note_warm_ended(&mut self, route: u16, lasted_s: u32, now_ms: u64) {
         if let Some(pool) = self.pool(route) {
             pool.lost(lasted_s, now_ms);
         }
     }
 
-    /// A slot was moved, which may be that of a warm connection.
+    /// Updates the pool, if the moved slot is a warm connection.
     pub(crate) fn note_moved(&mut self, moved: &Moved, connections: &Connections) {
         if let Some(slot) = connections.slots().get(moved.to)
             && slot.phase() == Phase::Warm
@@ -463,7 +463,7 @@ impl Outbound {
         }
     }
 
-    /// After a crash: the pools know again which connections are theirs.
+    /// Fills the pools with the warm connections that a predecessor left.
     pub(crate) fn find_warm(&mut self, connections: &Connections) {
         let slots = connections.slots();
         for index in slots.indices() {
@@ -478,8 +478,7 @@ impl Outbound {
 
     // ---- reload, stop ----
 
-    /// These routes were changed: connections on their way begin anew, and the warm ones are
-    /// renewed.
+    /// Restarts the attempts of changed routes, and renews their warm connections.
     pub(crate) fn reload<I: Io>(&mut self, changed: &[u16], cx: &mut WorkerContext<I>) {
         self.replace_pools(changed, &cx.settings.routes);
         self.servers.forget(changed);
@@ -508,7 +507,7 @@ impl Outbound {
         connections.discard_warm(changed, settings, work);
     }
 
-    /// The pools of other routes go on.
+    /// Creates the pools anew, but keeps those of unchanged routes.
     fn replace_pools(&mut self, changed: &[u16], routes: &[Route]) {
         let mut pools = Pool::of(routes);
         for (number, former) in (0..).zip(self.pools.drain(..)) {
@@ -520,7 +519,7 @@ impl Outbound {
         self.pools = pools;
     }
 
-    /// The gateway stops: what is not connected yet will not be.
+    /// Abandons all attempts, because the worker stops.
     pub(crate) fn stop<I: Io>(&mut self, work: &mut Workspace<I>) {
         for id in self.attempts.all() {
             self.abandon(id, work);
@@ -531,11 +530,11 @@ impl Outbound {
 /// Whether pools of warm connections may be filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refill {
-    /// As they lack connections.
+    /// Yes.
     Now,
-    /// Not while the worker passes its connections on.
+    /// Not during an upgrade.
     Later,
-    /// Not any more: the worker stops or drains.
+    /// Never again: the worker stops or drains.
     Never,
 }
 
@@ -577,7 +576,7 @@ fn connect_to<I: Io>(
     Ok(connecting)
 }
 
-/// The TCP connection is there, or has failed.
+/// Begins the handshake, if the TCP connection is established.
 fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> AttemptStep {
     if let Err(error) = cx.work.io.take_error(attempt.fd) {
         return AttemptStep::failed(&error);
@@ -616,13 +615,15 @@ fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> A
     }
 }
 
-/// A new socket takes a few hundred bytes at once. `false`: this one did not.
+/// Sends the preface. Returns `false` if the socket did not take all of it at once; a new socket takes
+/// a few hundred bytes.
 fn send_preface(fd: Fd, preface: &[u8], io: &impl Io) -> bool {
     let is_all = |sent| matches!(sent, socket::Attempt::Done(n) if n == preface.len());
     preface.is_empty() || io.send(fd, preface).is_ok_and(is_all)
 }
 
-/// The client's connection counts the failure, and tries another backend.
+/// Logs a failed TLS connection to a backend. The client's connection counts the failure, and tries
+/// another backend.
 fn report_backend<I>(request: &BackendRequest, failure: &Failure, work: &mut Workspace<I>) {
     let backend = request.address.to_string();
     let server_name = &request.server_name;

@@ -1,16 +1,16 @@
-//! Pools of warm connections: established and at rest before there is a local client for them.
+//! Pools of warm connections, which are established before a local client needs them.
 //!
-//! Such a connection is a slot like any other, in the phase `Warm`, so it survives what others
-//! survive; a pool only knows which they are, and how many are lacking. One that ends is seen by its
-//! socket, and is replaced. Connecting is spaced out, and ever more so while it fails, or leads to
-//! connections that do not last.
+//! A warm connection is an ordinary slot in the phase `Warm`, so it survives crashes and upgrades. A
+//! pool only knows the indices of these slots, and how many are missing. When a warm connection ends,
+//! epoll reports it and the pool replaces it. New connections are spaced out; the interval grows while
+//! attempts fail or connections end soon.
 
 use crate::established::Connections;
 use dormouse_routes::route::{Direction, Route};
 
-/// Connections begun at once.
+/// Maximum number of connections begun at once.
 const BATCH: u32 = 8;
-/// The least time between two batches.
+/// Minimum time between two batches.
 const SPACING_MS: u64 = 50;
 /// The first and the longest wait after a failure.
 const BACKOFF_MS: std::ops::Range<u64> = 200..10_000;
@@ -20,34 +20,35 @@ const LASTING_S: u32 = 2;
 /// The warm connections of one origination, in one worker.
 #[derive(Default)]
 pub(crate) struct Pool {
-    wanted: u32,
-    /// Index and generation of slots. Some may have ended since.
+    /// Configured size.
+    size: u32,
+    /// Index and generation of the slots. Some connections may have ended since.
     ready: Vec<(u32, u32)>,
-    /// Being connected.
+    /// Number of connections being established.
     begun: u32,
-    /// When to look whether one is lacking.
+    /// When to check for missing connections.
     look_ms: Option<u64>,
     backoff_ms: u64,
 }
 
 impl Pool {
-    pub(crate) fn new(wanted: u32) -> Pool {
+    pub(crate) fn new(size: u32) -> Pool {
         Pool {
-            wanted,
-            look_ms: (wanted > 0).then_some(0),
+            size,
+            look_ms: (size > 0).then_some(0),
             ..Pool::default()
         }
     }
 
-    /// How many warm connections each origination wants here.
+    /// Creates a pool for each route; only originations have warm connections.
     pub(crate) fn of(routes: &[Route]) -> Vec<Pool> {
-        let wanted = |direction: &Direction| match direction {
+        let size = |direction: &Direction| match direction {
             Direction::Originate(origin) => origin.warm,
             Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => 0,
         };
         routes
             .iter()
-            .map(|route| Pool::new(wanted(&route.direction)))
+            .map(|route| Pool::new(size(&route.direction)))
             .collect()
     }
 
@@ -59,19 +60,19 @@ impl Pool {
         self.ready.len() as u64
     }
 
-    /// One that was begun is established.
+    /// Adds a connection that is established now.
     pub(crate) fn established(&mut self, index: u32, generation: u32) {
         self.begun = self.begun.saturating_sub(1);
         self.ready.push((index, generation));
     }
 
-    /// One that was begun has failed.
+    /// Notes that an attempt has failed.
     pub(crate) fn failed(&mut self, now_ms: u64) {
         self.begun = self.begun.saturating_sub(1);
         self.back_off(now_ms);
     }
 
-    /// A warm connection has ended after `lasted_s`.
+    /// Notes the end of a warm connection that lasted `lasted_s` seconds.
     pub(crate) fn lost(&mut self, lasted_s: u32, now_ms: u64) {
         if lasted_s < LASTING_S {
             self.back_off(now_ms);
@@ -81,7 +82,7 @@ impl Pool {
         }
     }
 
-    /// The slot of one of them was moved.
+    /// Updates the index of a moved slot.
     pub(crate) fn moved(&mut self, from: u32, to: u32, generation: u32) {
         let entry = self
             .ready
@@ -98,38 +99,38 @@ impl Pool {
     }
 
     fn look_soon(&mut self, now_ms: u64) {
-        if self.wanted > 0 && self.look_ms.is_none() {
+        if self.size > 0 && self.look_ms.is_none() {
             self.look_ms = Some(now_ms + SPACING_MS);
         }
     }
 
-    /// The slot of a warm connection that was found after a crash.
+    /// Adds a warm connection that a predecessor left.
     pub(crate) fn found(&mut self, index: u32, generation: u32) {
         self.ready.push((index, generation));
     }
 
-    /// The connection which has waited least: it is the likeliest to be good.
+    /// Takes the newest connection, which is the least likely to have ended.
     pub(crate) fn pop(&mut self, now_ms: u64) -> Option<(u32, u32)> {
         let ready = self.ready.pop()?;
         self.look_soon(now_ms);
         Some(ready)
     }
 
-    /// Looks no more, until something changes.
+    /// Cancels the next check.
     pub(crate) fn rest(&mut self) {
         self.look_ms = None;
     }
 
-    /// How many to begin now.
-    pub(crate) fn lacking(&mut self, connections: &Connections, now_ms: u64) -> u32 {
+    /// Returns how many connections to begin now.
+    pub(crate) fn missing(&mut self, connections: &Connections, now_ms: u64) -> u32 {
         let is_warm = |&(index, generation): &(u32, u32)| connections.is_warm(index, generation);
         self.ready.retain(is_warm);
         self.look_ms = None;
-        let lacking = self
-            .wanted
+        let missing = self
+            .size
             .saturating_sub(self.ready.len() as u32 + self.begun);
-        let begin = lacking.min(BATCH);
-        if lacking > begin {
+        let begin = missing.min(BATCH);
+        if missing > begin {
             self.look_soon(now_ms);
         }
         self.begun += begin;
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_hangs_up_at_once_is_not_pressed() {
+    fn backs_off_from_a_server_that_closes_at_once() {
         let mut pool = Pool::new(3);
         let waits: Vec<u64> = (0..8)
             .map(|_| {

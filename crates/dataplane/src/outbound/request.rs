@@ -1,4 +1,4 @@
-//! What a TLS connection to a server is made for: a local client, or a backend behind a joint.
+//! Requests for TLS connections to servers: from a local client, or for a backend behind a joint.
 
 use crate::io::Io;
 use dormouse_reactor::Fd;
@@ -9,12 +9,12 @@ use dormouse_reactor::socket::Addr;
 pub(crate) struct LocalClient {
     pub(crate) fd: Fd,
     pub(crate) is_unix: bool,
-    /// It is one end of a joint: a client's connection lies behind the other one.
+    /// Whether the socket is one end of a joint, with a client's connection at the other end.
     pub(crate) is_joined: bool,
 }
 
 impl LocalClient {
-    /// Closes it so that its peer sees a failure; an end would look like an empty answer.
+    /// Closes the connection so that its peer sees a failure; a FIN would look like an empty answer.
     pub(crate) fn reset(self, io: &impl Io) {
         if self.is_unix {
             io.close(self.fd);
@@ -24,7 +24,7 @@ impl LocalClient {
     }
 }
 
-/// A backend to be reached by TLS, for a client's connection at the other end of a joint.
+/// A request for a TLS connection to a backend, for the client at the other end of a joint.
 pub(crate) struct BackendRequest {
     /// This end of the joint.
     pub(crate) end: Fd,

@@ -1,31 +1,31 @@
-//! What is known of TLS servers that failed.
+//! Health of TLS servers.
 
 use crate::bursts::QUIET_MS;
 use std::collections::HashMap;
 
-/// How long a server that failed is passed over, for the first time and at most.
-const PASS_OVER_MS: std::ops::Range<u64> = 1_000..60_000;
+/// The shortest and the longest time for which a failed server is skipped.
+const SKIP_MS: std::ops::Range<u64> = 1_000..60_000;
 
-/// A server: its route, and its index in the route's list.
+/// Id of a server: its route, and its index in the route's list.
 type ServerId = (u16, usize);
 
 #[derive(Clone, Copy, Default)]
 struct Health {
-    pass_over_until_ms: u64,
+    skip_until_ms: u64,
     streak: u32,
 }
 
-/// Failures of servers, as far as they still matter.
+/// Recent failures of servers.
 #[derive(Default)]
 pub(crate) struct Servers {
     health: HashMap<ServerId, Health>,
-    /// When a server's failure was last written to the log, and how often it failed since.
+    /// Time of the last log line about a server, and the number of failures since.
     logged: HashMap<ServerId, (u64, u64)>,
 }
 
 impl Servers {
-    /// The server to try next: the first in order which has not failed lately, else the one whose
-    /// failure is to be forgotten soonest.
+    /// Chooses the server to try next: the first in order that is not skipped, else the one whose skip
+    /// time ends first.
     pub(crate) fn choose(
         &self,
         route: u16,
@@ -38,26 +38,26 @@ impl Servers {
             .min_by_key(|&target| {
                 let health = self.health.get(&(route, target));
                 health
-                    .map_or(0, |health| health.pass_over_until_ms.max(now_ms))
+                    .map_or(0, |health| health.skip_until_ms.max(now_ms))
                     .saturating_sub(now_ms)
             })
     }
 
-    /// A server failed: it is passed over for a while, the longer the more often it does.
+    /// Skips a failed server for a while, longer with each failure.
     pub(crate) fn note_failure(&mut self, route: u16, target: usize, now_ms: u64) {
         let health = self.health.entry((route, target)).or_default();
-        let doubled = PASS_OVER_MS.start << health.streak.min(6);
+        let doubled = SKIP_MS.start << health.streak.min(6);
         health.streak = health.streak.saturating_add(1);
-        health.pass_over_until_ms = now_ms + doubled.min(PASS_OVER_MS.end);
+        health.skip_until_ms = now_ms + doubled.min(SKIP_MS.end);
     }
 
-    /// A server works.
+    /// Forgets a server's failures.
     pub(crate) fn note_success(&mut self, route: u16, target: usize) {
         self.health.remove(&(route, target));
     }
 
-    /// One line per server and burst, so that one server's failure does not hide another's.
-    /// `Some`: it is to be written, with the number of those that were not.
+    /// Limits log lines to one per server and burst, so that one server's failures do not hide
+    /// another's. `Some`: the line must be written, with the number of failures since the last one.
     pub(crate) fn note_for_log(&mut self, route: u16, target: usize, now_ms: u64) -> Option<u64> {
         let (logged_ms, more) = self.logged.entry((route, target)).or_default();
         if *logged_ms != 0 && now_ms < *logged_ms + QUIET_MS {
@@ -68,7 +68,7 @@ impl Servers {
         Some(std::mem::take(more))
     }
 
-    /// Forgets the servers of these routes: they are others now.
+    /// Forgets the servers of these routes, because a reload has changed them.
     pub(crate) fn forget(&mut self, changed: &[u16]) {
         self.health.retain(|(route, _), _| !changed.contains(route));
         self.logged.retain(|(route, _), _| !changed.contains(route));
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_tried_in_order_and_failures_are_remembered_for_a_while() {
+    fn tries_servers_in_order_and_skips_failed_ones_for_a_while() {
         let mut all = Servers::default();
         assert_eq!(all.choose(0, 3, &[], 5_000), Some(0));
         all.note_failure(0, 0, 5_000);

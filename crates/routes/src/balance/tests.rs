@@ -28,7 +28,7 @@ impl Scene {
             failures_max: 1,
             pause_ms: 1000,
             slow_start_ms: 0,
-            owed: RefCell::default(),
+            credits: RefCell::default(),
         };
         Scene { known, targets }
     }
@@ -56,7 +56,7 @@ impl Scene {
 }
 
 #[test]
-fn round_robin_goes_by_weight() {
+fn round_robin_follows_the_weights() {
     let scene = Scene::new(Balance::RoundRobin, &[1, 1, 1]);
     let order: Vec<usize> = (0..6).map(|n| scene.first(n)).collect();
     assert_eq!(order, [0, 1, 2, 0, 1, 2]);
@@ -65,7 +65,7 @@ fn round_robin_goes_by_weight() {
 }
 
 #[test]
-fn the_least_loaded_is_chosen_by_weight() {
+fn least_connections_follows_the_weights() {
     let scene = Scene::new(Balance::LeastConnections, &[1, 2]);
     for client in 0..30 {
         let n = scene.first(client);
@@ -76,7 +76,7 @@ fn the_least_loaded_is_chosen_by_weight() {
 }
 
 #[test]
-fn a_client_stays_with_its_backend_and_only_those_of_a_lost_one_move() {
+fn client_hash_moves_only_the_clients_of_a_lost_backend() {
     let scene = Scene::new(Balance::ClientHash, &[1, 1, 1, 1]);
     let before: Vec<usize> = (0..4000).map(|client| scene.first(client)).collect();
     let counts = scene.counts(4000);
@@ -104,7 +104,7 @@ fn a_client_stays_with_its_backend_and_only_those_of_a_lost_one_move() {
 }
 
 #[test]
-fn failed_ones_are_passed_over_each_is_tried_once_and_marks_are_not_believed_for_ever() {
+fn skips_failed_backends_unless_all_have_failed_and_tries_each_once() {
     let scene = Scene::new(Balance::RoundRobin, &[1, 1, 1]);
     scene.take_down(1);
     assert!(!(0..9).any(|client| scene.first(client) == 1));
@@ -119,7 +119,7 @@ fn failed_ones_are_passed_over_each_is_tried_once_and_marks_are_not_believed_for
     assert_eq!(
         next(0, 0),
         (Choice::Use(1), 1),
-        "all are: try them all the same"
+        "all are down, so the marks are ignored"
     );
     assert_eq!(next(1, 1), (Choice::Use(2), 2));
     assert_eq!(next(2, 2), (Choice::NoneLeft, 2));
@@ -127,7 +127,7 @@ fn failed_ones_are_passed_over_each_is_tried_once_and_marks_are_not_believed_for
 }
 
 #[test]
-fn full_ones_wait_and_backups_come_last() {
+fn uses_backups_when_the_others_are_full() {
     let mut scene = Scene::new(Balance::RoundRobin, &[1, 1]);
     scene.targets.all[1].backup = true;
     scene.targets.all[0].connections_max = Some(1);
@@ -139,7 +139,7 @@ fn full_ones_wait_and_backups_come_last() {
     assert_eq!(scene.targets.first(None, &scene.known, 5000), Choice::Full);
 }
 
-/// All that are tried, until none is left, if all fail.
+/// The order in which the backends are tried if all of them fail.
 fn order(scene: &Scene, first: usize) -> Vec<usize> {
     let mut order = vec![first];
     let mut tried = Tried::first(&scene.targets.all[first]);
@@ -152,14 +152,14 @@ fn order(scene: &Scene, first: usize) -> Vec<usize> {
 }
 
 #[test]
-fn backups_are_tried_when_no_other_is_left() {
+fn tries_backups_when_no_other_backend_is_left() {
     let mut scene = Scene::new(Balance::RoundRobin, &[1; 5]);
     for backup in [1, 3] {
         scene.targets.all[backup].backup = true;
     }
     assert_eq!(order(&scene, 0), [0, 2, 4, 1, 3]);
     assert_eq!(order(&scene, 4), [4, 0, 2, 1, 3]);
-    // One was chosen because the others are down: they are asked last.
+    // A backup was chosen because the others are down: they are tried last.
     for down in [0, 2, 4] {
         scene.take_down(down);
     }
@@ -167,12 +167,12 @@ fn backups_are_tried_when_no_other_is_left() {
     assert_eq!(
         order(&scene, 2),
         [2, 1, 3],
-        "marked ones only if they come behind it"
+        "backends marked down only if they follow in list order"
     );
 }
 
 #[test]
-fn of_very_many_some_are_tried() {
+fn tries_a_bounded_number_of_backends() {
     let scene = Scene::new(Balance::RoundRobin, &[1; 100]);
     let order = order(&scene, 90);
     assert_eq!(order.len(), 64);
@@ -180,7 +180,7 @@ fn of_very_many_some_are_tried() {
 }
 
 #[test]
-fn every_address_of_a_name_is_a_backend_and_they_change() {
+fn each_address_of_a_name_is_a_backend_and_addresses_can_change() {
     let known = Backends::create(1).unwrap();
     let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -198,7 +198,7 @@ fn every_address_of_a_name_is_a_backend_and_they_change() {
         failures_max: 1,
         pause_ms: 1000,
         slow_start_ms: 0,
-        owed: RefCell::default(),
+        credits: RefCell::default(),
     };
     let names = |targets: &Targets| -> Vec<String> {
         targets
@@ -220,7 +220,7 @@ fn every_address_of_a_name_is_a_backend_and_they_change() {
 }
 
 #[test]
-fn who_comes_back_begins_with_little() {
+fn a_recovered_backend_starts_slowly() {
     let mut scene = Scene::new(Balance::RoundRobin, &[1, 1]);
     scene.targets.slow_start_ms = 10_000;
     scene.take_down(1);

@@ -10,7 +10,7 @@ fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
 }
 
-/// A session which differs from others in its ticket.
+/// A session whose ticket contains `n`.
 fn session(n: u32, received_s: u64) -> Session {
     let mut bytes = vec![1, 0x13, 0x01];
     bytes.extend_from_slice(&received_s.to_be_bytes());
@@ -32,10 +32,10 @@ fn sessions() -> ClientSessions {
 }
 
 #[test]
-fn tickets_are_offered_once_while_there_are_others() {
+fn offers_tickets_once_while_there_are_others() {
     let sessions = sessions();
     let place = sessions.place([1; 16], REUSE).expect("room");
-    assert!(place.take(at(10)).is_none(), "nothing yet");
+    assert!(place.take(at(10)).is_none(), "no session yet");
     let chain = place.begin(at(10));
     for n in 0..3 {
         place.put(chain, &session(n, 10));
@@ -43,17 +43,21 @@ fn tickets_are_offered_once_while_there_are_others() {
     let taken: Vec<u8> = (0..5)
         .map(|_| number(&place.take(at(11)).expect("a session").1))
         .collect();
-    assert_eq!(taken, [2, 1, 0, 0, 0], "the newest first, the last again");
+    assert_eq!(
+        taken,
+        [2, 1, 0, 0, 0],
+        "the newest first, the last repeatedly"
+    );
     assert!(place.take(at(11)).is_none(), "used five times");
     let chain = place.begin(at(12));
-    assert!(place.take(at(12)).is_none(), "none of the old chain");
+    assert!(place.take(at(12)).is_none(), "the old chain has ended");
     place.put(chain, &session(9, 12));
     assert_eq!(number(&place.take(at(13)).expect("a session").1), 9);
     sessions.fd().close();
 }
 
 #[test]
-fn chains_end_with_time_and_tickets_of_old_ones_are_forgotten() {
+fn chains_expire_and_tickets_of_old_chains_are_ignored() {
     let sessions = sessions();
     let place = sessions.place([1; 16], REUSE).expect("room");
     let old = place.begin(at(10));
@@ -68,7 +72,7 @@ fn chains_end_with_time_and_tickets_of_old_ones_are_forgotten() {
 }
 
 #[test]
-fn more_tickets_than_there_is_room_for() {
+fn keeps_the_newest_tickets_when_there_is_no_room() {
     let sessions = sessions();
     let reuse = Reuse {
         uses_max: 1_000,
@@ -87,7 +91,7 @@ fn more_tickets_than_there_is_room_for() {
 }
 
 #[test]
-fn places_are_found_again_and_are_limited() {
+fn finds_places_by_key_and_limits_their_number() {
     let sessions = sessions();
     let keys: [SessionKey; 4] = [[1; 16], [2; 16], [0; 16], [4; 16]];
     let chain = sessions.place(keys[1], REUSE).expect("room").begin(at(10));
@@ -109,13 +113,13 @@ fn places_are_found_again_and_are_limited() {
             .is_some()
     );
     assert!(sessions.place(keys[2], REUSE).is_some());
-    assert!(sessions.place(keys[3], REUSE).is_none(), "all taken");
+    assert!(sessions.place(keys[3], REUSE).is_none(), "no place left");
     assert!(ClientSessions::adopt(sessions.fd(), 4, 0).is_err());
     sessions.fd().close();
 }
 
 #[test]
-fn what_a_dead_worker_had_claimed_is_free_again() {
+fn the_successor_of_a_dead_worker_frees_its_claims() {
     let sessions = sessions();
     let worker = |n| ClientSessions::adopt(sessions.fd(), 3, n).expect("the mapping");
     let (one, two) = (worker(0), worker(1));
@@ -123,10 +127,13 @@ fn what_a_dead_worker_had_claimed_is_free_again() {
     let chain = place.begin(at(10));
     place.put(chain, &session(1, 10));
     let claim = place.claim(0, READY).expect("ready");
-    assert_eq!(claim.slot, 0, "and its owner dies");
+    assert_eq!(claim.slot, 0, "claimed, then the worker dies");
     assert!(place.take(at(11)).is_none(), "busy");
     two.forget_claims();
-    assert!(place.claim(0, FREE).is_none(), "not the other's");
+    assert!(
+        place.claim(0, FREE).is_none(),
+        "another worker's claim stays"
+    );
     worker(0).forget_claims();
     place.put(chain, &session(2, 10));
     assert_eq!(number(&place.take(at(11)).expect("a session").1), 2);
@@ -150,14 +157,14 @@ fn a_snapshot_can_be_restored() {
     for _ in 0..4 {
         assert_eq!(number(&place.take(at(12)).expect("a session").1), 1);
     }
-    assert!(place.take(at(12)).is_none(), "the count goes on");
+    assert!(place.take(at(12)).is_none(), "uses are restored, too");
     before.fd().close();
     after.fd().close();
 }
 
-/// Many threads at once, as workers would be: no session is torn, none is used too often.
+/// Many threads act like workers at once: no session is torn, and no chain is used too often.
 #[test]
-fn all_at_once() {
+fn concurrent_use_is_consistent() {
     let sessions = sessions();
     let reuse = Reuse {
         uses_max: 500,

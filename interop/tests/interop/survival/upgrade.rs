@@ -179,8 +179,14 @@ fn a_binary_that_fails_changes_nothing() {
     let phases = [
         ("crash:check", "killed by SIGABRT"),
         ("crash:prepare", "killed by SIGABRT"),
-        ("crash:prepare:3", "worker 3: it killed by SIGABRT"),
-        ("crash:report:3", "worker 3: it killed by SIGABRT"),
+        (
+            "crash:prepare:3",
+            "worker 3: new keeper ended during the takeover: killed by SIGABRT",
+        ),
+        (
+            "crash:report:3",
+            "worker 3: new keeper ended during the takeover: killed by SIGABRT",
+        ),
         ("hang:prepare:3", "no takeover of worker 3 within"),
     ];
     for (trial, why) in phases {

@@ -1,11 +1,11 @@
-//! A worker dies at every single step of its work: between any two of the calls by which bytes move
-//! and anything that outlives it changes. Its successor goes on with what is there.
+//! Tests that end a worker at every step of its work: between any two calls that move bytes or change
+//! state that outlives the worker. Its successor continues with the state it finds.
 //!
-//! Each run plays the same script, from the same seed, and lets the worker die one step later than
-//! the run before. What must be true after each: at most one connection is reset, and has delivered
-//! an exact beginning; every other one delivers everything, both ways, in order. The client opens
-//! what comes to it with its own sequence numbers, so a nonce that was used twice, a record that is
-//! missing or came twice would be refused.
+//! Each run plays the same script, from the same seed, and ends the worker one step later than the
+//! previous run. After each run, at most one connection may be reset, and it must have delivered an
+//! exact prefix; every other connection must deliver everything in both directions, in order. The
+//! client opens received records with its own sequence numbers, so it would refuse a reused nonce and
+//! a missing or repeated record.
 
 use super::*;
 use dormouse_reactor::step;
@@ -28,25 +28,26 @@ impl Seed {
     }
 }
 
-/// The far ends of one connection, and what they have said and heard.
-struct Talk {
-    /// Sealed, and not sent yet.
-    unsent: Vec<u8>,
-    /// What the client said, and what the plain side heard of it.
-    said: Vec<u8>,
-    heard: Vec<u8>,
-    /// What the plain side said, and what the client heard of it.
-    answered: Vec<u8>,
-    unanswered: Vec<u8>,
-    understood: Vec<u8>,
-    is_over: bool,
+/// Bytes that the two peers of one connection have sent and received.
+struct Traffic {
+    /// Records sealed by the client and not sent yet.
+    client_unsent: Vec<u8>,
+    /// Content sealed by the client, and content received from the client on the plain side.
+    client_sent: Vec<u8>,
+    plain_received: Vec<u8>,
+    /// Content queued on the plain side, the rest of it that is not sent yet, and content received by
+    /// the client.
+    plain_sent: Vec<u8>,
+    plain_unsent: Vec<u8>,
+    client_received: Vec<u8>,
+    is_reset: bool,
 }
 
 struct Play {
     world: World,
-    talks: BTreeMap<u32, Talk>,
+    traffic: BTreeMap<u32, Traffic>,
     seed: Seed,
-    /// Steps until the worker dies; counts on below zero.
+    /// Steps until the worker dies; negative after that.
     left: Rc<Cell<i64>>,
     deaths: u32,
 }
@@ -57,17 +58,17 @@ impl Play {
         for _ in 0..CONNECTIONS {
             world.connect();
         }
-        let talk = |_| Talk {
-            unsent: Vec::new(),
-            said: Vec::new(),
-            heard: Vec::new(),
-            answered: Vec::new(),
-            unanswered: Vec::new(),
-            understood: Vec::new(),
-            is_over: false,
+        let traffic = |_| Traffic {
+            client_unsent: Vec::new(),
+            client_sent: Vec::new(),
+            plain_received: Vec::new(),
+            plain_sent: Vec::new(),
+            plain_unsent: Vec::new(),
+            client_received: Vec::new(),
+            is_reset: false,
         };
         Play {
-            talks: world.ends.keys().map(|&key| (key, talk(key))).collect(),
+            traffic: world.ends.keys().map(|&key| (key, traffic(key))).collect(),
             world,
             seed: Seed(seed),
             left: Rc::new(Cell::new(dies_at)),
@@ -75,20 +76,20 @@ impl Play {
         }
     }
 
-    /// Turns of the loop, in which the worker may die.
+    /// Runs the event loop; the worker may die during it.
     fn run(&mut self) {
         let left = Rc::clone(&self.left);
         step::at_each(Some(Box::new(move || {
             left.set(left.get() - 1);
             if left.get() == 0 {
-                // Without a message: this death is meant.
+                // Without a panic message: this death is part of the test.
                 resume_unwind(Box::new("died"));
             }
         })));
         let ran = catch_unwind(AssertUnwindSafe(|| self.world.run()));
         step::at_each(None);
         if ran.is_err() {
-            assert_eq!(self.left.get(), 0, "the worker died of something else");
+            assert_eq!(self.left.get(), 0, "the worker died for another reason");
             self.deaths += 1;
             self.world.start_worker();
             self.world.run();
@@ -103,44 +104,47 @@ impl Play {
             _ => 1 + self.seed.below(3_000),
         } as usize;
         let content: Vec<u8> = (0..len).map(|_| self.seed.below(256) as u8).collect();
-        let talk = self.talks.get_mut(&key).expect("a talk");
+        let traffic = self
+            .traffic
+            .get_mut(&key)
+            .expect("traffic of the connection");
         let ends = self.world.ends.get_mut(&key).expect("its ends");
         match self.seed.below(5) {
             0 if ends.client.info.protocol == dormouse_engine::Version::Tls13 => {
-                talk.unsent.extend(ends.client.seal_key_update());
+                traffic.client_unsent.extend(ends.client.seal_key_update());
             }
             0..3 => {
-                talk.unsent.extend(ends.client.seal(&content));
-                talk.said.extend(content);
+                traffic.client_unsent.extend(ends.client.seal(&content));
+                traffic.client_sent.extend(content);
             }
             _ => {
-                talk.unanswered.extend(&content);
-                talk.answered.extend(content);
+                traffic.plain_unsent.extend(&content);
+                traffic.plain_sent.extend(content);
             }
         }
-        // All of what is sealed, or up to somewhere in the middle of a record.
-        let most = match self.seed.below(3) {
-            0 => talk.unsent.len() / 2,
-            _ => talk.unsent.len(),
+        // Sends all sealed bytes, or half of them: the cut may be inside a record.
+        let limit = match self.seed.below(3) {
+            0 => traffic.client_unsent.len() / 2,
+            _ => traffic.client_unsent.len(),
         };
         let (tls, plain) = (ends.tls, ends.plain);
-        talk.send(tls, plain, most);
+        traffic.send(tls, plain, limit);
     }
 
-    /// The far ends take what has come.
-    fn hear(&mut self) {
-        for (key, talk) in &mut self.talks {
+    /// Receives at both peers.
+    fn receive(&mut self) {
+        for (key, traffic) in &mut self.traffic {
             let Some(ends) = self.world.ends.get_mut(key) else {
                 continue;
             };
-            let mut room = vec![0; 65_536];
-            while let Some(n) = talk.receive(ends.plain, &mut room) {
-                talk.heard.extend(&room[..n]);
+            let mut buffer = vec![0; 65_536];
+            while let Some(n) = traffic.receive(ends.plain, &mut buffer) {
+                traffic.plain_received.extend(&buffer[..n]);
             }
-            while let Some(n) = talk.receive(ends.tls, &mut room) {
-                for event in ends.client.open(&room[..n]) {
+            while let Some(n) = traffic.receive(ends.tls, &mut buffer) {
+                for event in ends.client.open(&buffer[..n]) {
                     match event {
-                        Event::Data(data) => talk.understood.extend(data),
+                        Event::Data(data) => traffic.client_received.extend(data),
                         other => panic!("connection {key}: {other:?}"),
                     }
                 }
@@ -150,36 +154,43 @@ impl Play {
 
     fn finish(&mut self) {
         for _ in 0..60 {
-            for (key, talk) in &mut self.talks {
+            for (key, traffic) in &mut self.traffic {
                 let ends = &self.world.ends[key];
-                let most = talk.unsent.len();
-                talk.send(ends.tls, ends.plain, most);
+                let limit = traffic.client_unsent.len();
+                traffic.send(ends.tls, ends.plain, limit);
             }
             self.run();
-            self.hear();
-            if self.talks.values().all(Talk::is_settled) {
+            self.receive();
+            if self.traffic.values().all(Traffic::is_settled) {
                 break;
             }
         }
     }
 
-    fn judge(&self, dies_at: i64) {
+    fn check(&self, dies_at: i64) {
         let mut reset = 0;
-        for (key, talk) in &self.talks {
+        for (key, traffic) in &self.traffic {
             let at = format!("death at step {dies_at}, connection {key}");
-            assert!(talk.said.starts_with(&talk.heard), "{at}: not a beginning");
             assert!(
-                talk.answered.starts_with(&talk.understood),
-                "{at}: nor back"
+                traffic.client_sent.starts_with(&traffic.plain_received),
+                "{at}: the plain side received other bytes"
             );
-            if talk.is_over {
+            assert!(
+                traffic.plain_sent.starts_with(&traffic.client_received),
+                "{at}: the client received other bytes"
+            );
+            if traffic.is_reset {
                 reset += 1;
             } else {
-                assert_eq!(talk.heard.len(), talk.said.len(), "{at}: bytes are missing");
                 assert_eq!(
-                    talk.understood.len(),
-                    talk.answered.len(),
-                    "{at}: on the way back"
+                    traffic.plain_received.len(),
+                    traffic.client_sent.len(),
+                    "{at}: bytes to the plain side are missing"
+                );
+                assert_eq!(
+                    traffic.client_received.len(),
+                    traffic.plain_sent.len(),
+                    "{at}: bytes to the client are missing"
                 );
             }
         }
@@ -190,35 +201,36 @@ impl Play {
     }
 }
 
-impl Talk {
-    /// Everything has been said and heard, or nothing more will be.
+impl Traffic {
+    /// Whether everything has arrived, or the connection was reset.
     fn is_settled(&self) -> bool {
-        self.is_over
-            || (self.heard.len() == self.said.len() && self.understood.len() == self.answered.len())
+        self.is_reset
+            || (self.plain_received.len() == self.client_sent.len()
+                && self.client_received.len() == self.plain_sent.len())
     }
 
-    /// Sends what is taken; a connection that is over takes nothing.
-    fn send(&mut self, tls: Fd, plain: Fd, most: usize) {
-        let most = most.min(self.unsent.len());
-        if most > 0
-            && let Ok(Attempt::Done(n)) = socket::send(tls, &self.unsent[..most])
+    /// Sends as much as the sockets accept, and from the client at most `limit` bytes.
+    fn send(&mut self, tls: Fd, plain: Fd, limit: usize) {
+        let limit = limit.min(self.client_unsent.len());
+        if limit > 0
+            && let Ok(Attempt::Done(n)) = socket::send(tls, &self.client_unsent[..limit])
         {
-            self.unsent.drain(..n);
+            self.client_unsent.drain(..n);
         }
-        if !self.unanswered.is_empty()
-            && let Ok(Attempt::Done(n)) = socket::send(plain, &self.unanswered)
+        if !self.plain_unsent.is_empty()
+            && let Ok(Attempt::Done(n)) = socket::send(plain, &self.plain_unsent)
         {
-            self.unanswered.drain(..n);
+            self.plain_unsent.drain(..n);
         }
     }
 
-    fn receive(&mut self, fd: Fd, room: &mut [u8]) -> Option<usize> {
-        match socket::recv(fd, room) {
+    fn receive(&mut self, fd: Fd, buffer: &mut [u8]) -> Option<usize> {
+        match socket::recv(fd, buffer) {
             Ok(Attempt::Done(n)) if n > 0 => Some(n),
             Ok(Attempt::WouldBlock) => None,
-            // An end that nobody asked for: a reset, on a pair of unix sockets.
+            // No peer closed its end: on a pair of unix sockets, this end is a reset.
             Ok(Attempt::Done(_)) | Err(_) => {
-                self.is_over = true;
+                self.is_reset = true;
                 None
             }
         }
@@ -248,19 +260,19 @@ impl Drop for Play {
     }
 }
 
-/// Plays the script to its end. Returns how many steps were made.
+/// Plays the script to its end. Returns the number of steps.
 fn play(seed: u64, dies_at: i64) -> i64 {
     let mut play = Play::begin(seed, dies_at);
     for round in 0..ROUNDS {
         play.act();
         play.run();
-        // At times nobody reads, so that bytes are left pending.
+        // The peers read only in every third round, so that bytes stay pending.
         if round % 3 == 2 {
-            play.hear();
+            play.receive();
         }
     }
     play.finish();
-    play.judge(dies_at);
+    play.check(dies_at);
     dies_at - play.left.get()
 }
 
