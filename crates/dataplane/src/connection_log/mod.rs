@@ -251,7 +251,11 @@ impl ConnectionLog {
             bytes_out: 0,
             duration_ms: failed.took_ms,
             end: "handshake_failed",
-            by: if failed.by_client { "client" } else { "dormouse" },
+            by: if failed.by_client {
+                "client"
+            } else {
+                "dormouse"
+            },
             error: Some(failed.error),
         };
         let mut waiting = std::mem::take(&mut self.waiting);

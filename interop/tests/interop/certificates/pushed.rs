@@ -262,7 +262,8 @@ fn what_files_must_not_be_can_not_be_pushed() {
         assert!(why.contains(problem), "{problem}: {why}");
     }
     // Main does not rely on `ctl`.
-    let text = format!("{text}{}", fs::read_to_string(&other.key).expect("a key"));
+    let chain = text;
+    let text = format!("{chain}{}", fs::read_to_string(&other.key).expect("a key"));
     let request = format!(
         "POST /certificates HTTP/1.1\r\nContent-Length: {}\r\n\r\n{text}",
         text.len()
@@ -283,7 +284,10 @@ fn what_files_must_not_be_can_not_be_pushed() {
         "a key was logged"
     );
 
-    let too_long = file("long.pem", &format!("{}{text}{key}", "# \n".repeat(20_000)));
+    let too_long = file(
+        "long.pem",
+        &format!("{}{chain}{key}", "# \n".repeat(20_000)),
+    );
     let output = ctl(&site, &["push-certificate", "--cert", path(&too_long)]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(

@@ -32,7 +32,9 @@ fn example() -> (Vec<String>, String) {
     let comments = block.lines().filter_map(|line| line.strip_prefix("# "));
     let comments: Vec<&str> = comments.map(str::trim).collect();
     let joined = comments.join("\n").replace("\\\n", "");
-    let commands = joined.lines().filter(|line| line.starts_with("ghostunnel "));
+    let commands = joined
+        .lines()
+        .filter(|line| line.starts_with("ghostunnel "));
     (commands.map(str::to_owned).collect(), block)
 }
 
@@ -103,7 +105,11 @@ impl Scene {
         let mut command = curl();
         command.arg("--cacert").arg(authority().trust());
         if let Some(files) = files {
-            command.arg("--cert").arg(&files.cert).arg("--key").arg(&files.key);
+            command
+                .arg("--cert")
+                .arg(&files.cert)
+                .arg("--key")
+                .arg(&files.key);
         }
         let place = format!("{SERVER}:{SERVER_PORT}:{}", self.host);
         command.args(["--resolve", &place]);
@@ -130,7 +136,14 @@ impl Scene {
 
 fn curl() -> Command {
     let mut command = Command::new(tools::path("curl"));
-    command.args(["--silent", "--show-error", "--max-time", "30", "--output", "/dev/null"]);
+    command.args([
+        "--silent",
+        "--show-error",
+        "--max-time",
+        "30",
+        "--output",
+        "/dev/null",
+    ]);
     command.args(["--write-out", "%{http_code} %{size_download}"]);
     command
 }
@@ -165,7 +178,10 @@ fn the_page_s_example_takes_ghostunnel_s_place() {
     // The page's name leads nowhere here.
     let client = format!("{} --override-server-name {SERVER}", scene.placed(client));
     let mut config = scene.placed(&config);
-    config = config.replace("[[originate]]\n", &format!("[[originate]]\nserver_name = \"{SERVER}\"\n"));
+    config = config.replace(
+        "[[originate]]\n",
+        &format!("[[originate]]\nserver_name = \"{SERVER}\"\n"),
+    );
     {
         let _server = start("ghostunnel server", &server, here);
         scene.wait_for(SERVER_PORT);

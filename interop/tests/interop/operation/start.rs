@@ -544,6 +544,9 @@ fn a_machine_without_proc() {
     let unshare = [tools::path("unshare"), "--mount".into()];
     let shell = ["sh", "-c", hidden, "sh"].map(str::to_owned);
     attempt.wrapper = unshare.into_iter().chain(shell).collect();
-    let says = ["the file system /proc is missing", "mount -t proc proc /proc"];
+    let says = [
+        "the file system /proc is missing",
+        "mount -t proc proc /proc",
+    ];
     attempt.serve_refused(REFUSED_BY_SYSTEM, &says);
 }
