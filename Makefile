@@ -59,8 +59,11 @@ fmt: ## format the sources
 fmt-check:
 	$(CARGO) fmt --all --check
 
-lint: ## clippy, warnings denied
+# Behind it, what is compiled only without debug assertions, as in a release; foreign crates as they are.
+RELEASE_ONLY := --config profile.dev.debug-assertions=false --config 'profile.dev.package."*".debug-assertions=true'
+lint: ## clippy, warnings denied; then a check of the code that only a release has
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	$(CARGO) check $(LOCKED) --workspace $(RELEASE_ONLY)
 
 doc: ## the documentation of every crate, warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
@@ -100,8 +103,9 @@ PREFIX ?= /usr/local
 bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR
 	crates/capi/install "$(PREFIX)"
 
+PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking
-	$(CARGO) run $(LOCKED) --release --package dormouse -- demo
+	$(CARGO) run $(LOCKED) --profile $(PROFILE) --package dormouse -- demo
 
 figures: release ## memory and CPU beside nginx and HAProxy in one run, against the goals
 	lab/figures

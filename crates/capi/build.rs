@@ -1,4 +1,4 @@
-//! The soname, so that programs that were linked with one version do not start with another.
+//! Sets the soname, so that programs linked with one version do not start with another.
 #![forbid(unsafe_code)]
 
 fn main() {

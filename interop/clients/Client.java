@@ -63,7 +63,7 @@ public final class Client {
     private void connect() throws Exception {
         String[] address = args.get("connect").split(":");
         tcp = new Socket();
-        // Small buffers: what the reader leaves unread must be felt at the other end.
+        // Small buffers, so that unread data causes backpressure at the other end.
         tcp.setReceiveBufferSize(128 * 1024);
         tcp.setSendBufferSize(128 * 1024);
         tcp.setTcpNoDelay(true);
@@ -86,7 +86,7 @@ public final class Client {
         sentDigest = MessageDigest.getInstance("SHA-256");
         receivedDigest = MessageDigest.getInstance("SHA-256");
         ended = "none";
-        // A resumed session keeps the time at which the first one was made.
+        // A resumed session keeps the creation time of the first one.
         long created = tls.getSession().getCreationTime();
         resumed = created == firstSessionCreated;
         firstSessionCreated = created;
@@ -115,7 +115,7 @@ public final class Client {
         }
     }
 
-    /** Returns how many bytes were received, or -1 when the other side has ended; `ended` then says how. */
+    /** Returns how many bytes were received, or -1 when the other side has closed; `ended` then says how. */
     private int receive(byte[] into, int most) {
         int count = -1;
         try {

@@ -71,7 +71,7 @@ func (c *client) connect() {
 	conn, err := net.DialTimeout("tcp", c.address, 20*time.Second)
 	check(err, "connect")
 	c.tcp = &watched{TCPConn: conn.(*net.TCPConn)}
-	// Small buffers: what the reader leaves unread must be felt at the other end.
+	// Small buffers, so that unread data causes backpressure at the other end.
 	check(c.tcp.SetReadBuffer(128*1024), "read buffer")
 	check(c.tcp.SetWriteBuffer(128*1024), "write buffer")
 	check(c.tcp.SetDeadline(time.Now().Add(110*time.Second)), "deadline")

@@ -48,7 +48,7 @@ class Client {
     this.tls.on("error", (error) => {
       this.ended = error.code === "ECONNRESET" ? "reset" : `error: ${error.message}`;
     });
-    // Node says `end` for a close_notify and for a bare FIN alike.
+    // Node emits `end` for a close_notify and for a bare FIN.
     this.tls.on("end", () => {
       if (this.ended === "none") this.ended = "end";
     });
@@ -56,7 +56,7 @@ class Client {
       if (this.ended === "none") this.ended = "reset";
     });
     await once(this.tls, "secureConnect");
-    // These are asked now: a closed socket does not know them any more.
+    // Read now, because a closed socket no longer has them.
     this.facts = {
       version: this.tls.getProtocol(),
       cipher: this.tls.getCipher().name,
@@ -88,7 +88,7 @@ class Client {
     }
   }
 
-  /** Received bytes, or null when the other side has ended; `ended` then says how. */
+  /** Received bytes, or null when the other side has closed; `ended` then says how. */
   async receive(exactly) {
     for (;;) {
       const data = this.tls.read(exactly) ?? (this.tls.readableEnded ? null : this.tls.read());
@@ -102,7 +102,7 @@ class Client {
     }
   }
 
-  /** Waits for whichever of these events comes first, and leaves no listener behind. */
+  /** Waits for the first of these events, and removes its listeners. */
   oneOf(...names) {
     return new Promise((resolve) => {
       const done = () => {
@@ -177,7 +177,7 @@ class Client {
   async truncate() {
     await this.command("sink");
     await this.sendRandom(total);
-    // The socket below TLS ends; TLS says nothing.
+    // Closes the socket below TLS, without close_notify.
     this.tcp.end();
     this.tls.resume();
     await this.oneOf("end", "close");
@@ -213,5 +213,5 @@ const client = new Client();
 await client.connect();
 await client[args.scenario]();
 console.log(JSON.stringify(client.answer()));
-// Sockets which the scenario leaves open on purpose must not keep the process alive.
+// Sockets that the scenario leaves open must not keep the process alive.
 process.stdout.write("", () => process.exit(0));

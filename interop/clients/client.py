@@ -47,7 +47,7 @@ class Client:
         host, port = self.args.connect.rsplit(":", 1)
         tcp = socket.socket()
         tcp.settimeout(60)
-        # Small buffers: what the reader leaves unread must be felt at the other end.
+        # Small buffers, so that unread data causes backpressure at the other end.
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 128 * 1024)
         tcp.connect((host, int(port)))
@@ -55,7 +55,7 @@ class Client:
         self.tls = self.context.wrap_socket(
             tcp, server_hostname=self.args.name, suppress_ragged_eofs=False, session=session
         )
-        # Asked now: a closed connection does not know them any more.
+        # Read now, because a closed connection no longer has them.
         self.facts = {
             "version": self.tls.version(),
             "cipher": self.tls.cipher()[0],
@@ -79,7 +79,7 @@ class Client:
                 print("sent", self.sent, flush=True)
 
     def receive(self, most=BLOCK):
-        """Returns received bytes, or nothing when the other side has ended; `ended` then says how."""
+        """Returns received bytes, or nothing when the other side has closed; `ended` then says how."""
         try:
             data = self.tls.recv(most)
             if not data:
@@ -110,9 +110,9 @@ class Client:
             pass
 
     def end_sending(self):
-        """Sends close_notify and keeps reading possible: unwrap() wants the answer at once, so it must not wait."""
+        """Sends close_notify without ending the reading direction: unwrap() expects the answer at once, so it must not wait."""
         self.tls.setblocking(False)
-        # Should the answer be there already, unwrap() ends the TLS layer, and the session with it.
+        # If the answer is there already, unwrap() ends the TLS layer, and the session with it.
         self.session = self.tls.session
         try:
             self.tls.unwrap()
@@ -121,7 +121,7 @@ class Client:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            # Our close_notify is out, and data came before the answer to it: that is what half-close is for.
+            # Our close_notify is sent, and data came before its answer: this is the half-close under test.
             if error.reason != "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":
                 raise
         self.tls.settimeout(60)
@@ -169,7 +169,7 @@ class Client:
     def truncate(self):
         self.command("sink")
         self.send_random(self.args.bytes)
-        # SSLSocket.shutdown() ends TCP and says nothing in TLS; from here on the socket reads plain bytes.
+        # SSLSocket.shutdown() closes TCP without close_notify; from here on the socket reads plain bytes.
         self.tls.shutdown(socket.SHUT_WR)
         try:
             while self.tls.recv(BLOCK):

@@ -14,7 +14,6 @@
 //!
 //! Each connection ends with a [`Report`] of what the backend saw, which the test compares with what the
 //! client saw.
-//! with what the client says.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

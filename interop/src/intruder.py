@@ -1,4 +1,4 @@
-"""Takes over a thread of a running process: has it make system calls of somebody else's choice.
+"""Takes over a thread of a running process: makes it execute system calls that the caller chooses.
 
 The calls are the process's own, with its user, its filters and its descriptors, as those of a
 program that was hijacked. Commands come as lines on the standard input, one answer for each:
@@ -49,7 +49,7 @@ class Thread:
         self.instruction = self.find_instruction(pid)
 
     def wait(self, is_it):
-        """Until the thread has stopped so; signals on the way are delivered."""
+        """Waits until the thread has stopped in this way; delivers other signals."""
         while True:
             _, status = os.waitpid(self.tid, ALL_THREADS)
             if not os.WIFSTOPPED(status):
@@ -67,7 +67,7 @@ class Thread:
         ptrace(SETREGS, self.tid, None, ctypes.addressof(registers))
 
     def find_instruction(self, pid):
-        """Where the process has an instruction that makes a system call."""
+        """Returns the address of a system call instruction in the process."""
         with open(f"/proc/{pid}/maps") as maps:
             ranges = [line.split()[0] for line in maps if " r-xp " in line and "[vsyscall]" not in line]
         for start, end in ([int(part, 16) for part in one.split("-")] for one in ranges):
@@ -87,7 +87,7 @@ class Thread:
     def call(self, number, arguments):
         now = Registers.from_buffer_copy(self.saved)
         now.rip, now.rax = self.instruction, number
-        # No call was interrupted that the kernel would make again.
+        # Marks that there is no interrupted call for the kernel to restart.
         now.orig_rax = 2**64 - 1
         for name, value in zip(("rdi", "rsi", "rdx", "r10", "r8", "r9"), arguments):
             setattr(now, name, value % 2**64)

@@ -24,7 +24,7 @@ namespace {
 const options *given;
 AutoSeeded_RNG generator;
 
-/* The one certificate, the one authority, and the key of tickets. */
+/* The certificate, the trusted CA, and the ticket key. */
 class Credentials : public Credentials_Manager {
   public:
     explicit Credentials(const options *of) : certificate(of->certificate), authority(of->authority) {
@@ -79,7 +79,7 @@ struct tls : public TLS::Callbacks {
     void tls_emit_data(const uint8_t data[], size_t size) override {
         while (size > 0) {
             ssize_t n = ::write(fd, data, size);
-            /* The peer may have gone behind its close_notify. */
+            /* The peer may have disconnected after its close_notify. */
             if (n <= 0)
                 return;
             data += n;
@@ -162,7 +162,7 @@ void tls_write(tls *of, const char *bytes, int count) {
 
 int tls_update(tls *) { return 0; }
 
-/* Botan keeps sessions by itself. */
+/* Botan keeps sessions on its own. */
 void tls_save(tls *) {}
 
 extern const int tls_half_closes = 0;

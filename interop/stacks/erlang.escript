@@ -37,7 +37,7 @@ connect(Host, Port, Options) ->
     {ok, Socket} = ssl:connect(Host, Port, Options, 10000),
     Socket.
 
-%% It can't end one direction alone: `shutdown` sends a FIN without close_notify.
+%% It cannot close one direction alone: `shutdown` sends a FIN without close_notify.
 finish(Socket, Updated, Expected) ->
     {ok, Facts} = ssl:connection_information(Socket, [protocol, session_resumption]),
     Received = case Expected of 0 -> 0; _ -> rest(Socket, 0) end,
@@ -73,7 +73,7 @@ serve(Listener, Version) ->
     say(Facts, Updated, io_lib:format("verified=~b", [number(Verified)])),
     serve(Listener, Version).
 
-%% It ends its own direction with that of the client: so the client asks for the end.
+%% It closes its own direction together with the client's, so the client requests the close.
 answer(Socket, Version, Updated) ->
     case ssl:recv(Socket, 0) of
         {ok, <<"quit\n">>} -> Updated;

@@ -1,4 +1,4 @@
-/* Mbed TLS 2.28 (libmbedtls-dev), which has no TLS 1.3 for servers and none worth the name for clients. */
+/* Mbed TLS 2.28 (libmbedtls-dev), which has no TLS 1.3 for servers, and only an incomplete one for clients. */
 #include <mbedtls/ctr_drbg.h>
 #include <mbedtls/entropy.h>
 #include <mbedtls/error.h>

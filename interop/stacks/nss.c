@@ -24,7 +24,7 @@ static void check(int ok, const char *what) {
         fail(what, PR_ErrorToName(PR_GetError()));
 }
 
-/* What lies between the first two lines of dashes of a PEM file. */
+/* The contents of the first PEM block of a file. */
 static SECItem *read_pem(const char *path) {
     static char text[16384];
     FILE *file = fopen(path, "r");
@@ -115,7 +115,7 @@ int tls_update(struct tls *tls) {
     return 1;
 }
 
-/* NSS keeps sessions by itself. */
+/* NSS keeps sessions on its own. */
 void tls_save(struct tls *tls) { (void)tls; }
 
 const int tls_half_closes = 1;

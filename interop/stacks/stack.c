@@ -2,10 +2,10 @@
  *
  *     PROGRAM client|server HOST PORT 1.2|1.3 CERTIFICATE KEY AUTHORITY
  *
- * A client makes two connections: the first echoes around a KeyUpdate, the second resumes the
- * session of the first, ends its own direction at once and still receives. A server echoes, makes a
- * KeyUpdate when it reads `update`, and says `bye` behind the client's end. A library that ends both
- * directions at once receives first, and as server ends when it reads `quit`. Both say a line for
+ * A client makes two connections: the first sends echoes around a KeyUpdate, the second resumes the
+ * session of the first, closes its own direction at once and still receives. A server echoes, makes a
+ * KeyUpdate when it reads `update`, and sends `bye` after the client's close. A library that can only close both
+ * directions at once receives first, and as server closes when it reads `quit`. Both print a line for
  * each connection. */
 #include "stack.h"
 

@@ -1,4 +1,4 @@
-/* What each TLS library does for the program in stack.c. A function that fails says why and exits. */
+/* The interface of each TLS library for stack.c. A function that fails prints the reason and exits. */
 #include <stddef.h>
 
 struct options {
@@ -13,18 +13,18 @@ struct options {
 
 struct tls;
 
-/* Makes the contexts ready. */
+/* Prepares the contexts. */
 void tls_setup(const struct options *options);
-/* Shakes hands. As client: with the session that was saved, if one was. */
+/* Performs the handshake. A client offers the saved session, if there is one. */
 struct tls *tls_open(int fd);
-/* Bytes read; 0 at the peer's close_notify. */
+/* Returns the bytes read; 0 at the peer's close_notify. */
 int tls_read(struct tls *tls, char *bytes, int max);
 void tls_write(struct tls *tls, const char *bytes, int count);
-/* Sends a KeyUpdate that asks for another. 0: this library can't. */
+/* Sends a KeyUpdate that requests another. 0: this library cannot. */
 int tls_update(struct tls *tls);
-/* As client: remembers the session. */
+/* As client: saves the session. */
 void tls_save(struct tls *tls);
-/* Sends close_notify. Reading goes on where tls_half_closes. */
+/* Sends close_notify. Reading continues if tls_half_closes. */
 void tls_end(struct tls *tls);
 extern const int tls_half_closes;
 const char *tls_version(struct tls *tls);

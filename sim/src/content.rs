@@ -1,12 +1,12 @@
-//! What speakers say: each has bytes of its own, which begin with its number.
+//! The content that peers send: each sender has its own sequence of bytes, which begins with its number.
 //!
-//! So whoever hears them knows who speaks, and each byte that is wrong, missing or told twice.
+//! A receiver can therefore tell who sent the bytes, and detects any wrong, missing or repeated byte.
 
 use crate::Random;
 use std::sync::OnceLock;
 
-/// Bytes at the beginning that say who speaks.
-pub(crate) const NAME_BYTES: usize = 4;
+/// Length of the sender's number at the beginning.
+pub(crate) const ID_BYTES: usize = 4;
 
 const TABLE_BYTES: usize = 1 << 17;
 
@@ -15,30 +15,30 @@ fn table() -> &'static [u8] {
     TABLE.get_or_init(|| Random::new(7).bytes(TABLE_BYTES))
 }
 
-/// A prime, so that no two places of what a speaker says look alike.
+/// Length after which a sender's content repeats; a prime, so that shifted content never looks right.
 const PERIOD: u64 = 65_521;
 
-/// The bytes of a speaker behind its name, from `offset` on: as many as are asked for, or as lie in
-/// one piece.
-fn beyond_name(speaker: u32, offset: u64, len: usize) -> &'static [u8] {
-    let first = (u64::from(speaker) * 7_919 % (TABLE_BYTES as u64 - PERIOD)) as usize;
+/// A sender's content after its number, from `offset` on: at most `len` bytes, and fewer where the
+/// content repeats.
+fn after_id(sender: u32, offset: u64, len: usize) -> &'static [u8] {
+    let first = (u64::from(sender) * 7_919 % (TABLE_BYTES as u64 - PERIOD)) as usize;
     let at = (offset % PERIOD) as usize;
     let len = len.min(PERIOD as usize - at);
     &table()[first + at..first + at + len]
 }
 
-/// Writes the bytes of a speaker from `offset` on.
-pub(crate) fn write(speaker: u32, mut offset: u64, mut out: &mut [u8]) {
-    let name = speaker.to_le_bytes();
+/// Writes a sender's content from `offset` on.
+pub(crate) fn write(sender: u32, mut offset: u64, mut out: &mut [u8]) {
+    let id = sender.to_le_bytes();
     while !out.is_empty() {
-        let n = match name.get(offset as usize..).filter(|name| !name.is_empty()) {
-            Some(name) => {
-                let n = name.len().min(out.len());
-                out[..n].copy_from_slice(&name[..n]);
+        let n = match id.get(offset as usize..).filter(|id| !id.is_empty()) {
+            Some(id) => {
+                let n = id.len().min(out.len());
+                out[..n].copy_from_slice(&id[..n]);
                 n
             }
             None => {
-                let piece = beyond_name(speaker, offset, out.len());
+                let piece = after_id(sender, offset, out.len());
                 out[..piece.len()].copy_from_slice(piece);
                 piece.len()
             }
@@ -48,13 +48,13 @@ pub(crate) fn write(speaker: u32, mut offset: u64, mut out: &mut [u8]) {
     }
 }
 
-/// Are these the bytes of a speaker from `offset` on?
-pub(crate) fn is_content(speaker: u32, mut offset: u64, mut bytes: &[u8]) -> bool {
-    let name = speaker.to_le_bytes();
+/// Whether these bytes are a sender's content from `offset` on.
+pub(crate) fn is_content(sender: u32, mut offset: u64, mut bytes: &[u8]) -> bool {
+    let id = sender.to_le_bytes();
     while !bytes.is_empty() {
-        let expected = match name.get(offset as usize..).filter(|name| !name.is_empty()) {
-            Some(name) => &name[..name.len().min(bytes.len())],
-            None => beyond_name(speaker, offset, bytes.len()),
+        let expected = match id.get(offset as usize..).filter(|id| !id.is_empty()) {
+            Some(id) => &id[..id.len().min(bytes.len())],
+            None => after_id(sender, offset, bytes.len()),
         };
         let n = expected.len();
         if bytes[..n] != *expected {
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_known_again_and_nothing_else_is() {
-        let mut said = vec![0; 200_000];
-        write(9, 0, &mut said);
-        assert!(is_content(9, 0, &said));
-        assert!(is_content(9, 1_234, &said[1_234..]));
-        assert!(!is_content(9, 1_233, &said[1_234..]));
-        assert!(!is_content(8, 0, &said));
-        said[150_000] ^= 1;
-        assert!(!is_content(9, 0, &said));
+    fn only_the_senders_own_content_is_recognised() {
+        let mut content = vec![0; 200_000];
+        write(9, 0, &mut content);
+        assert!(is_content(9, 0, &content));
+        assert!(is_content(9, 1_234, &content[1_234..]));
+        assert!(!is_content(9, 1_233, &content[1_234..]));
+        assert!(!is_content(8, 0, &content));
+        content[150_000] ^= 1;
+        assert!(!is_content(9, 0, &content));
     }
 }

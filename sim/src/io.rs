@@ -1,4 +1,4 @@
-//! The simulated kernel as the worker sees it, with the moments at which the worker may die.
+//! The worker's interface to the simulated kernel, and the steps at which the worker may be killed.
 
 use crate::kernel::Kernel;
 use dormouse_dataplane::Io;
@@ -18,35 +18,35 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What a worker that was killed unwinds with.
+/// The panic payload of a killed worker.
 pub(crate) struct Killed;
 
-/// Steps that are left until the worker is killed.
+/// The number of steps until the worker is killed.
 #[derive(Clone, Debug)]
 pub(crate) struct Fuse(Rc<Cell<u64>>);
 
 impl Fuse {
-    /// Never.
+    /// A fuse that never kills.
     pub(crate) fn endless() -> Fuse {
         Fuse(Rc::new(Cell::new(u64::MAX)))
     }
 
-    /// The worker is killed at this step from now on.
+    /// Sets the number of steps until the worker is killed.
     pub(crate) fn set(&self, steps: u64) {
         self.0.set(steps);
     }
 
-    /// Steps that are left.
+    /// The number of steps left.
     pub(crate) fn left(&self) -> u64 {
         self.0.get()
     }
 
-    /// One step.
+    /// Counts a step; kills the worker at the last one.
     pub(crate) fn step(&self) {
         let left = self.0.get() - 1;
         if left == 0 {
             self.0.set(u64::MAX);
-            // Without a message: this death is meant.
+            // Without a panic message: this death is part of the simulation.
             resume_unwind(Box::new(Killed));
         }
         self.0.set(left);
@@ -60,12 +60,12 @@ pub(crate) struct SimIo {
 }
 
 impl SimIo {
-    /// Calls of this kernel.
+    /// Interface to this kernel.
     pub(crate) fn new(kernel: Rc<RefCell<Kernel>>, fuse: Fuse) -> SimIo {
         SimIo { kernel, fuse }
     }
 
-    /// One call, between two steps.
+    /// Makes a call, with a step before it and one after it.
     fn call<T>(&self, name: &str, fd: Fd, call: impl FnOnce(&mut Kernel) -> T) -> T
     where
         T: std::fmt::Debug,

@@ -1,9 +1,9 @@
-//! Seeded simulations: what must hold for every byte boundary, every bit and every order of events.
+//! Deterministic simulations with random cuts, flipped bits and orders of events.
 //!
-//! Every simulation prints its seed, and `SEED=… cargo test -p dormouse-sim` runs it again, step for step.
+//! Each simulation prints its seed, and `SEED=… cargo test -p dormouse-sim` replays it step by step.
 //!
-//! Whole connections through the data path are a [`World`]: a simulated kernel, the real worker
-//! over it, and peers with plans; see `docs/internals/simulation.md`.
+//! A [`World`] simulates whole connections through the data path: the real worker over a simulated
+//! kernel, and peers with plans. See `docs/internals/simulation.md`.
 #![forbid(unsafe_code)]
 
 mod content;
@@ -17,5 +17,5 @@ pub use kernel::{Buffers, Faults, Sabotage};
 pub use random::{Random, seeds};
 pub use world::check::Violation;
 pub use world::counted::CountedWorker;
-pub use world::scenario::{Command, DEAF_US, Options, ProxyHeaders, Scenario, Way};
+pub use world::scenario::{Command, Options, ProxyHeaders, RouteKind, STALL_US, Scenario};
 pub use world::{Report, World};

@@ -1,6 +1,6 @@
-//! Chance by seed.
+//! Pseudo-random numbers by seed.
 
-/// A small generator of pseudo-random numbers (SplitMix64): the same seed, the same numbers, on every machine.
+/// A small generator of pseudo-random numbers (SplitMix64); a seed gives the same numbers on every machine.
 #[derive(Debug)]
 pub struct Random(u64);
 
@@ -24,12 +24,12 @@ impl Random {
         (self.number() % bound as u64) as usize
     }
 
-    /// Whether something happens that does so once in `times`.
+    /// True with a probability of one in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// So many bytes.
+    /// Random bytes of this length.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.number() as u8).collect()
     }

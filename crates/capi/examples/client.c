@@ -1,6 +1,6 @@
-/* A TLS client that says one line and prints the answer.
+/* A TLS client that sends one line and prints the reply.
  *
- *   client PORT NAME WORDS [ROOTS]     (127.0.0.1; ROOTS: a PEM bundle; without it: the system's) */
+ *   client PORT NAME WORDS [ROOTS]     (127.0.0.1; ROOTS: a PEM bundle; default: the system's) */
 
 #include <dormouse.h>
 #include <arpa/inet.h>
@@ -33,19 +33,19 @@ static void send_all(size_t len)
     for (size_t done = 0; done < len;) {
         ssize_t sent = send(fd, output + done, len - done, MSG_NOSIGNAL);
         if (sent <= 0)
-            die("send", "the server is gone");
+            die("send", "the connection is lost");
         done += (size_t)sent;
     }
 }
 
-/* Returns how many bytes lie in `received`: those before, and what has come. */
+/* Receives, and returns how many bytes are in `received` then. */
 static size_t receive_more(size_t before)
 {
     ssize_t count = recv(fd, received + before, sizeof received - before, 0);
     if (count < 0)
-        die("recv", "the server is gone");
+        die("recv", "the connection is lost");
     if (count == 0)
-        die("the server", "closed without saying so: bytes may be missing");
+        die("the server", "closed without close_notify: bytes may be missing");
     return before + (size_t)count;
 }
 
@@ -64,7 +64,7 @@ static dormouse_client make_client(const char *roots)
     return made.client;
 }
 
-/* Shakes hands. Returns how many bytes came right behind it. */
+/* Completes the handshake. Returns how many bytes arrived after it. */
 static size_t shake_hands(dormouse_handshake handshake)
 {
     size_t len = 0;
@@ -106,7 +106,7 @@ static void converse(dormouse_client client, const char *name, const char *words
         if (got.end == DORMOUSE_END_CLOSED)
             break;
         if (got.end != DORMOUSE_END_NONE)
-            die("the server", got.end == DORMOUSE_END_ALERT ? "sent an alert" : "broke the protocol");
+            die("the server", got.end == DORMOUSE_END_ALERT ? "sent an alert" : "violated the protocol");
         memmove(received, received + got.consumed, len - got.consumed);
         len = receive_more(len - got.consumed);
     }

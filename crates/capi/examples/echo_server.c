@@ -1,10 +1,10 @@
-/* A TLS server that says back what it hears: epoll, one thread.
+/* A TLS server that echoes what it receives: epoll, one thread.
  *
  *   echo_server PORT CERTIFICATE KEY     (PEM files)
  *
- * A connection at rest is its 128 bytes in a table and its descriptor: nothing is allocated for it. What
- * is not finished (a handshake, the beginning of a record, output that the client does not take) lies
- * in memory that goes away with it. */
+ * A connection at rest is its 128 bytes in a table and its descriptor; nothing is allocated for it. Data
+ * in flight (a handshake, the start of a record, output that the client does not read yet) is in memory
+ * that is freed when no longer needed. */
 
 #define _GNU_SOURCE
 #include <dormouse.h>
@@ -19,13 +19,13 @@
 
 enum { DESCRIPTORS_MAX = 1 << 20, EVENTS_MAX = 512, RECEIVED_MAX = 65536, SCRATCH = 262144 };
 
-/* What a connection has beside its 128 bytes while something is in flight. */
+/* Data of a connection besides its 128 bytes, while something is in flight. */
 struct flight {
     dormouse_handshake handshake; /* id 0: established */
-    int closing;                  /* close when the output is sent */
+    int closing;                  /* close once the output is sent */
     size_t received_len, output_len, output_sent;
     uint8_t *output;
-    uint8_t received[]; /* the beginning of a record */
+    uint8_t received[]; /* the start of a record */
 };
 
 static dormouse_connection connections[DESCRIPTORS_MAX];
@@ -58,7 +58,7 @@ static void land(int fd)
     free(flight);
 }
 
-/* Makes room for what is in flight: these bytes of a record. Returns null if there is no memory. */
+/* Allocates data in flight, with these bytes of a record. Returns null if there is no memory. */
 static struct flight *take_off(int fd, const uint8_t *bytes, size_t len)
 {
     struct flight *flight = calloc(1, sizeof *flight + len);
@@ -71,7 +71,7 @@ static struct flight *take_off(int fd, const uint8_t *bytes, size_t len)
     return flight;
 }
 
-/* Sends, and keeps what the client does not take: nothing is read from it until it has. Returns 0 if the
+/* Sends, and keeps the bytes that the client does not read yet; it pauses reading meanwhile. Returns 0 if the
  * connection is lost, or at its end. */
 static int send_output(int fd, size_t len, int closing)
 {
@@ -92,7 +92,7 @@ static int send_output(int fd, size_t len, int closing)
     return 1;
 }
 
-/* Opens what lies in `received`, and says it back, behind the output that there is already. */
+/* Opens the bytes in `received` and echoes them, after any output that is already there. */
 static int serve(int fd, size_t len, size_t output_len)
 {
     dormouse_connection *connection = &connections[fd];
@@ -134,7 +134,7 @@ static int shake_hands(int fd, size_t len)
     return serve(fd, finished.leftover_len, step.output_len);
 }
 
-/* Sends what had to wait. Returns 0 if the connection is lost, or at its end. */
+/* Sends waiting output. Returns 0 if the connection is lost, or at its end. */
 static int flush(int fd)
 {
     struct flight *flight = flights[fd];
@@ -165,7 +165,7 @@ static int handle(int fd)
     if (count < 0)
         return errno == EAGAIN;
     if (count == 0)
-        return 0; /* dormouse_eof() would tell a truncation from an end */
+        return 0; /* dormouse_eof() distinguishes a truncation from an end */
     if (before > 0)
         memcpy(received, flight->received, before);
     size_t len = before + (size_t)count;

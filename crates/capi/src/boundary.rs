@@ -1,4 +1,4 @@
-//! The border to C: memory that C lends for one call, and the panics that must not cross.
+//! The boundary to C: borrowed memory, and panics that must not cross.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
@@ -11,13 +11,13 @@ use crate::status::*;
 #[cfg(not(panic = "unwind"))]
 compile_error!("libdormouse must not abort its host: build it with `--profile embed`");
 
-/// A connection at rest: 128 bytes that the caller owns. There is no pointer inside. It may lie in
-/// shared memory, be stored, or be given to another process together with its descriptor, but there
-/// must never be two copies that are both used: a key would be used twice for one number.
+/// A connection at rest: 128 bytes owned by the caller. They contain no pointers. They may lie in shared
+/// memory, be stored, or be passed to another process together with the descriptor. Never use two copies of
+/// them: both would use the same key with the same sequence numbers.
 ///
-/// All zero is empty. The bytes are secrets: dormouse_connection_wipe() when the connection ends.
+/// All zero means empty. The bytes are secret: call dormouse_connection_wipe() when the connection ends.
 #[repr(C)]
-#[allow(missing_docs)] // nothing to say of bytes that nobody looks at
+#[allow(missing_docs)] // opaque bytes
 pub struct dormouse_connection {
     pub opaque: [u64; 16],
 }
@@ -27,20 +27,20 @@ const _: () = {
     assert!(align_of::<dormouse_connection>() == align_of::<State>());
 };
 
-/// Runs a call, and turns a panic into a status.
+/// Runs a call and converts a panic into a status.
 pub(crate) fn guard<R>(work: impl FnOnce() -> R) -> Result<R, dormouse_status> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| DORMOUSE_PANIC)
 }
 
-/// Runs a call on a connection, which must be a good one. A panic wipes it.
+/// Runs a call on a valid connection. A panic wipes the connection.
 ///
 /// # Safety
-/// `connection` is null or points to 128 bytes that nobody else uses until this returns.
+/// `connection` is null or points to 128 bytes that are not used elsewhere until this returns.
 pub(crate) unsafe fn with_connection<R>(
     connection: *mut dormouse_connection,
     work: impl FnOnce(&mut State) -> Result<R, dormouse_status>,
 ) -> Result<R, dormouse_status> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let state = unsafe { state(connection) }?;
     state.validate()?;
     guard(|| work(state)).unwrap_or_else(|panic| {
@@ -49,10 +49,10 @@ pub(crate) unsafe fn with_connection<R>(
     })
 }
 
-/// The memory of a connection, whatever is in it.
+/// Returns the memory of a connection, whatever it contains.
 ///
 /// # Safety
-/// As [`with_connection`].
+/// See [`with_connection`].
 pub(crate) unsafe fn state<'a>(
     connection: *mut dormouse_connection,
 ) -> Result<&'a mut State, dormouse_status> {
@@ -60,34 +60,34 @@ pub(crate) unsafe fn state<'a>(
     if !state.is_aligned() {
         return Err(DORMOUSE_BAD_ARGUMENT);
     }
-    // SAFETY: not null and aligned, as was checked; 128 bytes which are ours for this call, as the
-    // caller promises; any bytes are a `State` (its derive of `FromBytes` says so).
+    // SAFETY: not null and aligned, as checked; 128 bytes that are ours for this call, as the caller
+    // guarantees; any bytes are a valid `State` (it derives `FromBytes`).
     unsafe { state.as_mut() }.ok_or(DORMOUSE_BAD_ARGUMENT)
 }
 
-/// Bytes that C lends for reading. Null is good if there are none.
+/// Borrows bytes from C for reading. Null is valid if the length is 0.
 ///
 /// # Safety
-/// `at` is null or points to `len` bytes that nobody writes until the call is over.
+/// `at` is null or points to `len` bytes that are not written until the call is over.
 pub(crate) unsafe fn bytes<'a>(at: *const u8, len: usize) -> Result<&'a [u8], dormouse_status> {
     match check(at.is_null(), len)? {
         0 => Ok(&[]),
-        // SAFETY: not null and of a possible length, as was checked; readable, as the caller promises.
+        // SAFETY: not null and of a possible length, as checked; readable, as the caller guarantees.
         len => Ok(unsafe { slice::from_raw_parts(at, len) }),
     }
 }
 
-/// Bytes that C lends for writing. Null is good if there are none.
+/// Borrows bytes from C for writing. Null is valid if the length is 0.
 ///
 /// # Safety
-/// `at` is null or points to `len` bytes that nobody else uses until the call is over.
+/// `at` is null or points to `len` bytes that are not used elsewhere until the call is over.
 pub(crate) unsafe fn bytes_mut<'a>(
     at: *mut u8,
     len: usize,
 ) -> Result<&'a mut [u8], dormouse_status> {
     match check(at.is_null(), len)? {
         0 => Ok(&mut []),
-        // SAFETY: not null and of a possible length, as was checked; ours, as the caller promises.
+        // SAFETY: not null and of a possible length, as checked; ours, as the caller guarantees.
         len => Ok(unsafe { slice::from_raw_parts_mut(at, len) }),
     }
 }
@@ -97,7 +97,7 @@ fn check(is_null: bool, len: usize) -> Result<usize, dormouse_status> {
     possible.then_some(len).ok_or(DORMOUSE_BAD_ARGUMENT)
 }
 
-/// Refuses memory that overlaps, and lengths that no memory has: ranges of (start, length).
+/// Refuses overlapping ranges (start, length) and impossible lengths.
 pub(crate) fn disjoint(ranges: &[(usize, usize)]) -> Result<(), dormouse_status> {
     if ranges.iter().any(|(_, len)| *len > isize::MAX as usize) {
         return Err(DORMOUSE_BAD_ARGUMENT);
@@ -125,7 +125,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     #[test]
-    fn a_panic_wipes_the_connection_and_goes_no_further() {
+    fn a_panic_wipes_the_connection_and_is_contained() {
         let mut bytes = established();
         let at = (&raw mut bytes).cast::<dormouse_connection>();
         // SAFETY: `bytes` is ours.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_cannot_be_are_refused() {
+    fn invalid_buffers_are_refused() {
         // SAFETY: none of these is read.
         unsafe {
             assert_eq!(bytes(std::ptr::null(), 0), Ok(&[][..]));

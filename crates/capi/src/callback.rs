@@ -1,17 +1,17 @@
-//! Functions of the caller.
+//! Callback functions of the caller.
 
 use std::ffi::c_void;
 use std::fmt;
 
-/// A callback with what the caller wants to be told with it.
+/// A callback with the context pointer that is passed to it.
 pub(crate) struct Callback<F> {
     pub(crate) function: F,
     pub(crate) context: *mut c_void,
 }
 
-// SAFETY: the caller promises that its callbacks may run on any thread, several at once.
+// SAFETY: the caller guarantees that its callbacks may run on any thread, several at once.
 unsafe impl<F: Send> Send for Callback<F> {}
-// SAFETY: the same.
+// SAFETY: as for `Send`.
 unsafe impl<F: Sync> Sync for Callback<F> {}
 
 impl<F> fmt::Debug for Callback<F> {

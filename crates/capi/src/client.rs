@@ -1,4 +1,4 @@
-//! Clients: settings, then a context.
+//! Clients: settings and contexts.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use crate::status::*;
 static SETTINGS: Registry<ClientSettings> = Registry::new();
 pub(crate) static CLIENTS: Registry<ClientContext> = Registry::new();
 
-/// How a client does TLS, while it is being said. One thread at a time uses it.
+/// Client settings under construction. Only one thread may use them at a time.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_client_settings {
-    /// A number that only this library understands; 0: none.
+    /// An opaque handle; 0: none.
     pub id: u64,
 }
 
-/// What all connections of a client share, sessions for resumption among it. Any thread may use it,
-/// several at once. dormouse_client_free() when nobody connects any more; handshakes that have begun go on.
+/// A client context, shared by all its connections, including their sessions for resumption. Any number of
+/// threads may use it. Free it with dormouse_client_free(); handshakes in progress continue.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_client {
-    /// A number that only this library understands; 0: none.
+    /// An opaque handle; 0: none.
     pub id: u64,
 }
 
-/// A new client, or why there is none.
+/// A new client, or the reason for failure.
 #[repr(C)]
 pub struct dormouse_made_client {
-    /// DORMOUSE_OK, or what is wrong with the settings.
+    /// DORMOUSE_OK, or the problem with the settings.
     pub result: dormouse_result,
-    /// The caller's, to be freed.
+    /// Owned by the caller, which must free it.
     pub client: dormouse_client,
 }
 
-/// Begins the settings of a client: TLS 1.2 and 1.3, the roots that the system trusts, sessions are
-/// resumed, no ALPN. dormouse_client_new() or dormouse_client_settings_free() ends them.
+/// Creates client settings: TLS 1.2 and 1.3, the system's roots, resumption enabled, no ALPN.
+/// dormouse_client_new() or dormouse_client_settings_free() consumes them.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_settings_new() -> dormouse_client_settings {
     let id = guard(|| SETTINGS.insert(ClientSettings::new(Roots::System)));
@@ -51,7 +51,7 @@ pub extern "C" fn dormouse_client_settings_new() -> dormouse_client_settings {
     }
 }
 
-/// Frees settings that are not used. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+/// Frees unused settings. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_settings_free(
     settings: dormouse_client_settings,
@@ -71,7 +71,7 @@ fn set(
     }
 }
 
-/// Trusts the roots of this PEM bundle, in which every certificate must be usable, and no others.
+/// Trusts only the roots of this PEM bundle, in which every certificate must be usable.
 ///
 /// # Safety
 /// `bundle` points to `bundle_len` bytes.
@@ -82,14 +82,14 @@ pub unsafe extern "C" fn dormouse_client_trust(
     bundle_len: usize,
 ) -> dormouse_result {
     set(settings, |settings| {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         settings.roots = Roots::Pem(unsafe { bytes(bundle, bundle_len) }?.to_vec());
         Ok(())
     })
 }
 
-/// Judges no server's certificate by roots. Without a judge every server is accepted, which is no
-/// protection at all: only to try things out.
+/// Disables the verification of servers against roots. Without a judge every server is accepted, which gives no
+/// protection: only for trials.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_trust_anybody(
     settings: dormouse_client_settings,
@@ -100,10 +100,10 @@ pub extern "C" fn dormouse_client_trust_anybody(
     })
 }
 
-/// Lets the caller judge servers' certificates, after the roots have.
+/// Sets a callback that checks server certificates, after the check against the roots.
 ///
 /// # Safety
-/// `judge` keeps to its contract, on any thread, as long as the client or a handshake of it lives.
+/// `judge` follows its contract, on any thread, while the client or one of its handshakes exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_client_set_judge(
     settings: dormouse_client_settings,
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn dormouse_client_set_judge(
     })
 }
 
-/// Sets the client's own certificate, for servers that ask for one.
+/// Sets the client's own certificate, for servers that request one.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_set_identity(
     settings: dormouse_client_settings,
@@ -128,7 +128,7 @@ pub extern "C" fn dormouse_client_set_identity(
     })
 }
 
-/// Adds an application protocol (ALPN), 1 to 255 bytes; the preferred one first.
+/// Adds an application protocol (ALPN), 1 to 255 bytes; preferred first.
 ///
 /// # Safety
 /// `protocol` points to `protocol_len` bytes.
@@ -139,14 +139,14 @@ pub unsafe extern "C" fn dormouse_client_add_alpn(
     protocol_len: usize,
 ) -> dormouse_result {
     set(settings, |settings| {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let protocol = unsafe { bytes(protocol, protocol_len) }?;
         settings.alpn.push(protocol.to_vec());
         Ok(())
     })
 }
 
-/// Sets the oldest and the newest version: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
+/// Sets the oldest and newest TLS version: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_set_versions(
     settings: dormouse_client_settings,
@@ -159,7 +159,7 @@ pub extern "C" fn dormouse_client_set_versions(
     })
 }
 
-/// Makes every handshake a full one: no session is kept or resumed.
+/// Disables resumption: every handshake is full, and no session is stored.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_disable_resumption(
     settings: dormouse_client_settings,
@@ -170,7 +170,7 @@ pub extern "C" fn dormouse_client_disable_resumption(
     })
 }
 
-/// Lets connections export keying material: dormouse_handshake_export(). TLS 1.2 servers then need an
+/// Enables the export of keying material: dormouse_handshake_export(). TLS 1.2 then requires servers with
 /// extended master secret (RFC 7627).
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_enable_exporter(
@@ -182,10 +182,10 @@ pub extern "C" fn dormouse_client_enable_exporter(
     })
 }
 
-/// Gives the secrets of every connection to a log. Only for debugging: whoever has them can read along.
+/// Logs the secrets of every connection. Only for debugging: anyone with the secrets can decrypt the traffic.
 ///
 /// # Safety
-/// `log` keeps to its contract, on any thread, as long as the client or a handshake of it lives.
+/// `log` follows its contract, on any thread, while the client or one of its handshakes exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_client_set_secret_log(
     settings: dormouse_client_settings,
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn dormouse_client_set_secret_log(
     })
 }
 
-/// Makes a client. The settings are used up, also if it fails.
+/// Creates a client. Consumes the settings, even on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_new(settings: dormouse_client_settings) -> dormouse_made_client {
     let made = guard(|| {
@@ -216,7 +216,7 @@ pub extern "C" fn dormouse_client_new(settings: dormouse_client_settings) -> dor
     }
 }
 
-/// Frees a client. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+/// Frees a client. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_client_free(client: dormouse_client) -> dormouse_status {
     free(&CLIENTS, client.id)

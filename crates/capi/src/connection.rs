@@ -1,4 +1,4 @@
-//! A connection at rest.
+//! Connections at rest.
 
 use dormouse_embed::{AlertDescription, End, Role, TicketWatch, UnixTime, Version, at_rest};
 use zerocopy::IntoBytes as _;
@@ -8,9 +8,9 @@ use crate::boundary::{
 };
 use crate::status::*;
 
-/// Room that dormouse_receive() needs for its output.
+/// Output room for dormouse_receive().
 pub const DORMOUSE_ANSWER_MAX: usize = 128;
-/// Room that dormouse_close(), dormouse_abort() and dormouse_update_keys() need.
+/// Output room for dormouse_close(), dormouse_abort() and dormouse_update_keys().
 pub const DORMOUSE_SMALL_MAX: usize = 64;
 
 const _: () = {
@@ -18,44 +18,43 @@ const _: () = {
     assert!(DORMOUSE_SMALL_MAX >= at_rest::SMALL_OUTPUT_MAX);
 };
 
-/// How the peer's direction has ended.
+/// How the peer's direction ended.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum dormouse_end {
-    /// It has not.
+    /// It has not ended.
     DORMOUSE_END_NONE = 0,
-    /// The peer sent close_notify: all that it sent has arrived. Our direction is still open.
+    /// The peer sent close_notify: everything has arrived. Our direction is still open.
     DORMOUSE_END_CLOSED = 1,
-    /// The transport ended without close_notify: bytes may be missing, by accident or by an attack.
+    /// The transport ended without close_notify: bytes may be missing, by accident or through an attack.
     DORMOUSE_END_TRUNCATED = 2,
-    /// The peer sent a fatal alert: nothing goes either way.
+    /// The peer sent a fatal alert: both directions are closed.
     DORMOUSE_END_ALERT = 3,
-    /// The peer broke the protocol, or somebody changed its bytes. Send the output: it is the alert that
-    /// says so.
+    /// The peer violated the protocol, or its bytes were changed in transit. Send the output, which contains
+    /// the alert.
     DORMOUSE_END_REFUSED = 4,
 }
 use dormouse_end::*;
 
-/// What dormouse_receive() made of a buffer.
+/// Result of dormouse_receive().
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_received {
-    /// Anything but DORMOUSE_OK: nothing was touched, and all else is zero.
+    /// If this is not DORMOUSE_OK, nothing has changed and all other fields are zero.
     pub status: dormouse_status,
-    /// How the peer's direction has ended. Plaintext that came before the end is there too.
+    /// How the peer's direction ended. Plaintext before the end is included.
     pub end: dormouse_end,
-    /// The number of the alert that the peer sent (DORMOUSE_END_ALERT) or that it is sent
-    /// (DORMOUSE_END_REFUSED).
+    /// Number of the alert that the peer sent (DORMOUSE_END_ALERT) or gets (DORMOUSE_END_REFUSED).
     pub alert: u8,
-    /// Bytes of the buffer that are used up. What follows is the beginning of a record: keep it, and put
-    /// what is received next behind it.
+    /// Consumed bytes of the buffer. The rest is the start of a record: keep it and append the next received
+    /// bytes.
     pub consumed: usize,
-    /// Length of the plaintext, which lies at the start of the buffer.
+    /// Length of the plaintext at the start of the buffer.
     pub plaintext_len: usize,
-    /// Length of the output, which is to be sent to the peer.
+    /// Length of the output to send to the peer.
     pub output_len: usize,
-    /// Bytes of the record that begins behind `consumed`, as far as is known (18,437 at most); 0 if
-    /// nothing is left over.
+    /// Total length of the record after `consumed`, as far as it is known (at most 18,437); 0 if nothing is
+    /// left.
     pub need: usize,
 }
 
@@ -97,17 +96,17 @@ impl From<at_rest::Received> for dormouse_received {
     }
 }
 
-/// Opens all whole records in `buffer`, in place, and moves their plaintext to its start.
+/// Opens all complete records in `buffer`, in place, and moves their plaintext to its start.
 ///
-/// `output` takes the answer to the peer, if there is one (a KeyUpdate, an alert), and has room for
-/// DORMOUSE_ANSWER_MAX bytes. Session tickets are ignored: see dormouse_receive_tickets(). Give it all
-/// that was received: each call derives a key, which takes about a microsecond.
+/// `output` receives a reply to the peer, if there is one (a KeyUpdate, an alert), and must have room for
+/// DORMOUSE_ANSWER_MAX bytes. Session tickets are ignored: see dormouse_receive_tickets(). Pass all received
+/// bytes at once: each call derives a key, which takes about a microsecond.
 ///
-/// No memory is kept, and none of the buffers may overlap.
+/// No memory is kept. The buffers must not overlap.
 ///
 /// # Safety
-/// `connection` points to a connection that no other thread uses, `buffer` to `buffer_len` bytes and
-/// `output` to `output_room` bytes.
+/// `connection` points to a connection that no other thread uses, `buffer` to `buffer_len` bytes and `output`
+/// to `output_room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_receive(
     connection: *mut dormouse_connection,
@@ -116,14 +115,14 @@ pub unsafe extern "C" fn dormouse_receive(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_received {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { receive(connection, buffer, buffer_len, output, output_room, None) }
 }
 
-/// Receives, with what takes tickets.
+/// Receives, with an optional receiver for tickets.
 ///
 /// # Safety
-/// As [`dormouse_receive`].
+/// See [`dormouse_receive`].
 pub(crate) unsafe fn receive(
     connection: *mut dormouse_connection,
     buffer: *mut u8,
@@ -140,7 +139,7 @@ pub(crate) unsafe fn receive(
     if let Err(status) = apart {
         return dormouse_received::none(status);
     }
-    // SAFETY: as the caller promises; the three do not overlap.
+    // SAFETY: guaranteed by the caller; the three do not overlap.
     let received = unsafe {
         with_connection(connection, |state| {
             let buffer = bytes_mut(buffer, buffer_len)?;
@@ -157,28 +156,28 @@ pub(crate) unsafe fn receive(
     received.map_or_else(dormouse_received::none, dormouse_received::from)
 }
 
-/// Returns how a connection has ended whose transport has: DORMOUSE_END_CLOSED if close_notify came before
-/// that, DORMOUSE_END_TRUNCATED if it did not or `connection` is no connection.
+/// Returns how a connection ended after its transport has ended: DORMOUSE_END_CLOSED if close_notify arrived
+/// before that, DORMOUSE_END_TRUNCATED if it did not, or if `connection` holds no connection.
 ///
 /// # Safety
 /// `connection` is null or points to a connection that no other thread uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_eof(connection: *mut dormouse_connection) -> dormouse_end {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     match unsafe { with_connection(connection, |state| Ok(state.peer_closed())) } {
         Ok(true) => DORMOUSE_END_CLOSED,
         Ok(false) | Err(_) => DORMOUSE_END_TRUNCATED,
     }
 }
 
-/// What was sealed.
+/// Result of sealing.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_sealed {
-    /// Anything but DORMOUSE_OK: send nothing of the output.
+    /// If this is not DORMOUSE_OK, send none of the output.
     pub status: dormouse_status,
-    /// DORMOUSE_OK: length of the output, which is to be sent to the peer, all of it and in order.
-    /// DORMOUSE_TOO_SMALL: the room that is needed.
+    /// With DORMOUSE_OK: length of the output, all of which must be sent to the peer in order. With
+    /// DORMOUSE_TOO_SMALL: the required room.
     pub output_len: usize,
 }
 
@@ -192,8 +191,8 @@ impl dormouse_sealed {
     }
 }
 
-/// Returns the room that dormouse_seal() needs for so much plaintext at this moment; 0 if `connection` is
-/// no connection. plaintext_len + 64 + 29 bytes for each 16,384 of it is always enough.
+/// Returns the output room that dormouse_seal() currently needs for `plaintext_len` bytes; 0 if `connection`
+/// holds no connection. plaintext_len + 64, plus 29 bytes for each started 16,384 bytes, is always enough.
 ///
 /// # Safety
 /// `connection` is null or points to a connection that no other thread uses.
@@ -202,7 +201,7 @@ pub unsafe extern "C" fn dormouse_sealed_len(
     connection: *mut dormouse_connection,
     plaintext_len: usize,
 ) -> usize {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let len = unsafe {
         with_connection(connection, |state| {
             Ok(at_rest::sealed_len(state, plaintext_len))
@@ -211,10 +210,10 @@ pub unsafe extern "C" fn dormouse_sealed_len(
     len.unwrap_or(0)
 }
 
-/// Seals all of `plaintext` into `output`, or nothing if there is too little room
-/// (dormouse_sealed_len()). A KeyUpdate that is due goes before it. Of no plaintext comes no record.
+/// Seals all of `plaintext` into `output`, or nothing if there is too little room (dormouse_sealed_len()). A
+/// due KeyUpdate is sealed before it. Empty plaintext makes no record.
 ///
-/// None of the buffers may overlap.
+/// The buffers must not overlap.
 ///
 /// # Safety
 /// `connection` points to a connection that no other thread uses, `plaintext` to `plaintext_len` bytes
@@ -236,7 +235,7 @@ pub unsafe extern "C" fn dormouse_seal(
         return dormouse_sealed::from(Err(status));
     }
     let mut need = 0;
-    // SAFETY: as the caller promises; the three do not overlap.
+    // SAFETY: guaranteed by the caller; the three do not overlap.
     let sealed = unsafe {
         with_connection(connection, |state| {
             let plaintext = bytes(plaintext, plaintext_len)?;
@@ -254,8 +253,8 @@ pub unsafe extern "C" fn dormouse_seal(
     }
 }
 
-/// Ends our direction: seals close_notify, which takes DORMOUSE_SMALL_MAX bytes of room at most. The
-/// peer's direction stays open.
+/// Ends our direction: seals close_notify, which needs at most DORMOUSE_SMALL_MAX bytes of room. The peer's
+/// direction stays open.
 ///
 /// # Safety
 /// `connection` points to a connection that no other thread uses, `output` to `output_room` bytes.
@@ -265,15 +264,15 @@ pub unsafe extern "C" fn dormouse_close(
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_sealed {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { seal_small(connection, output, output_room, at_rest::close) }
 }
 
-/// Gives the connection up in both directions: seals a fatal alert with this number (RFC 8446 section 6),
-/// which takes DORMOUSE_SMALL_MAX bytes of room at most.
+/// Aborts the connection in both directions: seals a fatal alert with this number (RFC 8446 section 6), which
+/// needs at most DORMOUSE_SMALL_MAX bytes of room.
 ///
 /// # Safety
-/// As dormouse_close().
+/// See dormouse_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_abort(
     connection: *mut dormouse_connection,
@@ -285,27 +284,27 @@ pub unsafe extern "C" fn dormouse_abort(
         return dormouse_sealed::from(Err(DORMOUSE_BAD_ARGUMENT));
     };
     let abort = |state: &mut _, output: &mut _| at_rest::abort(state, why, output);
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { seal_small(connection, output, output_room, abort) }
 }
 
-/// Replaces the key of our direction and seals the KeyUpdate that says so, which takes
-/// DORMOUSE_SMALL_MAX bytes of room at most (TLS 1.3). Keys near their limit are replaced without this.
+/// Replaces the key of our direction and seals the KeyUpdate for it, which needs at most DORMOUSE_SMALL_MAX
+/// bytes of room (TLS 1.3). Keys near their limit are replaced automatically.
 ///
 /// # Safety
-/// As dormouse_close().
+/// See dormouse_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_update_keys(
     connection: *mut dormouse_connection,
     output: *mut u8,
     output_room: usize,
 ) -> dormouse_sealed {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { seal_small(connection, output, output_room, at_rest::update_keys) }
 }
 
 /// # Safety
-/// As [`dormouse_close`].
+/// See [`dormouse_close`].
 unsafe fn seal_small(
     connection: *mut dormouse_connection,
     output: *mut u8,
@@ -322,7 +321,7 @@ unsafe fn seal_small(
         (connection.addr(), size_of::<dormouse_connection>()),
         (output.addr(), output_room),
     ]);
-    // SAFETY: as the caller promises; the two do not overlap.
+    // SAFETY: guaranteed by the caller; the two do not overlap.
     dormouse_sealed::from(apart.and_then(|()| unsafe {
         with_connection(connection, |state| {
             Ok(seal(state, bytes_mut(output, output_room)?)?)
@@ -330,11 +329,11 @@ unsafe fn seal_small(
     }))
 }
 
-/// What a connection says of itself.
+/// Properties of a connection.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_description {
-    /// DORMOUSE_OK, or why it is no connection that can go on.
+    /// DORMOUSE_OK, or why this is not a usable connection.
     pub status: dormouse_status,
     /// 0x0303 for TLS 1.2, 0x0304 for TLS 1.3.
     pub version: u16,
@@ -346,7 +345,7 @@ pub struct dormouse_description {
     pub is_peer_closed: u8,
 }
 
-/// Checks the 128 bytes of a connection (as every function does), and describes it.
+/// Validates the 128 bytes of a connection (as every function does) and describes it.
 ///
 /// # Safety
 /// `connection` is null or points to 128 bytes that no other thread writes.
@@ -354,7 +353,7 @@ pub struct dormouse_description {
 pub unsafe extern "C" fn dormouse_describe(
     connection: *mut dormouse_connection,
 ) -> dormouse_description {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let described = unsafe {
         with_connection(connection, |state| {
             Ok(dormouse_description {
@@ -378,28 +377,27 @@ pub unsafe extern "C" fn dormouse_describe(
     })
 }
 
-/// Wipes a connection: its secrets are gone, and every function refuses it. Whatever is in the memory,
-/// this is right.
+/// Wipes a connection: its secrets are erased, and every function refuses it. The memory may contain anything.
 ///
 /// # Safety
 /// `connection` is null or points to 128 bytes that no other thread uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_connection_wipe(connection: *mut dormouse_connection) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     if let Ok(state) = unsafe { state(connection) } {
         let _ = guard(|| state.wipe());
     }
 }
 
-/// Puts a connection that just became one into the caller's memory.
+/// Writes a new connection into the caller's memory.
 ///
 /// # Safety
-/// As [`dormouse_connection_wipe`].
+/// See [`dormouse_connection_wipe`].
 pub(crate) unsafe fn place(
     connection: *mut dormouse_connection,
     bytes: &[u8],
 ) -> Result<(), dormouse_status> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let state = unsafe { state(connection) }?;
     let room = state.as_mut_bytes();
     (room.len() == bytes.len())
@@ -407,7 +405,7 @@ pub(crate) unsafe fn place(
         .ok_or(DORMOUSE_BAD_ARGUMENT)
 }
 
-/// The number of a version on the wire.
+/// Returns the number of a version in the protocol.
 pub(crate) fn version_number(version: Version) -> u16 {
     match version {
         Version::Tls12 => 0x0303,

@@ -18,62 +18,62 @@ use crate::status::*;
 
 pub(crate) static HANDSHAKES: Registry<Handshake> = Registry::new();
 
-/// A handshake in flight. One thread at a time uses it. It takes some kilobytes, and 64 KiB of input at
-/// most. dormouse_handshake_free() when its connection is at rest, or it has failed.
+/// A handshake in flight. Only one thread may use it at a time. It takes some kilobytes, and at most 64 KiB of
+/// input. Free it with dormouse_handshake_free() when its connection is at rest, or after a failure.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_handshake {
-    /// A number that only this library understands; 0: none.
+    /// An opaque handle; 0: none.
     pub id: u64,
 }
 
-/// A new handshake, or why there is none.
+/// A new handshake, or the reason for failure.
 #[repr(C)]
 pub struct dormouse_made_handshake {
-    /// DORMOUSE_OK, or what is wrong.
+    /// DORMOUSE_OK, or the error.
     pub result: dormouse_result,
-    /// The caller's, to be freed.
+    /// Owned by the caller, which must free it.
     pub handshake: dormouse_handshake,
 }
 
-/// How far a handshake is.
+/// Progress of a handshake.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum dormouse_progress {
-    /// More must be received.
+    /// More bytes must be received.
     DORMOUSE_MORE = 0,
-    /// After dormouse_listen(): the client has said what it wants. dormouse_handshake_hello() tells it,
-    /// dormouse_handshake_decide() goes on.
+    /// After dormouse_listen(): the client's request has arrived. dormouse_handshake_hello() returns it, and
+    /// dormouse_handshake_decide() continues.
     DORMOUSE_CLIENT_HELLO = 1,
-    /// Done: send the output, then dormouse_handshake_finish().
+    /// Done: send the output, then call dormouse_handshake_finish().
     DORMOUSE_ESTABLISHED = 2,
-    /// Failed: dormouse_handshake_failure() says why. Send the output, which may hold an alert, and free
-    /// it.
+    /// Failed: dormouse_handshake_failure() returns the reason. Send the output, which may contain an alert,
+    /// then free the handshake.
     DORMOUSE_NOT_ESTABLISHED = 3,
 }
 use dormouse_progress::*;
 
-/// What dormouse_handshake_step() did.
+/// Result of dormouse_handshake_step().
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_step {
-    /// Anything but DORMOUSE_OK: nothing was done.
+    /// If this is not DORMOUSE_OK, nothing was done.
     pub status: dormouse_status,
-    /// How far the handshake is.
+    /// Progress of the handshake.
     pub progress: dormouse_progress,
-    /// Length of the output, which is to be sent to the peer.
+    /// Length of the output to send to the peer.
     pub output_len: usize,
-    /// Bytes of output that found no room: call again, without input.
+    /// Output bytes that did not fit: call again, without input.
     pub output_left: usize,
 }
 
-/// A handshake, and what is left of it when its connection is at rest.
+/// A handshake, and what remains of it when its connection is at rest.
 pub(crate) struct Handshake {
     session: Session,
     hello: Option<ClientHello>,
     info: Option<Box<HandshakeInfo>>,
     failure: Option<End>,
-    /// Takes a client's tickets, once the connection is at rest.
+    /// Receives a client's tickets once the connection is at rest.
     pub(crate) tickets: Option<TicketWatch>,
     finished: bool,
 }
@@ -99,13 +99,13 @@ impl Handshake {
         }
     }
 
-    /// Takes input until the handshake is done. What lies behind it stays sealed.
+    /// Handles input until the handshake is done. Bytes after the handshake stay sealed.
     fn feed(&mut self, input: &[u8]) -> Result<(), dormouse_status> {
         if self.finished {
             return Err(DORMOUSE_FINISHED);
         }
         if self.info.is_some() || self.failure.is_some() {
-            // Whoever sends input now has not looked at the progress.
+            // A caller that sends input now has ignored the progress.
             return input.is_empty().then_some(()).ok_or(DORMOUSE_FINISHED);
         }
         let (hello, info, failure) = (&mut self.hello, &mut self.info, &mut self.failure);
@@ -142,7 +142,7 @@ fn made(session: Result<Session, Refusal>) -> dormouse_made_handshake {
     }
 }
 
-/// Begins a handshake with a client that has just connected.
+/// Starts a handshake with a client that has just connected.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_accept(server: dormouse_server) -> dormouse_made_handshake {
     made(
@@ -151,14 +151,14 @@ pub extern "C" fn dormouse_accept(server: dormouse_server) -> dormouse_made_hand
     )
 }
 
-/// Begins a handshake with a client whose server is chosen by what it asks for.
+/// Starts a handshake with a client whose server depends on its request.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_listen() -> dormouse_made_handshake {
     made(Ok(Session::listen(HandshakeLimits::default())))
 }
 
-/// Begins a handshake with the server `server_name`, a host name or an IP address, to which the caller has
-/// connected. The first dormouse_handshake_step(), without input, makes the first output.
+/// Starts a handshake with the server `server_name`, a host name or an IP address, to which the caller has
+/// connected. The first dormouse_handshake_step(), without input, produces the first output.
 ///
 /// # Safety
 /// `server_name` points to `server_name_len` bytes.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn dormouse_connect(
 ) -> dormouse_made_handshake {
     made(
         guard(|| {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let name = unsafe { bytes(server_name, server_name_len) }?;
             let name = std::str::from_utf8(name).map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
             Session::connect(&CLIENTS.get(client.id)?, name).map_err(Refusal::settings)
@@ -179,9 +179,9 @@ pub unsafe extern "C" fn dormouse_connect(
     )
 }
 
-/// Takes what was received, cut anywhere, and gives out what is to be sent. All of the input is taken, and
-/// nothing of it is kept by reference. The two may not overlap. Once the handshake is done or has failed,
-/// input is refused (DORMOUSE_FINISHED), and calls without input give out what output is left.
+/// Handles received bytes, split anywhere, and returns the bytes to send. All input is consumed and none is
+/// referenced afterwards. The two buffers must not overlap. Once the handshake is done or has failed, input is
+/// refused (DORMOUSE_FINISHED), and calls without input return the remaining output.
 ///
 /// # Safety
 /// `input` points to `input_len` bytes, `output` to `output_room` bytes.
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn dormouse_handshake_step(
 ) -> dormouse_step {
     let work = |handshake: &mut Handshake| {
         disjoint(&[(input.addr(), input_len), (output.addr(), output_room)])?;
-        // SAFETY: as the caller promises; the two do not overlap.
+        // SAFETY: guaranteed by the caller; the two do not overlap.
         let (input, output) =
             unsafe { (bytes(input, input_len)?, bytes_mut(output, output_room)?) };
         handshake.feed(input)?;
@@ -227,11 +227,11 @@ pub(crate) fn with<R>(
     guard(|| HANDSHAKES.with(handshake.id, work)).and_then(|done| done?)
 }
 
-/// Text of the peer's or ours: `len` bytes, and a zero behind them.
+/// Text of `len` bytes with a terminating zero.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct dormouse_text {
-    /// How many bytes; 0: none.
+    /// Length in bytes; 0: none.
     pub len: usize,
     /// The bytes.
     pub bytes: [u8; 256],
@@ -248,23 +248,23 @@ impl dormouse_text {
     }
 }
 
-/// What a client asks for.
+/// The request of a client.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct dormouse_hello {
-    /// DORMOUSE_OK, or DORMOUSE_HANDSHAKING as long as it has not said it.
+    /// DORMOUSE_OK, or DORMOUSE_HANDSHAKING until it has arrived.
     pub status: dormouse_status,
     /// The server name (SNI), in lower case; empty: none.
     pub server_name: dormouse_text,
-    /// The application protocols (ALPN) that it offers, each with its length in one byte before it, as far as
-    /// there is room; empty: none.
+    /// The offered application protocols (ALPN), each preceded by its length in one byte, as far as there is
+    /// room; empty: none.
     pub alpn: dormouse_text,
 }
 
-/// Tells what the client asks for, after DORMOUSE_CLIENT_HELLO.
+/// Returns the client's request, after DORMOUSE_CLIENT_HELLO.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_handshake_hello(handshake: dormouse_handshake) -> dormouse_hello {
-    let told = with(handshake, |handshake| {
+    let outcome = with(handshake, |handshake| {
         let hello = handshake.hello.as_ref().ok_or(DORMOUSE_HANDSHAKING)?;
         let mut alpn = Vec::new();
         for protocol in &hello.alpn {
@@ -281,15 +281,15 @@ pub extern "C" fn dormouse_handshake_hello(handshake: dormouse_handshake) -> dor
             alpn: dormouse_text::new(&alpn),
         })
     });
-    told.unwrap_or_else(|status| dormouse_hello {
+    outcome.unwrap_or_else(|status| dormouse_hello {
         status,
         server_name: dormouse_text::new(&[]),
         alpn: dormouse_text::new(&[]),
     })
 }
 
-/// Goes on with this server, after DORMOUSE_CLIENT_HELLO, now or later. Call dormouse_handshake_step()
-/// next, without input if there is none.
+/// Continues with this server, after DORMOUSE_CLIENT_HELLO, now or later. Then call dormouse_handshake_step(),
+/// without input if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_handshake_decide(
     handshake: dormouse_handshake,
@@ -310,14 +310,14 @@ pub extern "C" fn dormouse_handshake_decide(
 pub struct dormouse_failure {
     /// DORMOUSE_HANDSHAKE_FAILED and the reason in words; another status if it has not failed.
     pub result: dormouse_result,
-    /// The number of the alert that was sent or received; 0: none is known.
+    /// Number of the alert that was sent or received; 0: none known.
     pub alert: u8,
 }
 
-/// Tells why a handshake failed.
+/// Returns why a handshake failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_handshake_failure(handshake: dormouse_handshake) -> dormouse_failure {
-    let told = with(handshake, |handshake| {
+    let outcome = with(handshake, |handshake| {
         let end = handshake.failure.as_ref().ok_or(DORMOUSE_OK)?;
         let alert = match end {
             End::Handshake(failure) => failure.alert(),
@@ -329,42 +329,42 @@ pub extern "C" fn dormouse_handshake_failure(handshake: dormouse_handshake) -> d
             alert: alert.unwrap_or_default(),
         })
     });
-    told.unwrap_or_else(|status| dormouse_failure {
+    outcome.unwrap_or_else(|status| dormouse_failure {
         result: status.into(),
         alert: 0,
     })
 }
 
-/// What a handshake agreed on.
+/// Results of a handshake.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct dormouse_facts {
-    /// DORMOUSE_OK, or DORMOUSE_HANDSHAKING as long as it is not done.
+    /// DORMOUSE_OK, or DORMOUSE_HANDSHAKING until it is done.
     pub status: dormouse_status,
     /// 0x0303 for TLS 1.2, 0x0304 for TLS 1.3.
     pub version: u16,
     /// 1 if an earlier session was resumed.
     pub is_resumed: u8,
-    /// 1 if the peer's certificate was judged and accepted; a client is asked for one only if the settings
-    /// say so.
+    /// 1 if the peer's certificate was verified; servers request client certificates only if the settings say
+    /// so.
     pub is_verified: u8,
-    /// Certificates in the peer's chain: see dormouse_handshake_certificate().
+    /// Number of certificates in the peer's chain: see dormouse_handshake_certificate().
     pub certificates: usize,
-    /// The cipher suite's name as IANA has it.
+    /// The cipher suite's IANA name.
     pub suite: dormouse_text,
-    /// The key exchange group's name as IANA has it; empty in a resumed TLS 1.2 handshake.
+    /// The key exchange group's IANA name; empty in a resumed TLS 1.2 handshake.
     pub group: dormouse_text,
     /// The application protocol (ALPN); empty: none.
     pub alpn: dormouse_text,
-    /// The server name: sent by the client, or asked for by us.
+    /// The server name: sent by the client, or requested by us.
     pub server_name: dormouse_text,
 }
 
-/// Tells what a handshake agreed on, until it is freed.
+/// Returns the results of a handshake, until it is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_handshake_facts(handshake: dormouse_handshake) -> dormouse_facts {
     let nothing = || dormouse_text::new(&[]);
-    let told = with(handshake, |handshake| {
+    let outcome = with(handshake, |handshake| {
         let info = handshake.info.as_ref().ok_or(DORMOUSE_HANDSHAKING)?;
         let text = |text: Option<&[u8]>| dormouse_text::new(text.unwrap_or_default());
         Ok(dormouse_facts {
@@ -379,7 +379,7 @@ pub extern "C" fn dormouse_handshake_facts(handshake: dormouse_handshake) -> dor
             server_name: text(info.sni.as_deref().map(str::as_bytes)),
         })
     });
-    told.unwrap_or_else(|status| dormouse_facts {
+    outcome.unwrap_or_else(|status| dormouse_facts {
         status,
         version: 0,
         is_resumed: 0,
@@ -392,13 +392,13 @@ pub extern "C" fn dormouse_handshake_facts(handshake: dormouse_handshake) -> dor
     })
 }
 
-/// Something that was copied to the caller.
+/// Result of copying to the caller.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_copied {
     /// DORMOUSE_OK, or why nothing was copied.
     pub status: dormouse_status,
-    /// DORMOUSE_OK: bytes that were written. DORMOUSE_TOO_SMALL: the room that is needed.
+    /// With DORMOUSE_OK: number of bytes written. With DORMOUSE_TOO_SMALL: the required room.
     pub len: usize,
 }
 
@@ -418,7 +418,7 @@ fn copied(bytes: &[u8], output: &mut [u8]) -> dormouse_copied {
     }
 }
 
-/// Copies a certificate of the peer's chain, DER; number 0 is its own. DORMOUSE_NONE: there is none.
+/// Copies a certificate of the peer's chain, DER; number 0 is its own. DORMOUSE_NONE: no such certificate.
 ///
 /// # Safety
 /// `output` points to `output_room` bytes.
@@ -432,7 +432,7 @@ pub unsafe extern "C" fn dormouse_handshake_certificate(
     let done = with(handshake, |handshake| {
         let info = handshake.info.as_ref().ok_or(DORMOUSE_HANDSHAKING)?;
         let certificate = info.peer_certificates.get(number).ok_or(DORMOUSE_NONE)?;
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         Ok(copied(certificate, unsafe {
             bytes_mut(output, output_room)
         }?))
@@ -441,11 +441,11 @@ pub unsafe extern "C" fn dormouse_handshake_certificate(
 }
 
 /// Exports keying material (RFC 8446 section 7.5, RFC 5705): fills all of `output`, 1 to 8,160 bytes.
-/// DORMOUSE_NONE: the settings do not enable it. A null `context` is none, which TLS 1.2 distinguishes from
-/// an empty one.
+/// DORMOUSE_NONE: the settings do not enable it. A null `context` means no context, which TLS 1.2 distinguishes
+/// from an empty one.
 ///
 /// # Safety
-/// Each pointer points to as many bytes as its length says.
+/// Each pointer points to the number of bytes given by its length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_handshake_export(
     handshake: dormouse_handshake,
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn dormouse_handshake_export(
         disjoint(&[(context.addr(), context_len), (output.addr(), output_len)])?;
         let info = handshake.info.as_ref().ok_or(DORMOUSE_HANDSHAKING)?;
         let exporter: &Arc<Exporter> = info.exporter.as_ref().ok_or(DORMOUSE_NONE)?;
-        // SAFETY: as the caller promises; nothing overlaps the output.
+        // SAFETY: guaranteed by the caller; nothing overlaps the output.
         let (label, bytes, output) = unsafe {
             (
                 bytes(label, label_len)?,
@@ -476,23 +476,22 @@ pub unsafe extern "C" fn dormouse_handshake_export(
     done.err().unwrap_or(DORMOUSE_OK)
 }
 
-/// What dormouse_handshake_finish() gave out.
+/// Result of dormouse_handshake_finish().
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_finished {
-    /// Anything but DORMOUSE_OK: nothing was done, and the handshake is as it was.
+    /// If this is not DORMOUSE_OK, nothing was done, and the handshake is unchanged.
     pub status: dormouse_status,
-    /// DORMOUSE_OK: bytes in `leftover`. DORMOUSE_TOO_SMALL: the room that is needed.
+    /// With DORMOUSE_OK: number of bytes in `leftover`. With DORMOUSE_TOO_SMALL: the required room.
     pub leftover_len: usize,
 }
 
-/// Ends a handshake that is done: its connection goes into the caller's memory, `connection`, and is at
-/// rest there. What was received behind the handshake, still sealed, goes to `leftover`: give it to
-/// dormouse_receive() before anything else. 64 KiB of room are enough for it, and as much room as the last
-/// input had is, too.
+/// Ends a completed handshake and writes its connection into `connection`, where it is at rest. Bytes received
+/// after the handshake, still sealed, are copied to `leftover`: pass them to dormouse_receive() first. 64 KiB
+/// of room are enough for them, and so is the size of the last input.
 ///
-/// All output must have been taken (DORMOUSE_OUTPUT_WAITING). Afterwards the handshake answers
-/// questions and takes tickets; free it when it does not.
+/// All output must have been taken (DORMOUSE_OUTPUT_WAITING). Afterwards the handshake still returns its
+/// results and receives tickets; free it when you need neither.
 ///
 /// # Safety
 /// `connection` points to 128 bytes, aligned to 8, and `leftover` to `leftover_room` bytes.
@@ -519,7 +518,7 @@ pub unsafe extern "C" fn dormouse_handshake_finish(
             (connection.addr(), size_of::<dormouse_connection>()),
             (leftover.addr(), leftover_room),
         ])?;
-        // SAFETY: as the caller promises; the two do not overlap.
+        // SAFETY: guaranteed by the caller; the two do not overlap.
         let leftover = unsafe { bytes_mut(leftover, leftover_room) }?;
         let behind = handshake.session.unopened();
         let copied = copied(behind, leftover);
@@ -532,7 +531,7 @@ pub unsafe extern "C" fn dormouse_handshake_finish(
         let tickets = handshake.session.take_tickets();
         handshake.session.take_unopened();
         let state = handshake.session.export().map_err(|_| DORMOUSE_PANIC)?;
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { place(connection, &state) }?;
         (handshake.tickets, handshake.finished) = (tickets, true);
         Ok(dormouse_finished {
@@ -546,14 +545,14 @@ pub unsafe extern "C" fn dormouse_handshake_finish(
     })
 }
 
-/// Frees a handshake. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens; from a callback of
-/// its own it is DORMOUSE_BUSY. A connection that came out of it goes on.
+/// Frees a handshake. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect; a call from one of its
+/// own callbacks returns DORMOUSE_BUSY. The connection that it produced continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_handshake_free(handshake: dormouse_handshake) -> dormouse_status {
     free(&HANDSHAKES, handshake.id)
 }
 
-/// Returns the library's version, "0.1.0": a constant, valid for ever.
+/// Returns the library's version, such as "0.1.0": a constant string.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

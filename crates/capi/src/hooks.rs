@@ -1,4 +1,4 @@
-//! Callbacks of C: what the caller decides or learns during a handshake.
+//! C callbacks for hooks during a handshake.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,7 +16,7 @@ use crate::identity::{IDENTITIES, dormouse_identity};
 pub struct dormouse_bytes {
     /// Null if there are none.
     pub at: *const u8,
-    /// How many.
+    /// Length in bytes.
     pub len: usize,
 }
 
@@ -29,52 +29,52 @@ impl From<&[u8]> for dormouse_bytes {
     }
 }
 
-/// Chooses the certificate for a client that asks for `server_name` (in lower case; empty if it names
-/// none). Returns an identity, which stays the caller's, or one whose id is 0: then the choice is made
-/// among the context's own.
+/// Chooses the certificate for a client that requests `server_name` (in lower case; empty if it sent none).
+/// Returns an identity, which the caller still owns, or an identity with id 0 to choose among the context's own
+/// certificates.
 pub type dormouse_choose_callback = Option<
     unsafe extern "C" fn(context: *mut c_void, server_name: dormouse_bytes) -> dormouse_identity,
 >;
 
-/// What the trusted roots say of a certificate.
+/// Result of the check against the trusted roots.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum dormouse_finding {
-    /// It is good.
+    /// Valid.
     DORMOUSE_TRUSTED = 0,
-    /// It is for another name, and all else is good.
+    /// Valid except for its name.
     DORMOUSE_WRONG_NAME = 1,
-    /// It is not good, for the reason that is given.
+    /// Invalid, for the given reason.
     DORMOUSE_REFUSED = 2,
-    /// There are no roots to judge by.
+    /// No roots are configured.
     DORMOUSE_NO_ROOTS = 3,
 }
 
-/// The certificates that a peer showed, valid during the callback.
+/// The certificates that a peer sent, valid during the callback.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct dormouse_shown {
     /// The chain, DER, the peer's own certificate first.
     pub chain: *const dormouse_bytes,
-    /// Certificates in the chain, at least 1.
+    /// Number of certificates in the chain, at least 1.
     pub chain_len: usize,
-    /// Client side: the server that was asked for. Not ended by a zero.
+    /// Client side: the requested server name. Not terminated by a zero.
     pub server_name: dormouse_bytes,
     /// Client side: the OCSP response that came with the chain.
     pub ocsp_response: dormouse_bytes,
-    /// What the roots say.
+    /// Result of the check against the roots.
     pub finding: dormouse_finding,
-    /// DORMOUSE_REFUSED, DORMOUSE_WRONG_NAME: why, in words. Not ended by a zero.
+    /// For DORMOUSE_REFUSED and DORMOUSE_WRONG_NAME: the reason in words. Not terminated by a zero.
     pub reason: dormouse_bytes,
 }
 
-/// Judges a peer's certificate. Returns 1 to accept it and anything else to refuse it, whatever the roots
-/// said. That the peer has the certificate's key is checked in any case.
+/// Checks a peer's certificate. Returns 1 to accept it and anything else to refuse it, whatever the roots
+/// found. The peer's possession of the certificate's key is verified in any case.
 pub type dormouse_judge_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, shown: *const dormouse_shown) -> i32>;
 
-/// Takes a line of a key log (NSS format), ended by a zero. Whoever has it can decrypt the connection:
-/// only for debugging, and only when somebody asks for it.
+/// Receives a line of a key log (NSS format), terminated by a zero. Anyone with the line can decrypt the
+/// connection: only for debugging, and only at the operator's request.
 pub type dormouse_secret_log_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, line: *const c_char)>;
 
@@ -96,13 +96,13 @@ impl CallerChoice {
 impl ChooseIdentity for CallerChoice {
     fn choose_identity(&self, hello: &ClientHello) -> Option<Identity> {
         let name = hello.server_name.as_deref().unwrap_or_default();
-        // SAFETY: the callback's contract; the name lives until it returns.
+        // SAFETY: the callback's contract; the name is valid until it returns.
         let chosen = unsafe { (self.0.function)(self.0.context, name.as_bytes().into()) };
         IDENTITIES.get(chosen.id).ok()
     }
 }
 
-/// The caller's judgement.
+/// The caller's check of a certificate.
 #[derive(Debug)]
 pub(crate) struct CallerJudge(
     Callback<unsafe extern "C" fn(*mut c_void, *const dormouse_shown) -> i32>,
@@ -137,10 +137,10 @@ impl JudgeCertificate for CallerJudge {
             finding,
             reason: reason.as_bytes().into(),
         };
-        // SAFETY: the callback's contract; all that it is shown lives until it returns.
+        // SAFETY: the callback's contract; everything passed to it is valid until it returns.
         match unsafe { (self.0.function)(self.0.context, &raw const for_c) } {
             1 => Ok(()),
-            _ => Err("the program does not accept it".to_owned()),
+            _ => Err("refused by the application's callback".to_owned()),
         }
     }
 }
@@ -161,7 +161,7 @@ impl CallerLog {
 impl SecretLog for CallerLog {
     fn log_secret(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let line = secret_log_line(label, client_random, secret) + "\0";
-        // SAFETY: the callback's contract; the line lives until it returns, and ends with a zero.
+        // SAFETY: the callback's contract; the line is valid until it returns, and ends with a zero.
         unsafe { (self.0.function)(self.0.context, line.as_ptr().cast()) };
     }
 }

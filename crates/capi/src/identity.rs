@@ -14,21 +14,21 @@ use crate::status::*;
 
 pub(crate) static IDENTITIES: Registry<Identity> = Registry::new();
 
-/// A certificate chain with its key. Any thread may use it. dormouse_identity_free() when it is no longer
-/// needed; contexts that were made with it keep what they need.
+/// A certificate chain with its key. Any thread may use it. Free it with dormouse_identity_free() when no
+/// longer needed; contexts made with it keep their own copy.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_identity {
-    /// A number that only this library understands; 0: none.
+    /// An opaque handle; 0: none.
     pub id: u64,
 }
 
-/// A new identity, or why there is none.
+/// A new identity, or the reason for failure.
 #[repr(C)]
 pub struct dormouse_made_identity {
-    /// DORMOUSE_OK, or what is wrong with the certificate or the key.
+    /// DORMOUSE_OK, or the problem with the certificate or key.
     pub result: dormouse_result,
-    /// The caller's, to be freed.
+    /// Owned by the caller, which must free it.
     pub identity: dormouse_identity,
 }
 
@@ -43,11 +43,11 @@ fn made(identity: Result<Identity, Refusal>) -> dormouse_made_identity {
     }
 }
 
-/// Reads a certificate chain and its key, both PEM, the server's own certificate first. The two may be
-/// one buffer that holds both. Nothing of the buffers is kept; wipe the key's.
+/// Reads a certificate chain and its key, both PEM, the server's own certificate first. Both may be the same
+/// buffer. The buffers are not kept; wipe the one with the key.
 ///
 /// # Safety
-/// Each pointer points to as many bytes as its length says.
+/// Each pointer points to the number of bytes given by its length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_identity_from_pem(
     certificate: *const u8,
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dormouse_identity_from_pem(
 ) -> dormouse_made_identity {
     made(
         guard(|| {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let (certificate, key) =
                 unsafe { (bytes(certificate, certificate_len)?, bytes(key, key_len)?) };
             Identity::from_pem(certificate, key, "certificate", "key").map_err(Refusal::settings)
@@ -66,11 +66,11 @@ pub unsafe extern "C" fn dormouse_identity_from_pem(
     )
 }
 
-/// Reads a certificate chain and its key from two PEM files, or from one that holds both. The paths end with a
-/// zero.
+/// Reads a certificate chain and its key from two PEM files, or from one file that contains both. The paths are
+/// terminated by a zero.
 ///
 /// # Safety
-/// `certificate` and `key` are texts that end with a zero.
+/// `certificate` and `key` are strings terminated by a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_identity_from_files(
     certificate: *const c_char,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn dormouse_identity_from_files(
 ) -> dormouse_made_identity {
     made(
         guard(|| {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let (certificate, key) = unsafe { (path(certificate)?, path(key)?) };
             Identity::from_files(certificate, key).map_err(Refusal::settings)
         })
@@ -87,22 +87,22 @@ pub unsafe extern "C" fn dormouse_identity_from_files(
 }
 
 /// # Safety
-/// `text` is null or ends with a zero.
+/// `text` is null or terminated by a zero.
 unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, dormouse_status> {
     if text.is_null() {
         return Err(DORMOUSE_BAD_ARGUMENT);
     }
-    // SAFETY: not null; as the caller promises.
+    // SAFETY: not null; terminated, as the caller guarantees.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
 /// Takes a certificate chain (PEM) whose key never leaves its store: `sign` makes the signatures, during
-/// handshakes and on the thread of the handshake. `context` is given to it, and must live as long as any
-/// connection's handshake may use this identity.
+/// handshakes and on the thread of the handshake. `context` is passed to it, and must stay valid while any
+/// handshake may use this identity.
 ///
 /// # Safety
-/// `certificate` points to as many bytes as its length says. `sign` keeps to its contract, on any thread.
+/// `certificate` points to the number of bytes given by its length. `sign` follows its contract, on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_identity_from_signer(
     certificate: *const u8,
@@ -112,11 +112,12 @@ pub unsafe extern "C" fn dormouse_identity_from_signer(
 ) -> dormouse_made_identity {
     made(
         guard(|| {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let certificate = unsafe { bytes(certificate, certificate_len) }?;
             let sign = sign.ok_or(DORMOUSE_BAD_ARGUMENT)?;
-            let chain = pem_chain(certificate)
-                .ok_or_else(|| Refusal::settings("certificate: there is none that can be read"))?;
+            let chain = pem_chain(certificate).ok_or_else(|| {
+                Refusal::settings("certificate: the PEM contains no readable certificate")
+            })?;
             let key = Arc::new(CallerKey::new(sign, context));
             Identity::from_signer(chain, key, "certificate").map_err(Refusal::settings)
         })
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn dormouse_identity_from_signer(
     )
 }
 
-/// Makes a certificate for `name` that nobody trusts, to try things out.
+/// Generates a self-signed certificate for `name`, for trials.
 ///
 /// # Safety
 /// `name` points to `name_len` bytes.
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn dormouse_identity_self_signed(
 ) -> dormouse_made_identity {
     made(
         guard(|| {
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller.
             let name = std::str::from_utf8(unsafe { bytes(name, name_len) }?)
                 .map_err(|_| DORMOUSE_BAD_ARGUMENT)?;
             Identity::self_signed(name).map_err(Refusal::settings)
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn dormouse_identity_self_signed(
     )
 }
 
-/// Frees an identity. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+/// Frees an identity. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_identity_free(identity: dormouse_identity) -> dormouse_status {
     free(&IDENTITIES, identity.id)

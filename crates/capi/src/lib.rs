@@ -1,10 +1,10 @@
-//! libdormouse: TLS for C. The header is the documentation; `include/dormouse.h` is made from this
-//! source, and a test compares them.
+//! libdormouse: TLS for C. The header is the documentation; `include/dormouse.h` is generated from this source,
+//! and a test compares them.
 //!
-//! A thin layer over `dormouse_embed`: arguments of C become slices and handles become objects
-//! (`boundary`, `registry`), then one call does the work.
-#![allow(non_camel_case_types)] // names as C has them
-#![allow(non_snake_case)] // the same: constants of an enum
+//! A thin layer over `dormouse_embed`: C arguments become slices and handles become objects (`boundary`,
+//! `registry`), then one call does the work.
+#![allow(non_camel_case_types)] // C names
+#![allow(non_snake_case)] // C enum constants
 
 mod boundary;
 mod callback;

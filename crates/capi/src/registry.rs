@@ -1,8 +1,8 @@
 //! Objects behind handles.
 //!
-//! C gets numbers, never pointers: a handle that was freed, or is of another kind, is not found, and
-//! nothing worse happens. Numbers are never used again. An object that works is out of the registry
-//! for so long, so that another thread, or a callback of its own, finds it busy.
+//! C gets numbers, never pointers: a handle that was freed, or belongs to another kind, is simply not found.
+//! Numbers are never reused. While a call uses an object, it is out of the registry, so that another thread, or
+//! a callback of its own, finds it busy.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(crate) struct Registry<T> {
 }
 
 struct Objects<T> {
-    /// `None`: at work.
+    /// `None` while a call uses the object.
     all: HashMap<u64, Option<T>>,
     last: u64,
 }
@@ -32,7 +32,7 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Returns the object's handle, which is not zero.
+    /// Inserts an object and returns its handle, which is not zero.
     pub(crate) fn insert(&self, object: T) -> u64 {
         let mut objects = self.lock();
         objects.last += 1;
@@ -41,7 +41,7 @@ impl<T> Registry<T> {
         handle
     }
 
-    /// Removes the object and returns it, to be dropped outside of the lock.
+    /// Removes and returns the object, which is then dropped outside the lock.
     pub(crate) fn remove(&self, handle: u64) -> Result<T, dormouse_status> {
         let mut objects = self.lock();
         match objects.all.get(&handle) {
@@ -50,7 +50,7 @@ impl<T> Registry<T> {
             Some(Some(_)) => {
                 let removed = objects.all.remove(&handle).flatten();
                 if objects.all.is_empty() {
-                    // A burst of handshakes leaves nothing behind.
+                    // Frees the memory after a burst of handshakes.
                     objects.all = HashMap::new();
                 }
                 removed.ok_or(DORMOUSE_NO_SUCH_HANDLE)
@@ -58,13 +58,13 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Lets one call work on the object.
+    /// Runs one call on the object.
     pub(crate) fn with<R>(
         &self,
         handle: u64,
         work: impl FnOnce(&mut T) -> R,
     ) -> Result<R, dormouse_status> {
-        /// Puts the object back, also when `work` unwinds.
+        /// Puts the object back, even if `work` unwinds.
         struct Returns<'a, T>(&'a Registry<T>, u64, Option<T>);
         impl<T> Drop for Returns<'_, T> {
             fn drop(&mut self) {
@@ -80,7 +80,7 @@ impl<T> Registry<T> {
         returns.2.as_mut().map(work).ok_or(DORMOUSE_BUSY)
     }
 
-    /// Returns a copy, for objects that are cheap to copy and never at work.
+    /// Returns a copy, for objects that are cheap to copy and never busy.
     pub(crate) fn get(&self, handle: u64) -> Result<T, dormouse_status>
     where
         T: Clone,
@@ -91,7 +91,7 @@ impl<T> Registry<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects<T>> {
-        // Nothing that can panic runs under the lock.
+        // No code that can panic runs under the lock.
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_good_until_it_is_freed_and_never_again() {
+    fn a_handle_is_valid_until_freed_and_never_again() {
         let registry = Registry::new();
         let one = registry.insert("one");
         assert_eq!(registry.get(0), Err(DORMOUSE_NO_SUCH_HANDLE));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_works_is_busy_and_comes_back_even_from_a_panic() {
+    fn an_object_in_use_is_busy_and_returns_even_after_a_panic() {
         let registry = Registry::new();
         let one = registry.insert(1);
         let nested = registry.with(one, |number| {

@@ -1,4 +1,4 @@
-//! Servers: settings, then a context.
+//! Servers: settings and contexts.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use crate::status::*;
 static SETTINGS: Registry<ServerSettings> = Registry::new();
 pub(crate) static SERVERS: Registry<ServerContext> = Registry::new();
 
-/// How a server does TLS, while it is being said. One thread at a time uses it.
+/// Server settings under construction. Only one thread may use them at a time.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_server_settings {
-    /// A number that only this library understands; 0: none.
+    /// An opaque handle; 0: none.
     pub id: u64,
 }
 
-/// What all connections of a server share. Any thread may use it, several at once.
-/// dormouse_server_free() when no more clients are accepted; handshakes that have begun go on.
+/// A server context, shared by all its connections. Any number of threads may use it. Free it with
+/// dormouse_server_free(); handshakes in progress continue.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct dormouse_server {
-    /// A number that only this library understands; 0: none.
+    /// An opaque handle; 0: none.
     pub id: u64,
 }
 
-/// A new server, or why there is none.
+/// A new server, or the reason for failure.
 #[repr(C)]
 pub struct dormouse_made_server {
-    /// DORMOUSE_OK, or what is wrong with the settings.
+    /// DORMOUSE_OK, or the problem with the settings.
     pub result: dormouse_result,
-    /// The caller's, to be freed.
+    /// Owned by the caller, which must free it.
     pub server: dormouse_server,
 }
 
-/// Begins the settings of a server: TLS 1.2 and 1.3, tickets with keys of its own, no ALPN, and clients
-/// are not asked for certificates. dormouse_server_new() or dormouse_server_settings_free() ends them.
+/// Creates server settings: TLS 1.2 and 1.3, tickets with generated keys, no ALPN, no client certificates.
+/// dormouse_server_new() or dormouse_server_settings_free() consumes them.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_settings_new() -> dormouse_server_settings {
     let id = guard(|| SETTINGS.insert(ServerSettings::new(Vec::new())));
@@ -53,7 +53,7 @@ pub extern "C" fn dormouse_server_settings_new() -> dormouse_server_settings {
     }
 }
 
-/// Frees settings that are not used. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+/// Frees unused settings. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_settings_free(
     settings: dormouse_server_settings,
@@ -73,8 +73,8 @@ fn set(
     }
 }
 
-/// Adds a certificate. Which one a client gets is chosen by the name that it asks for and the
-/// signatures that it accepts; the first is for all others.
+/// Adds a certificate. The client's requested name and accepted signatures decide which one it gets; the first
+/// is the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_add_identity(
     settings: dormouse_server_settings,
@@ -86,10 +86,10 @@ pub extern "C" fn dormouse_server_add_identity(
     })
 }
 
-/// Lets the caller choose certificates, before those that were added.
+/// Sets a callback that chooses certificates, before those that were added.
 ///
 /// # Safety
-/// `choose` keeps to its contract, on any thread, as long as the server or a handshake of it lives.
+/// `choose` follows its contract, on any thread, while the server or one of its handshakes exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_server_set_choose(
     settings: dormouse_server_settings,
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn dormouse_server_set_choose(
     })
 }
 
-/// Adds an application protocol (ALPN), 1 to 255 bytes; the preferred one first.
+/// Adds an application protocol (ALPN), 1 to 255 bytes; preferred first.
 ///
 /// # Safety
 /// `protocol` points to `protocol_len` bytes.
@@ -114,14 +114,14 @@ pub unsafe extern "C" fn dormouse_server_add_alpn(
     protocol_len: usize,
 ) -> dormouse_result {
     set(settings, |settings| {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let protocol = unsafe { bytes(protocol, protocol_len) }?;
         settings.alpn.push(protocol.to_vec());
         Ok(())
     })
 }
 
-/// Sets the oldest and the newest version: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
+/// Sets the oldest and newest TLS version: 0x0303 is TLS 1.2, 0x0304 is TLS 1.3.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_set_versions(
     settings: dormouse_server_settings,
@@ -146,8 +146,8 @@ pub(crate) fn protocols(min: u16, max: u16) -> Result<Protocols, dormouse_status
     })
 }
 
-/// Asks clients for certificates, signed by one of `roots` (a PEM bundle). `required` is 1 to refuse
-/// clients without one, or 0. `roots` may be empty if there is a judge: then it judges alone.
+/// Requests client certificates, signed by one of `roots` (a PEM bundle). `required` is 1 to refuse clients
+/// without one, or 0. `roots` may be empty if there is a judge, which then decides alone.
 ///
 /// # Safety
 /// `roots` points to `roots_len` bytes.
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn dormouse_server_ask_certificates(
     roots_len: usize,
 ) -> dormouse_result {
     set(settings, |settings| {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let roots = unsafe { bytes(roots, roots_len) }?.to_vec();
         settings.client_certificates = Some(ClientCertificates {
             required: required != 0,
@@ -170,11 +170,11 @@ pub unsafe extern "C" fn dormouse_server_ask_certificates(
     })
 }
 
-/// Lets the caller judge clients' certificates, after the roots have, and again whenever a session is
-/// resumed.
+/// Sets a callback that checks client certificates, after the check against the roots, and again whenever a
+/// session is resumed.
 ///
 /// # Safety
-/// `judge` keeps to its contract, on any thread, as long as the server or a handshake of it lives.
+/// `judge` follows its contract, on any thread, while the server or one of its handshakes exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_server_set_judge(
     settings: dormouse_server_settings,
@@ -187,8 +187,8 @@ pub unsafe extern "C" fn dormouse_server_set_judge(
     })
 }
 
-/// Sets how many tickets follow a TLS 1.3 handshake, 0 to 16 (2 by default); 0 turns resumption off, in
-/// TLS 1.2 too.
+/// Sets the number of tickets after a TLS 1.3 handshake, 0 to 16 (2 by default); 0 disables resumption, also in
+/// TLS 1.2.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_set_tickets(
     settings: dormouse_server_settings,
@@ -206,13 +206,13 @@ pub extern "C" fn dormouse_server_set_tickets(
     })
 }
 
-/// Seals tickets with the keys of a file (its contents), so that this program and others resume each
-/// other's sessions. The file is one that `dormouse serve` takes as `ticket_keys = "file:PATH"`: a key of 48 or
-/// 80 bytes, as nginx has it; lines of such keys in base64, as HAProxy has them; or Dormouse's own, for
-/// which `secret` is what is in `ticket_secret_file`. Wipe both afterwards.
+/// Seals tickets with the keys of a file (its contents), so that this program and others resume each other's
+/// sessions. The format is that of `ticket_keys = "file:PATH"` in `dormouse serve`: a key of 48 or 80 bytes, as
+/// for nginx; lines of such keys in base64, as for HAProxy; or Dormouse's own, for which `secret` is the
+/// contents of `ticket_secret_file`. Wipe both afterwards.
 ///
 /// # Safety
-/// Each pointer points to as many bytes as its length says.
+/// Each pointer points to the number of bytes given by its length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_server_set_ticket_keys(
     settings: dormouse_server_settings,
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn dormouse_server_set_ticket_keys(
     secret_len: usize,
 ) -> dormouse_result {
     set(settings, |settings| {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let (keys, secret) = unsafe { (bytes(keys, keys_len)?, bytes(secret, secret_len)?) };
         let keys = TicketKeys::from_file(keys, secret).map_err(Refusal::settings)?;
         let tickets = settings.tickets.get_or_insert_with(TicketSettings::default);
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn dormouse_server_set_ticket_keys(
     })
 }
 
-/// Lets connections export keying material: dormouse_handshake_export(). TLS 1.2 clients then need an
+/// Enables the export of keying material: dormouse_handshake_export(). TLS 1.2 then requires clients with
 /// extended master secret (RFC 7627).
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_enable_exporter(
@@ -243,10 +243,10 @@ pub extern "C" fn dormouse_server_enable_exporter(
     })
 }
 
-/// Gives the secrets of every connection to a log. Only for debugging: whoever has them can read along.
+/// Logs the secrets of every connection. Only for debugging: anyone with the secrets can decrypt the traffic.
 ///
 /// # Safety
-/// `log` keeps to its contract, on any thread, as long as the server or a handshake of it lives.
+/// `log` follows its contract, on any thread, while the server or one of its handshakes exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_server_set_secret_log(
     settings: dormouse_server_settings,
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn dormouse_server_set_secret_log(
     })
 }
 
-/// Makes a server. The settings are used up, also if it fails.
+/// Creates a server. Consumes the settings, even on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_new(settings: dormouse_server_settings) -> dormouse_made_server {
     let made = guard(|| {
@@ -277,7 +277,7 @@ pub extern "C" fn dormouse_server_new(settings: dormouse_server_settings) -> dor
     }
 }
 
-/// Frees a server. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens.
+/// Frees a server. A second call returns DORMOUSE_NO_SUCH_HANDLE and has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_server_free(server: dormouse_server) -> dormouse_status {
     free(&SERVERS, server.id)

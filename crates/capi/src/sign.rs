@@ -6,13 +6,12 @@ use dormouse_embed::{Sign, SigningScheme};
 
 use crate::callback::Callback;
 
-/// Signs `message` (not hashed yet) with a private key, by this signature scheme (RFC 8446 section
-/// 4.2.3), into `signature`, which has room for `signature_room` bytes (1,024). Returns the length, or 0
-/// if it can't sign: the handshake fails then. An ECDSA signature is DER.
+/// Signs `message` (not hashed yet) with a private key and this signature scheme (RFC 8446 section 4.2.3), into
+/// `signature`, which has room for `signature_room` bytes (1,024). Returns the length, or 0 if it cannot sign,
+/// which fails the handshake. ECDSA signatures are DER.
 ///
-/// Callbacks run on the thread of the handshake, several at once if several threads shake hands. They
-/// must return: no longjmp, no exception. What they call on the handshake that waits for them is
-/// DORMOUSE_BUSY.
+/// Callbacks run on the thread of the handshake, several at once if several threads run handshakes. They must
+/// return: no longjmp, no exception. Calls on the handshake that waits for the callback return DORMOUSE_BUSY.
 pub type dormouse_sign_callback = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -45,7 +44,7 @@ impl CallerKey {
 impl Sign for CallerKey {
     fn sign(&self, scheme: SigningScheme, message: &[u8]) -> Result<Vec<u8>, String> {
         let mut room = [0; SIGNATURE_MAX];
-        // SAFETY: the callback's contract; both buffers live until it returns.
+        // SAFETY: the callback's contract; both buffers are valid until it returns.
         let len = unsafe {
             (self.0.function)(
                 self.0.context,
@@ -58,9 +57,9 @@ impl Sign for CallerKey {
         };
         match room.get(..len) {
             Some(signature) if len > 0 => Ok(signature.to_vec()),
-            Some(_) => Err("the callback made no signature".to_owned()),
+            Some(_) => Err("the signing callback returned no signature".to_owned()),
             None => Err(format!(
-                "the callback says that its signature has {len} bytes"
+                "the signing callback returned a length of {len} bytes, more than its buffer"
             )),
         }
     }

@@ -1,27 +1,26 @@
-//! What a call says of itself.
+//! Status codes and messages.
 
 use std::ffi::c_char;
 
 use dormouse_embed::{Corrupt, SealError, SessionError};
 
-/// What became of a call. Everything but DORMOUSE_OK means that nothing was done, unless the function
-/// says otherwise.
+/// Status of a call. Anything but DORMOUSE_OK means that nothing was done, unless the function says otherwise.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum dormouse_status {
-    /// Done.
+    /// Success.
     DORMOUSE_OK = 0,
-    /// A null or misaligned pointer, a length that no buffer has, or a value that does not exist.
+    /// A null or misaligned pointer, an impossible length, or an unknown value.
     DORMOUSE_BAD_ARGUMENT = 1,
     /// Two buffers of one call overlap.
     DORMOUSE_OVERLAP = 2,
-    /// The output has too little room; the result says how much is needed.
+    /// The output has too little room; the result says how much is required.
     DORMOUSE_TOO_SMALL = 3,
-    /// No such object: the handle is zero, was freed, or is of another kind.
+    /// No such object: the handle is zero, was freed, or belongs to another kind.
     DORMOUSE_NO_SUCH_HANDLE = 4,
-    /// The object is in use by another thread, or by the call whose callback this is.
+    /// The object is in use by another thread, or by the call that runs this callback.
     DORMOUSE_BUSY = 5,
-    /// The 128 bytes hold no connection: empty, wiped, or of another version.
+    /// The 128 bytes hold no connection: empty, wiped, or another version.
     DORMOUSE_NO_CONNECTION = 6,
     /// The 128 bytes are damaged.
     DORMOUSE_BAD_CONNECTION = 7,
@@ -33,36 +32,36 @@ pub enum dormouse_status {
     DORMOUSE_FINISHED = 10,
     /// Output of the handshake is waiting: send it first.
     DORMOUSE_OUTPUT_WAITING = 11,
-    /// close_notify or a fatal alert was sent, or a fatal one received: nothing more can be sent.
+    /// A close_notify or fatal alert was sent, or a fatal alert received: nothing more can be sent.
     DORMOUSE_CLOSED = 12,
-    /// The connection has failed: only a fatal alert may still be sent.
+    /// The connection has failed: only a fatal alert can still be sent.
     DORMOUSE_FAILED = 13,
-    /// The key has reached its limit (RFC 8446 section 5.5). TLS 1.2 has to close here.
+    /// The key reached its limit (RFC 8446 section 5.5). A TLS 1.2 connection must close.
     DORMOUSE_KEY_EXHAUSTED = 14,
     /// TLS 1.2 has no KeyUpdate.
     DORMOUSE_NOT_TLS13 = 15,
-    /// Settings, a certificate or a key that can't be used; the message says why.
+    /// Settings, a certificate or a key that cannot be used; the message says why.
     DORMOUSE_BAD_SETTINGS = 16,
-    /// There is none: no such certificate, or no exporter was asked for.
+    /// Not available: no such certificate, or the exporter is not enabled.
     DORMOUSE_NONE = 17,
-    /// An internal error has ended this connection or handshake, and no other.
+    /// An internal error ended this connection or handshake; others are not affected.
     DORMOUSE_PANIC = 18,
-    /// The cryptographic library refused to work.
+    /// The cryptographic library reported an error.
     DORMOUSE_LIBRARY = 19,
 }
 
 pub(crate) use dormouse_status::*;
 
-/// The room of a message, its end included.
+/// Size of a message, including its terminating zero.
 pub const DORMOUSE_MESSAGE_MAX: usize = 252;
 
-/// What became of a call that reads settings, and why in words.
+/// Status of a call that reads settings, with the reason in words.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dormouse_result {
-    /// What became of it.
+    /// The status.
     pub status: dormouse_status,
-    /// UTF-8 with a zero at its end; cut off if it is too long, empty if all is well.
+    /// UTF-8, terminated by a zero; truncated if too long, empty on success.
     pub message: [c_char; DORMOUSE_MESSAGE_MAX],
 }
 
@@ -88,7 +87,7 @@ impl From<dormouse_status> for dormouse_result {
     }
 }
 
-/// Why a call that reads settings does nothing.
+/// Why a call that reads settings failed.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: dormouse_status,
@@ -96,7 +95,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The settings are at fault.
+    /// Returns a refusal of the settings.
     pub(crate) fn settings(why: impl std::fmt::Display) -> Refusal {
         Refusal {
             status: DORMOUSE_BAD_SETTINGS,
@@ -120,7 +119,7 @@ impl From<Refusal> for dormouse_result {
     }
 }
 
-/// Writes text for C: whole characters, none of them zero, and a zero behind them.
+/// Writes text for C: whole characters, no zeros inside, and a terminating zero.
 pub(crate) fn write_text(words: &str, room: &mut [c_char]) {
     let mut end = words.len().min(room.len().saturating_sub(1));
     while !words.is_char_boundary(end) {
@@ -139,16 +138,16 @@ fn text(status: dormouse_status) -> &'static str {
     all_texts()[status as usize].trim_end_matches('\0')
 }
 
-/// In the order of their numbers, each with a zero at its end.
+/// The texts in the order of their numbers, each with a terminating zero.
 fn all_texts() -> &'static [&'static str; 20] {
     &[
         "done\0",
-        "bad argument: a null or misaligned pointer, a length that no buffer has, or an unknown value\0",
+        "bad argument: a null or misaligned pointer, an impossible length, or an unknown value\0",
         "two buffers overlap\0",
         "the output has too little room\0",
-        "no such object: the handle is zero, freed, or of another kind\0",
-        "the object is in use by another thread, or by the call whose callback this is\0",
-        "the memory holds no connection: empty, wiped, or of another version\0",
+        "no such object: the handle is zero, was freed, or belongs to another kind\0",
+        "the object is in use by another thread, or by the call that runs this callback\0",
+        "the memory holds no connection: empty, wiped, or another version\0",
         "the memory of the connection is damaged\0",
         "the handshake is not done yet\0",
         "the handshake has failed\0",
@@ -156,16 +155,16 @@ fn all_texts() -> &'static [&'static str; 20] {
         "output of the handshake is waiting to be sent\0",
         "the connection is closed for sending\0",
         "the connection has failed\0",
-        "the key has reached its limit; close the connection\0",
+        "the key reached its limit; close the connection\0",
         "TLS 1.2 has no KeyUpdate\0",
-        "settings that can't be used\0",
-        "there is none\0",
-        "an internal error has ended this connection\0",
-        "the cryptographic library refused to work\0",
+        "the settings cannot be used\0",
+        "not available\0",
+        "an internal error ended this connection\0",
+        "the cryptographic library reported an error\0",
     ]
 }
 
-/// Returns a status in words: a constant, valid for ever.
+/// Returns the text of a status: a constant string.
 #[unsafe(no_mangle)]
 pub extern "C" fn dormouse_status_text(status: u32) -> *const c_char {
     let words = all_texts().get(status as usize);
@@ -204,18 +203,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_has_its_text() {
+    fn every_status_has_a_text() {
         assert_eq!(text(DORMOUSE_OK), "done");
         assert_eq!(
             text(DORMOUSE_LIBRARY),
-            "the cryptographic library refused to work"
+            "the cryptographic library reported an error"
         );
         assert!(all_texts().iter().all(|text| text.ends_with('\0')));
         assert_eq!(DORMOUSE_LIBRARY as usize + 1, all_texts().len());
     }
 
     #[test]
-    fn text_is_cut_between_characters_and_ends_with_zero() {
+    fn text_is_truncated_between_characters_and_ends_with_zero() {
         let mut room = [1; 6];
         write_text("aé\0éé", &mut room);
         assert_eq!(room.map(|c| c as u8), [b'a', 0xc3, 0xa9, b'?', 0, 1]);

@@ -1,16 +1,16 @@
-//! A client's session tickets, which come after the handshake.
+//! A client's session tickets, which arrive after the handshake.
 
 use crate::boundary::dormouse_connection;
 use crate::connection::{dormouse_received, receive};
 use crate::handshake::{HANDSHAKES, dormouse_handshake, with};
 
-/// Does what dormouse_receive() does, for a client that wants the server's session tickets: `handshake` takes them. It is the one
-/// that this connection comes from, finished and not freed yet. Use it until
-/// dormouse_handshake_awaits_tickets() is 0, or until you have waited long enough (a second is plenty);
-/// then free it.
+/// Like dormouse_receive(), for a client that uses the server's session tickets: `handshake` receives them. It
+/// must be the finished, unfreed handshake of this connection. Use this function until
+/// dormouse_handshake_awaits_tickets() returns 0, or until you have waited long enough (a second is plenty);
+/// then free the handshake.
 ///
 /// # Safety
-/// As dormouse_receive().
+/// See dormouse_receive().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dormouse_receive_tickets(
     connection: *mut dormouse_connection,
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn dormouse_receive_tickets(
 ) -> dormouse_received {
     let received = HANDSHAKES.with(handshake.id, |handshake| {
         let tickets = handshake.tickets.as_mut();
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         let received =
             unsafe { receive(connection, buffer, buffer_len, output, output_room, tickets) };
         handshake.drop_satisfied_tickets();

@@ -1,5 +1,4 @@
-//! The header is what cbindgen makes of the source: `DORMOUSE_BLESS=1 cargo test -p dormouse-capi`
-//! writes it.
+//! The header is generated with cbindgen: `DORMOUSE_BLESS=1 cargo test -p dormouse-capi` writes it.
 
 use std::path::Path;
 
@@ -22,11 +21,11 @@ fn the_header_is_made_from_the_source() {
     let committed = std::fs::read_to_string(&path).unwrap();
     assert!(
         committed == made,
-        "include/dormouse.h is not what its source says: DORMOUSE_BLESS=1 writes it"
+        "include/dormouse.h differs from its source; DORMOUSE_BLESS=1 writes it"
     );
 }
 
-/// Everything public has its words, and every function says what it does with memory.
+/// Every public item is documented, and every function describes its use of memory.
 #[test]
 fn every_function_is_documented() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));

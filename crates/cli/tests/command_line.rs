@@ -144,13 +144,13 @@ fn check_reads_the_files_it_names() {
     assert!(mismatch.contains("site.pem"), "both are named: {mismatch}");
     let missing = refused(&RIGHT.replace("site.pem", "missing.pem"));
     assert!(
-        missing.starts_with("error: missing.pem: can't be read"),
+        missing.starts_with("error: missing.pem: cannot be read"),
         "{missing}"
     );
     let swapped = refused(&RIGHT.replace("site.key", "site.pem"));
     assert!(swapped.contains("swapped"), "{swapped}");
     let directory = refused(&RIGHT.replace("site.pem", "."));
-    assert!(directory.contains("can't be read"), "{directory}");
+    assert!(directory.contains("cannot be read"), "{directory}");
 }
 
 #[test]

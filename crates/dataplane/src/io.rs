@@ -280,7 +280,7 @@ impl Io for OsIo {
     }
 
     fn end_joint(&self, fd: Fd, any: Fd) -> io::Result<()> {
-        socket::say_end(fd, any)
+        socket::send_end(fd, any)
     }
 
     fn recv_from_joint(

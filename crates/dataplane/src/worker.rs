@@ -34,7 +34,7 @@ use crate::handshake::{Handshakes, Newcomer};
 use crate::io::Io;
 use crate::lifecycle::Lifecycle;
 use crate::lifecycle::drain::Drain;
-use crate::lifecycle::recover;
+use crate::lifecycle::recover::{self, Context};
 use crate::lifecycle::reload::Reloader;
 use crate::lifecycle::reload::Remembered;
 use crate::lifecycle::startup::{Progress, Startup};
@@ -472,8 +472,7 @@ impl<I: Io> Worker<I> {
         );
         let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
         ours.push(orders);
-        let context = recover::Context { moved, ours, keep };
-        let recovered = recover::take_over(&mut slots, &context, &mut work)?;
+        let recovered = recover::take_over(&mut slots, &Context { moved, ours, keep }, &mut work)?;
         let mut outbound = Outbound::new(&settings.routes);
         let mut connections = Connections::new(slots, recovered.unverified, work.now_ms);
         if let Some(same_poller) = recovered.same_poller {

@@ -1,10 +1,10 @@
-//! A connection at rest in the caller's own memory and buffers.
+//! Connections at rest in the caller's own memory and buffers.
 //!
-//! These functions take the 128 bytes of a [`State`] and nothing else: between two calls there is no
-//! object, no key and no allocation. A record that is not whole stays in the caller's buffer.
+//! These functions need only the 128 bytes of a [`State`]: between two calls there is no object, no key and no
+//! allocation. An incomplete record stays in the caller's buffer.
 //!
-//! Each call expands its key once, which takes about a microsecond, so a call with all that was
-//! received is cheaper than a call per record.
+//! Each call expands its key once, which takes about a microsecond, so one call for all received bytes is
+//! cheaper than one call per record.
 
 use dormouse_engine::stream::{End, Incoming, open_record};
 use dormouse_engine::{TicketWatch, UnixTime};
@@ -13,34 +13,34 @@ use dormouse_record::{
     record_room, seal_alert, seal_in_place, seal_key_update,
 };
 
-/// Room that [`receive`] needs for its output: a KeyUpdate and an alert.
+/// Output room for [`receive`]: a KeyUpdate and an alert.
 pub const ANSWER_MAX: usize = 2 * SMALL_RECORD_MAX;
 
-/// Room that [`close`], [`abort`] and [`update_keys`] need.
+/// Output room for [`close`], [`abort`] and [`update_keys`].
 pub const SMALL_OUTPUT_MAX: usize = SMALL_RECORD_MAX;
 
-/// What [`receive`] made of a buffer.
+/// Result of [`receive`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes of the buffer that are used up. What follows is the beginning of a record; call again
-    /// with it and more behind it. After an end: the whole buffer.
+    /// Consumed bytes of the buffer. The rest is the start of a record; call again with it and further bytes.
+    /// After an end: the whole buffer.
     pub consumed: usize,
-    /// Length of the plaintext, which lies at the start of the buffer.
+    /// Length of the plaintext at the start of the buffer.
     pub plaintext_len: usize,
-    /// Length of the output, which is to be sent to the peer.
+    /// Length of the output to send to the peer.
     pub output_len: usize,
-    /// Bytes that the record behind `consumed` has in all, as far as is known; 0: nothing is left.
+    /// Total length of the record after `consumed`, as far as it is known; 0 if nothing is left.
     pub need: usize,
-    /// How the peer's direction has ended, if it has.
+    /// How the peer's direction ended, if it has.
     pub end: Option<End>,
 }
 
-/// Opens all whole records in `buf`, in place, and moves their plaintext to its start. The answer to
-/// the peer goes to `output`, which has room for [`ANSWER_MAX`] bytes.
+/// Opens all complete records in `buf`, in place, and moves their plaintext to its start. Replies to the peer
+/// go to `output`, which must have room for [`ANSWER_MAX`] bytes.
 ///
-/// `tickets` takes the tickets of a client; without it they are ignored.
+/// `tickets` receives a client's tickets; without it they are ignored.
 ///
-/// An error means that the output has too little room; nothing was touched then.
+/// Returns an error if the output has too little room; nothing has changed then.
 pub fn receive(
     state: &mut State,
     now: UnixTime,
@@ -82,7 +82,7 @@ pub fn receive(
             Incoming::Ticket { consumed, fragment } => {
                 let fragment = record.get(fragment).unwrap_or_default();
                 if let Some(watch) = &mut tickets {
-                    // A ticket that can't be read is of no use; the connection goes on without it.
+                    // An unreadable ticket is useless, and the connection continues without it.
                     let _ = watch.handle_fragment(now, fragment);
                 }
                 received.consumed += consumed;
@@ -106,19 +106,19 @@ pub fn receive(
         received.consumed = buf.len();
     } else if state.owes_key_update() {
         let room = output.get_mut(received.output_len..).unwrap_or_default();
-        // Should it fail, the next data fails too, and says so.
+        // If it fails, the next data fails too and returns the error.
         received.output_len += update_keys(state, room).unwrap_or_default();
     }
     Ok(received)
 }
 
-/// Once nothing may be sealed any more, there is no alert either.
+/// Seals an alert, unless nothing may be sealed any more.
 fn put_alert(state: &mut State, alert: Alert, room: &mut [u8]) -> usize {
     let mut key = SealKey::new(state);
     seal_alert(state, &mut key, alert, room).unwrap_or_default()
 }
 
-/// Returns the room that [`seal`] needs for so much plaintext.
+/// Returns the output room that [`seal`] needs for `plaintext_len` bytes.
 pub fn sealed_len(state: &State, plaintext_len: usize) -> usize {
     let room = record_room(state);
     let records = plaintext_len.div_ceil(CONTENT_MAX);
@@ -132,11 +132,11 @@ pub fn sealed_len(state: &State, plaintext_len: usize) -> usize {
         .saturating_add(key_update)
 }
 
-/// Seals all of `plaintext` into `output` and returns the length of the records, before which there is
-/// the KeyUpdate that is owed, if one is. No plaintext makes no record.
+/// Seals all of `plaintext` into `output` and returns the length of the records, including a KeyUpdate before
+/// them if one is owed. Empty plaintext makes no record.
 ///
-/// `output` has room for [`sealed_len`] bytes; with less, nothing is touched. After any other error
-/// nothing of the output may be sent.
+/// `output` must have room for [`sealed_len`] bytes; with less, nothing changes. After any other error no byte
+/// of the output may be sent.
 pub fn seal(state: &mut State, plaintext: &[u8], output: &mut [u8]) -> Result<usize, SealError> {
     let need = sealed_len(state, plaintext.len());
     if output.len() < need {
@@ -158,13 +158,13 @@ pub fn seal(state: &mut State, plaintext: &[u8], output: &mut [u8]) -> Result<us
     Ok(len)
 }
 
-/// Seals close_notify: nothing more is sent. The peer's direction stays open. Returns its length.
+/// Seals close_notify, which ends our direction. The peer's direction stays open. Returns its length.
 pub fn close(state: &mut State, output: &mut [u8]) -> Result<usize, SealError> {
     let mut key = SealKey::new(state);
     seal_alert(state, &mut key, Alert::CLOSE_NOTIFY, output)
 }
 
-/// Seals a fatal alert: the connection is over in both directions. Returns its length.
+/// Seals a fatal alert, which closes the connection in both directions. Returns its length.
 pub fn abort(
     state: &mut State,
     why: AlertDescription,
@@ -174,8 +174,8 @@ pub fn abort(
     seal_alert(state, &mut key, Alert::fatal(why), output)
 }
 
-/// Replaces the key of our direction and seals the KeyUpdate that says so (TLS 1.3 only). Returns its
-/// length. Keys near their limit are replaced without this.
+/// Replaces the key of our direction and seals the KeyUpdate for it (TLS 1.3 only). Returns its length. Keys
+/// near their limit are replaced automatically.
 pub fn update_keys(state: &mut State, output: &mut [u8]) -> Result<usize, SealError> {
     let mut key = SealKey::new(state);
     seal_key_update(state, &mut key, output)

@@ -1,10 +1,10 @@
-//! What can go wrong with an established session, other than how the peer ended it.
+//! Errors of an established session, other than the peer's end.
 
 use std::fmt;
 
 use dormouse_record::{Corrupt, Misuse, SealError};
 
-/// Why a call on a [`Session`](crate::Session) did nothing.
+/// Why a call on a [`Session`](crate::Session) had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -12,29 +12,29 @@ pub enum SessionError {
     Handshaking,
     /// The handshake is done.
     Established,
-    /// The session was exported, and goes on elsewhere.
+    /// The session was exported, and continues elsewhere.
     Exported,
-    /// close_notify or a fatal alert was sent, or a fatal one received: nothing more can be sent.
+    /// A close_notify or fatal alert was sent, or a fatal alert received: nothing more can be sent.
     Closed,
     /// The connection has failed.
     Failed,
-    /// The write key has reached its limit. Only TLS 1.2 gets here: the connection has to be closed.
+    /// The write key reached its limit. Only TLS 1.2 gets here: the connection must be closed.
     KeyExhausted,
     /// TLS 1.2 has no KeyUpdate.
     NotTls13,
-    /// The output has too little room. Nothing was touched.
+    /// The output has too little room. Nothing has changed.
     BufferTooSmall {
-        /// Bytes that are needed.
+        /// Bytes that are required.
         need: usize,
     },
-    /// More plaintext than one call takes, 1 GiB.
+    /// The plaintext exceeds the limit of one call, 1 GiB.
     TooLong(usize),
-    /// The session waits for a choice ([`Session::decide`](crate::Session::decide)), or it does not and
-    /// was given one.
+    /// The session waits for [`Session::decide`](crate::Session::decide), or `decide` was called on a session
+    /// that does not wait for it.
     Undecided,
-    /// A panic has ended this session, now or earlier. Its secrets are wiped.
+    /// A panic ended this session, now or earlier. Its secrets are wiped.
     Poisoned,
-    /// The cryptographic library refused to work.
+    /// The cryptographic library reported an error.
     Library,
 }
 
@@ -62,31 +62,34 @@ impl fmt::Display for SessionError {
             Self::Closed => f.write_str("the connection is closed for sending"),
             Self::Failed => f.write_str("the connection has failed"),
             Self::KeyExhausted => f.write_str(
-                "no more records may be sealed under this key (RFC 8446 §5.5); close the connection",
+                "this key cannot seal any more records (RFC 8446 §5.5); close the connection",
             ),
             Self::NotTls13 => f.write_str("only TLS 1.3 has a KeyUpdate"),
             Self::BufferTooSmall { need } => {
                 write!(f, "the buffer is too small; {need} bytes are needed")
             }
-            Self::TooLong(len) => write!(f, "{len} bytes are too many for one call"),
-            Self::Undecided => f.write_str(
-                "the session waits for a server context, or has one already and was given another",
+            Self::TooLong(len) => write!(
+                f,
+                "{len} bytes are too many for one call; the limit is 1 GiB"
             ),
-            Self::Poisoned => f.write_str("an internal error has ended this session"),
-            Self::Library => f.write_str("the cryptographic library refused to work"),
+            Self::Undecided => {
+                f.write_str("the session waits for a server context, or already has one")
+            }
+            Self::Poisoned => f.write_str("an internal error ended this session"),
+            Self::Library => f.write_str("the cryptographic library reported an error"),
         }
     }
 }
 
 impl std::error::Error for SessionError {}
 
-/// Why bytes are not taken for a session.
+/// Why bytes cannot be imported as a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// Not as many bytes as they say, or fewer than a state has.
+    /// The length does not match the lengths in the bytes, or is shorter than a state.
     Length(usize),
-    /// The state in them can't be used.
+    /// The state in the bytes cannot be used.
     State(Corrupt),
 }
 
@@ -94,7 +97,7 @@ impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(len) => write!(f, "{len} bytes are not an exported session"),
-            Self::State(corrupt) => write!(f, "not a session that can go on: {corrupt}"),
+            Self::State(corrupt) => write!(f, "the exported session cannot continue: {corrupt}"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! A session as bytes, so that it can go on in another process, or after a restart.
+//! Sessions as bytes, so that they can continue in another process or after a restart.
 //!
 //! ```text
 //! | state 128 |                                                                    at rest
-//! | state 128 | received 4 | unsent 4 | what was received | what was not sent |    otherwise
+//! | state 128 | received 4 | unsent 4 | received bytes | unsent bytes |          otherwise
 //! ```
 //!
-//! Lengths are little-endian; the state has the machine's byte order, as it has in memory.
+//! Lengths are little-endian; the state has the machine's byte order, as in memory.
 
 use dormouse_engine::stream::Connection;
 use dormouse_record::State;
@@ -15,21 +15,21 @@ use zeroize::Zeroizing;
 use crate::error::{ImportError, SessionError};
 use crate::session::{Flight, Session};
 
-/// The length of a session at rest.
+/// Length of a session at rest.
 pub const STATE_LEN: usize = size_of::<State>();
 
-/// No session exports more than this: a record, and output that nobody took.
+/// Maximum length of an export: a record and unsent output.
 pub const EXPORT_MAX: usize = 1 << 30;
 
 const LENGTHS: usize = 8;
 
 impl Session {
-    /// Ends this session here and returns the bytes by which it goes on elsewhere, together with its
-    /// socket: 128 of them if it is at rest. They are secrets.
+    /// Ends this session here and returns the bytes with which it continues elsewhere, together with its
+    /// socket: 128 bytes if it is at rest. They are secret.
     ///
-    /// Whoever has them must be the only one: a session that goes on twice uses a key twice for the
-    /// same number, which tells an attacker what was sent. So a session is exported once, and its bytes
-    /// are imported once. Tickets that are still to come are ignored.
+    /// Import the bytes exactly once. If two sessions continue from them, both use the same key with the same
+    /// sequence numbers, which reveals plaintext to an attacker. So a session can be exported only once.
+    /// Tickets that have not arrived yet are ignored.
     pub fn export(&mut self) -> Result<Zeroizing<Vec<u8>>, SessionError> {
         if self.is_handshaking() {
             return Err(SessionError::Handshaking);
@@ -66,9 +66,9 @@ impl Session {
         Ok(bytes)
     }
 
-    /// A session that was exported. Wipe the bytes afterwards, and never use them again.
+    /// Restores an exported session. Wipe the bytes afterwards, and never use them again.
     ///
-    /// The state is checked: its layout's version, its codes, flags and ranges.
+    /// The state is checked: layout version, codes, flags and ranges.
     pub fn import(bytes: &[u8]) -> Result<Session, ImportError> {
         let wrong = ImportError::Length(bytes.len());
         let (state, rest) = bytes.split_at_checked(STATE_LEN).ok_or(wrong)?;

@@ -1,15 +1,15 @@
-//! TLS for programs and runtimes of others: what every host needs and none should write twice.
+//! TLS for other programs and language runtimes: the common part that every host needs.
 //!
-//! The host moves bytes between its sockets and a [`Session`], which turns ciphertext into plaintext
-//! and back. While a session is quiet it is 136 bytes: the 128 of its state, and an empty pointer.
-//! The C ABI and the bindings of runtimes are thin layers over this crate.
+//! The host moves bytes between its sockets and a [`Session`], which turns ciphertext into plaintext and back.
+//! A session at rest takes 136 bytes: the 128 of its state, and an empty pointer. The C ABI and the bindings
+//! for other runtimes are thin layers over this crate.
 //!
 //! | | |
 //! |---|---|
-//! | [`ServerContext`], [`ClientContext`] | what connections share: certificates, trust, tickets; made once, cloned at will, used by any thread |
+//! | [`ServerContext`], [`ClientContext`] | shared by connections: certificates, roots, tickets; made once, cheap to clone, usable from any thread |
 //! | [`Session`] | a connection, from its first byte to its end; one thread at a time |
-//! | [`at_rest`] | the same for hosts that keep the 128 bytes and the buffers themselves |
-//! | [`ChooseIdentity`], [`JudgeCertificate`], [`Sign`], [`SecretLog`], [`SessionStore`] | what a host can decide or learn |
+//! | [`at_rest`] | the same for hosts that own the 128 bytes and the buffers |
+//! | [`ChooseIdentity`], [`JudgeCertificate`], [`Sign`], [`SecretLog`], [`SessionStore`] | hooks for the host |
 //!
 //! # A server, step by step
 //!
@@ -19,7 +19,7 @@
 //! let settings = ServerSettings::new(vec![Identity::self_signed("a.test")?]);
 //! let server = ServerContext::new(settings)?;
 //! let mut session = Session::accept(&server);
-//! // Whenever bytes have come:
+//! // Whenever bytes have arrived:
 //! let mut received = *b"\x16\x03\x01 and so on";
 //! session.feed(UnixTime::now(), &mut received, |event| match event {
 //!     Event::ClientHello(_) => {} // only after `Session::listen`
@@ -27,7 +27,7 @@
 //!     Event::Data(plaintext) => println!("{} bytes", plaintext.len()),
 //!     Event::Ended(end) => println!("{end}"),
 //! })?;
-//! // Then send what is to be sent:
+//! // Then send the output:
 //! let sent = session.output().len();
 //! session.output_sent(sent);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -35,23 +35,23 @@
 //!
 //! # Ends
 //!
-//! [`End`] says how the peer's direction ended. Only [`End::Closed`] means that all has arrived, and
-//! our own direction is still open then. When the transport ends, [`Session::eof`] tells which it was.
+//! [`End`] says how the peer's direction ended. Only [`End::Closed`] means that everything has arrived; our own
+//! direction is then still open. When the transport ends, call [`Session::eof`] to learn how the session ended.
 //!
 //! # Panics
 //!
-//! A panic in the engine, or in a hook of the host, ends its session alone: the call returns
-//! [`SessionError::Poisoned`], the secrets are wiped, and so does every later call. That takes a build
-//! with `panic = "unwind"`; this workspace's `embed` profile is the release profile with it.
+//! A panic in the engine, or in a hook of the host, ends only its own session: the call and all later calls
+//! return [`SessionError::Poisoned`], and the secrets are wiped. This requires a build with `panic = "unwind"`,
+//! such as this workspace's `embed` profile (the release profile with unwinding).
 //!
 //! # Limits
 //!
 //! | | |
 //! |---|---|
 //! | a handshake | [`HandshakeLimits::bytes_max`] received, 64 KiB by default |
-//! | a partial record | 18,437 bytes, held until it is whole |
+//! | a partial record | 18,437 bytes, held until it is complete |
 //! | plaintext in one call | 1 GiB |
-//! | output | grows with what is sent: send no more while there is enough of it |
+//! | output | grows with sent data; wait with further data while much output is unsent |
 #![forbid(unsafe_code)]
 
 pub mod at_rest;

@@ -1,4 +1,4 @@
-//! A TLS connection as a host holds it.
+//! A TLS connection as a host uses it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::error::SessionError;
 
 /// A TLS connection, from its first byte to its end.
 ///
-/// At rest it is its state and nothing more: what is in flight (a handshake, the beginning of a record,
-/// output that was not sent, the wait for tickets) lies in a box that goes away with it. It wipes
-/// itself when dropped, and says nothing to the peer then: call [`Session::close`] first.
+/// At rest it is only its state. Data in flight (a handshake, the start of a record, unsent output, the wait
+/// for tickets) is in a box that is freed when no longer needed. It wipes itself when dropped, and sends
+/// nothing to the peer then: call [`Session::close`] first.
 ///
-/// It may move between threads, and one thread uses it at a time.
+/// It may move between threads, but only one thread may use it at a time.
 pub struct Session {
     pub(crate) state: State,
     pub(crate) flight: Option<Box<Flight>>,
@@ -27,9 +27,9 @@ pub struct Session {
 
 const _: () = assert!(size_of::<Session>() == 136);
 
-/// What is in flight.
+/// The data in flight.
 pub(crate) enum Flight {
-    /// A ClientHello is expected, or has come and waits for a context.
+    /// A ClientHello is expected, or has arrived and waits for a context.
     Hello {
         received: Vec<u8>,
         limits: HandshakeLimits,
@@ -38,35 +38,34 @@ pub(crate) enum Flight {
     Poisoned,
 }
 
-/// What [`Session::feed`] found.
+/// A result of [`Session::feed`].
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// After [`Session::listen`]: what the client asks for. Answer with [`Session::decide`], now or
-    /// later. A first message that can't be read comes without name and protocols; any context then
-    /// refuses it with the right alert.
+    /// After [`Session::listen`]: the client's request. Reply with [`Session::decide`], now or later. An
+    /// unreadable first message has no name and no protocols; any context then refuses it with the right alert.
     ClientHello(ClientHello),
     /// The handshake is done.
     Established(Box<HandshakeInfo>),
     /// Plaintext, at least one byte.
     Data(&'a [u8]),
-    /// The peer's direction has ended; input is ignored from here on. Each later call finds it again.
+    /// The peer's direction ended; further input is ignored. Each later call returns this event again.
     Ended(End),
 }
 
-/// The beginning of a connection.
+/// Starting a connection.
 impl Session {
-    /// A session with a client that has just connected.
+    /// Starts a session with a client that has just connected.
     pub fn accept(context: &ServerContext) -> Session {
         Session::accept_within(context, HandshakeLimits::default())
     }
 
-    /// The same with other limits.
+    /// Like [`Session::accept`], with other limits.
     pub fn accept_within(context: &ServerContext, limits: HandshakeLimits) -> Session {
         Session::handshaking(Flight::Connection(Connection::server(context, limits)))
     }
 
-    /// A session with a client whose context is chosen by what the client asks for: wait for
-    /// [`Event::ClientHello`], then call [`Session::decide`].
+    /// Starts a session with a client whose context depends on its request: wait for [`Event::ClientHello`],
+    /// then call [`Session::decide`].
     pub fn listen(limits: HandshakeLimits) -> Session {
         Session::handshaking(Flight::Hello {
             received: Vec::new(),
@@ -74,8 +73,8 @@ impl Session {
         })
     }
 
-    /// Goes on with this context, after [`Session::listen`]. Call [`Session::feed`] next, with no input
-    /// if there is none: it handles the ClientHello.
+    /// Continues with this context, after [`Session::listen`]. Then call [`Session::feed`], with empty input if
+    /// there is none: it handles the ClientHello.
     pub fn decide(&mut self, context: &ServerContext) -> Result<(), SessionError> {
         match self.flight.as_deref_mut() {
             Some(flight @ Flight::Hello { .. }) => {
@@ -93,13 +92,13 @@ impl Session {
         }
     }
 
-    /// A session with the server `server_name`, a host name or an IP address. The first
-    /// [`Session::feed`], without input, makes the ClientHello.
+    /// Starts a session with the server `server_name`, a host name or an IP address. The first
+    /// [`Session::feed`], without input, produces the ClientHello.
     pub fn connect(context: &ClientContext, server_name: &str) -> Result<Session, SettingsError> {
         Session::connect_within(context, server_name, HandshakeLimits::default())
     }
 
-    /// The same with other limits.
+    /// Like [`Session::connect`], with other limits.
     pub fn connect_within(
         context: &ClientContext,
         server_name: &str,
@@ -109,8 +108,8 @@ impl Session {
         Ok(Session::handshaking(Flight::Connection(connection)))
     }
 
-    /// Client: takes sessions from `store` and puts new ones there; before anything else. The context's
-    /// settings say that the caller keeps them ([`ResumptionSettings`](crate::ResumptionSettings)).
+    /// Client: takes sessions from `store` and puts new ones there. Call it first. The context's settings must
+    /// say that the caller stores the sessions ([`ResumptionSettings`](crate::ResumptionSettings)).
     pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
         if let Some(Flight::Connection(connection)) = self.flight.as_deref_mut() {
             connection.keep_sessions(store);
@@ -127,10 +126,10 @@ impl Session {
 
 /// Receiving.
 impl Session {
-    /// Takes ciphertext, cut anywhere, which it opens in place, and tells what it found, in order.
-    /// Afterwards there may be [`Session::output`]. `now` is for certificates and tickets.
+    /// Handles ciphertext, split anywhere, opens it in place and reports events in order. Afterwards there may
+    /// be [`Session::output`]. `now` is used for certificates and tickets.
     ///
-    /// Plaintext lies in `input`, as a rule, and is valid for the call of `on_event` only.
+    /// Plaintext usually lies in `input`, and is valid only during the call of `on_event`.
     pub fn feed(
         &mut self,
         now: UnixTime,
@@ -157,8 +156,8 @@ impl Session {
         })
     }
 
-    /// Does the same, but returns when the handshake is done: what was received behind it stays sealed
-    /// ([`Session::take_unopened`]), for hosts that go on with [`at_rest`].
+    /// Like [`Session::feed`], but returns when the handshake is done. Bytes received after it stay sealed
+    /// ([`Session::take_unopened`]), for hosts that continue with [`at_rest`].
     pub fn shake_hands(
         &mut self,
         now: UnixTime,
@@ -183,8 +182,8 @@ impl Session {
         })
     }
 
-    /// What was received and not opened: the beginning of a record, and after
-    /// [`Session::shake_hands`] any number of them.
+    /// Returns received but unopened bytes: the start of a record, and after [`Session::shake_hands`] any
+    /// number of records.
     pub fn unopened(&self) -> &[u8] {
         match self.flight.as_deref() {
             Some(Flight::Connection(connection)) => connection.unopened(),
@@ -192,7 +191,7 @@ impl Session {
         }
     }
 
-    /// Takes what was received and not opened.
+    /// Takes the received but unopened bytes.
     pub fn take_unopened(&mut self) -> Vec<u8> {
         let unopened = match self.flight.as_deref_mut() {
             Some(Flight::Connection(connection)) => connection.take_unopened(),
@@ -202,7 +201,7 @@ impl Session {
         unopened
     }
 
-    /// Client: takes what takes the tickets, for [`at_rest::receive`].
+    /// Client: returns the ticket receiver, for [`at_rest::receive`].
     pub fn take_tickets(&mut self) -> Option<TicketWatch> {
         let tickets = match self.flight.as_deref_mut() {
             Some(Flight::Connection(connection)) => connection.take_tickets(),
@@ -212,7 +211,7 @@ impl Session {
         tickets
     }
 
-    /// The transport has ended: nothing more comes. [`End::Closed`] only if close_notify came.
+    /// Handles the end of the transport. Returns [`End::Closed`] only if close_notify has arrived.
     pub fn eof(&mut self) -> Result<End, SessionError> {
         if let Some(Flight::Hello { .. }) = self.flight.as_deref() {
             return Ok(End::Truncated);
@@ -220,13 +219,13 @@ impl Session {
         self.guarded(|connection, state| connection.handle_eof(state))
     }
 
-    /// Client: whether tickets are still to come that this session will take. It is not at rest before.
+    /// Client: whether this session still waits for tickets. Until then it is not at rest.
     pub fn awaits_tickets(&self) -> bool {
         matches!(self.flight.as_deref(), Some(Flight::Connection(one)) if one.awaits_tickets())
     }
 
-    /// Client: ignores the tickets that are still to come, so that the session can rest. A second after
-    /// the handshake is a good time.
+    /// Client: ignores further tickets, so that the session can rest. Call it about a second after the
+    /// handshake.
     pub fn ignore_tickets(&mut self) {
         if let Some(Flight::Connection(connection)) = self.flight.as_deref_mut() {
             connection.ignore_tickets();
@@ -237,13 +236,13 @@ impl Session {
 
 /// Sending.
 impl Session {
-    /// Seals `plaintext` into the output; 1 GiB at once at most. Of no plaintext comes no record.
+    /// Seals `plaintext` into the output; at most 1 GiB per call. Empty plaintext makes no record.
     pub fn send(&mut self, plaintext: &[u8]) -> Result<(), SessionError> {
         self.sending(|connection, state| connection.send(state, plaintext))
     }
 
-    /// Seals `plaintext` into `output`, behind what [`Session::output`] still holds, and returns how many
-    /// bytes of it to send. All of it or nothing: [`Session::sealed_len`] says how much room it takes.
+    /// Copies pending [`Session::output`] into `output`, seals `plaintext` after it, and returns how many bytes
+    /// to send. It does all of this or nothing: [`Session::sealed_len`] returns the required room.
     pub fn seal_into(
         &mut self,
         plaintext: &[u8],
@@ -264,12 +263,12 @@ impl Session {
         })
     }
 
-    /// Returns the room that [`Session::seal_into`] needs for so much plaintext.
+    /// Returns the output room that [`Session::seal_into`] needs for `plaintext_len` bytes.
     pub fn sealed_len(&self, plaintext_len: usize) -> usize {
         at_rest::sealed_len(&self.state, plaintext_len).saturating_add(self.output().len())
     }
 
-    /// Ends our direction with close_notify. The peer's stays open, and may go on for long.
+    /// Ends our direction with close_notify. The peer's direction stays open, possibly for long.
     pub fn close(&mut self) -> Result<(), SessionError> {
         self.sending(|connection, state| {
             connection.close(state);
@@ -277,7 +276,7 @@ impl Session {
         })
     }
 
-    /// Gives the connection up in both directions, with a fatal alert for the peer.
+    /// Aborts the connection in both directions, with a fatal alert for the peer.
     pub fn abort(&mut self, why: AlertDescription) -> Result<(), SessionError> {
         self.sending(|connection, state| {
             connection.abort(state, why);
@@ -286,7 +285,7 @@ impl Session {
     }
 
     /// TLS 1.3: replaces the key of our direction and tells the peer. Keys near their limit are replaced
-    /// without this.
+    /// automatically.
     pub fn update_keys(&mut self) -> Result<(), SessionError> {
         self.sending(|connection, state| connection.update_keys(state))
     }
@@ -301,7 +300,7 @@ impl Session {
         Ok(self.guarded(work)??)
     }
 
-    /// What is to be sent to the peer, in order: whatever call caused it.
+    /// Returns the bytes to send to the peer, in order, from all calls.
     pub fn output(&self) -> &[u8] {
         match self.flight.as_deref() {
             Some(Flight::Connection(connection)) => connection.output(),
@@ -309,7 +308,7 @@ impl Session {
         }
     }
 
-    /// The first `count` bytes of the output were sent.
+    /// Records that the first `count` bytes of the output were sent.
     pub fn output_sent(&mut self, count: usize) {
         if let Some(Flight::Connection(connection)) = self.flight.as_deref_mut() {
             connection.output_sent(count);
@@ -317,7 +316,7 @@ impl Session {
         self.rest();
     }
 
-    /// Takes all of the output, for a host that queues it itself.
+    /// Takes all of the output, for a host with its own queue.
     pub fn take_output(&mut self) -> Vec<u8> {
         let output = match self.flight.as_deref_mut() {
             Some(Flight::Connection(connection)) => connection.take_output(),
@@ -330,7 +329,7 @@ impl Session {
 
 /// The state.
 impl Session {
-    /// Whether the handshake is under way, or has failed.
+    /// Whether the handshake is in progress or has failed.
     pub fn is_handshaking(&self) -> bool {
         match self.flight.as_deref() {
             Some(Flight::Connection(connection)) => connection.is_handshaking(),
@@ -339,17 +338,17 @@ impl Session {
         }
     }
 
-    /// Whether its 136 bytes are all there is: nothing lies in the heap.
+    /// Whether the session consists only of its 136 bytes, with nothing in the heap.
     pub fn is_at_rest(&self) -> bool {
         self.flight.is_none()
     }
 
-    /// The state: protocol, suite, what is closed.
+    /// Returns the state: protocol, suite, closed directions.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Does `work` on what is in flight, behind the panic boundary.
+    /// Runs `work` on the data in flight, behind the panic boundary.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Connection, &mut State) -> T,
@@ -373,7 +372,7 @@ impl Session {
         Ok(result)
     }
 
-    /// Lets the box go if nothing is in flight.
+    /// Frees the box if nothing is in flight.
     fn rest(&mut self) {
         if let Some(Flight::Connection(connection)) = self.flight.as_deref()
             && has_nothing(connection, &self.state)
@@ -383,7 +382,7 @@ impl Session {
     }
 }
 
-/// Whether the state says all that there is to say. That the peer has closed stands there too.
+/// Whether the state alone describes the connection. It also records that the peer has closed.
 fn has_nothing(connection: &Connection, state: &State) -> bool {
     match connection.end() {
         None => connection.is_at_rest(),
@@ -392,7 +391,7 @@ fn has_nothing(connection: &Connection, state: &State) -> bool {
     }
 }
 
-/// Adds to what has come of a ClientHello. Returns it once it can be read, or never can be.
+/// Adds input to a partial ClientHello. Returns the result once it can be parsed, or never can be.
 fn read_hello(received: &mut Vec<u8>, input: &[u8], bytes_max: usize) -> Option<ClientHello> {
     received.extend_from_slice(input);
     match FirstFlight::of(received) {

@@ -1,7 +1,7 @@
-//! A TLS client that says one line and prints the answer:
+//! A TLS client that sends one line and prints the reply:
 //! `cargo run --example client -- 127.0.0.1:8443 localhost "hello"`
 //!
-//! It trusts every certificate, as a test with a self-signed one needs: see `Roots` for better.
+//! It accepts any certificate, as a test with a self-signed certificate needs. Real clients use other `Roots`.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Says these words, closes our direction, and returns all that the server says until it closes.
+/// Sends `words`, closes our direction, and returns everything that the server sends until it closes.
 pub(crate) fn ask(
     mut socket: TcpStream,
     name: &str,

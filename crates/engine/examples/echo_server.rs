@@ -1,6 +1,6 @@
-//! A TLS server that says back what it hears: `cargo run --example echo_server -- 127.0.0.1:8443`
+//! A TLS server that echoes what it receives: `cargo run --example echo_server -- 127.0.0.1:8443`
 //!
-//! One thread per connection. Between two reads a quiet connection is its `State`, nothing else.
+//! One thread per connection. Between two reads, a quiet connection consists only of its `State`.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     serve(&listener)
 }
 
-/// Serves every client that comes.
+/// Serves every client that connects.
 pub(crate) fn serve(listener: &TcpListener) -> Result<(), Box<dyn Error>> {
     let identity = Identity::self_signed("localhost")?;
     let context = ServerContext::new(ServerSettings::new(vec![identity]))?;
@@ -41,9 +41,9 @@ fn echo(socket: &mut TcpStream, context: &ServerContext) -> Result<(), Box<dyn E
         if count == 0 {
             return Err(connection.handle_eof(&state).into());
         }
-        let (heard, end) = open(&mut connection, &mut state, &mut buffer[..count]);
-        if !heard.is_empty() {
-            connection.send(&mut state, &heard)?;
+        let (plaintext, end) = open(&mut connection, &mut state, &mut buffer[..count]);
+        if !plaintext.is_empty() {
+            connection.send(&mut state, &plaintext)?;
         }
         if let Some(End::Closed) = end {
             connection.close(&mut state);
@@ -58,20 +58,20 @@ fn echo(socket: &mut TcpStream, context: &ServerContext) -> Result<(), Box<dyn E
     }
 }
 
-/// Handles what was received: the plaintext in it, and the end if the client has ended.
+/// Opens received bytes. Returns their plaintext, and the end if the client has ended.
 fn open(
     connection: &mut Connection,
     state: &mut State,
     mut received: &mut [u8],
 ) -> (Vec<u8>, Option<End>) {
-    let mut heard = Vec::new();
+    let mut plaintext = Vec::new();
     loop {
         match connection.handle(state, UnixTime::now(), &mut received) {
-            Event::InputUsed => return (heard, None),
+            Event::InputUsed => return (plaintext, None),
             Event::Established(info) => println!("{} with {}", info.protocol, info.suite),
-            Event::Data(bytes) => heard.extend_from_slice(bytes),
+            Event::Data(bytes) => plaintext.extend_from_slice(bytes),
             Event::Ticket(_) => {}
-            Event::Ended(end) => return (heard, Some(end)),
+            Event::Ended(end) => return (plaintext, Some(end)),
         }
     }
 }

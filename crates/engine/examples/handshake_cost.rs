@@ -1,12 +1,12 @@
-//! What a handshake costs the server in CPU time, beside stock rustls in the same run.
+//! CPU time of a handshake on the server, compared with stock rustls in the same run.
 //!
 //! `cargo run --release -p dormouse-engine --example handshake_cost [ROUNDS]`
 //!
-//! Client and server are in one thread and in memory; the clock (CPU time of the thread) runs
-//! only while the server works. For ours that is everything from the first byte to the rest:
-//! contexts are made before, the record state is written, every object is dropped.
+//! Client and server run in one thread and in memory; the clock (CPU time of the thread) runs only while the
+//! server works. For our server that covers everything from the first byte to the connection at rest: the
+//! record state is written and every object dropped. Contexts are made beforehand.
 //!
-//! Before that: what a handshake in flight holds in memory, by the resident set.
+//! The first table shows the resident memory of handshakes in flight.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn main() {
     }
 }
 
-/// Resident bytes per handshake in flight, at each stage of a server's, and per client which
+/// Prints the resident bytes per handshake in flight at each stage of a server's handshake, and per client that
 /// waits for tickets.
 fn memory() {
     const COUNT: usize = 2_000;
@@ -83,8 +83,8 @@ fn memory() {
     };
     let hello = begin().output().to_vec();
     println!("resident bytes per handshake in flight, {COUNT} at once (TLS 1.3, P-256, X25519)\n");
-    // Later stages reuse what earlier ones freed, so all are held against the beginning;
-    // each needs more than the one before.
+    // Later stages reuse memory that earlier stages freed, so all are compared with the start; each stage needs
+    // more than the one before.
     let before = resident_bytes();
     let stage = |label: &str, make: &mut dyn FnMut() -> Handshake| {
         let kept: Vec<Handshake> = (0..COUNT).map(|_| make()).collect();
@@ -164,7 +164,7 @@ fn stock(leaf: &dormouse_testkit::Leaf, protocols: Protocols) -> Arc<rustls::Ser
     Arc::new(config)
 }
 
-/// One handshake: the CPU time it took the server, and whether it resumed a session.
+/// One handshake: its CPU time on the server, and whether it resumed a session.
 struct Once {
     spent_ns: u64,
     resumed: bool,
@@ -204,7 +204,7 @@ fn ours_once(client: &ClientContext, server: &ServerContext) -> Once {
     }
 }
 
-/// The same with a buffered connection of rustls, which is what others build upon.
+/// One handshake with rustls' buffered connection, the usual way to use rustls.
 fn stock_once(client: &ClientContext, config: &Arc<rustls::ServerConfig>) -> Once {
     let now = UnixTime::now();
     let limits = HandshakeLimits::default();
@@ -240,7 +240,7 @@ fn stock_once(client: &ClientContext, config: &Arc<rustls::ServerConfig>) -> Onc
     }
 }
 
-/// Lets the client have its tickets, so that the next handshake resumes.
+/// Gives the client its tickets, so that the next handshake resumes.
 fn take_tickets(client: Handshake, now: UnixTime) {
     let mut state = record::State::empty();
     let mut rested = client.rest(&mut state).expect("at rest");
@@ -261,8 +261,8 @@ fn take_tickets(client: Handshake, now: UnixTime) {
     }
 }
 
-/// Medians of samples taken in turn, so that what else the machine does falls on all alike.
-/// Every handshake that counts must be of the kind it is counted as.
+/// Returns medians of samples taken in turn, so that other load on the machine affects all equally. Every
+/// counted handshake must be of the expected kind.
 fn side_by_side<const N: usize>(
     rounds: usize,
     resumed: bool,
@@ -271,14 +271,17 @@ fn side_by_side<const N: usize>(
     let mut samples = [const { Vec::new() }; N];
     for _ in 0..SAMPLES {
         for (once, samples) in kinds.iter_mut().zip(&mut samples) {
-            // The first ones after a change of servers only fetch tickets.
+            // The first handshakes after a change of servers only fetch tickets.
             for _ in 0..3 {
                 once();
             }
             let total: u64 = (0..rounds)
                 .map(|_| {
                     let once = once();
-                    assert_eq!(once.resumed, resumed, "not what was to be measured");
+                    assert_eq!(
+                        once.resumed, resumed,
+                        "full and resumed handshakes are mixed up"
+                    );
                     once.spent_ns
                 })
                 .sum();

@@ -1,6 +1,6 @@
 //! Names of alerts.
 
-/// The name of an alert as in RFC 8446 §6.
+/// Returns the name of an alert as in RFC 8446 §6, or its number.
 pub fn alert_name(description: u8) -> String {
     let name = match description {
         0 => "close_notify",

@@ -1,4 +1,4 @@
-//! Why a handshake failed: who is to blame, what happened, which alert was sent or received.
+//! Why a handshake failed: the side at fault, what happened, and the alert that was sent or received.
 
 use std::fmt;
 
@@ -8,40 +8,40 @@ use rustls::{
 
 use crate::alert_name::alert_name;
 
-/// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
-/// holds what should be sent to the peer, an alert usually.
+/// A failed handshake. [`Handshake::output`](crate::Handshake::output) still holds what should be sent to the
+/// peer, usually an alert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeFailure {
-    /// Who has to change something.
+    /// The side that must change something.
     pub blame: Blame,
-    /// What it is, for counting and for deciding.
+    /// The kind of failure, for counters and decisions.
     pub kind: FailureKind,
     /// What happened, in words.
     pub reason: String,
-    /// The alert which was put into the output, where it is known (RFC 8446 §6.2).
+    /// The alert in the output, if known (RFC 8446 §6.2).
     pub alert_sent: Option<u8>,
 }
 
-/// Who has to change something so that it goes well.
+/// The side that must change something to make the handshake succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// The other end of the connection, or the network between.
+    /// The peer, or the network between.
     Peer,
-    /// Our configuration, or it and the peer's together don't fit.
+    /// Our configuration, or its combination with the peer's.
     Configuration,
-    /// A limit of ours was reached.
+    /// One of our limits.
     Limit,
-    /// The caller used this crate in a wrong order.
+    /// The caller, which called this crate's functions in the wrong order.
     Misuse,
-    /// This program: a check of its own failed.
+    /// This program: an internal check failed.
     Internal,
 }
 
-/// What made the handshake fail.
+/// The kind of handshake failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// An HTTP request without TLS came to this port.
+    /// A plain HTTP request arrived at a TLS port.
     PlainHttp,
     /// The first bytes are not TLS.
     NotTls,
@@ -51,102 +51,101 @@ pub enum FailureKind {
     NoCommonSuite,
     /// No key exchange group is enabled on both sides.
     NoCommonGroup,
-    /// No certificate of the server has a signature the client accepts.
+    /// The server has no certificate with a signature that the client accepts.
     NoCommonSignature,
     /// No application protocol (ALPN) is enabled on both sides.
     NoCommonAlpn,
-    /// The client asked for a server name that nobody has here, or for none.
+    /// The client requested an unknown server name, or none.
     UnknownName,
-    /// The peer lacks something else that is required.
+    /// The peer lacks another required feature.
     PeerIncompatible,
     /// The peer sent a fatal alert, with this description.
     PeerAlert(u8),
-    /// The peer closed before the handshake was done.
+    /// The peer closed before the handshake completed.
     PeerClosed,
-    /// The peer sent more bytes than a handshake may have.
+    /// The peer sent more bytes than the limit for handshakes.
     TooLarge,
-    /// A message which can't be decoded, or does not belong here.
+    /// A message that cannot be decoded, or that is out of place.
     Malformed,
-    /// A well-formed message which breaks the protocol.
+    /// A well-formed message that violates the protocol.
     Misbehaved,
-    /// A record or a Finished message which does not authenticate.
+    /// A record or a Finished message that failed authentication.
     Forged,
     /// The server's certificate was refused.
     Certificate(CertificateProblem),
-    /// Called in a wrong order.
+    /// The caller called functions in the wrong order.
     Misuse,
-    /// A check of our own failed, or the cryptographic library did.
+    /// An internal check or the cryptographic library failed.
     Internal,
 }
 
-/// What is wrong with the peer's certificate.
+/// The problem with the peer's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CertificateProblem {
-    /// Its time is over.
+    /// It has expired.
     Expired {
-        /// When it ended, in seconds of Unix time.
+        /// Its last second of validity, in Unix time.
         not_after_s: u64,
-        /// The time it was judged at.
+        /// The time at which it was checked.
         now_s: u64,
     },
-    /// Its time has not begun, or the clock here is behind.
+    /// It is not valid yet, or our clock is behind.
     NotYetValid {
-        /// When it begins, in seconds of Unix time.
+        /// Its first second of validity, in Unix time.
         not_before_s: u64,
-        /// The time it was judged at.
+        /// The time at which it was checked.
         now_s: u64,
     },
     /// It is for other names.
     WrongName {
-        /// The name that was asked for.
+        /// The requested name.
         expected: String,
-        /// The names it is for.
+        /// The names in the certificate.
         presented: Vec<String>,
     },
-    /// It was issued by nobody who is trusted here.
+    /// Its issuer is not trusted.
     UnknownIssuer {
-        /// Who issued it, by its own account.
+        /// The issuer that it names.
         issuer: String,
     },
-    /// It was issued by itself, and is not trusted here.
+    /// It is self-signed and not trusted.
     SelfSigned {
-        /// Whose it is, by its own account.
+        /// The subject that it names.
         subject: String,
     },
-    /// It is an authority's (CA:TRUE), which may not stand for a server itself.
+    /// It belongs to an authority (CA:TRUE), which cannot be used as a server certificate.
     AuthorityAsServer {
-        /// Whose it is, by its own account.
+        /// The subject that it names.
         subject: String,
-        /// It was issued by itself.
+        /// Whether it is self-signed.
         self_signed: bool,
     },
-    /// None was sent.
+    /// The peer sent no certificate.
     Missing,
     /// It was revoked.
     Revoked,
-    /// It is good, but no rule lets it in.
+    /// It is valid, but no rule allows it.
     NotAllowed {
-        /// What it says of its owner.
+        /// The names in the certificate that the rules were compared with.
         claims: String,
     },
-    /// It may not be used for a server.
+    /// It is not valid for a server.
     WrongPurpose,
-    /// Its signature, or the one made with its key, is wrong.
+    /// Its signature, or a signature made with its key, does not verify.
     BadSignature,
-    /// Something else, in rustls' words.
+    /// Another problem, in rustls' words.
     Other(String),
 }
 
-/// Why no certificate is shown.
+/// Why the server presents no certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoCertificate {
-    /// None is for that name.
+    /// No certificate covers the name.
     UnknownName,
-    /// The one for that name is still to come.
+    /// The certificate for the name has not been issued yet.
     Awaited,
-    /// The client does not want a connection, but to see that a name is ours (RFC 8737), and
-    /// nobody has asked for that.
+    /// The client wants to validate an ACME challenge (RFC 8737), and none is pending.
     Challenge,
 }
 
@@ -160,58 +159,59 @@ impl HandshakeFailure {
         }
     }
 
-    /// A client that knows no version which is spoken here.
+    /// The client supports no version that is enabled here.
     pub(crate) fn too_old() -> Self {
-        let reason = "no common protocol version: the client speaks TLS 1.1 or older";
+        let reason = "no common protocol version: the client supports only TLS 1.1 or older";
         HandshakeFailure::new(Blame::Peer, FailureKind::NoCommonVersion, reason)
     }
 
-    /// A client asked for this name, or none, and nothing is for it: the failure, and the alert to
-    /// be sent, in the clear as all before the server's answer. unrecognized_name (RFC 6066 §3);
-    /// missing_extension without a name (RFC 8446 §9.2).
+    /// The failure for a client that requests an unknown name, or none, and the alert to send. The alert is
+    /// unprotected, as before every ServerHello: unrecognized_name (RFC 6066 §3), or missing_extension without
+    /// a name (RFC 8446 §9.2).
     pub fn unknown_name(name: Option<&str>) -> (HandshakeFailure, [u8; 7]) {
         let (alert, reason) = match name {
             Some(name) => {
                 let shown = dormouse_printable::line(name);
                 (
                     112,
-                    format!("the client asked for \"{shown}\", and nothing is for that name"),
+                    format!("the client requested the unknown server name {shown}"),
                 )
             }
             None => (
                 109,
-                "the client named no server (SNI), and there is no default".to_owned(),
+                "the client sent no server name (SNI), and there is no default".to_owned(),
             ),
         };
         let failure = HandshakeFailure::new(Blame::Peer, FailureKind::UnknownName, reason);
-        failure.told_in_the_clear(alert)
+        failure.with_cleartext_alert(alert)
     }
 
-    /// No certificate is shown: the failure, and the alert to be sent.
+    /// The failure for a missing certificate, and the alert to send.
     pub(crate) fn no_certificate(
         why: NoCertificate,
         name: Option<&str>,
     ) -> (HandshakeFailure, [u8; 7]) {
         match why {
             NoCertificate::UnknownName => HandshakeFailure::unknown_name(name),
-            // Nothing is for that name yet: unrecognized_name (RFC 6066 §3).
+            // The certificate is not issued yet: unrecognized_name (RFC 6066 §3).
             NoCertificate::Awaited => {
-                let shown = name.map_or("no name".to_owned(), |name| format!("{name:?}"));
-                let reason =
-                    format!("the client asked for {shown}, and no certificate has come for it yet");
+                let shown = dormouse_printable::line(name.unwrap_or("no name"));
+                let reason = format!(
+                    "the client requested {shown}, whose certificate has not been issued yet"
+                );
                 HandshakeFailure::new(Blame::Configuration, FailureKind::UnknownName, reason)
-                    .told_in_the_clear(112)
+                    .with_cleartext_alert(112)
             }
             // no_application_protocol (RFC 7301 §3.2).
             NoCertificate::Challenge => {
-                let reason = "the client offers acme-tls/1 only, and no challenge is open";
+                let reason = "the client offers only acme-tls/1, and no challenge is pending";
                 HandshakeFailure::new(Blame::Peer, FailureKind::NoCommonAlpn, reason)
-                    .told_in_the_clear(120)
+                    .with_cleartext_alert(120)
             }
         }
     }
 
-    fn told_in_the_clear(self, alert: u8) -> (HandshakeFailure, [u8; 7]) {
+    fn with_cleartext_alert(self, alert: u8) -> (HandshakeFailure, [u8; 7]) {
         const FATAL: u8 = 2;
         (self.with_alert(Some(alert)), [21, 3, 3, 0, 2, FATAL, alert])
     }
@@ -220,7 +220,7 @@ impl HandshakeFailure {
         Self::new(Blame::Internal, FailureKind::Internal, reason)
     }
 
-    /// What rustls reports, in this crate's terms. `problem` is what our verifier found.
+    /// Converts an error of rustls. `problem` is what our verifier found.
     pub(crate) fn from_rustls(error: &Error, problem: Option<CertificateProblem>) -> Self {
         let (blame, kind) = match error {
             Error::PeerIncompatible(what) => (Blame::Configuration, incompatible(what)),
@@ -253,7 +253,7 @@ impl HandshakeFailure {
         HandshakeFailure::new(blame, kind, reason)
     }
 
-    /// The same, of a client's certificate. `whose`: its subject, if it sent one.
+    /// The same failure for a client's certificate, with its subject `whose` if it sent one.
     pub(crate) fn about_client(mut self, whose: Option<&str>) -> Self {
         let FailureKind::Certificate(problem) = &self.kind else {
             return self;
@@ -261,14 +261,14 @@ impl HandshakeFailure {
         let whose = whose.map_or_else(String::new, |whose| format!(" ({whose})"));
         self.reason = in_one_line(&match problem {
             CertificateProblem::WrongPurpose => {
-                format!("the client's certificate{whose} may not be used for a client")
+                format!("the client's certificate{whose} is not valid for a client")
             }
             problem => format!("the client's certificate{whose} {problem}"),
         });
         self
     }
 
-    /// Which side gave up, in a word: the one which sent the alert, or closed.
+    /// Returns the side that ended the handshake: the one that sent the alert or closed.
     pub fn gave_up(&self) -> &'static str {
         match self.kind {
             FailureKind::PeerAlert(_) | FailureKind::PeerClosed => "peer",
@@ -276,7 +276,7 @@ impl HandshakeFailure {
         }
     }
 
-    /// The alert which ended it, sent or received.
+    /// Returns the alert that ended the handshake, sent or received.
     pub fn alert(&self) -> Option<u8> {
         match self.kind {
             FailureKind::PeerAlert(alert) => Some(alert),
@@ -284,7 +284,7 @@ impl HandshakeFailure {
         }
     }
 
-    /// Notes the alert that goes out with this failure and adds it to the reason.
+    /// Records the alert that is sent with this failure, and adds it to the reason.
     pub(crate) fn with_alert(mut self, alert: Option<u8>) -> Self {
         if let Some(alert) = alert {
             self.alert_sent = Some(alert);
@@ -295,15 +295,15 @@ impl HandshakeFailure {
     }
 }
 
-/// The alert that `error` demands (RFC 8446 §6.2); `rustls`: the one that rustls has chosen, if any.
+/// Returns the alert that `error` requires (RFC 8446 §6.2). `rustls` is the alert that rustls chose, if any.
 pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> Option<u8> {
     let own = match error {
-        // The peer has ended the connection: there is nothing to add.
+        // The peer ended the connection; no alert is sent.
         Error::AlertReceived(_) => return None,
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             AlertDescription::UnexpectedMessage
         }
-        // RFC 8446 §9.2. TLS 1.2 has defaults for these extensions, or none of them.
+        // RFC 8446 §9.2. TLS 1.2 has defaults for these extensions, or does not have them.
         Error::PeerIncompatible(
             PeerIncompatible::KeyShareExtensionRequired
             | PeerIncompatible::NamedGroupsExtensionRequired
@@ -314,7 +314,7 @@ pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> O
     Some(own.into())
 }
 
-/// The alert where rustls sends none.
+/// Returns the alert for errors where rustls sends none.
 fn default_alert(error: &Error) -> AlertDescription {
     match error {
         Error::InvalidCertificate(certificate) => AlertDescription::from(certificate.clone()),
@@ -373,10 +373,10 @@ fn incompatible(what: &PeerIncompatible) -> FailureKind {
     }
 }
 
-/// Most characters of a reason: words of ours around a few names.
+/// Maximum number of characters in a reason: our text and a few names.
 const REASON_MAX: usize = 1000;
 
-/// A reason may quote what the peer calls itself.
+/// Escapes a reason, which may quote names from the peer.
 fn in_one_line(reason: &str) -> String {
     dormouse_printable::line_up_to(reason, REASON_MAX).to_string()
 }
@@ -385,17 +385,17 @@ fn reason(error: &Error, kind: &FailureKind) -> String {
     match kind {
         FailureKind::Certificate(problem) => format!("the server's certificate {problem}"),
         FailureKind::PeerAlert(alert) => {
-            format!("the peer refused with the alert {}", alert_name(*alert))
+            format!("the peer sent the alert {}", alert_name(*alert))
         }
-        FailureKind::PeerClosed => "the peer closed during the handshake".to_owned(),
+        FailureKind::PeerClosed => "the peer closed the connection during the handshake".to_owned(),
         FailureKind::Forged => {
-            "a record or the Finished message of the peer does not authenticate".to_owned()
+            "a record or the Finished message of the peer failed authentication".to_owned()
         }
         FailureKind::NoCommonVersion => format!("no common protocol version ({error})"),
         FailureKind::NoCommonSuite => "no common cipher suite".to_owned(),
         FailureKind::NoCommonGroup => "no common key exchange group".to_owned(),
         FailureKind::NoCommonSignature => {
-            "no certificate has a signature that the client accepts".to_owned()
+            "no certificate has a signature algorithm that the client accepts".to_owned()
         }
         FailureKind::NoCommonAlpn => "no common application protocol (ALPN)".to_owned(),
         _ => error.to_string(),
@@ -432,7 +432,7 @@ impl From<&CertificateError> for CertificateProblem {
     }
 }
 
-/// webpki writes names as `DnsName("a.example")`; people don't.
+/// webpki writes names as `DnsName("a.example")`; this returns the bare name.
 fn bare_name(name: &str) -> String {
     name.split_once('(')
         .and_then(|(_, rest)| rest.strip_suffix(')'))
@@ -440,7 +440,7 @@ fn bare_name(name: &str) -> String {
         .to_owned()
 }
 
-/// A time for people, in UTC.
+/// Formats a time in UTC.
 pub(crate) fn utc(seconds: u64) -> String {
     i64::try_from(seconds)
         .ok()
@@ -453,7 +453,7 @@ impl fmt::Display for CertificateProblem {
         match self {
             Self::Expired { not_after_s, now_s } => write!(
                 f,
-                "expired at {} (it is {})",
+                "expired at {} (the time is {})",
                 utc(*not_after_s),
                 utc(*now_s)
             ),
@@ -462,7 +462,7 @@ impl fmt::Display for CertificateProblem {
                 now_s,
             } => write!(
                 f,
-                "is valid only from {} on (it is {}: is the clock right?)",
+                "is not valid before {} (the time is {}; check the clock)",
                 utc(*not_before_s),
                 utc(*now_s)
             ),
@@ -470,43 +470,36 @@ impl fmt::Display for CertificateProblem {
                 expected,
                 presented,
             } if presented.is_empty() => {
-                write!(f, "is for no name at all, {expected} was asked for")
+                write!(f, "has no names; {expected} was requested")
             }
             Self::WrongName {
                 expected,
                 presented,
-            } => write!(
-                f,
-                "is for {}, not for {expected}, which was asked for",
-                presented.join(", ")
-            ),
+            } => write!(f, "is for {}, not for {expected}", presented.join(", ")),
             Self::UnknownIssuer { issuer } => {
-                write!(f, "was issued by {issuer}, which is not trusted here")
+                write!(f, "was issued by {issuer}, which is not trusted")
             }
-            Self::SelfSigned { subject } => write!(
-                f,
-                "is self-signed ({subject}) and not among the trusted ones"
-            ),
+            Self::SelfSigned { subject } => write!(f, "is self-signed ({subject}) and not trusted"),
             Self::AuthorityAsServer {
                 subject,
                 self_signed,
             } => write!(
                 f,
-                "is {} an authority ({subject}, CA:TRUE), which may not stand for a server; \
-                 make it with `-addext basicConstraints=critical,CA:FALSE`",
+                "{} an authority ({subject}, CA:TRUE), which cannot be a server certificate; \
+                 create it with `-addext basicConstraints=critical,CA:FALSE`",
                 if *self_signed {
-                    "self-signed, and that of"
+                    "is self-signed and belongs to"
                 } else {
-                    "that of"
+                    "belongs to"
                 }
             ),
             Self::Missing => write!(f, "was not sent"),
             Self::Revoked => write!(f, "was revoked"),
             Self::NotAllowed { claims } => {
-                write!(f, "is let in by no rule of client_allow; it has {claims}")
+                write!(f, "matches no rule of client_allow; it has {claims}")
             }
-            Self::WrongPurpose => write!(f, "may not be used for a server"),
-            Self::BadSignature => write!(f, "or the signature made with it is forged"),
+            Self::WrongPurpose => write!(f, "is not valid for a server"),
+            Self::BadSignature => write!(f, "or a signature made with its key does not verify"),
             Self::Other(words) => write!(f, "was refused: {words}"),
         }
     }

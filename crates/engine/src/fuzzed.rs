@@ -1,4 +1,4 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of untrusted bytes, exported for `fuzz/` only; not a public interface.
 
 use crate::ClientRule;
 use crate::handshake::record_assembly::RecordAssembler;
@@ -7,8 +7,8 @@ use crate::sessions::server_session::Session;
 use crate::x509::{client_auth, client_rules};
 use rustls_pki_types::CertificateDer;
 
-/// Cuts the pieces of a client's stream into records before there are keys. Returns these, how many bytes
-/// they and the beginning of another one have, and whether the next was refused.
+/// Splits the pieces of a client's stream into records, before there are keys. Returns the records, the number
+/// of bytes taken including a partial record, and whether the next record was refused.
 pub fn records(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize, bool) {
     let mut assembler = RecordAssembler::default();
     let mut records = Vec::new();
@@ -33,20 +33,20 @@ pub fn records(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize, bool) {
     (records, assembler.taken(), false)
 }
 
-/// Reads a session out of a ticket or a cache.
+/// Parses a session from a ticket or a cache.
 pub fn is_server_session(bytes: &[u8]) -> bool {
     Session::read(bytes).is_some()
 }
 
-/// What a client's certificate says of its owner: for the log, and the common name.
+/// Returns the subject and common name of a client's certificate.
 pub fn names(certificate: &[u8]) -> (Option<String>, Option<String>) {
     client_auth::names(&CertificateDer::from(certificate))
 }
 
-/// Judges a certificate by rules. The error is for the log.
+/// Checks a certificate against rules. The error is for the log.
 ///
 /// # Errors
-/// No rule fits.
+/// No rule matches.
 pub fn allow(rules: &[ClientRule], certificate: &[u8]) -> Result<(), String> {
     client_rules::allow(rules, certificate)
 }

@@ -1,33 +1,32 @@
-//! Sans-IO TLS: a handshake by rustls, then a [`dormouse_record::State`] and nothing else.
+//! Sans-IO TLS: a handshake by rustls, then only a [`dormouse_record::State`].
 //!
-//! A context ([`ServerContext`], [`ClientContext`]) is made once: certificates, keys, trust
-//! stores and tickets are parsed there and shared by all connections. A
-//! [`stream::Connection`] takes bytes and gives bytes; sockets, clocks and threads are the
-//! caller's. Begin with the page of [`stream`].
+//! A context ([`ServerContext`], [`ClientContext`]) is made once: it parses certificates, keys, trust stores
+//! and tickets, and all connections share it. A [`stream::Connection`] takes bytes and returns bytes; the
+//! caller owns sockets, clocks and threads. Start with the documentation of [`stream`].
 //!
-//! Under it, a [`Handshake`] runs until it is done. [`Handshake::rest`] then writes the connection's
-//! secrets and sequence numbers into a record state, and every object of the library is dropped.
+//! Below that, a [`Handshake`] runs until it is done. [`Handshake::rest`] then writes the connection's secrets
+//! and sequence numbers into a record state and drops every library object.
 //!
 //! ```text
 //!  received ─▶ records ─ one at a time ─▶ driver (rustls) ─▶ output ─▶ to the peer
 //!                 │                          │
-//!                 │ behind the handshake     │ rest()
+//!                 │ after the handshake      │ rest()
 //!                 ▼                          ▼
 //!              leftover              record::State (128 bytes)
 //! ```
 //!
 //! | folder | subject |
 //! |---|---|
-//! | [`stream`] | a connection from its first byte to its end: what everybody uses |
-//! | `handshake` | rustls, driven one record at a time, until the state has all that it needs |
-//! | `hooks` | what the caller decides or learns during a handshake |
-//! | `context` | settings of servers and clients, made ready once |
+//! | [`stream`] | a connection from its first byte to its end; the main interface |
+//! | `handshake` | rustls, driven one record at a time, until the state is complete |
+//! | `hooks` | the caller's part in a handshake |
+//! | `context` | settings of servers and clients, prepared once |
 //! | `sessions` | resumption: tickets, caches, a client's sessions as bytes |
-//! | `x509` | certificates: our own, whom we trust, what clients show |
-//! | `client_hello` | a look at a ClientHello before its handshake begins |
+//! | `x509` | certificates: our own, trusted roots, client certificates |
+//! | `client_hello` | inspection of a ClientHello before its handshake begins |
 //!
-//! rustls asks shared objects for the time and tells them traffic secrets. Both pass through a slot
-//! of the thread, which is set for the length of one call: see `handshake::call_scope`.
+//! rustls reads the time and reports traffic secrets through shared objects. Both pass through a thread-local
+//! slot that is set for one call: see `handshake::call_scope`.
 #![forbid(unsafe_code)]
 
 mod alert_name;

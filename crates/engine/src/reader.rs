@@ -1,6 +1,6 @@
-//! Reads messages of TLS piece by piece, and never beyond their end.
+//! Reads TLS messages field by field, with bounds checks.
 
-/// What is left of a message. Whatever is cut short is `None`.
+/// The rest of a message. Methods return `None` if it is too short.
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -26,19 +26,19 @@ impl<'a> Reader<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// A vector with its length in one byte before it (RFC 8446 §3.4).
+    /// Reads a vector with a one-byte length (RFC 8446 §3.4).
     pub(crate) fn vector8(&mut self) -> Option<&'a [u8]> {
         let [len] = self.array()?;
         self.take(len.into())
     }
 
-    /// The same with a length of two bytes.
+    /// Reads a vector with a two-byte length.
     pub(crate) fn vector16(&mut self) -> Option<&'a [u8]> {
         let len = self.u16()?;
         self.take(len.into())
     }
 
-    /// The same with a length of three bytes.
+    /// Reads a vector with a three-byte length.
     pub(crate) fn vector24(&mut self) -> Option<&'a [u8]> {
         let [high, middle, low] = self.array()?;
         let len = u32::from_be_bytes([0, high, middle, low]);

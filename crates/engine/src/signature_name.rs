@@ -2,7 +2,7 @@
 
 use rustls::SignatureScheme;
 
-/// Names as in RFC 8446 §4.2.3.
+/// Returns the name in RFC 8446 §4.2.3.
 pub(crate) fn signature_name(scheme: SignatureScheme) -> &'static str {
     match scheme {
         SignatureScheme::ECDSA_NISTP256_SHA256 => "ecdsa_secp256r1_sha256",

@@ -1,5 +1,5 @@
-//! The first connection costs what the thousandth does, whatever else is in the process: here,
-//! ten million objects in the heap. A process of its own, since only one handshake is the first.
+//! The first connection costs no more than the thousandth, whatever else the process holds: here, ten million
+//! objects in the heap. A separate process, since only one handshake can be the first.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use rustix::time::{ClockId, clock_gettime};
 const OBJECTS: usize = 10_000_000;
 const HANDSHAKES: usize = 1_000;
 
-/// CPU time of this thread: other processes do not count.
+/// CPU time of this thread, so that other processes do not count.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// What a handshake costs the server.
-fn shake(client: &ClientContext, server: &ServerContext, now: UnixTime) -> Duration {
+/// Returns the server's CPU time for a handshake.
+fn run_handshake(client: &ClientContext, server: &ServerContext, now: UnixTime) -> Duration {
     let limits = HandshakeLimits::default();
     let mut ours = Handshake::client(client, "dormouse.test", limits).expect("a name");
     ours.handle_input(now, &[]).expect("a hello");
@@ -49,7 +49,7 @@ fn shake(client: &ClientContext, server: &ServerContext, now: UnixTime) -> Durat
 }
 
 #[test]
-fn the_first_connection_costs_what_the_thousandth_does() {
+fn the_first_connection_costs_no_more_than_the_thousandth() {
     let objects: Vec<Box<usize>> = (0..OBJECTS).map(Box::new).collect();
     let leaf = Authority::shared().ecdsa(&["dormouse.test"]);
     let mut settings = ClientSettings::new(Authority::shared().roots());
@@ -59,15 +59,15 @@ fn the_first_connection_costs_what_the_thousandth_does() {
     let server = ServerContext::new(settings).expect("server settings");
     server.warm_up(now()).expect("warm");
 
-    let first = shake(&client, &server, now());
+    let first = run_handshake(&client, &server, now());
     let mut later: Vec<Duration> = (1..HANDSHAKES)
-        .map(|_| shake(&client, &server, now()))
+        .map(|_| run_handshake(&client, &server, now()))
         .collect();
     later.sort();
     let median = later[later.len() / 2];
     let slowest = later[later.len() - 1];
     eprintln!("first {first:?}, median {median:?}, slowest {slowest:?}");
-    // The slowest of the others shows how much noise there is.
+    // The slowest of the others shows the noise.
     assert!(
         first <= (median * 3).max(slowest),
         "first {first:?}, median {median:?}, slowest {slowest:?}"

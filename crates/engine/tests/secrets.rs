@@ -1,8 +1,7 @@
-//! What is left of a connection's secrets in this process once it is at rest: the state has
-//! them, and nothing else.
+//! Tests that once a connection is at rest, its secrets are only in the state.
 //!
-//! Reads the process's own memory through /proc. One test in this file, so that nothing else
-//! runs beside it.
+//! Reads the process's own memory through /proc. One test in this file, so that no other test runs in the
+//! process.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -13,16 +12,16 @@ use dormouse_record::State;
 use dormouse_testkit::{Pair, PairSettings, now};
 use zerocopy::IntoBytes;
 
-/// Where a state has its secrets (TLS 1.2: its keys). Sixteen bytes of one are enough to be
-/// recognised, and too much to be left.
+/// Offsets of a state's secrets (in TLS 1.2: keys). Sixteen bytes are enough to recognise a secret, and too
+/// much to leave behind.
 const SECRETS: [std::ops::Range<usize>; 2] = [32..48, 80..96];
 
-/// rustls moves its key schedule out of one boxed handshake state into the next, and the
-/// freed block keeps its bytes until it is used again. Nothing of ours may add to that.
+/// rustls moves its key schedule from one boxed handshake state to the next, and the freed block keeps its
+/// bytes until it is reused. Our code must not leave any more copies.
 const LIBRARY_LEAVES_MAX: usize = 1;
 
 #[test]
-fn nothing_but_the_state_has_the_secrets() {
+fn only_the_state_holds_the_secrets() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let pair = Pair::new(PairSettings {
             protocols,
@@ -30,11 +29,11 @@ fn nothing_but_the_state_has_the_secrets() {
         });
         let mut states = [State::empty(), State::empty()];
         let tickets = rest(&pair, &mut states);
-        // Held with all bits turned round, so that the search does not find itself.
+        // Stored inverted, so that the search does not find itself.
         let needles: Vec<Vec<u8>> = SECRETS
             .map(|at| states[0].as_bytes()[at].iter().map(|byte| !byte).collect())
             .to_vec();
-        // The search works: both states have both secrets.
+        // Proof that the search works: both states hold both secrets.
         let found = search(&needles);
         println!("{protocols:?} at rest: {found:?}");
         assert!(found.len() >= 4, "{found:?}");
@@ -51,7 +50,7 @@ fn nothing_but_the_state_has_the_secrets() {
     }
 }
 
-/// A handshake, both ends at rest in `states`.
+/// Completes a handshake, with both ends at rest in `states`.
 #[inline(never)]
 fn rest(pair: &Pair, states: &mut [State; 2]) -> Option<dormouse_engine::TicketWatch> {
     let (mut client, mut server) = pair.handshakes();
@@ -71,8 +70,8 @@ fn pass(from: &mut Handshake, to: &mut Handshake) -> Progress {
     to.handle_input(now(), &bytes).unwrap()
 }
 
-/// Which needle lies in which mapping. A thread of its own looks for them, so that the search
-/// does not overwrite what was left on this one's stack.
+/// Returns which needle lies in which mapping. The search has its own thread, so that it does not overwrite
+/// what is left on this thread's stack.
 #[inline(never)]
 fn search(needles: &[Vec<u8>]) -> Vec<(usize, String)> {
     std::thread::scope(|scope| scope.spawn(|| search_memory(needles)).join().unwrap())
@@ -81,7 +80,7 @@ fn search(needles: &[Vec<u8>]) -> Vec<(usize, String)> {
 fn search_memory(needles: &[Vec<u8>]) -> Vec<(usize, String)> {
     let memory = File::open("/proc/self/mem").unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    // One buffer for all, at a known place, which is left out.
+    // One buffer for all reads, whose own address range is skipped.
     let mut buffer = vec![0_u8; 1 << 16];
     let own = buffer.as_ptr() as u64..buffer.as_ptr() as u64 + buffer.len() as u64;
     let mut found = Vec::new();
@@ -107,7 +106,7 @@ fn search_memory(needles: &[Vec<u8>]) -> Vec<(usize, String)> {
                     found.push((nth, place, format!("{name}+{:#x}", place - from)));
                 }
             }
-            // Overlap, so that nothing hides on a border.
+            // Chunks overlap, so that the search also finds needles across a boundary.
             at = if end == to || end == own.start {
                 end
             } else {

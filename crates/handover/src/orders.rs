@@ -289,7 +289,7 @@ pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
 /// worker nor keeper exists any more, or the message is invalid.
 pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
     let mut buffer = vec![0; MESSAGE_MAX];
-    let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {
+    let Attempt::Done(words) = socket::receive_plain_message(channel, &mut buffer)? else {
         return Ok(None);
     };
     let (kind, body) = split(&buffer, words.len)?;

@@ -46,9 +46,9 @@ impl Connector {
         &self,
         host: &str,
         port: u16,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Transport> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for found in (host, port).to_socket_addrs()? {
             match TcpStream::connect_timeout(&found, left(deadline)?) {

@@ -1,27 +1,28 @@
-//! Text from strangers, made fit for a line of a log, a terminal or a page.
+//! Escapes untrusted text for log lines, terminals and pages.
 //!
-//! Names in certificates, server names, banners, file names and errors of libraries that quote their input
-//! may hold anything. A line feed begins a log line that nobody wrote, ESC moves the cursor or renames
-//! the window of whoever reads it, and a bidirectional control shows a name in another order than it has.
+//! Names in certificates, server names, banners, file names and library errors that quote their input may
+//! contain anything. A line feed starts a forged log line, ESC moves the cursor or renames the terminal's
+//! window, and a bidirectional control displays a name in a different order.
 //!
-//! Two places make them harmless, both through this crate:
+//! Text is escaped in two places, both through this crate:
 //!
-//! - where foreign text enters a message of ours: [`line()`], which also bounds its length;
+//! - where foreign text enters a message of ours: [`line()`], which also limits its length;
 //! - where a message leaves the process: the log's formatter ([`whole`]), the terminal ([`lines`]), a page
-//!   ([`lines`]), JSON ([`json`]). So text that the first place has missed still can't do anything.
+//!   ([`lines`]), JSON ([`json`]). Text that the first place missed is still harmless.
 //!
 //! A character that is not printable becomes its escape in Rust's notation: `\n`, `\u{1b}`, `\u{202e}`.
-//! `char::escape_debug` knows which ones are: its table is generated from Unicode's categories (controls,
-//! formats, separators, private and unassigned characters). Backslashes and quotes stay as they are.
+//! `char::escape_debug` decides which characters are printable: its table is generated from Unicode's
+//! categories (controls, formats, separators, private and unassigned characters). Backslashes and quotes stay
+//! as they are.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-/// Most characters of a foreign text in a message of ours.
+/// Maximum number of characters of a foreign text in a message of ours.
 pub const LENGTH_MAX: usize = 200;
 
-/// A text that displays without characters that are not printable.
+/// A text that displays with its unprintable characters escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a> {
     text: &'a str,
@@ -34,7 +35,7 @@ pub fn line(text: &str) -> Printable<'_> {
     line_up_to(text, LENGTH_MAX)
 }
 
-/// Foreign text in a message: one line of at most so many characters.
+/// Foreign text in a message: one line of at most `length_max` characters.
 pub fn line_up_to(text: &str, length_max: usize) -> Printable<'_> {
     Printable {
         text,
@@ -43,12 +44,12 @@ pub fn line_up_to(text: &str, length_max: usize) -> Printable<'_> {
     }
 }
 
-/// A message of ours as one line, at its full length.
+/// A whole message of ours as one line, not truncated.
 pub fn whole(text: &str) -> Printable<'_> {
     line_up_to(text, usize::MAX)
 }
 
-/// A message of ours whose line feeds are meant, at its full length.
+/// A whole message of ours with its line feeds kept, not truncated.
 pub fn lines(text: &str) -> Printable<'_> {
     Printable {
         line_feeds: true,
@@ -63,7 +64,7 @@ impl fmt::Display for Printable<'_> {
             Some((end, _)) => (self.text.get(..end).unwrap_or_default(), true),
             None => (self.text, false),
         };
-        // What `escape_debug` escapes beside characters that are not printable stays as it is.
+        // `escape_debug` also escapes quotes and backslashes, which are printable; they stay.
         let kept = |c: char| matches!(c, '\\' | '"' | '\'') || (c == '\n' && self.line_feeds);
         for piece in shown.split_inclusive(kept) {
             let last = piece.chars().next_back().filter(|last| kept(*last));
@@ -77,8 +78,8 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// The value of a `name=value` field in a log line. One word of plain ASCII stays as it is; any other
-/// text is quoted and escaped, so that a reader can tell where the value ends.
+/// Returns the value of a `name=value` field in a log line. One word of plain ASCII is unchanged; any other
+/// text is quoted and escaped, so that a reader can find the end of the value.
 pub fn field_value(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -88,18 +89,18 @@ pub fn field_value(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("\"{}\"", whole(&escaped)))
 }
 
-/// A JSON document whose strings show nothing harmful where somebody looks at it: JSON itself escapes
-/// only what lies below U+0020. The document means the same as before.
+/// Escapes unprintable characters in a JSON document. JSON itself escapes only those below U+0020. The document
+/// keeps its meaning.
 pub fn json(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     let mut units = [0; 2];
     for c in document.chars() {
-        // Outside of strings JSON has printable characters and white space only.
+        // Outside strings, JSON has only printable characters and white space.
         if matches!(c, '\n' | '\t') || is_printable(c) {
             out.push(c);
         } else {
             for unit in c.encode_utf16(&mut units) {
-                // Writing into a String can't fail.
+                // Writing into a String cannot fail.
                 let _ = write!(out, "\\u{unit:04x}");
             }
         }
@@ -107,9 +108,9 @@ pub fn json(document: &str) -> String {
     out
 }
 
-/// Whether a character is shown as it is.
+/// Whether a character is displayed without an escape.
 pub fn is_printable(c: char) -> bool {
-    // Where a character stands alone `escape_debug` escapes combining ones too; behind a letter it does not.
+    // `escape_debug` escapes a combining character that stands alone, but not one after a letter.
     let mut pair = [0; 5];
     pair[0] = b'x';
     let len = c.encode_utf8(pair.get_mut(1..).unwrap_or_default()).len();
@@ -122,7 +123,7 @@ pub fn is_printable(c: char) -> bool {
 mod tests {
     use super::*;
 
-    /// What a terminal, a log reader or a person would take for something else.
+    /// Characters that a terminal, a log reader or a person would misread.
     const HARMFUL: [char; 16] = [
         '\n',
         '\r',
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_harmful_is_shown() {
+    fn harmful_characters_are_escaped() {
         for harmful in HARMFUL {
             for text in [
                 format!("{harmful}"),
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_all_languages_stay() {
+    fn names_in_all_languages_are_unchanged() {
         for name in [
             "O=Müller & Söhne, CN=\"a\\, b\" it's",
             "Ελλάδα",
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_says_what_it_was() {
+    fn escapes_name_the_original_character() {
         let text = "CN=x\n<0>forged \x1b]0;title\x07 \u{202e}gpj.exe";
         assert_eq!(
             line(text).to_string(),
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_ends() {
+    fn long_text_is_truncated() {
         let long = "ä".repeat(LENGTH_MAX + 1);
         assert_eq!(line(&long).to_string().chars().count(), LENGTH_MAX + 1);
         assert!(line(&long).to_string().ends_with("ä…"));
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same() {
+    fn escaped_json_keeps_its_meaning() {
         let document = "{\"name\":\"\u{9b}31m \u{202e} \u{e0041} é\",\n \"n\": 1}";
         assert_eq!(
             json(document),

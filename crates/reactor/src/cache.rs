@@ -1,7 +1,6 @@
 //! A cache of short byte strings in one fixed mapping, shared by processes.
 //!
-//! The mapping is divided into buckets; the key says which. A bucket is a ring of words with an
-//! index before it:
+//! The mapping is divided into buckets, chosen by the key. A bucket is a ring of words with an index before it:
 //!
 //! ```text
 //!  bucket:  cursor | index: 128 entries | data, a ring: key, value, key, value, …
@@ -9,20 +8,20 @@
 //!  entry:   tag (24) | where (16) | key bytes (8) | value bytes (16)      0: empty
 //! ```
 //!
-//! Who puts, reserves an index entry and words of the ring by one compare-and-swap on the cursor,
-//! writes there, and publishes by storing the entry. The oldest is overwritten: eviction is
-//! nothing that has to be done.
+//! A writer reserves an index entry and words of the ring with one compare-and-swap on the cursor, writes
+//! there, and publishes by storing the entry. It overwrites the oldest data, so eviction needs no work of its
+//! own.
 //!
 //! Invariants:
 //!
-//! - **Nobody waits.** There is no lock; a process which is killed at any point leaves a place in
-//!   the ring that is overwritten when its turn comes.
-//! - **What is found may be wrong.** A slow writer and a fast one can meet in the same words when
-//!   the ring has gone around in between. A reader compares the key, and looks at the entry once
-//!   more when it has the value; what still slips through must be told by the value itself. So
-//!   values must be authenticated by whoever keeps them here. (Sealed tickets are.)
-//! - **Whoever takes, takes alone**: it is the one whose compare-and-swap empties the entry.
-//! - **The size never changes**, and a page is used when it is first written.
+//! - **No process waits.** There is no lock. A process that is killed at any point leaves a place in the ring
+//!   that is overwritten later.
+//! - **A value that is found may be wrong.** A slow and a fast writer can use the same words if the ring has
+//!   wrapped around in between. A reader compares the key, and checks the entry again after reading the value;
+//!   any remaining error must be detectable from the value itself. So callers must authenticate their values.
+//!   (Sealed tickets are authenticated.)
+//! - **Only one taker succeeds**: the one whose compare-and-swap empties the entry.
+//! - **The size never changes**, and a page uses memory only once it is written.
 
 use std::io;
 use std::sync::Arc;
@@ -44,11 +43,11 @@ const INDEX_AT: usize = 8;
 const DATA_AT: usize = INDEX_AT + 8 * INDEX;
 const DATA_WORDS: usize = (BUCKET_LEN - DATA_AT) / 8;
 
-/// The smallest cache.
+/// Minimum size of a cache.
 pub const BYTES_MIN: usize = BUCKETS_AT + BUCKET_LEN;
-/// The longest key.
+/// Maximum key length.
 pub const KEY_MAX: usize = 64;
-/// The longest value.
+/// Maximum value length.
 pub const VALUE_MAX: usize = 4096;
 
 const _: () = assert!(DATA_AT + 8 * DATA_WORDS <= BUCKET_LEN);
@@ -58,14 +57,14 @@ const _: () = assert!(
     "an entry must not lap itself"
 );
 
-/// The cache. Cheap to clone; every process has its own handle on the same memory.
+/// The cache. Cheap to clone; every process has its own handle to the same memory.
 #[derive(Clone, Debug)]
 pub struct Cache {
     words: Arc<Words>,
     buckets: usize,
 }
 
-/// What an index entry says.
+/// The contents of an index entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: u64,
@@ -75,7 +74,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Never 0: there is no entry without a key.
+    /// Never returns 0, because every entry has a key.
     fn pack(self) -> u64 {
         self.tag << 40
             | (self.at as u64) << 24
@@ -83,7 +82,7 @@ impl Entry {
             | self.value_len as u64
     }
 
-    /// `None`: empty, or nothing that was ever packed.
+    /// Returns `None` for an empty entry, or for a word that was never packed.
     fn unpack(word: u64) -> Option<Entry> {
         let entry = Entry {
             tag: word >> 40,
@@ -91,10 +90,10 @@ impl Entry {
             key_len: (word >> 16) as usize & 0xff,
             value_len: word as usize & 0xffff,
         };
-        let sound = (1..=KEY_MAX).contains(&entry.key_len)
+        let is_valid = (1..=KEY_MAX).contains(&entry.key_len)
             && entry.value_len <= VALUE_MAX
             && entry.at < DATA_WORDS;
-        sound.then_some(entry)
+        is_valid.then_some(entry)
     }
 
     fn words(self) -> usize {
@@ -103,16 +102,16 @@ impl Entry {
 }
 
 impl Cache {
-    /// Creates a cache which takes no more than `bytes`. The descriptor stays open over an exec.
+    /// Creates a cache of at most `bytes` bytes. The descriptor stays open over an exec.
     ///
     /// # Errors
-    /// What the operating system says; `InvalidInput` below [`BYTES_MIN`].
+    /// The operating system's error; `InvalidInput` below [`BYTES_MIN`].
     pub fn create(name: &str, bytes: usize) -> io::Result<Cache> {
         let buckets = buckets(bytes);
         if buckets == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a cache has at least {BYTES_MIN} bytes, not {bytes}"),
+                format!("a cache needs at least {BYTES_MIN} bytes, not {bytes}"),
             ));
         }
         let words = Arc::new(Words::create(name, len(buckets))?);
@@ -122,16 +121,18 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Maps what another process created.
+    /// Maps a cache that another process created.
     ///
     /// # Errors
-    /// It is something else.
+    /// The memory file is not a cache.
     pub fn adopt(fd: Fd) -> Result<Cache, AdoptError> {
         let file = fd
             .borrow()
             .map_err(AdoptError::system("use the descriptor"))?;
         let size = rustix::fs::fstat(file)
-            .map_err(|errno| AdoptError::system("look at the memory file")(errno.into()))?
+            .map_err(|errno| {
+                AdoptError::system("read the length of the memory file")(errno.into())
+            })?
             .st_size;
         let buckets = buckets(usize::try_from(size).unwrap_or(0)).max(1);
         let words = Arc::new(Words::adopt(fd, len(buckets))?);
@@ -143,13 +144,13 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The descriptor of the memory file.
+    /// Returns the descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }
 
-    /// Keeps a value. What was kept under the same key before is found no more. `false`: the key
-    /// is empty, or one of the two is too long.
+    /// Stores a value and removes any earlier value under the same key. Returns false if the key is empty, or
+    /// if key or value is too long.
     pub fn put(&self, key: &[u8], value: &[u8]) -> bool {
         if key.is_empty() || key.len() > KEY_MAX || value.len() > VALUE_MAX {
             return false;
@@ -159,7 +160,7 @@ impl Cache {
         while let Some((slot, word)) = self.find(bucket, hash, key) {
             let emptied = slot.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Acquire);
             if emptied.is_err() {
-                break; // Somebody took it, or overwrote it.
+                break; // Another process took or overwrote it.
             }
         }
         let mut entry = Entry {
@@ -171,7 +172,7 @@ impl Cache {
         let (index, at) = self.reserve(bucket, entry.words());
         entry.at = at;
         let slot = self.at(bucket + INDEX_AT + 8 * index);
-        // What the slot named is about to be overwritten.
+        // The entry's old value is about to be overwritten.
         slot.store(0, Ordering::Release);
         self.write(bucket, at, key);
         self.write(bucket, at + key.len().div_ceil(8), value);
@@ -179,7 +180,7 @@ impl Cache {
         true
     }
 
-    /// What is kept under a key.
+    /// Returns the value under a key.
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         let hash = hash(key);
         let bucket = self.bucket(hash);
@@ -188,7 +189,7 @@ impl Cache {
         (slot.load(Ordering::Acquire) == word).then_some(value)
     }
 
-    /// The same, and nobody finds it again.
+    /// Removes and returns the value under a key; only one caller gets it.
     pub fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
         let hash = hash(key);
         let bucket = self.bucket(hash);
@@ -199,7 +200,7 @@ impl Cache {
             .then_some(value)
     }
 
-    /// The index entry for a key, and what it says.
+    /// Returns the index entry for a key, and its contents.
     fn find(&self, bucket: usize, hash: u64, key: &[u8]) -> Option<(&AtomicU64, u64)> {
         (0..INDEX).find_map(|index| {
             let slot = self.at(bucket + INDEX_AT + 8 * index);
@@ -220,7 +221,7 @@ impl Cache {
         )
     }
 
-    /// An index entry and the first of `words` data words, for whoever asks.
+    /// Reserves an index entry and `words` data words; returns the entry and the first word.
     fn reserve(&self, bucket: usize, words: usize) -> (usize, usize) {
         let cursor = self.at(bucket);
         let mut seen = cursor.load(Ordering::Relaxed);
@@ -231,7 +232,7 @@ impl Cache {
             let moved = next << 32 | ((index + 1) % INDEX) as u64;
             match cursor.compare_exchange_weak(seen, moved, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return (index, at),
-                // Somebody else has moved on; so there is progress, and soon it is our turn.
+                // Another process has moved the cursor, so there is progress; try again.
                 Err(now) => seen = now,
             }
         }
@@ -255,7 +256,7 @@ impl Cache {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.truncate(len);
-        // The caller looks at the entry again: not before the words.
+        // The caller checks the entry again; that load must not move before these.
         std::sync::atomic::fence(Ordering::Acquire);
         bytes
     }
@@ -272,12 +273,12 @@ impl Cache {
     fn at(&self, offset: usize) -> &AtomicU64 {
         match self.words.word(offset) {
             Some(word) => word,
-            None => unreachable!("offset {offset} lies in the mapping by construction"),
+            None => unreachable!("offset {offset} is always within the mapping"),
         }
     }
 }
 
-/// FNV-1a, its bits mixed once more. Keys are random; who chooses them badly finds less.
+/// FNV-1a with a final mix. Keys are random; a caller with badly chosen keys gets fewer hits.
 fn hash(key: &[u8]) -> u64 {
     let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_is_found_by_every_process() {
+    fn values_are_found_by_every_process() {
         let ours = cache(MIB);
         let theirs = Cache::adopt(ours.fd()).unwrap();
         for n in 0..100 {
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_replaced_and_too_long_ones_are_refused() {
+    fn values_are_replaced_and_overlong_ones_refused() {
         let cache = cache(BYTES_MIN);
         for n in 0..10_000 {
             assert!(cache.put(&key(1), &value(n)));
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_and_nothing_grows() {
+    fn the_oldest_entries_are_evicted_and_nothing_grows() {
         let cache = cache(MIB);
         let many = 20_000;
         for n in 0..many {
@@ -361,13 +362,13 @@ mod tests {
         let kept: Vec<u64> = (0..many)
             .filter(|&n| match cache.get(&key(n)) {
                 Some(found) => {
-                    assert_eq!(found, value(n), "never another's");
+                    assert_eq!(found, value(n), "the value of another key");
                     true
                 }
                 None => false,
             })
             .collect();
-        // 63 buckets with some 70 entries of 220 bytes; the most recent ones are there.
+        // 63 buckets with some 70 entries of 220 bytes; the most recent ones remain.
         assert!((3_500..5_000).contains(&kept.len()), "{}", kept.len());
         assert!(kept[0] > many - 7_000, "{}", kept[0]);
         assert!(kept.contains(&(many - 1)));
@@ -375,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn words_that_nobody_wrote_are_no_entries() {
+    fn invalid_words_are_not_entries() {
         let cache = cache(BYTES_MIN);
-        // As a process could leave it which is killed at any store, or runs wild.
+        // Words that a process could leave if it is killed at any store, or misbehaves.
         for garbage in [u64::MAX, 1, 1 << 40, 0xffff_ffff, 0x0000_0100_0041_ffff] {
             for word in 0..BUCKET_LEN / 8 {
                 cache

@@ -1,4 +1,4 @@
-//! How many descriptors this process may have, and has.
+//! Number of descriptors of this process, and their limits.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use crate::os_result::os_result;
 /// Limits on the number of open descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// What holds now.
+    /// The current limit.
     pub soft: u64,
-    /// What the soft limit can be raised to.
+    /// The maximum for the soft limit.
     pub hard: u64,
 }
 
-/// The limits of this process. No limit is [`u64::MAX`].
+/// Returns the limits of this process. [`u64::MAX`] means no limit.
 pub fn limits() -> Limits {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     Limits {
@@ -25,10 +25,10 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Raises the soft limit to the hard one, and says what holds after it.
+/// Raises the soft limit to the hard one, and returns the new limits.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn raise_limit() -> io::Result<Limits> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     rustix::process::setrlimit(
@@ -41,22 +41,22 @@ pub fn raise_limit() -> io::Result<Limits> {
     Ok(limits())
 }
 
-/// How many descriptors are open in the table of this process.
+/// Returns the number of open descriptors in this process's table.
 ///
 /// # Errors
 /// `/proc` cannot be read.
 pub fn count() -> io::Result<usize> {
-    // Reading the directory takes a descriptor itself.
+    // Reading the directory needs a descriptor itself.
     Ok(std::fs::read_dir("/proc/self/fd")?
         .count()
         .saturating_sub(1))
 }
 
-/// Closes every descriptor that is not among `known`: what a dead process left in a table that
-/// nobody else knows the contents of. Sorts `known`.
+/// Closes every descriptor that is not in `known`: those that a dead process left in the shared table. Sorts
+/// `known`.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn close_all_but(known: &mut [Fd]) -> io::Result<()> {
     known.sort_unstable();
     let mut first = 0;

@@ -1,28 +1,28 @@
-//! Why memory which another process left behind is refused.
+//! Reasons for refusing memory that another process left behind.
 
 use std::fmt;
 use std::io;
 
-/// A mapping which was to be adopted is not what it should be.
+/// Why a mapping cannot be adopted.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// The operating system refused a call.
+    /// A system call failed.
     System {
-        /// What was tried.
+        /// The attempted operation.
         attempt: &'static str,
-        /// What it answered.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The memory file could still shrink under the mapping, which would kill its user (SIGBUS).
+    /// The memory file could still shrink under the mapping, which would kill the process (SIGBUS).
     NotSealed,
-    /// A field of the header, or the length of the file, differs from what this build writes.
+    /// A header field, or the length of the file, differs from this build's value.
     Mismatch {
-        /// The name of the field.
+        /// Name of the field.
         field: &'static str,
-        /// What was found.
+        /// The found value.
         found: u64,
-        /// What was expected.
+        /// The expected value.
         expected: u64,
     },
 }

@@ -9,29 +9,29 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A descriptor, as the plain number that lies in a slot and outlives the process.
+/// A descriptor as a plain number, which lies in a slot and outlives the process.
 ///
-/// It is `Copy` and closes nothing on drop: a worker may die at any instruction, and the
-/// descriptors of its connections live on in the table which its keeper shares. A number that is
-/// closed, or was never open, gives `EBADF` from every call of this crate.
+/// It is `Copy` and closes nothing on drop: a worker may die at any instruction, and its connections'
+/// descriptors survive in the table that its keeper shares. For a number that is closed or was never open,
+/// every call of this crate returns `EBADF`.
 ///
-/// Rust's I/O safety asks that nobody uses a descriptor that somebody else owns. Here the owner
-/// is the slot, and the rule is kept by the program: a slot is cleared before its descriptors
-/// are closed. No memory depends on a descriptor: mappings stay when theirs is closed.
+/// Rust's I/O safety requires that a descriptor is used only by its owner. Here the owner is the slot, and the
+/// program keeps the rule: a slot is cleared before its descriptors are closed. No memory depends on a
+/// descriptor: a mapping stays when its descriptor is closed.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(transparent)]
 pub struct Fd(pub i32);
 
-/// Whether a descriptor stays open when the process (or a keeper which shares its table)
-/// replaces itself by another program.
+/// Whether a descriptor stays open when the process (or a keeper that shares its table) executes another
+/// program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnExec {
-    /// It goes away. Right for everything that belongs to this process alone.
+    /// It is closed. Right for descriptors that belong only to this process.
     #[default]
     Close,
-    /// It stays. Right for what must survive: connections, listeners, mappings, epoll.
+    /// It stays open. Right for descriptors that must survive: connections, listeners, mappings, epoll.
     Keep,
 }
 
@@ -39,32 +39,32 @@ impl Fd {
     /// No descriptor.
     pub const NONE: Fd = Fd(-1);
 
-    /// Whether this is a number at all (not whether it is open).
+    /// Whether this is a valid number (not whether it is open).
     pub fn is_some(self) -> bool {
         self.0 >= 0
     }
 
-    /// Takes the number out of an owned descriptor, which is not closed any more.
+    /// Takes the number out of an owned descriptor, which is then no longer closed on drop.
     pub fn from_owned(owned: OwnedFd) -> Fd {
         Fd(owned.into_raw_fd())
     }
 
-    /// Gives the descriptor to the standard library's type, which closes it on drop.
+    /// Converts to the standard library's type, which closes the descriptor on drop.
     ///
     /// # Errors
     /// `EBADF` when there is no such open descriptor.
     pub fn into_owned(self) -> io::Result<OwnedFd> {
         self.on_exec()?;
-        // SAFETY: the number is not negative and was open a moment ago; who calls this hands over
-        // the one number which names it (see the type's documentation).
+        // SAFETY: the number is not negative and was open a moment ago; the caller hands over the only number
+        // for it (see the type's documentation).
         Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
     }
 
-    /// Opens a file to write at its end, and creates it if need be. Neither this nor a write waits for
-    /// a reader, if the file is a pipe.
+    /// Opens a file for appending and creates it if necessary. For a pipe, neither this nor a write waits for a
+    /// reader.
     ///
     /// # Errors
-    /// What the operating system says; `ENXIO` for a pipe that nobody reads.
+    /// The operating system's error; `ENXIO` for a pipe without a reader.
     pub fn open_to_append(path: &Path, mode: u32) -> io::Result<Fd> {
         let flags = OFlags::WRONLY
             | OFlags::APPEND
@@ -75,15 +75,15 @@ impl Fd {
         Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    /// Writes a beginning of `bytes`. Returns its length.
+    /// Writes a prefix of `bytes` and returns its length.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn write(self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::io::write(self.borrow()?, bytes)?)
     }
 
-    /// Closes the descriptor. Errors are of no use to anybody here: the number is free after it.
+    /// Closes the descriptor. Errors are ignored, because the number is free afterwards in any case.
     pub fn close(self) {
         if self.is_some() {
             // SAFETY: closing a number affects no memory; a number which is not open gives EBADF,
@@ -92,11 +92,11 @@ impl Fd {
         }
     }
 
-    /// Makes `number` another name of what this one names, and this one free: what `number` named
-    /// before is closed. Who shares the table sees both at once.
+    /// Moves this descriptor to `number`, closing whatever `number` was before, and frees this number.
+    /// Processes that share the table see both changes at once.
     ///
     /// # Errors
-    /// What the operating system says; nothing has changed then.
+    /// The operating system's error; nothing has changed then.
     pub fn move_to(self, number: Fd) -> io::Result<()> {
         self.borrow()?;
         number.borrow()?;
@@ -110,7 +110,7 @@ impl Fd {
         Ok(())
     }
 
-    /// Another name of what this one names. It goes away at an exec.
+    /// Returns another descriptor of the same file, which is closed at an exec.
     ///
     /// # Errors
     /// What the operating system says.
@@ -118,7 +118,7 @@ impl Fd {
         Ok(rustix::io::fcntl_dupfd_cloexec(self.borrow()?, 3)?.into())
     }
 
-    /// Calls on it return at once from now on, also on every other name of what it names.
+    /// Makes all calls on this file non-blocking, also through other descriptors of the same file.
     ///
     /// # Errors
     /// `EBADF` when there is no such open descriptor.
@@ -130,7 +130,7 @@ impl Fd {
 
     /// Whether it stays open over an exec.
     ///
-    /// # Errors
+    /// Returns whether it stays open over an exec.
     /// `EBADF` when there is no such open descriptor.
     pub fn on_exec(self) -> io::Result<OnExec> {
         let flags = rustix::io::fcntl_getfd(self.borrow()?)?;
@@ -141,7 +141,7 @@ impl Fd {
         })
     }
 
-    /// Decides whether it stays open over an exec.
+    /// Sets whether it stays open over an exec.
     ///
     /// # Errors
     /// `EBADF` when there is no such open descriptor.
@@ -153,7 +153,7 @@ impl Fd {
         Ok(rustix::io::fcntl_setfd(self.borrow()?, flags)?)
     }
 
-    /// The descriptor for a call of `rustix`. A negative number must not become a `BorrowedFd`.
+    /// Returns the descriptor for a call of `rustix`. A negative number must not become a `BorrowedFd`.
     pub(crate) fn borrow(self) -> io::Result<BorrowedFd<'static>> {
         if !self.is_some() {
             return Err(Errno::BADF.into());

@@ -1,25 +1,22 @@
-//! The operating system, as the rest of Dormouse sees it.
+//! The operating system interface for the rest of Dormouse.
 //!
-//! This crate knows nothing of TLS. It is the only crate of the workspace which contains
-//! `unsafe`, and it keeps that in a few places: the mapping of memory ([`memory`]), the use of
-//! descriptors which are plain numbers ([`Fd`]), a handful of socket options, and the calls
-//! which start processes ([`process`]).
+//! This crate does not know TLS. It is the only crate of the gateway with `unsafe`, in a few places: mapped
+//! memory ([`memory`]), descriptors as plain numbers ([`Fd`]), some socket options, and the calls that start
+//! processes ([`process`]).
 //!
-//! What survives a process, and why:
+//! What survives a process, and how:
 //!
-//! - **Descriptors** are numbers in a file table which a worker shares with its keeper. They are
-//!   therefore [`Fd`], a plain number that can lie in shared memory, and nothing here closes one
-//!   on drop.
-//! - **Slots** ([`slab`]) and **pending bytes** ([`pending`]) lie in sealed memory files, each in
-//!   a mapping of its own, and are adopted by the next worker. What is derived from them (which
-//!   slots are free, which chunks are) is kept in the heap and rebuilt.
-//! - **The cache** ([`cache`]) is a mapping in which all workers put, get and take. It has no
-//!   locks, so a worker that is killed in it blocks nobody.
-//! - **The epoll instance** ([`poller`]) is such a descriptor too: the next worker goes on with
-//!   it, registrations included.
+//! - **Descriptors** are numbers in a file table that a worker shares with its keeper. They are [`Fd`], a plain
+//!   number that can lie in shared memory, and nothing here closes one on drop.
+//! - **Slots** ([`slab`]) and **pending bytes** ([`pending`]) lie in sealed memory files, each with its own
+//!   mapping, which the next worker adopts. Derived data (which slots and chunks are free) is in the heap and
+//!   rebuilt.
+//! - **The cache** ([`cache`]) is a mapping that all workers read and write. It has no locks, so a worker that
+//!   is killed while using it blocks no other.
+//! - **The epoll instance** ([`poller`]) is a descriptor too: the next worker adopts it with its registrations.
 //!
-//! The parts are separate structs without locks, so that a loop can hold a mutable reference to a
-//! slot, to the pending pool, to the timer wheel and to the poller at the same time.
+//! The parts are separate structs without locks, so that a loop can hold mutable references to a slot, the
+//! pending pool, the timer wheel and the poller at the same time.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("dormouse-reactor is written for Linux: memfd, epoll, clone");

@@ -1,14 +1,14 @@
-//! Memory which outlives the process that works in it.
+//! Memory that outlives the process that uses it.
 //!
 //! A [`Mapping`] is a window of a memory file (memfd). Invariants:
 //!
-//! - The file is sealed against shrinking and growing before it is mapped, so that no access can
-//!   fault because somebody with the descriptor truncated it.
-//! - It is never part of a core dump, and it is not backed by huge pages: a page is used when it
-//!   is touched, not before, and it can be given back alone.
-//! - One process works in the bytes of a mapping at a time. What several processes look at while
-//!   they live is atomic words, in windows of their own ([`Words`]).
-//! - Dropping a mapping unmaps it. The descriptor stays: it is what the next process adopts.
+//! - The file is sealed against shrinking and growing before it is mapped, so that no access can fault because
+//!   another process truncated it.
+//! - It is never part of a core dump, and never backed by huge pages: a page uses memory only once it is
+//!   touched, and can be returned alone.
+//! - Only one process at a time works in the bytes of a mapping. Data that several live processes use consists
+//!   of atomic words, in separate windows ([`Words`]).
+//! - Dropping a mapping unmaps it. The descriptor stays, for the next process to adopt.
 
 use std::io;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{AdoptError, Fd};
 
-/// Granularity in which memory is taken and given back.
+/// Granularity in which memory is used and returned.
 pub const PAGE: usize = 4096;
 
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -33,30 +33,30 @@ const SEALS: SealFlags = SealFlags::SHRINK
 #[derive(Debug)]
 pub struct Mapping {
     fd: Fd,
-    /// Where in the file the window begins.
+    /// Offset of the window in the file.
     offset: usize,
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping owns its range of addresses; nothing in it belongs to a thread.
+// SAFETY: a mapping owns its address range, and nothing in it belongs to a thread.
 unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference the bytes can only be read.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Creates a memory file of `len` bytes, all zero and none of them in use yet, and maps it.
+    /// Creates a memory file of `len` zero bytes, which use no memory yet, and maps it.
     ///
-    /// The descriptor stays open over an exec (see [`Fd::set_on_exec`] for another choice).
+    /// The descriptor stays open over an exec ([`Fd::set_on_exec`] changes that).
     ///
     /// # Errors
-    /// What the operating system says; `InvalidInput` when `len` is not a multiple of [`PAGE`].
+    /// The operating system's error; `InvalidInput` if `len` is not a multiple of [`PAGE`].
     pub fn create(name: &str, len: usize) -> io::Result<Mapping> {
         let fd = create_file(name, len)?;
         Mapping::window(fd, 0, len).inspect_err(|_| fd.close())
     }
 
-    /// Maps the whole of a memory file which another process created.
+    /// Maps the whole memory file that another process created.
     ///
     /// # Errors
     /// The file is not sealed, has another length, or cannot be mapped.
@@ -65,14 +65,13 @@ impl Mapping {
         Mapping::window(fd, 0, len).map_err(AdoptError::system("map memory"))
     }
 
-    /// Maps a part of a file which was created or checked before.
+    /// Maps a part of a file that was created or checked before.
     pub(crate) fn window(fd: Fd, offset: usize, len: usize) -> io::Result<Mapping> {
         Mapping::map(fd, offset, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     fn map(fd: Fd, offset: usize, len: usize, prot: ProtFlags) -> io::Result<Mapping> {
-        // SAFETY: a new range of addresses is asked for (null hint, no MAP_FIXED), so no memory
-        // that is in use changes.
+        // SAFETY: this requests a new address range (null hint, no MAP_FIXED), so no memory in use changes.
         let base = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -91,38 +90,38 @@ impl Mapping {
             len,
         };
         mapping.advise(0..len, Advice::LinuxDontDump)?;
-        // Refused by kernels built without huge pages, where there is nothing to switch off.
+        // Fails on kernels without huge pages, where nothing needs to be disabled.
         let _ = mapping.advise(0..len, Advice::LinuxNoHugepage);
         Ok(mapping)
     }
 
-    /// The descriptor of the memory file.
+    /// Returns the descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.fd
     }
 
-    /// Bytes of the window.
+    /// Returns the length of the window in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a window is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// All bytes, to read. Reading a page which was never written takes memory for it.
+    /// Returns all bytes for reading. Reading a page that was never written allocates it.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: base..base+len is mapped readable as long as self lives, and sealed against
         // shrinking; writes need `&mut self`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    /// All bytes, to change.
+    /// Returns all bytes for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`, mapped writable, and `&mut self` excludes every other reference
         // into this window.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
-    /// Overwrites a range with zeros, by writes which the compiler must not leave out.
-    /// A range outside of the mapping is cut to it.
+    /// Overwrites a range with zeros; the compiler cannot remove these writes. The range is clipped to the
+    /// mapping.
     pub fn wipe(&mut self, range: Range<usize>) {
         let end = range.end.min(self.len);
         let start = range.start.min(end);
@@ -139,11 +138,11 @@ impl Mapping {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Gives the pages of a range back to the operating system; they read as zeros after it.
-    /// Only pages which lie in the range as a whole are affected.
+    /// Returns the pages of a range to the operating system; they read as zeros afterwards. Affects only pages
+    /// that lie entirely within the range.
     ///
     /// # Errors
-    /// What the operating system says. Nothing is lost then but the saving.
+    /// The operating system's error. Only the saving of memory is lost then.
     pub fn punch(&mut self, range: Range<usize>) -> io::Result<()> {
         let start = range.start.next_multiple_of(PAGE);
         let end = range.end.min(self.len) / PAGE * PAGE;
@@ -153,11 +152,10 @@ impl Mapping {
         self.advise(start..end, Advice::LinuxRemove)
     }
 
-    /// The ranges of the window which have memory behind them, in order. Reading elsewhere would
-    /// take memory for nothing.
+    /// Returns the ranges of the window that use memory, in order. Reading elsewhere would allocate memory.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn data(&self) -> io::Result<Vec<Range<usize>>> {
         let fd = self.fd.borrow()?;
         let window_end = self.offset + self.len;
@@ -179,18 +177,18 @@ impl Mapping {
         Ok(ranges)
     }
 
-    /// Bytes of memory behind the window.
+    /// Returns the bytes of memory that the window uses.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn resident_bytes(&self) -> io::Result<usize> {
         Ok(self.data()?.iter().map(ExactSizeIterator::len).sum())
     }
 
     fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
         debug_assert!(range.start <= range.end && range.end <= self.len);
-        // SAFETY: the range lies within the mapping. The kinds of advice used here either change
-        // no contents, or (Remove, from `punch` with `&mut self`) turn whole pages into zeros.
+        // SAFETY: the range lies within the mapping. The advice used here either changes no contents, or
+        // (Remove, from `punch` with `&mut self`) zeroes whole pages.
         unsafe {
             let address = self.base.as_ptr().add(range.start);
             rustix::mm::madvise(address.cast(), range.len(), advice)?;
@@ -206,7 +204,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A window which holds atomic words only, so that several processes may use it at once.
+/// A window of atomic words only, so that several processes can use it at once.
 #[derive(Debug)]
 pub struct Words(Mapping);
 
@@ -214,15 +212,15 @@ impl Words {
     /// Creates a memory file of `len` bytes, all zero (see [`Mapping::create`]).
     ///
     /// # Errors
-    /// As [`Mapping::create`].
+    /// See [`Mapping::create`].
     pub fn create(name: &str, len: usize) -> io::Result<Words> {
         Mapping::create(name, len).map(Words)
     }
 
-    /// Maps the whole of a memory file which another process created.
+    /// Maps the whole memory file that another process created.
     ///
     /// # Errors
-    /// As [`Mapping::adopt`].
+    /// See [`Mapping::adopt`].
     pub fn adopt(fd: Fd, len: usize) -> Result<Words, AdoptError> {
         Mapping::adopt(fd, len).map(Words)
     }
@@ -231,66 +229,65 @@ impl Words {
         Mapping::window(fd, offset, len).map(Words)
     }
 
-    /// A descriptor for [`Words::adopt_to_read`], by which nothing can be written.
+    /// Returns a read-only descriptor for [`Words::adopt_to_read`].
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn reader(&self) -> io::Result<Fd> {
         let path = format!("/proc/self/fd/{}", self.fd());
         Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
     }
 
-    /// Maps words which somebody else writes: a store would end the process, so who holds these
-    /// must not offer one.
+    /// Maps words that another process writes. A store would end the process, so the holder must not offer one.
     ///
     /// # Errors
-    /// As [`Mapping::adopt`].
+    /// See [`Mapping::adopt`].
     pub fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
         check_file(fd, len)?;
         let mapping = Mapping::map(fd, 0, len, ProtFlags::READ);
         Ok(Words(mapping.map_err(AdoptError::system("map memory"))?))
     }
 
-    /// The 64-bit word at an offset which is in the window by construction.
+    /// Returns the 64-bit word at an offset that is always within the window.
     pub(crate) fn word_at(&self, offset: usize) -> &AtomicU64 {
         match self.word(offset) {
             Some(word) => word,
-            None => unreachable!("offset {offset} lies in the window by construction"),
+            None => unreachable!("offset {offset} is always within the window"),
         }
     }
 
-    /// As [`Words::word_at`], for 32 bits.
+    /// Like [`Words::word_at`], for 32 bits.
     pub(crate) fn word32_at(&self, offset: usize) -> &AtomicU32 {
         match self.word32(offset) {
             Some(word) => word,
-            None => unreachable!("offset {offset} lies in the window by construction"),
+            None => unreachable!("offset {offset} is always within the window"),
         }
     }
 
-    /// The descriptor of the memory file.
+    /// Returns the descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.0.fd
     }
 
-    /// As [`Mapping::data`]: the ranges which have memory behind them.
+    /// Returns the ranges that use memory (see [`Mapping::data`]).
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn data(&self) -> io::Result<Vec<Range<usize>>> {
         self.0.data()
     }
 
-    /// The 64-bit word at byte `offset` (a multiple of 8).
+    /// Returns the 64-bit word at byte `offset` (a multiple of 8).
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
         if !offset.is_multiple_of(8) || offset.checked_add(8)? > self.0.len {
             return None;
         }
-        // SAFETY: in bounds and aligned (base is a page), mapped as long as self lives; bytes of
-        // this window are reached through atomic words only.
+        // SAFETY: in bounds and aligned (base is a page), mapped while self lives; this window is accessed only
+        // through atomic words.
         Some(unsafe { AtomicU64::from_ptr(self.0.base.as_ptr().add(offset).cast()) })
     }
 
-    /// The 32-bit word at byte `offset` (a multiple of 4).
+    /// Returns the 32-bit word at byte `offset` (a multiple of 4).
     pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         if !offset.is_multiple_of(4) || offset.checked_add(4)? > self.0.len {
             return None;
@@ -300,21 +297,21 @@ impl Words {
     }
 }
 
-/// Which file a descriptor names. No two files of a machine have the same identity while they exist,
-/// whatever is put in the place of a descriptor.
+/// Identity of an open file. It is unique on the machine while the file exists, whatever descriptor is put in
+/// the place of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileIdentity {
-    /// The device that the file lies on; memory files have one of their own.
+    /// The device of the file; memory files have their own.
     pub device: u64,
-    /// Its number there.
+    /// The file's number on that device.
     pub inode: u64,
 }
 
 impl FileIdentity {
-    /// The identity of an open file.
+    /// Returns the identity of an open file.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn of(fd: Fd) -> io::Result<FileIdentity> {
         let stat = rustix::fs::fstat(fd.borrow()?)?;
         Ok(FileIdentity {
@@ -324,11 +321,10 @@ impl FileIdentity {
     }
 }
 
-/// Creates a memory file with this content, one part after the other, which nobody can change any
-/// more, its creator included.
+/// Creates a memory file from these parts that cannot be changed any more, not even by its creator.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create_unchangeable(name: &str, parts: &[&[u8]]) -> io::Result<Fd> {
     let file = open_file(name)?;
     for part in parts {
@@ -345,10 +341,10 @@ pub fn create_unchangeable(name: &str, parts: &[&[u8]]) -> io::Result<Fd> {
     Ok(file.into())
 }
 
-/// Reads `len` bytes of a memory file from `offset` on, without mapping it.
+/// Reads `len` bytes of a memory file at `offset`, without mapping it.
 ///
 /// # Errors
-/// What the operating system says; `UnexpectedEof` when the file ends before.
+/// The operating system's error; `UnexpectedEof` if the file is too short.
 pub fn read_at(fd: Fd, offset: usize, len: usize) -> io::Result<Vec<u8>> {
     let borrowed = fd.borrow()?;
     if rustix::fs::fstat(borrowed)?.st_size < offset.saturating_add(len) as i64 {
@@ -372,7 +368,7 @@ pub(crate) fn create_file(name: &str, len: usize) -> io::Result<Fd> {
     if len == 0 || !len.is_multiple_of(PAGE) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("length of a mapping must be a multiple of {PAGE} bytes, not {len}"),
+            format!("the length of a mapping must be a multiple of {PAGE} bytes, not {len}"),
         ));
     }
     let file = open_file(name)?;
@@ -381,31 +377,31 @@ pub(crate) fn create_file(name: &str, len: usize) -> io::Result<Fd> {
     Ok(file.into())
 }
 
-/// An empty memory file without seals.
+/// Creates an empty memory file without seals.
 fn open_file(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
     let file = match rustix::fs::memfd_create(name, flags) {
-        // Kernels before 6.3 do not know how to forbid execution.
+        // Kernels before 6.3 cannot forbid execution.
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?,
         other => other?,
     };
-    // Who finds it under /proc may not open it, unless it is the owner or has privileges.
+    // Only the owner and privileged processes may open it through /proc.
     rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     Ok(file)
 }
 
-/// Checks a memory file which somebody else created.
+/// Checks a memory file that another process created.
 pub(crate) fn check_file(fd: Fd, len: usize) -> Result<(), AdoptError> {
     AdoptError::check("length", sealed_len(fd)?, len as u64)
 }
 
-/// Checks a memory file which somebody else created, and of which only the beginning is looked at.
+/// Checks a memory file that another process created, of which only the beginning is used.
 pub(crate) fn check_beginning(fd: Fd, len: usize) -> Result<(), AdoptError> {
     let found = sealed_len(fd)?;
     AdoptError::check("length", found.min(len as u64), len as u64)
 }
 
-/// The length of a memory file, which is sealed against shrinking.
+/// Returns the length of a memory file, and checks that it is sealed against shrinking.
 fn sealed_len(fd: Fd) -> Result<u64, AdoptError> {
     let borrowed = fd
         .borrow()
@@ -448,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_changes_what_is_unchangeable() {
+    fn an_unchangeable_file_cannot_be_changed() {
         let fd = create_unchangeable("test", &[b"one ", b"two"]).unwrap();
         assert_eq!(read_at(fd, 0, 7).unwrap(), b"one two");
         assert_eq!(
@@ -465,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_against_another_length_and_adopted_only_as_it_is() {
+    fn length_is_sealed_and_checked_on_adoption() {
         let mut mapping = Mapping::create("test", 2 * PAGE).unwrap();
         mapping.bytes_mut()[PAGE] = 42;
         let fd = mapping.fd();

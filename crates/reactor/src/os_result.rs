@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The result of a call that returns 0, or another number and sets `errno`.
+/// Converts the result of a call that returns 0, or another number with `errno` set.
 pub(crate) fn os_result(result: impl Into<i64>) -> io::Result<()> {
     match result.into() {
         0 => Ok(()),

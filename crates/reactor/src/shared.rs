@@ -1,9 +1,8 @@
 //! Counters and gauges of all workers, in one mapping of fixed size.
 //!
-//! Every worker writes to a block of its own, so that no two of them share a cache line; who
-//! wants a total adds up the blocks. There is no lock: a worker that is killed while it writes
-//! leaves a word that is old or new, and blocks nobody. Besides the blocks there are a few words
-//! which belong to all: limits, switches, epochs.
+//! Every worker writes to its own block, so that no two share a cache line; a total is the sum over all blocks.
+//! There is no lock: a worker that is killed while it writes leaves an old or a new word, and blocks no other
+//! process. There are also some words common to all: limits, switches, epochs.
 
 use std::io;
 use std::ops::Range;
@@ -16,11 +15,11 @@ use crate::{AdoptError, Fd};
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-share");
 const VERSION: u64 = 2;
 
-/// Words of a worker.
+/// Words per worker.
 pub const WORDS: usize = 256;
-/// Words which belong to all.
+/// Words common to all.
 pub const COMMON: usize = 256;
-/// Most workers.
+/// Maximum number of workers.
 pub const WORKERS_MAX: usize = 4096;
 
 const MAGIC_AT: usize = 0;
@@ -32,7 +31,7 @@ const _: () = assert!(COMMON_AT + 8 * COMMON <= BLOCKS_AT);
 /// Cache lines come in pairs: two kilobytes are far enough apart for any machine.
 const BLOCK_LEN: usize = 8 * WORDS;
 
-/// The mapping. Cheap to clone; every process has its own handle on the same memory.
+/// The mapping. Cheap to clone; every process has its own handle to the same memory.
 #[derive(Clone, Debug)]
 pub struct Shared {
     words: Arc<Words>,
@@ -50,12 +49,12 @@ impl Shared {
     /// Creates the mapping for this many workers. The descriptor stays open over an exec.
     ///
     /// # Errors
-    /// What the operating system says; `InvalidInput` for 0 or more than [`WORKERS_MAX`] workers.
+    /// The operating system's error; `InvalidInput` for 0 or more than [`WORKERS_MAX`] workers.
     pub fn create(name: &str, workers: usize) -> io::Result<Shared> {
         if workers == 0 || workers > WORKERS_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("there are 1 to {WORKERS_MAX} workers, not {workers}"),
+                format!("the number of workers must be 1 to {WORKERS_MAX}, not {workers}"),
             ));
         }
         let words = Arc::new(Words::create(name, len(workers))?);
@@ -68,10 +67,10 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Maps what another process created.
+    /// Maps the memory that another process created.
     ///
     /// # Errors
-    /// It is something else, or made for another number of workers.
+    /// It is something else, or has another number of workers.
     pub fn adopt(fd: Fd, workers: usize) -> Result<Shared, AdoptError> {
         let workers = workers.clamp(1, WORKERS_MAX);
         let words = Arc::new(Words::adopt(fd, len(workers))?);
@@ -86,30 +85,30 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The descriptor of the memory file.
+    /// Returns the descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }
 
-    /// A descriptor for [`View::open`], by which nothing can be written.
+    /// Returns a read-only descriptor for [`View::open`].
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn reader(&self) -> io::Result<Fd> {
         self.words.reader()
     }
 
-    /// How many workers it is made for.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// A word that belongs to all. `None` from [`COMMON`] on.
+    /// Returns a common word; `None` from [`COMMON`] on.
     pub fn common(&self, index: usize) -> Option<&AtomicU64> {
         (index < COMMON).then(|| self.at(COMMON_AT + 8 * index))
     }
 
-    /// The block of a worker, if there is one.
+    /// Returns the block of a worker, if it exists.
     pub fn block(&self, worker: usize) -> Option<Block> {
         (worker < self.workers).then(|| Block {
             shared: self.clone(),
@@ -117,7 +116,7 @@ impl Shared {
         })
     }
 
-    /// The sum of a word over all workers.
+    /// Returns the sum of a word over all workers.
     pub fn sum(&self, word: usize) -> u64 {
         (0..self.workers)
             .filter_map(|worker| self.word(worker, word))
@@ -133,25 +132,25 @@ impl Shared {
     fn at(&self, offset: usize) -> &AtomicU64 {
         match self.words.word(offset) {
             Some(word) => word,
-            None => unreachable!("offset {offset} lies in the mapping by construction"),
+            None => unreachable!("offset {offset} is always within the mapping"),
         }
     }
 }
 
 impl Block {
-    /// A word of the worker. `None` from [`WORDS`] on.
+    /// Returns a word of the worker; `None` from [`WORDS`] on.
     pub fn word(&self, word: usize) -> Option<&AtomicU64> {
         self.shared.word(self.worker, word)
     }
 
-    /// Adds to a counter or gauge. Nothing happens for words that do not exist.
+    /// Adds to a counter or gauge; no effect for words that do not exist.
     pub fn add(&self, word: usize, amount: u64) {
         if let Some(word) = self.word(word) {
             word.fetch_add(amount, Ordering::Relaxed);
         }
     }
 
-    /// Takes from a gauge.
+    /// Subtracts from a gauge.
     pub fn sub(&self, word: usize, amount: u64) {
         if let Some(word) = self.word(word) {
             word.fetch_sub(amount, Ordering::Relaxed);
@@ -165,13 +164,13 @@ impl Block {
         }
     }
 
-    /// Reads a word; 0 for one that does not exist.
+    /// Reads a word; 0 if it does not exist.
     pub fn load(&self, word: usize) -> u64 {
         self.word(word)
             .map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Sets gauges to zero, before a new worker counts what it found. Counters are left alone.
+    /// Sets gauges to zero, before a new worker counts again. Counters stay.
     pub fn clear(&self, words: Range<usize>) {
         for word in words {
             self.set(word, 0);
@@ -179,7 +178,7 @@ impl Block {
     }
 }
 
-/// The same mapping, to look at only: a process that holds no other descriptor of it cannot write.
+/// A read-only view of the mapping: a process without another descriptor of it cannot write.
 #[derive(Debug)]
 pub struct View {
     words: Words,
@@ -187,10 +186,10 @@ pub struct View {
 }
 
 impl View {
-    /// Maps what [`Shared::create`] made, by a descriptor of [`Shared::reader`].
+    /// Maps the memory of [`Shared::create`] through a descriptor from [`Shared::reader`].
     ///
     /// # Errors
-    /// As [`Shared::adopt`].
+    /// See [`Shared::adopt`].
     pub fn open(fd: Fd, workers: usize) -> Result<View, AdoptError> {
         let workers = workers.clamp(1, WORKERS_MAX);
         let words = Words::adopt_to_read(fd, len(workers))?;
@@ -206,12 +205,12 @@ impl View {
         Ok(view)
     }
 
-    /// How many workers have a block.
+    /// Returns the number of workers with a block.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// A word of a worker's block; 0 for one that does not exist.
+    /// Returns a word of a worker's block; 0 if it does not exist.
     pub fn load(&self, worker: usize, word: usize) -> u64 {
         if worker >= self.workers || word >= WORDS {
             return 0;
@@ -220,7 +219,7 @@ impl View {
         self.words.word_at(offset).load(Ordering::Relaxed)
     }
 
-    /// A word that belongs to all; 0 for one that does not exist.
+    /// Returns a common word; 0 if it does not exist.
     pub fn common(&self, index: usize) -> u64 {
         if index >= COMMON {
             return 0;
@@ -229,7 +228,7 @@ impl View {
         self.words.word_at(offset).load(Ordering::Relaxed)
     }
 
-    /// The sum of a word over all workers.
+    /// Returns the sum of a word over all workers.
     pub fn sum(&self, word: usize) -> u64 {
         (0..self.workers).fold(0, |sum, worker| sum.wrapping_add(self.load(worker, word)))
     }
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_apart_and_add_up() {
+    fn blocks_are_separate_and_add_up() {
         let shared = Shared::create("test", 3).unwrap();
         for worker in 0..3 {
             let block = shared.block(worker).unwrap();
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_sees_what_is_written_and_cannot_write() {
+    fn a_view_sees_writes_and_cannot_write() {
         let shared = Shared::create("test", 2).unwrap();
         let reader = shared.reader().unwrap();
         let view = View::open(reader, 2).unwrap();

@@ -1,4 +1,4 @@
-//! Signals as descriptors: nothing here runs in a signal handler.
+//! Signals as descriptors: no code runs in a signal handler.
 
 use std::fmt;
 use std::io;
@@ -7,17 +7,17 @@ use std::mem::MaybeUninit;
 use crate::socket::Attempt;
 use crate::{Fd, OnExec};
 
-/// The signals which mean something to this program.
+/// The signals that this program handles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 pub enum Signal {
     /// SIGHUP: reload.
     Hangup = libc::SIGHUP,
-    /// SIGINT: the user wants it to end.
+    /// SIGINT: the user asks the program to end.
     Interrupt = libc::SIGINT,
     /// SIGQUIT: drain, then end.
     Quit = libc::SIGQUIT,
-    /// SIGTERM: the system wants it to end.
+    /// SIGTERM: the system asks the program to end.
     Terminate = libc::SIGTERM,
     /// SIGKILL: sent, never received.
     Kill = libc::SIGKILL,
@@ -25,13 +25,13 @@ pub enum Signal {
     Stop = libc::SIGSTOP,
     /// SIGCONT.
     Continue = libc::SIGCONT,
-    /// SIGUSR1: drain, then end. Between keepers: a word.
+    /// SIGUSR1: drain, then end. Between keepers: wakes a process.
     User1 = libc::SIGUSR1,
     /// SIGUSR2: upgrade.
     User2 = libc::SIGUSR2,
     /// SIGCHLD: a child has ended.
     Child = libc::SIGCHLD,
-    /// SIGWINCH: the terminal has another size.
+    /// SIGWINCH: the terminal's size changed.
     Resized = libc::SIGWINCH,
 }
 
@@ -50,12 +50,12 @@ impl Signal {
         Signal::Resized,
     ];
 
-    /// The number that the operating system uses.
+    /// Returns the operating system's number.
     pub fn number(self) -> i32 {
         self as i32
     }
 
-    /// The signal with this number, if it is one of ours.
+    /// Returns the signal with this number, if the program handles it.
     pub fn from_number(number: i32) -> Option<Signal> {
         Signal::ALL.into_iter().find(|s| s.number() == number)
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The usual name of a signal.
+/// Returns the usual name of a signal.
 pub fn name(number: i32) -> Option<&'static str> {
     Some(match number {
         libc::SIGHUP => "SIGHUP",
@@ -96,30 +96,29 @@ pub fn name(number: i32) -> Option<&'static str> {
     })
 }
 
-/// Signals which are received by reading a descriptor.
+/// Signals that are received by reading a descriptor.
 ///
-/// They are blocked in the thread that creates this, and in every thread and process that it
-/// starts after it, so create it first thing. The mask survives an exec; a process which must
-/// not inherit it calls [`unblock_all`].
+/// They are blocked in the thread that creates this, and in every thread and process that it starts later, so
+/// create it first. The mask survives an exec; a process that must not inherit it calls [`unblock_all`].
 #[derive(Debug)]
 pub struct Signals {
     fd: Fd,
 }
 
-/// A signal that was received.
+/// A received signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceivedSignal {
-    /// Which.
+    /// The signal.
     pub signal: Signal,
-    /// The process that sent it, 0 if it was the kernel.
+    /// The sending process; 0 for the kernel.
     pub from_pid: u32,
 }
 
 impl Signals {
-    /// Blocks the signals and opens the descriptor, which is readable when one has come.
+    /// Blocks the signals and opens the descriptor, which is readable when a signal is pending.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn open(signals: &[Signal], on_exec: OnExec) -> io::Result<Signals> {
         let set = set_of(signals);
         change_mask(libc::SIG_BLOCK, &set)?;
@@ -133,15 +132,15 @@ impl Signals {
         Ok(Signals { fd })
     }
 
-    /// The descriptor, for a [`crate::poller::Poller`].
+    /// Returns the descriptor, for a [`crate::poller::Poller`].
     pub fn fd(&self) -> Fd {
         self.fd
     }
 
-    /// The next signal, if one has come. Several of a kind may count as one.
+    /// Returns the next pending signal. Several signals of one kind may count as one.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn receive(&self) -> io::Result<Attempt<ReceivedSignal>> {
         const LEN: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = [0u8; LEN];
@@ -169,8 +168,8 @@ impl Drop for Signals {
     }
 }
 
-/// Ignores every signal that would end the process and means nothing to it: SIGALRM, SIGIO, those for
-/// real time and the like. Not those that say that the program itself is at fault.
+/// Ignores every signal that would end the process without a meaning for it: SIGALRM, SIGIO, real-time signals
+/// and the like. Does not ignore signals for faults of the program itself.
 pub fn ignore_meaningless() {
     let others = [
         libc::SIGALRM,
@@ -183,31 +182,31 @@ pub fn ignore_meaningless() {
     ];
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     for number in others.into_iter().chain(real_time) {
-        // SAFETY: no handler is set, so no code of ours runs in one.
+        // SAFETY: sets no handler, so no code of ours runs in one.
         unsafe { libc::signal(number, libc::SIG_IGN) };
     }
 }
 
-/// Blocks signals in this thread and in what it starts, so that [`wait_for`] gets them.
+/// Blocks signals in this thread and those that it starts, so that [`wait_for`] receives them.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn block(signals: &[Signal]) -> io::Result<()> {
     change_mask(libc::SIG_BLOCK, &set_of(signals))
 }
 
-/// Sleeps until one of these signals has come (they must be blocked), or for `timeout_ms`. For a
-/// process that reads no descriptor.
+/// Sleeps until one of these signals is pending (they must be blocked), or for `timeout_ms`. For a process that
+/// reads no descriptor.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn wait_for(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<Signal>> {
     let set = set_of(signals);
     let timeout = libc::timespec {
         tv_sec: (timeout_ms / 1000) as libc::time_t,
         tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
     };
-    // SAFETY: the set and the time are initialised and only read; no information is asked for.
+    // SAFETY: the set and the time are initialised and only read; no information is requested.
     let number =
         unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
     if number >= 0 {
@@ -220,27 +219,26 @@ pub fn wait_for(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<Signal
     }
 }
 
-/// Lets every signal through to this thread again.
+/// Unblocks every signal in this thread.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn unblock_all() -> io::Result<()> {
     change_mask(libc::SIG_SETMASK, &set_of(&[]))
 }
 
-/// Has a command start with no signal blocked, as a shell would start it: a mask is inherited, and
-/// a program that is asked to end must hear it.
+/// Makes a command start with no signal blocked, as from a shell. Masks are inherited, and a program must
+/// receive the signals that ask it to end.
 pub fn unblocked(command: &mut std::process::Command) -> &mut std::process::Command {
     use std::os::unix::process::CommandExt as _;
-    // SAFETY: what the child does before its exec is one system call; it takes no lock and
-    // allocates nothing.
+    // SAFETY: before its exec the child makes one system call; it takes no lock and allocates nothing.
     unsafe { command.pre_exec(unblock_all) }
 }
 
 fn set_of(signals: &[Signal]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the whole set, and sigaddset changes bits of it; both fail
-    // only for numbers that are no signals.
+    // SAFETY: sigemptyset initialises the whole set, and sigaddset changes bits of it; both fail only for
+    // invalid numbers.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -251,7 +249,7 @@ fn set_of(signals: &[Signal]) -> libc::sigset_t {
 }
 
 fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set is initialised and only read; the old mask is not asked for.
+    // SAFETY: the set is initialised and only read; the old mask is not requested.
     match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),

@@ -1,10 +1,10 @@
-//! The moments between which a process may die.
+//! The points at which a simulated process may die.
 //!
-//! Everything that outlives a process changes by the calls of this crate: bytes leave and enter
-//! sockets, chunks and slots are taken and freed, marks are set. In debug builds each of them is a
-//! step, at which a simulation can let its worker die. In release builds there is nothing here.
+//! Everything that outlives a process changes through calls of this crate: bytes pass through sockets, chunks
+//! and slots are allocated and freed, marks are set. In debug builds each such call is a step, at which a
+//! simulation can kill its worker. In release builds this module is empty.
 
-/// What is done at each step of this thread.
+/// The action at each step of this thread.
 pub type Act = Box<dyn FnMut()>;
 
 #[cfg(debug_assertions)]
@@ -16,14 +16,14 @@ mod simulated {
         static ACT: RefCell<Option<Act>> = const { RefCell::new(None) };
     }
 
-    /// From now on `act` is called at each step of this thread. It may unwind.
+    /// Calls `act` at each step of this thread from now on. It may unwind.
     pub fn at_each(act: Option<Act>) {
         ACT.with(|place| *place.borrow_mut() = act);
     }
 
     pub(crate) fn step() {
         ACT.with(|place| {
-            // An act which makes steps itself is not called for them.
+            // Steps within the action itself do not call it again.
             if let Ok(mut act) = place.try_borrow_mut()
                 && let Some(act) = act.as_mut()
             {
@@ -42,6 +42,6 @@ pub(crate) use simulated::step;
 #[inline(always)]
 pub(crate) fn step() {}
 
-/// Does nothing: there are no steps.
+/// Does nothing, because there are no steps.
 #[cfg(not(debug_assertions))]
 pub fn at_each(_: Option<Act>) {}

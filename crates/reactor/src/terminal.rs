@@ -1,4 +1,4 @@
-//! The keyboard of a terminal, key by key.
+//! Reads a terminal's keyboard, key by key.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,17 +9,17 @@ use crate::socket::Attempt;
 
 const STANDARD_INPUT: Fd = Fd(0);
 
-/// Keys come one by one, and are not shown, until this is dropped.
+/// A keyboard that reports keys one by one without echo, until it is dropped.
 #[derive(Debug)]
 pub struct Keyboard {
     before: libc::termios,
 }
 
 impl Keyboard {
-    /// Takes the keyboard of standard input.
+    /// Opens the keyboard of standard input.
     ///
     /// # Errors
-    /// It is no terminal, or what the operating system says.
+    /// It is not a terminal, or the operating system's error.
     pub fn take() -> io::Result<Keyboard> {
         let mut before = MaybeUninit::uninit();
         // SAFETY: the kernel fills the structure, which has room for it.
@@ -27,7 +27,7 @@ impl Keyboard {
         // SAFETY: it was filled.
         let before = unsafe { before.assume_init() };
         let mut keys = before;
-        // Signals from the keyboard stay what they are: control-C ends the program.
+        // Signals from the keyboard keep working: control-C ends the program.
         keys.c_lflag &= !(libc::ICANON | libc::ECHO);
         keys.c_cc[libc::VMIN] = 0;
         keys.c_cc[libc::VTIME] = 0;
@@ -36,15 +36,15 @@ impl Keyboard {
         Ok(Keyboard { before })
     }
 
-    /// For a [`crate::poller::Poller`].
+    /// Returns the descriptor for a [`crate::poller::Poller`].
     pub fn fd(&self) -> Fd {
         STANDARD_INPUT
     }
 
-    /// The next byte that was typed, if there is one.
+    /// Returns the next typed byte, if there is one.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn read(&self) -> io::Result<Attempt<u8>> {
         let mut byte = [0];
         match rustix::io::read(STANDARD_INPUT.borrow()?, &mut byte) {
@@ -59,7 +59,7 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // Errors of a lost terminal are ignored.
         // SAFETY: the structure was filled by the kernel, and is only read.
         let _ = unsafe { libc::tcsetattr(STANDARD_INPUT.0, libc::TCSANOW, &raw const self.before) };
     }

@@ -1,15 +1,14 @@
-//! Timers: one per slot, none of which costs memory.
+//! Timers: one per slot, without memory of their own.
 //!
-//! A hashed wheel of ticks of 100 ms. A bucket is a doubly linked list whose links lie in the
-//! slots themselves ([`Timer`]), so that arming and cancelling take constant time and nothing is
-//! allocated. Time is an argument: milliseconds of boot time
-//! ([`crate::process::boottime_ms`]), which goes on over an exec and is the same for all
-//! processes. Invariants:
+//! A hashed wheel with ticks of 100 ms. A bucket is a doubly linked list whose links are in the slots
+//! ([`Timer`]), so that arming and cancelling take constant time and no allocation. Time is an argument:
+//! milliseconds of boot time ([`crate::process::boottime_ms`]), which continues over an exec and is the same
+//! for all processes. Invariants:
 //!
-//! - A timer never fires early; it fires at the first [`Wheel::expired`] at or after the end of
-//!   the tick in which it is due.
+//! - A timer never fires early; it fires at the first [`Wheel::expired`] at or after the end of the tick in
+//!   which it is due.
 //! - An armed timer is in exactly one list. **Cancel it before its slot is freed or moved.**
-//! - The lists begin in the heap. After a crash the next worker clears the links and arms again
+//! - The list heads are in the heap. After a crash the next worker clears the links and arms the timers again
 //!   ([`Wheel::readopt`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -18,19 +17,19 @@ use crate::slab::{Slab, Slot};
 
 /// Length of a tick.
 pub const TICK_MS: u64 = 100;
-/// Buckets of an ordinary wheel: it goes round in some seven minutes. Later timers stay in their
-/// bucket for several rounds.
+/// Number of buckets of an ordinary wheel, which completes a round in about seven minutes. Later timers stay in
+/// their bucket for several rounds.
 pub const BUCKETS: usize = 4096;
 
-/// The links of a timer, as they lie in a slot. All-zero: not armed.
+/// The links of a timer in a slot. All-zero: not armed.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Timer {
     /// Index of the next timer in the list, plus one.
     next: u32,
-    /// Index of the one before, plus one; 0 for the first.
+    /// Index of the previous timer, plus one; 0 for the first.
     previous: u32,
-    /// The tick in which it fires (which is never 0); 0 when not armed.
+    /// The tick in which it fires (never 0); 0 if not armed.
     due_tick: u32,
 }
 
@@ -40,25 +39,25 @@ impl Timer {
         self.due_tick != 0
     }
 
-    /// When it is due, in milliseconds of boot time, rounded up to a tick.
+    /// Returns when it is due, in milliseconds of boot time, rounded up to a tick.
     pub fn due_ms(&self) -> Option<u64> {
         self.is_armed().then(|| u64::from(self.due_tick) * TICK_MS)
     }
 }
 
-/// What timers lie in: reaches the timer of an index.
+/// A collection of timers by index.
 pub trait Timers {
-    /// The timer of this index; `None` if there is no such slot.
+    /// Returns the timer of this index; `None` if there is no such slot.
     fn timer(&self, index: u32) -> Option<&Timer>;
-    /// The same, to change.
+    /// Returns the timer for changes.
     fn timer_mut(&mut self, index: u32) -> Option<&mut Timer>;
 }
 
-/// A slot with a timer in it.
+/// A slot with a timer.
 pub trait Timed {
-    /// The timer.
+    /// Returns the timer.
     fn timer(&self) -> &Timer;
-    /// The same, to change.
+    /// Returns the timer for changes.
     fn timer_mut(&mut self) -> &mut Timer;
 }
 
@@ -72,13 +71,13 @@ impl<T: Slot + Timed> Timers for Slab<T> {
     }
 }
 
-/// The beginnings of the lists.
+/// The wheel: the list heads and the time.
 #[derive(Debug)]
 pub struct Wheel {
     buckets: Vec<Bucket>,
     /// One bit per bucket that is not empty.
     occupied: Vec<u64>,
-    /// Timers which have fired and wait to be fetched.
+    /// List of timers that have fired and wait to be fetched.
     fired: u32,
     /// The last tick whose timers have fired.
     tick: u32,
@@ -93,12 +92,12 @@ struct Bucket {
 }
 
 impl Wheel {
-    /// A wheel of [`BUCKETS`] at the time `now_ms`.
+    /// Creates a wheel of [`BUCKETS`] at the time `now_ms`.
     pub fn new(now_ms: u64) -> Wheel {
         Wheel::with_buckets(now_ms, BUCKETS)
     }
 
-    /// A wheel with another number of buckets (rounded up to a power of two, 64 at least).
+    /// Creates a wheel with this number of buckets, rounded up to a power of two (at least 64).
     pub fn with_buckets(now_ms: u64, buckets: usize) -> Wheel {
         let buckets = buckets.next_power_of_two().max(64);
         Wheel {
@@ -110,12 +109,12 @@ impl Wheel {
         }
     }
 
-    /// How many timers are armed.
+    /// Returns the number of armed timers.
     pub fn armed(&self) -> u32 {
         self.armed
     }
 
-    /// Arms a timer, or arms it anew. One that is due already fires within a tick.
+    /// Arms a timer, or changes its time. A timer that is already due fires within a tick.
     pub fn arm(&mut self, timers: &mut impl Timers, index: u32, due_ms: u64) {
         self.cancel(timers, index);
         let due_tick = tick_of(due_ms.saturating_add(TICK_MS - 1)).max(self.tick + 1);
@@ -131,7 +130,7 @@ impl Wheel {
         }
     }
 
-    /// Disarms a timer. No harm if it is not armed.
+    /// Disarms a timer. No effect if it is not armed.
     pub fn cancel(&mut self, timers: &mut impl Timers, index: u32) {
         let Some(&timer) = timers.timer(index).filter(|timer| timer.is_armed()) else {
             return;
@@ -146,8 +145,8 @@ impl Wheel {
         self.note_if_empty(at);
     }
 
-    /// A timer which is due at `now_ms`; it is disarmed by that. Call it until there is none; in
-    /// between, timers may be armed and cancelled.
+    /// Disarms and returns a timer that is due at `now_ms`. Call it until it returns `None`; timers may be
+    /// armed and cancelled in between.
     pub fn expired(&mut self, now_ms: u64, timers: &mut impl Timers) -> Option<u32> {
         let now = tick_of(now_ms);
         loop {
@@ -166,7 +165,7 @@ impl Wheel {
         }
     }
 
-    /// Calls `fire` for every timer which is due at `now_ms`.
+    /// Calls `fire` for every timer that is due at `now_ms`.
     pub fn expire<L: Timers>(
         &mut self,
         now_ms: u64,
@@ -178,8 +177,8 @@ impl Wheel {
         }
     }
 
-    /// When to look again: no timer fires before it. It may be too early (after a timer was
-    /// cancelled), never too late.
+    /// Returns a time before which no timer fires. It may be too early (after a timer was cancelled), never too
+    /// late.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.armed == 0 {
             return None;
@@ -194,16 +193,15 @@ impl Wheel {
             let turn = (at.wrapping_sub(start) & (self.buckets.len() - 1)) as u32;
             earliest = earliest.min(due);
             if due <= self.tick + 1 + turn {
-                // Due in this round: all buckets behind it come later.
+                // Due in this round, so all later buckets are due later.
                 break;
             }
         }
         Some(u64::from(earliest) * TICK_MS)
     }
 
-    /// After a crash: takes over the timer of a slot which another process had armed. The links
-    /// mean nothing any more; the time still counts. Call it once for every slot, before
-    /// anything else.
+    /// After a crash: takes over the timer that another process armed in a slot. Its links are invalid, but its
+    /// time still applies. Call it once for every slot, before anything else.
     pub fn readopt(&mut self, timers: &mut impl Timers, index: u32) {
         let Some(timer) = timers.timer_mut(index) else {
             return;
@@ -215,7 +213,7 @@ impl Wheel {
         }
     }
 
-    /// Moves what is due in the bucket of the current tick to the fired ones.
+    /// Moves the due timers of the current tick's bucket to the fired list.
     fn fire_bucket(&mut self, timers: &mut impl Timers) {
         let at = self.bucket_of(self.tick);
         let mut next = self.buckets[at].first;
@@ -247,11 +245,11 @@ impl Wheel {
         tick as usize & (self.buckets.len() - 1)
     }
 
-    /// Buckets which are not empty, once round from `start`.
+    /// Returns the non-empty buckets of one round, starting at `start`.
     fn occupied_from(&self, start: usize) -> impl Iterator<Item = usize> + '_ {
         let words = self.occupied.len();
         let (first_word, first_bit) = (start / 64, start % 64);
-        // The first word is looked at twice: its upper part now, its lower part at the end.
+        // The first word is read twice: its upper part first, its lower part at the end.
         (0..=words).flat_map(move |step| {
             let word = (first_word + step) % words;
             let mask = match step {
@@ -272,14 +270,14 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// 32 bits of ticks last for 13 years of uptime; what is later never fires.
+/// 32 bits of ticks cover 13 years of uptime; later timers never fire.
 fn tick_of(ms: u64) -> u32 {
     u32::try_from(ms / TICK_MS)
         .unwrap_or(u32::MAX)
         .min(u32::MAX - 1)
 }
 
-/// Puts a timer at the front of a list. False if there is no such slot.
+/// Inserts a timer at the front of a list. Returns false if there is no such slot.
 fn push(timers: &mut impl Timers, first: &mut u32, index: u32, due_tick: u32) -> bool {
     let Some(timer) = timers.timer_mut(index) else {
         return false;
@@ -296,10 +294,10 @@ fn push(timers: &mut impl Timers, first: &mut u32, index: u32, due_tick: u32) ->
     true
 }
 
-/// Takes a timer out of its list, of which it may be the first.
+/// Removes a timer from its list, possibly from its front.
 fn unlink(timers: &mut impl Timers, first: &mut u32, index: u32) {
     let Some(timer) = timers.timer_mut(index).map(std::mem::take) else {
-        // Freed with its timer armed: the rest of the list is lost, but nobody hangs.
+        // Freed with its timer armed: the rest of the list is lost, but nothing hangs.
         debug_assert!(false, "slot {index} was freed with its timer armed");
         *first = 0;
         return;
@@ -384,7 +382,7 @@ mod tests {
                                 wheel.arm(&mut timers, index, now + 1000);
                                 model.insert(index, due(now, now + 1000));
                             }
-                            // One that may have fired too, but was not fetched yet.
+                            // A timer that may have fired too, but was not fetched yet.
                             wheel.cancel(&mut timers, index + 1);
                             model.remove(&(index + 1));
                         }

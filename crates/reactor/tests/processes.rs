@@ -1,4 +1,4 @@
-//! Real processes: started, killed and replaced, from a process with a single thread.
+//! Tests with real processes, started, killed and replaced from a single-threaded process.
 
 mod processes {
     pub(crate) mod keeper;
@@ -6,17 +6,26 @@ mod processes {
     mod survival;
 
     pub(crate) const TESTS: &[(&str, fn())] = &[
-        ("how_a_child_ended", lifecycle::how_a_child_ended),
-        ("a_failed_exec_is_told", lifecycle::a_failed_exec_is_told),
+        (
+            "the_end_of_a_child_is_reported",
+            lifecycle::the_end_of_a_child_is_reported,
+        ),
+        (
+            "a_failed_exec_is_reported",
+            lifecycle::a_failed_exec_is_reported,
+        ),
         ("descriptors_are_chosen", lifecycle::descriptors_are_chosen),
         ("an_open_file_is_run", lifecycle::an_open_file_is_run),
         ("the_table_is_shared", lifecycle::the_table_is_shared),
         (
-            "a_worker_has_true_thread_ids",
-            lifecycle::a_worker_has_true_thread_ids,
+            "a_worker_has_correct_thread_ids",
+            lifecycle::a_worker_has_correct_thread_ids,
         ),
         ("signals_are_read", lifecycle::signals_are_read),
-        ("a_pidfd_tells_the_end", lifecycle::a_pidfd_tells_the_end),
+        (
+            "a_pidfd_reports_the_end",
+            lifecycle::a_pidfd_reports_the_end,
+        ),
         ("a_sleeper_is_woken", lifecycle::a_sleeper_is_woken),
         ("secrets_are_not_dumped", lifecycle::secrets_are_not_dumped),
         (
@@ -34,17 +43,17 @@ mod processes {
             "connections_outlive_the_keepers_exec",
             keeper::connections_outlive_the_keepers_exec,
         ),
-        // Starts a thread that stays: last.
+        // Last, because it starts a thread that stays.
         ("threads_forbid_sharing", lifecycle::threads_forbid_sharing),
     ];
 
-    /// What this program does when it is started by a test.
+    /// Runs the role in which a test starts this program.
     pub(crate) fn child(role: &str, arguments: &[String]) -> i32 {
         match role {
             "--keeper" => keeper::keeper(arguments),
             "--descriptors" => lifecycle::report_descriptors(arguments),
             "--successor" => lifecycle::successor(arguments),
-            other => panic!("no such role: {other}"),
+            other => panic!("unknown role: {other}"),
         }
     }
 }
@@ -60,7 +69,7 @@ fn main() {
     let wanted = |name: &str| filter.is_none_or(|filter| name.contains(filter.as_str()));
     let mut run = 0;
     for (name, test) in processes::TESTS.iter().filter(|(name, _)| wanted(name)) {
-        // A failing test panics, and its name is the last that was printed.
+        // A failing test panics; its name is the last one printed.
         print!("test processes::{name} ... ");
         test();
         println!("ok");

@@ -2,22 +2,22 @@
 
 use core::fmt;
 
-/// An alert to be sent.
+/// An alert to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alert {
     /// Warning or fatal.
     pub level: AlertLevel,
-    /// What it says.
+    /// Meaning of the alert.
     pub description: AlertDescription,
 }
 
 impl Alert {
     /// "This alert notifies the recipient that the sender will not send any more messages" (RFC 8446 §6.1).
     pub const CLOSE_NOTIFY: Self = Self::warning(AlertDescription::CloseNotify);
-    /// The answer to a request for renegotiation, TLS 1.2 (RFC 5246 §7.2.2).
+    /// Reply to a renegotiation request in TLS 1.2 (RFC 5246 §7.2.2).
     pub const NO_RENEGOTIATION: Self = Self::warning(AlertDescription::NoRenegotiation);
 
-    /// An error: the connection ends with it.
+    /// An error alert, which ends the connection.
     pub const fn fatal(description: AlertDescription) -> Self {
         Self {
             level: AlertLevel::Fatal,
@@ -25,7 +25,7 @@ impl Alert {
         }
     }
 
-    /// A warning: the connection goes on (or, with close_notify, its direction ends cleanly).
+    /// A warning: the connection continues (close_notify ends one direction cleanly).
     pub const fn warning(description: AlertDescription) -> Self {
         Self {
             level: AlertLevel::Warning,
@@ -54,7 +54,7 @@ macro_rules! descriptions {
         }
 
         impl AlertDescription {
-            /// The alert with this number, if it is one of those listed in RFC 8446 §6 or no_renegotiation.
+            /// Returns the alert with this number if RFC 8446 §6 lists it, or if it is no_renegotiation.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$variant),)*
@@ -62,7 +62,7 @@ macro_rules! descriptions {
                 }
             }
 
-            /// Its name in the RFC.
+            /// Returns the alert's name in the RFC.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -132,7 +132,7 @@ descriptions! {
 }
 
 impl AlertDescription {
-    /// Its number in the protocol.
+    /// Returns the alert's number in the protocol.
     pub const fn code(self) -> u8 {
         self as u8
     }

@@ -1,7 +1,7 @@
-//! The pieces of the TLS 1.3 key schedule that are needed after the handshake (RFC 8446 §7.1 to §7.3).
+//! The parts of the TLS 1.3 key schedule that are needed after the handshake (RFC 8446 §7.1 to §7.3).
 //!
-//! Everything derived here fits into one block of the hash, so HKDF-Expand (RFC 5869 §2.3) is one HMAC over
-//! `info || 0x01`. The HMAC key is set up once for a secret and used for both key and IV.
+//! Every derived value fits in one block of the hash, so HKDF-Expand (RFC 5869 §2.3) is one HMAC over `info ||
+//! 0x01`. One HMAC key per secret serves for both key and IV.
 
 use aws_lc_rs::hmac;
 use zeroize::Zeroize;
@@ -10,10 +10,10 @@ use crate::suite::Suite;
 
 /// Longest hash output, and so the longest secret.
 pub(crate) const SECRET_MAX: usize = 48;
-/// AEAD nonce, and so the IV that it is made of (RFC 8446 §5.3).
+/// Length of the AEAD nonce, and of the IV it is made from (RFC 8446 §5.3).
 pub(crate) const IV_LEN: usize = 12;
 
-/// `"tls13 "` and the longest of our labels, with lengths, empty context and the block counter.
+/// `"tls13 "` and our longest label, with lengths, empty context and the block counter.
 const INFO_MAX: usize = 2 + 1 + PREFIX.len() + TRAFFIC_UPDATE.len() + 1 + 1;
 const PREFIX: &[u8] = b"tls13 ";
 const KEY: &[u8] = b"key";
@@ -23,7 +23,7 @@ const TRAFFIC_UPDATE: &[u8] = b"traffic upd";
 /// Writes the traffic key and IV of `secret` into `key` (its first `key_len` bytes) and `iv` (its first twelve).
 /// "\[sender\]_write_key = HKDF-Expand-Label(Secret, "key", "", key_length)" (RFC 8446 §7.3).
 ///
-/// Both buffers are as long as a hash, because HMAC writes a whole one; the caller wipes them.
+/// Both buffers have the length of the longest hash, because HMAC writes a whole hash; the caller wipes them.
 pub(crate) fn traffic_key(
     suite: Suite,
     secret: &[u8],
@@ -38,9 +38,9 @@ pub(crate) fn traffic_key(
     done
 }
 
-/// Writes the next generation of `secret` into `next`:
-/// "application_traffic_secret_N+1 = HKDF-Expand-Label(application_traffic_secret_N, "traffic upd", "", Hash.length)"
-/// (RFC 8446 §7.2). The caller wipes `next`.
+/// Writes the next generation of `secret` into `next`: "application_traffic_secret_N+1 =
+/// HKDF-Expand-Label(application_traffic_secret_N, "traffic upd", "", Hash.length)" (RFC 8446 §7.2). The caller
+/// wipes `next`.
 pub(crate) fn next_traffic_secret(
     suite: Suite,
     secret: &[u8],
@@ -55,8 +55,8 @@ pub(crate) fn next_traffic_secret(
 
 /// Whether a TLS 1.3 traffic secret yields exactly this key and IV.
 ///
-/// For the end of a handshake: the secret comes from one place and the key from another, and both must
-/// belong to the same generation before a connection may go on from the secret.
+/// At the end of a handshake the secret and the key come from different sources. Both must belong to the same
+/// generation before the connection may continue from the secret.
 pub fn secret_yields(suite: Suite, secret: &[u8], key: &[u8], iv: &[u8]) -> bool {
     if secret.len() != suite.secret_len() || key.len() != suite.key_len() || iv.len() != IV_LEN {
         return false;
@@ -72,7 +72,7 @@ pub fn secret_yields(suite: Suite, secret: &[u8], key: &[u8], iv: &[u8]) -> bool
 }
 
 /// HKDF-Expand-Label with an empty context and at most one block of output (RFC 8446 §7.1).
-/// Bytes of `out` behind `len` are undefined afterwards.
+/// Bytes of `out` after `len` are undefined afterwards.
 fn expand_label(hmac: &hmac::Key, label: &[u8], len: usize, out: &mut [u8; SECRET_MAX]) -> bool {
     let mut info = [0; INFO_MAX];
     let info_len = write_info(&mut info, label, len);
@@ -86,12 +86,12 @@ fn write_info(info: &mut [u8; INFO_MAX], label: &[u8], len: usize) -> usize {
     info[2] = name_len as u8;
     info[3..3 + PREFIX.len()].copy_from_slice(PREFIX);
     info[3 + PREFIX.len()..3 + name_len].copy_from_slice(label);
-    // One byte of zero: the context's length. Then the counter of the first and only block.
+    // One zero byte: the context's length. Then the counter of the only block.
     info[3 + name_len + 1] = 1;
     3 + name_len + 2
 }
 
-/// Overwrites the part of the stack that the HMAC code just used: it leaves the padded key there.
+/// Overwrites the part of the stack that the HMAC code just used, because it leaves the padded key there.
 #[inline(never)]
 fn scrub_stack() {
     let mut zeros = [0_u8; 2048];
@@ -118,9 +118,9 @@ mod tests {
         assert!(!secret_yields(suite, &secret, &key[1..], &iv));
     }
 
-    /// Secret, key and IV: RFC 8448 §3, "{server} derive write traffic keys for application data" and
-    /// "{client} derive write traffic keys for application data". The next generation was computed apart
-    /// (with Python's hmac), since the RFC has no key update.
+    /// Secret, key and IV: RFC 8448 §3, "{server} derive write traffic keys for application data" and "{client}
+    /// derive write traffic keys for application data". The RFC has no key update, so the next generation was
+    /// computed with Python's hmac.
     #[test]
     fn rfc_8448() {
         assert_derives(
@@ -136,7 +136,7 @@ mod tests {
         assert!(secret_yields(Suite::Aes128GcmSha256, &client, &key, &iv));
     }
 
-    /// The other two suites, computed apart with Python's hmac.
+    /// The other two suites, computed independently with Python's hmac.
     #[test]
     fn longer_keys_and_hashes() {
         assert_derives(

@@ -1,4 +1,4 @@
-//! What can go wrong, and who is to blame for it.
+//! Errors, and which side caused each.
 
 use core::fmt;
 
@@ -8,17 +8,17 @@ use crate::limits::{
     WARNINGS_MAX,
 };
 
-/// A record that was refused. The connection is over; `alert` tells the peer why.
+/// A refused record. The connection has failed; `alert` tells the peer why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// What the RFC demands to answer.
+    /// The alert that the RFC requires as a reply.
     pub alert: AlertDescription,
-    /// What was wrong.
+    /// What was wrong with the record.
     pub reason: Reason,
 }
 
 impl Refusal {
-    /// The refusal that this reason demands.
+    /// Returns the refusal for this reason.
     pub fn new(reason: Reason) -> Self {
         Self {
             alert: reason.alert(),
@@ -26,7 +26,7 @@ impl Refusal {
         }
     }
 
-    /// The answer, ready for [`crate::seal_alert`].
+    /// Returns the alert, ready for [`crate::seal_alert`].
     pub fn answer(&self) -> Alert {
         Alert::fatal(self.alert)
     }
@@ -40,14 +40,14 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Who is to blame.
+/// The side that caused an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
-    /// The peer broke the protocol, or somebody on the way changed its bytes.
+    /// The peer violated the protocol, or its bytes were changed in transit.
     Peer,
-    /// The peer kept to the protocol, but used up one of our limits.
+    /// The peer followed the protocol but reached one of our limits.
     Limit,
-    /// The caller used this crate wrongly.
+    /// The caller used this crate incorrectly.
     Misuse,
 }
 
@@ -55,40 +55,40 @@ pub enum Blame {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A record type which may not come here, or which does not exist.
+    /// A record type that is unknown or not allowed here.
     RecordType(u8),
     /// ChangeCipherSpec after the handshake.
     ChangeCipherSpec,
     /// The header announces more ciphertext than the RFC allows.
     CiphertextTooLong(usize),
-    /// The header announces less ciphertext than a nonce and a tag take.
+    /// The header announces less ciphertext than a nonce and a tag need.
     CiphertextTooShort(usize),
-    /// The record could not be authenticated.
+    /// The record failed authentication.
     BadRecordMac,
-    /// The record decrypts to more than 2^14 bytes (in TLS 1.3 with its padding and type: 2^14 + 1).
+    /// The record decrypts to more than 2^14 bytes (in TLS 1.3 with padding and type: 2^14 + 1).
     PlaintextTooLong(usize),
-    /// TLS 1.3: nothing but zeros inside.
+    /// TLS 1.3: the plaintext contains only zeros.
     NoContentType,
     /// A handshake or alert record without content.
     EmptyFragment(u8),
     /// TLS 1.3: another record between two fragments of a handshake message.
     Interleaved(u8),
-    /// TLS 1.3: an alert record that does not hold exactly one alert.
+    /// TLS 1.3: an alert record that does not contain exactly one alert.
     AlertLength(usize),
-    /// TLS 1.2: an alert level that does not exist.
+    /// TLS 1.2: an unknown alert level.
     AlertLevel(u8),
-    /// A handshake message which may not come after the handshake.
+    /// A handshake message that is not allowed after the handshake.
     HandshakeType(u8),
     /// A KeyUpdate or HelloRequest of the wrong length.
     HandshakeLength(u8, u32),
-    /// A KeyUpdate which does not end its record.
+    /// A KeyUpdate that is not the last message of its record.
     KeyUpdateNotAtBoundary,
     /// A KeyUpdate whose request_update is neither 0 nor 1.
     KeyUpdateValue(u8),
     /// A handshake message longer than our limit.
     HandshakeTooLong(u8, u32),
-    /// A NewSessionTicket that can't be read. [`crate::open()`] does not look into tickets: who takes
-    /// them finds this.
+    /// A NewSessionTicket that cannot be decoded. [`crate::open()`] does not parse tickets; the code that
+    /// stores them reports this.
     TicketMalformed,
     /// More empty records in a row than our limit.
     TooManyEmptyRecords,
@@ -96,20 +96,20 @@ pub enum Reason {
     TooManyKeyUpdates,
     /// More warnings in a row than our limit.
     TooManyWarnings,
-    /// The read sequence number would wrap.
+    /// The read sequence number would wrap around.
     SequenceExhausted,
-    /// The state holds no connection, or one whose secret was being replaced in a crash.
+    /// The state holds no connection, or a crash interrupted the replacement of its secret.
     NotEstablished,
-    /// The key was not made from this state's present secret.
+    /// The key was not derived from this state's current secret.
     WrongKey,
-    /// The connection had failed before.
+    /// The connection failed earlier.
     AlreadyFailed,
-    /// The cryptographic library refused to work.
+    /// The cryptographic library reported an error.
     Cipher,
 }
 
 impl Reason {
-    /// The alert which this reason demands.
+    /// Returns the alert that this reason requires.
     pub const fn alert(&self) -> AlertDescription {
         match self {
             Self::RecordType(_)
@@ -141,7 +141,7 @@ impl Reason {
         }
     }
 
-    /// Who is to blame.
+    /// Returns the side that caused the error.
     pub const fn blame(&self) -> Blame {
         match self {
             Self::HandshakeTooLong(..)
@@ -162,28 +162,28 @@ impl fmt::Display for Reason {
         match self {
             Self::RecordType(kind) => write!(
                 f,
-                "peer sent a record of type {kind} where only protected records may come (RFC 8446 §5, RFC 5246 §6)"
+                "peer sent a record of type {kind} where only protected records are allowed (RFC 8446 §5, RFC 5246 §6)"
             ),
             Self::ChangeCipherSpec => {
                 f.write_str("peer sent ChangeCipherSpec after the handshake (RFC 8446 §5)")
             }
             Self::CiphertextTooLong(len) => write!(
                 f,
-                "peer announced a record of {len} bytes; 16640 are allowed, {CIPHERTEXT_MAX_TLS12} in TLS 1.2 (RFC 8446 §5.2, RFC 5246 §6.2.3)"
+                "peer announced a record of {len} bytes; the limit is 16640 ({CIPHERTEXT_MAX_TLS12} in TLS 1.2) (RFC 8446 §5.2, RFC 5246 §6.2.3)"
             ),
             Self::CiphertextTooShort(len) => write!(
                 f,
                 "peer announced a record of {len} bytes, too short to be authenticated (RFC 8446 §5.2, RFC 5246 §6.2.3.3)"
             ),
             Self::BadRecordMac => f.write_str(
-                "a record could not be authenticated: changed on the way, or keys do not match (RFC 8446 §5.2, RFC 5246 §6.2.3.3)",
+                "a record failed authentication: it was changed in transit, or the keys differ (RFC 8446 §5.2, RFC 5246 §6.2.3.3)",
             ),
             Self::PlaintextTooLong(len) => write!(
                 f,
-                "a record of the peer decrypts to {len} bytes; {CONTENT_MAX} of content are allowed (RFC 8446 §5.4, RFC 5246 §6.2.1)"
+                "peer sent a record that decrypts to {len} bytes; the limit is {CONTENT_MAX} bytes of content (RFC 8446 §5.4, RFC 5246 §6.2.1)"
             ),
             Self::NoContentType => {
-                f.write_str("a record of the peer holds nothing but zeros (RFC 8446 §5.4)")
+                f.write_str("peer sent a record that contains only zeros (RFC 8446 §5.4)")
             }
             Self::EmptyFragment(kind) => write!(
                 f,
@@ -195,30 +195,30 @@ impl fmt::Display for Reason {
             ),
             Self::AlertLength(len) => write!(
                 f,
-                "peer sent an alert record of {len} bytes; it must hold one alert of 2 bytes (RFC 8446 §5.1)"
+                "peer sent an alert record of {len} bytes; it must contain one alert of 2 bytes (RFC 8446 §5.1)"
             ),
             Self::AlertLevel(level) => write!(
                 f,
-                "peer sent an alert of level {level}; 1 and 2 exist (RFC 5246 §7.2)"
+                "peer sent an alert of level {level}; only 1 and 2 are defined (RFC 5246 §7.2)"
             ),
             Self::HandshakeType(kind) => write!(
                 f,
-                "peer sent handshake message {kind}, which may not come after the handshake (RFC 8446 §4.6, RFC 5246 §7.4)"
+                "peer sent handshake message {kind}, which is not allowed after the handshake (RFC 8446 §4.6, RFC 5246 §7.4)"
             ),
             Self::HandshakeLength(kind, len) => write!(
                 f,
-                "peer sent handshake message {kind} with {len} bytes, the wrong length (RFC 8446 §4.6.3, RFC 5246 §7.4.1.1)"
+                "peer sent handshake message {kind} with a wrong length, {len} bytes (RFC 8446 §4.6.3, RFC 5246 §7.4.1.1)"
             ),
             Self::KeyUpdateNotAtBoundary => f.write_str(
-                "peer sent a KeyUpdate that does not end its record (RFC 8446 §5.1)",
+                "peer sent a KeyUpdate that is not the last message of its record (RFC 8446 §5.1)",
             ),
             Self::KeyUpdateValue(value) => write!(
                 f,
-                "peer sent a KeyUpdate with request_update {value}; 0 and 1 exist (RFC 8446 §4.6.3)"
+                "peer sent a KeyUpdate with request_update {value}; only 0 and 1 are defined (RFC 8446 §4.6.3)"
             ),
             Self::HandshakeTooLong(kind, len) => write!(
                 f,
-                "peer sent handshake message {kind} with {len} bytes; our limit is {HANDSHAKE_MESSAGE_MAX}"
+                "peer sent handshake message {kind} with {len} bytes; the limit is {HANDSHAKE_MESSAGE_MAX}"
             ),
             Self::TicketMalformed => f.write_str(
                 "peer sent a NewSessionTicket that cannot be decoded (RFC 8446 §4.6.1, §6.2)",
@@ -236,18 +236,18 @@ impl fmt::Display for Reason {
                 "peer sent more than {WARNINGS_MAX} warnings or requests for renegotiation without data between them"
             ),
             Self::SequenceExhausted => f.write_str(
-                "the sequence numbers of the peer's records are used up (RFC 8446 §5.3)",
+                "the peer used all sequence numbers (RFC 8446 §5.3)",
             ),
             Self::NotEstablished => {
-                f.write_str("misuse: the state holds no connection that can be worked with")
+                f.write_str("misuse: the state holds no usable connection")
             }
             Self::WrongKey => {
-                f.write_str("misuse: the key was not made from this state's present secret")
+                f.write_str("misuse: the key was not derived from this state's current secret")
             }
             Self::AlreadyFailed => {
-                f.write_str("misuse: the connection had failed before; nothing more is opened")
+                f.write_str("misuse: the connection failed earlier; no more records can be opened")
             }
-            Self::Cipher => f.write_str("the cryptographic library refused to work"),
+            Self::Cipher => f.write_str("the cryptographic library reported an error"),
         }
     }
 }
@@ -256,24 +256,25 @@ impl fmt::Display for Reason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SealError {
-    /// close_notify or a fatal alert has gone out before, or a fatal one came in.
+    /// A close_notify or fatal alert was sent, or a fatal alert was received.
     Closed,
-    /// The connection has failed; only a fatal alert may still be sealed.
+    /// The connection failed; only a fatal alert can still be sealed.
     Failed,
-    /// The peer asked for a KeyUpdate, and it must go before any data.
+    /// The peer requested a KeyUpdate, which must be sealed before any data.
     KeyUpdateOwed,
-    /// The write key has reached its limit. TLS 1.3: a KeyUpdate was due long ago. TLS 1.2: the connection has to end.
+    /// The write key reached its limit. In TLS 1.3 a KeyUpdate is long overdue; in TLS 1.2 the connection must
+    /// close.
     KeyExhausted,
     /// More content than a record can hold.
     ContentTooLong(usize),
     /// The buffer has no room for the record.
     BufferTooSmall {
-        /// Bytes the record needs, header and trailer included.
+        /// Bytes that the record needs, including header and trailer.
         need: usize,
     },
-    /// The caller used this crate wrongly.
+    /// The caller used this crate incorrectly.
     Misuse(Misuse),
-    /// The cryptographic library refused to work.
+    /// The cryptographic library reported an error.
     Cipher,
 }
 
@@ -281,48 +282,48 @@ impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => {
-                f.write_str("misuse: the connection is closed for sending; nothing goes behind its last alert")
+                f.write_str("misuse: the connection is closed for sending; nothing can follow its last alert")
             }
             Self::Failed => {
-                f.write_str("misuse: the connection has failed; only a fatal alert may still be sent")
+                f.write_str("misuse: the connection failed; only a fatal alert can still be sent")
             }
             Self::KeyUpdateOwed => f.write_str(
-                "misuse: the peer asked for a KeyUpdate; seal it before any data (RFC 8446 §4.6.3)",
+                "misuse: the peer requested a KeyUpdate; seal it before any data (RFC 8446 §4.6.3)",
             ),
             Self::KeyExhausted => f.write_str(
-                "limit: no more records may be sealed under this key (RFC 8446 §5.5); TLS 1.2 has to close here",
+                "limit: this key cannot seal any more records (RFC 8446 §5.5); a TLS 1.2 connection must close",
             ),
             Self::ContentTooLong(len) => write!(
                 f,
-                "misuse: {len} bytes are too long for one record; {CONTENT_MAX} are allowed (RFC 8446 §5.1)"
+                "misuse: {len} bytes do not fit in one record; the limit is {CONTENT_MAX} (RFC 8446 §5.1)"
             ),
             Self::BufferTooSmall { need } => {
-                write!(f, "misuse: the buffer is too small; the record takes {need} bytes")
+                write!(f, "misuse: the buffer is too small; the record needs {need} bytes")
             }
             Self::Misuse(misuse) => misuse.fmt(f),
-            Self::Cipher => f.write_str("the cryptographic library refused to work"),
+            Self::Cipher => f.write_str("the cryptographic library reported an error"),
         }
     }
 }
 
 impl core::error::Error for SealError {}
 
-/// A mistake of the caller.
+/// An error of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A secret, key or IV does not have the length that the suite demands.
+    /// The length of a secret, key or IV does not match the suite.
     SecretLength {
-        /// What the suite demands.
+        /// Length that the suite requires.
         expected: usize,
-        /// What was given.
+        /// Length that was passed.
         found: usize,
     },
-    /// What was given does not make a valid state.
+    /// The arguments do not make a valid state.
     Unfit(Corrupt),
-    /// The state holds no connection, or one whose secret was being replaced in a crash.
+    /// The state holds no connection, or a crash interrupted the replacement of its secret.
     NotEstablished,
-    /// The key was not made from this state's present secret.
+    /// The key was not derived from this state's current secret.
     WrongKey,
     /// TLS 1.2 has no KeyUpdate.
     NotTls13,
@@ -333,14 +334,15 @@ impl fmt::Display for Misuse {
         match self {
             Self::SecretLength { expected, found } => write!(
                 f,
-                "misuse: a secret, key or IV has {found} bytes where the suite takes {expected}"
+                "misuse: a secret, key or IV has {found} bytes; the suite requires {expected}"
             ),
-            Self::Unfit(corrupt) => write!(f, "misuse: what was given makes no state: {corrupt}"),
-            Self::NotEstablished => {
-                f.write_str("misuse: the state holds no connection that can be worked with")
-            }
+            Self::Unfit(corrupt) => write!(
+                f,
+                "misuse: the arguments do not make a valid state: {corrupt}"
+            ),
+            Self::NotEstablished => f.write_str("misuse: the state holds no usable connection"),
             Self::WrongKey => {
-                f.write_str("misuse: the key was not made from this state's present secret")
+                f.write_str("misuse: the key was not derived from this state's current secret")
             }
             Self::NotTls13 => f.write_str("misuse: only TLS 1.3 has a KeyUpdate"),
         }
@@ -349,13 +351,13 @@ impl fmt::Display for Misuse {
 
 impl core::error::Error for Misuse {}
 
-/// Why a state that another process left is not to be used.
+/// Why a state that another process left cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Corrupt {
-    /// All zero: there is no connection.
+    /// All zero: the state holds no connection.
     Empty,
-    /// Another layout version than ours.
+    /// A layout version other than ours.
     Layout(u8),
     /// No such protocol version.
     Protocol(u8),
@@ -363,17 +365,17 @@ pub enum Corrupt {
     Suite(u8),
     /// No such role.
     Role(u8),
-    /// Flags that do not go together.
+    /// Contradictory flags.
     Flags(u8),
-    /// The process died while it replaced a secret.
+    /// The process was killed while it replaced a secret.
     Replacing,
-    /// A sequence number behind the key's limit.
+    /// A sequence number beyond the key's limit.
     Sequence,
-    /// A counter behind its limit.
+    /// A counter beyond its limit.
     Counters,
-    /// A partial message that cannot be.
+    /// An impossible partial message.
     Message,
-    /// A secret that is all zero, or bytes beside it.
+    /// A secret that is all zero, or nonzero bytes after it.
     Secret,
 }
 
@@ -383,21 +385,25 @@ impl fmt::Display for Corrupt {
             Self::Empty => f.write_str("the state is empty"),
             Self::Layout(found) => write!(
                 f,
-                "the state has layout version {found}; this program knows {}",
+                "the state has layout version {found}; this program supports {}",
                 crate::LAYOUT_VERSION
             ),
             Self::Protocol(code) => {
-                write!(f, "the state names protocol {code}, which does not exist")
+                write!(f, "the state has an unknown protocol, {code}")
             }
-            Self::Suite(code) => write!(f, "the state names suite {code}, which does not exist"),
-            Self::Role(code) => write!(f, "the state names role {code}, which does not exist"),
-            Self::Flags(flags) => write!(f, "the state's flags {flags:#010b} do not go together"),
-            Self::Replacing => f.write_str("the state was left while a secret was being replaced"),
-            Self::Sequence => f.write_str("the state's sequence number is behind its key's limit"),
-            Self::Counters => f.write_str("a counter of the state is behind its limit"),
-            Self::Message => f.write_str("the state's partial handshake message cannot be"),
+            Self::Suite(code) => write!(f, "the state has an unknown suite, {code}"),
+            Self::Role(code) => write!(f, "the state has an unknown role, {code}"),
+            Self::Flags(flags) => {
+                write!(f, "the state's flags {flags:#010b} contradict each other")
+            }
+            Self::Replacing => {
+                f.write_str("the state was left in the middle of replacing a secret")
+            }
+            Self::Sequence => f.write_str("the state's sequence number exceeds its key's limit"),
+            Self::Counters => f.write_str("a counter of the state exceeds its limit"),
+            Self::Message => f.write_str("the state's partial handshake message is impossible"),
             Self::Secret => {
-                f.write_str("a secret of the state is all zero, or longer than the suite's")
+                f.write_str("a secret of the state is all zero, or longer than the suite allows")
             }
         }
     }

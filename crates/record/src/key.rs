@@ -1,4 +1,4 @@
-//! Expanded keys: what a secret becomes for the length of one event.
+//! Expanded keys: the form that a secret has for the duration of one event.
 
 use aws_lc_rs::aead::{LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;
@@ -7,22 +7,22 @@ use crate::derive::{IV_LEN, SECRET_MAX, traffic_key};
 use crate::state::{Direction, State};
 use crate::suite::{Protocol, Suite};
 
-/// Expanded read key; made from a [`State`] (about a microsecond), kept only for the length of one event
-/// or in a small cache.
+/// An expanded read key. Expanding it from a [`State`] takes about a microsecond; keep it only for one event or
+/// in a small cache.
 ///
-/// A key knows which secret it was made from. Used with another state, or with the same state after its
-/// secret was replaced behind the key's back, it is refused ([`crate::Reason::WrongKey`]) and nothing is opened.
+/// A key remembers the secret it was derived from. [`open`](crate::open()) refuses it for another state, and
+/// for the same state after its secret was replaced ([`crate::Reason::WrongKey`]).
 pub struct OpenKey(pub(crate) Expanded);
 
-/// Expanded write key; made from a [`State`], kept only for the length of one event or in a small cache.
+/// An expanded write key, made from a [`State`]; keep it only for one event or in a small cache.
 ///
-/// A key knows which secret it was made from. Used with another state, or with the same state after its
-/// secret was replaced behind the key's back, it is refused ([`crate::Misuse::WrongKey`]): otherwise an old key
-/// would meet sequence numbers that start again at zero, and a nonce would be used twice.
+/// A key remembers the secret it was derived from. Sealing refuses it for another state, and for the same state
+/// after its secret was replaced ([`crate::Misuse::WrongKey`]): otherwise an old key would meet sequence
+/// numbers that restart at zero, and a nonce would be used twice.
 pub struct SealKey(pub(crate) Expanded);
 
 impl OpenKey {
-    /// Expands the read key of `state`. From an empty state comes a key which opens nothing.
+    /// Expands the read key of `state`. An empty state yields a key that opens nothing.
     pub fn new(state: &State) -> Self {
         let mut key = Self(Expanded::EMPTY);
         key.0.expand(state, Direction::Read);
@@ -31,7 +31,7 @@ impl OpenKey {
 }
 
 impl SealKey {
-    /// Expands the write key of `state`. From an empty state comes a key which seals nothing.
+    /// Expands the write key of `state`. An empty state yields a key that seals nothing.
     pub fn new(state: &State) -> Self {
         let mut key = Self(Expanded::EMPTY);
         key.0.expand(state, Direction::Write);
@@ -52,10 +52,10 @@ impl core::fmt::Debug for SealKey {
 }
 
 pub(crate) struct Expanded {
-    /// None if there was no secret to expand.
+    /// `None` if there was no secret to expand.
     aead: Option<LessSafeKey>,
     iv: [u8; IV_LEN],
-    /// The first bytes of the secret this was made from; see [`Expanded::belongs_to`].
+    /// First bytes of the secret that this key was derived from; see [`Expanded::belongs_to`].
     mark: [u8; MARK_LEN],
 }
 
@@ -68,7 +68,7 @@ impl Expanded {
         mark: [0; MARK_LEN],
     };
 
-    /// Expands the state's current secret, in place: a copy on the way would leave the IV on the stack.
+    /// Expands the state's current secret in place; an intermediate copy would leave the IV on the stack.
     #[inline(never)]
     pub(crate) fn expand(&mut self, state: &State, direction: Direction) {
         self.aead = None;
@@ -98,7 +98,7 @@ impl Expanded {
         iv.zeroize();
     }
 
-    /// The AEAD, if it was made from the secret which `state` holds now.
+    /// Returns the AEAD if it was derived from the secret that `state` holds now.
     pub(crate) fn belongs_to(&self, state: &State, direction: Direction) -> Option<&LessSafeKey> {
         let same = self.mark == state.secret(direction)[..MARK_LEN];
         self.aead.as_ref().filter(|_| same)
@@ -115,7 +115,7 @@ impl Expanded {
         nonce
     }
 
-    /// TLS 1.2 AES-GCM, receiving: four bytes of salt, then what the record brought (RFC 5288 §3).
+    /// TLS 1.2 AES-GCM, receiving: four bytes of salt, then the explicit nonce from the record (RFC 5288 §3).
     pub(crate) fn nonce_with_explicit(&self, explicit: &[u8; 8]) -> [u8; IV_LEN] {
         let mut nonce = self.iv;
         nonce[IV_LEN - 8..].copy_from_slice(explicit);
@@ -125,7 +125,7 @@ impl Expanded {
 
 impl Drop for Expanded {
     fn drop(&mut self) {
-        // The AEAD context is wiped by its own library when it is freed.
+        // The library wipes the AEAD context when it is freed.
         self.iv.zeroize();
         self.mark.zeroize();
     }

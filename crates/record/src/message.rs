@@ -1,8 +1,8 @@
-//! Handshake messages that come after the handshake, in any cut.
+//! Handshake messages that arrive after the handshake, fragmented in any way.
 //!
-//! Nothing of a message is stored but its header (four bytes) and the count of what is still to come. That is
-//! enough: a KeyUpdate says all it has to say in its last byte, a ticket is handed out as it comes, and of a
-//! ClientHello that asks for renegotiation only the end matters.
+//! Of a message, the state stores only the header (four bytes) and the number of remaining bytes. That is
+//! enough: a KeyUpdate's value is its last byte, tickets are passed to the caller as they arrive, and of a
+//! ClientHello that requests renegotiation only the end matters.
 
 use crate::error::Reason;
 use crate::key::OpenKey;
@@ -17,16 +17,16 @@ const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 const HEADER_LEN: u8 = 4;
 
-/// What the handshake bytes of one record amount to.
+/// Effects of the handshake bytes of one record.
 #[derive(Default)]
 pub(crate) struct Received {
     /// Bytes at the start of the content that belong to tickets.
     pub(crate) ticket_len: usize,
-    /// A request for renegotiation was completed.
+    /// Whether a renegotiation request was completed.
     pub(crate) renegotiation: bool,
 }
 
-/// Takes in the content of a handshake record. It is not empty.
+/// Processes the content of a handshake record, which is not empty.
 pub(crate) fn receive(
     state: &mut State,
     key: &mut OpenKey,
@@ -62,7 +62,7 @@ pub(crate) fn receive(
     Ok(received)
 }
 
-/// Judges a message as soon as there is something to judge: its type with the first byte, its length with the last.
+/// Checks a message as early as possible: its type at the first byte, its length at the last header byte.
 fn take_header_byte(state: &mut State, byte: u8) -> Result<usize, Reason> {
     let have = usize::from(state.message_have);
     state.message_header[have] = byte;
@@ -80,16 +80,16 @@ fn take_header_byte(state: &mut State, byte: u8) -> Result<usize, Reason> {
 
 fn take_body(state: &mut State, rest: &[u8]) -> usize {
     let taken = rest.len().min(usize::from(state.message_left));
-    // `taken` is at most `message_left`, so it fits.
+    // `taken` is at most `message_left`, which is a u16.
     state.message_left -= taken as u16;
     taken
 }
 
-/// Which messages may come after the handshake, RFC 8446 §4.6 and RFC 5246 §7.4.1.
+/// Accepts only the messages that are allowed after the handshake (RFC 8446 §4.6, RFC 5246 §7.4.1).
 ///
 /// In TLS 1.3 a ClientHello after the handshake: "it MUST terminate the connection with an "unexpected_message"
-/// alert" (§4.1.2); a CertificateRequest, since we never offer post_handshake_auth: "MUST send an
-/// "unexpected_message" fatal alert" (§4.6.2). All others are inappropriate messages too (§6.2).
+/// alert" (§4.1.2). A CertificateRequest, since we never offer post_handshake_auth: "MUST send an
+/// "unexpected_message" fatal alert" (§4.6.2). All other messages are unexpected too (§6.2).
 fn expect(protocol: Protocol, role: Role, kind: u8) -> Result<(), Reason> {
     match (protocol, role, kind) {
         (Protocol::Tls13, _, KEY_UPDATE)

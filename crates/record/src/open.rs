@@ -20,35 +20,37 @@ pub(crate) const ALERT: u8 = 21;
 pub(crate) const HANDSHAKE: u8 = 22;
 pub(crate) const APPLICATION_DATA: u8 = 23;
 
-/// What the record at the start of the buffer was.
+/// Result of opening the record at the start of the buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opened {
-    /// Not a whole record yet: header included it has `need` bytes (at least 5, as long as the header has not
-    /// come). Nothing was touched.
+    /// An incomplete record: it needs `need` bytes with its header (5 until the header is complete). Nothing
+    /// was changed.
     Partial {
-        /// Bytes which the buffer must hold before [`open`] can get further.
+        /// Bytes that the buffer must hold before [`open`] can proceed.
         need: usize,
     },
     /// Application data.
     Data {
         /// Length of the record.
         consumed: usize,
-        /// Where in the buffer its plaintext lies; may be empty.
+        /// Where its plaintext lies in the buffer; may be empty.
         plaintext: Range<usize>,
     },
-    /// Dealt with: a KeyUpdate, a warning, part of a message, or anything which comes after the end and is ignored.
+    /// A record that needs no action: a KeyUpdate, a warning, part of a message, or anything after the end of
+    /// the peer's direction.
     Handled {
-        /// Bytes that were used up.
+        /// Bytes that were consumed.
         consumed: usize,
     },
-    /// Client: bytes of NewSessionTicket messages, headers included, in order; a message may go on in the next one.
+    /// Client: bytes of NewSessionTicket messages, headers included, in order. A message may continue in the
+    /// next record.
     Ticket {
         /// Length of the record.
         consumed: usize,
-        /// Where in the buffer the bytes lie.
+        /// Where these bytes lie in the buffer.
         fragment: Range<usize>,
     },
-    /// TLS 1.2: the peer asked for renegotiation. The caller seals [`crate::Alert::NO_RENEGOTIATION`].
+    /// TLS 1.2: the peer requested renegotiation. The caller seals [`crate::Alert::NO_RENEGOTIATION`].
     NoRenegotiation {
         /// Length of the record.
         consumed: usize,
@@ -58,20 +60,20 @@ pub enum Opened {
         /// Length of the record.
         consumed: usize,
     },
-    /// A fatal alert: the connection is dead, in both directions, and gets no answer.
+    /// A fatal alert: the connection is closed in both directions, and no reply is sent.
     PeerAlert {
         /// Length of the record.
         consumed: usize,
-        /// The alert's number; [`crate::AlertDescription::from_code`] knows the name.
+        /// The alert's number; [`crate::AlertDescription::from_code`] returns its name.
         description: u8,
     },
 }
 
 /// Opens the one record at the start of `buf`, in place.
 ///
-/// Post-handshake messages are dealt with here; behind a KeyUpdate `key` has been expanded anew.
-/// After a refusal the caller seals its alert ([`crate::Alert::fatal`]), sends it and ends the connection;
-/// the record's bytes in `buf` are then no more than garbage.
+/// Post-handshake messages are handled here; after a KeyUpdate, `key` is the new key. After a refusal the
+/// caller seals the refusal's alert ([`crate::Alert::fatal`]), sends it and closes the connection; the record's
+/// bytes in `buf` are then undefined.
 pub fn open(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Result<Opened, Refusal> {
     open_record(state, key, buf).map_err(|reason| {
         state.set(FAILED);
@@ -109,10 +111,10 @@ fn open_record(state: &mut State, key: &mut OpenKey, buf: &mut [u8]) -> Result<O
     dispatch(state, key, content_type, content, consumed, plaintext)
 }
 
-/// What can be said about a record from its header alone, before the rest has come. Returns the ciphertext's length.
+/// Checks a record's header before the rest has arrived. Returns the ciphertext's length.
 ///
-/// The version bytes are not looked at: they "MUST be ignored for all purposes" (RFC 8446 §5.1). They are
-/// authenticated as they came, so changing them on the way makes the record a bad one.
+/// The version bytes are ignored: they "MUST be ignored for all purposes" (RFC 8446 §5.1). They are part of the
+/// authenticated data, so a change in transit makes the record fail authentication.
 fn check_header(
     protocol: Protocol,
     suite: Suite,
@@ -161,7 +163,7 @@ fn explicit_nonce_len(suite: Suite) -> usize {
     }
 }
 
-/// RFC 8446 §5.2 and §5.4: deprotects a record, takes the padding off, finds the type. Returns type and content.
+/// Unprotects a record, removes the padding and finds the type (RFC 8446 §5.2, §5.4). Returns type and content.
 fn unprotect_tls13(
     state: &mut State,
     key: &OpenKey,
@@ -186,7 +188,7 @@ fn unprotect_tls13(
     Ok((content_type, HEADER_LEN..HEADER_LEN + content_len))
 }
 
-/// RFC 5246 §6.2.3.3: deprotects a record. Returns type and content.
+/// Unprotects a record (RFC 5246 §6.2.3.3). Returns type and content.
 fn unprotect_tls12(
     state: &mut State,
     key: &OpenKey,
@@ -202,7 +204,7 @@ fn unprotect_tls12(
     let content_len = ciphertext.len() - TAG_LEN;
     let aad = aad_tls12(state.read_sequence, &header, content_len);
     decrypt(state, key, nonce, &aad, ciphertext)?;
-    // TLSPlaintext's "length MUST NOT exceed 2^14" (§6.2.1); longer is record_overflow (§7.2.2).
+    // TLSPlaintext's "length MUST NOT exceed 2^14" (§6.2.1); a longer one is record_overflow (§7.2.2).
     if content_len > CONTENT_MAX {
         return Err(Reason::PlaintextTooLong(content_len));
     }
@@ -215,7 +217,7 @@ pub(crate) fn aad_tls12(sequence: u64, header: &[u8; HEADER_LEN], content_len: u
     let mut aad = [0; 13];
     aad[..8].copy_from_slice(&sequence.to_be_bytes());
     aad[8..11].copy_from_slice(&header[..3]);
-    // A fragment's length fits into two bytes: the header's own field said so.
+    // The length fits in two bytes because it is less than the header's own length field.
     aad[11..].copy_from_slice(&(content_len as u16).to_be_bytes());
     aad
 }
@@ -227,8 +229,8 @@ fn split_header(record: &mut [u8]) -> Result<([u8; HEADER_LEN], &mut [u8]), Reas
     Ok((*header, rest))
 }
 
-/// Decrypts `ciphertext || tag` in place, and counts the record.
-/// "If the decryption fails, the receiver MUST terminate the connection with a "bad_record_mac" alert" (RFC 8446 §5.2).
+/// Decrypts `ciphertext || tag` in place and advances the sequence number. "If the decryption fails, the
+/// receiver MUST terminate the connection with a "bad_record_mac" alert" (RFC 8446 §5.2).
 fn decrypt(
     state: &mut State,
     key: &OpenKey,
@@ -289,7 +291,8 @@ fn dispatch(
 }
 
 fn receive_alert(state: &mut State, content: &[u8], consumed: usize) -> Result<Opened, Reason> {
-    // An error alert ends everything at once (RFC 8446 §6.2), even between two fragments; others may not come there.
+    // An error alert ends the connection at once (RFC 8446 §6.2), even between two fragments; other alerts are
+    // not allowed there.
     if !peer_alert::is_error(state.protocol(), content) {
         check_interleaving(state, ALERT)?;
     }
@@ -304,7 +307,7 @@ fn receive_alert(state: &mut State, content: &[u8], consumed: usize) -> Result<O
 }
 
 /// "if a handshake message is split over two or more records, there MUST NOT be any other records between them"
-/// (RFC 8446 §5.1). Not so in TLS 1.2: "Recipients MUST receive and process interleaved application layer traffic
+/// (RFC 8446 §5.1). TLS 1.2 differs: "Recipients MUST receive and process interleaved application layer traffic
 /// during handshakes subsequent to the first one on a connection" (RFC 5246 §6.2.1).
 fn check_interleaving(state: &State, content_type: u8) -> Result<(), Reason> {
     if state.message_have > 0 && state.protocol() == Protocol::Tls13 {
@@ -313,7 +316,7 @@ fn check_interleaving(state: &State, content_type: u8) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Data ends every row that has a limit; a record without any makes the row of empty ones longer.
+/// Counts empty records in a row. Data resets this and the other "in a row" counters.
 fn count_data(state: &mut State, len: usize) -> Result<(), Reason> {
     if len > 0 {
         state.empty_records = 0;

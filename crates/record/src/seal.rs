@@ -12,24 +12,24 @@ use crate::open::{ALERT, APPLICATION_DATA, HANDSHAKE, aad_tls12};
 use crate::state::{CLOSED, Direction, FAILED, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
 use crate::suite::Protocol;
 
-/// How much room a record needs before and behind its content.
+/// The room that a record needs before and after its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordRoom {
     /// Before the content: record header, and the explicit nonce of TLS 1.2 AES-GCM.
     pub header: usize,
-    /// Behind the content: the type byte of TLS 1.3, and the tag.
+    /// After the content: the type byte of TLS 1.3, and the tag.
     pub trailer: usize,
 }
 
 impl RecordRoom {
-    /// The longest header and trailer of all protocols and suites.
+    /// The longest header and trailer of any protocol and suite.
     pub const MAX: Self = Self {
         header: HEADER_LEN + EXPLICIT_NONCE_LEN,
         trailer: 1 + TAG_LEN,
     };
 }
 
-/// The room that records of this connection need.
+/// Returns the room that this connection's records need.
 pub fn record_room(state: &State) -> RecordRoom {
     match state.protocol() {
         Protocol::Tls13 => RecordRoom {
@@ -47,11 +47,11 @@ pub fn record_room(state: &State) -> RecordRoom {
     }
 }
 
-/// Seals `content_len` bytes of application data which lie at `buf[header..]`, with `header` and `trailer` from
+/// Seals `content_len` bytes of application data at `buf[header..]`, with `header` and `trailer` from
 /// [`record_room`]. Returns the record's length, counted from `buf[0]`.
 ///
-/// The sequence number in `state` is advanced before anything is encrypted. If the peer asked for a KeyUpdate,
-/// it has to be sent first ([`SealError::KeyUpdateOwed`]).
+/// The sequence number in `state` is advanced before anything is encrypted. If the peer requested a KeyUpdate,
+/// the caller must send it first ([`SealError::KeyUpdateOwed`]).
 pub fn seal_in_place(
     state: &mut State,
     key: &mut SealKey,
@@ -73,7 +73,7 @@ pub fn seal_in_place(
 
 /// Seals an alert into `out` ([`crate::SMALL_RECORD_MAX`] bytes are enough) and returns the record's length.
 ///
-/// Behind a close_notify nothing more is sealed; behind a fatal alert nothing more is opened either.
+/// After a close_notify nothing more can be sealed; after a fatal alert nothing more can be opened either.
 pub fn seal_alert(
     state: &mut State,
     key: &mut SealKey,
@@ -90,7 +90,7 @@ pub fn seal_alert(
         return Err(SealError::Failed);
     }
     let room = prepare(state, key, out, 2)?;
-    // The last records under a key are kept for the alert which ends it.
+    // The last records under a key are reserved for the alert that ends the connection.
     let suite = state.suite();
     let limit = if last {
         record_limit(suite)
@@ -100,7 +100,7 @@ pub fn seal_alert(
     if state.write_sequence() >= limit {
         return Err(SealError::KeyExhausted);
     }
-    // Before the record exists: whoever finds this state later must not seal behind it.
+    // Set before the record exists: a process that takes over this state must not seal after the alert.
     if last {
         state.set(CLOSED);
     }
@@ -112,10 +112,11 @@ pub fn seal_alert(
     protect(state, key, out, ALERT, 2, 0, limit)
 }
 
-/// Seals a KeyUpdate into `out` ([`crate::SMALL_RECORD_MAX`] bytes are enough), replaces the write secret by its
-/// next generation, expands `key` anew and returns the record's length. Settles what [`State::owes_key_update`] said.
+/// Seals a KeyUpdate into `out` ([`crate::SMALL_RECORD_MAX`] bytes are enough), replaces the write secret with
+/// its next generation, expands `key` again and returns the record's length. Afterwards
+/// [`State::owes_key_update`] is false.
 ///
-/// The peer is asked to update its own key only when that nears its limit (RFC 8446 §5.5), and only once.
+/// The peer is asked to update its own key only when that key nears its limit (RFC 8446 §5.5), and only once.
 pub fn seal_key_update(
     state: &mut State,
     key: &mut SealKey,
@@ -131,7 +132,7 @@ pub fn seal_key_update(
     out[room.header..room.header + KEY_UPDATE_LEN].copy_from_slice(&message);
     let limit = record_limit(state.suite());
     let len = protect(state, key, out, HANDSHAKE, KEY_UPDATE_LEN, 0, limit)?;
-    // "all messages ... MUST be encrypted with the new keys" behind it (RFC 8446 §4.6.3).
+    // All later messages "MUST be encrypted with the new keys" (RFC 8446 §4.6.3).
     if !state.replace_secret(Direction::Write) {
         state.set(FAILED);
         return Err(SealError::Cipher);
@@ -147,10 +148,10 @@ pub fn seal_key_update(
 /// type, length (3 bytes), request_update
 const KEY_UPDATE_LEN: usize = 5;
 
-/// Seals a record of any content type, with `padding` zero bytes behind the content (TLS 1.3, RFC 8446 §5.4).
+/// Seals a record of any content type, with `padding` zero bytes after the content (TLS 1.3, RFC 8446 §5.4).
 ///
-/// For tests and for judging other implementations: it makes records which nothing else in this crate would.
-/// Content and padding together may exceed [`CONTENT_MAX`] here. None of the state's flags is touched.
+/// For tests and for testing other implementations: it makes records that no other function of this crate
+/// makes. Content and padding together may exceed [`CONTENT_MAX`] here. The state's flags do not change.
 pub fn seal_record(
     state: &mut State,
     key: &mut SealKey,
@@ -173,7 +174,7 @@ fn check_open(state: &State) -> Result<(), SealError> {
     Ok(())
 }
 
-/// Everything that can refuse a record, before any of it is written.
+/// Checks everything that can refuse a record, before any of it is written.
 fn prepare(state: &State, key: &SealKey, buf: &[u8], len: usize) -> Result<RecordRoom, SealError> {
     if state.kind().is_none() {
         return Err(SealError::Misuse(Misuse::NotEstablished));
@@ -208,7 +209,7 @@ fn protect(
     let sequence = state
         .take_write_sequence(limit)
         .ok_or(SealError::KeyExhausted)?;
-    // From here on the number is used up, whatever becomes of the record.
+    // The sequence number is used from here on, even if sealing fails.
     let len = room.header + inner_len + room.trailer;
     let record = &mut buf[..len];
     let sealed = match state.protocol() {
@@ -220,7 +221,7 @@ fn protect(
         Protocol::Tls12 => encrypt_tls12(state, key, record, room, content_type, sequence),
     };
     if sealed.is_none() {
-        // Cannot happen with lengths as checked; if it does, no plaintext may be taken for a record.
+        // Impossible with the lengths checked above; if it does happen, no plaintext may be sent as a record.
         record.fill(0);
         state.set(FAILED);
         return Err(SealError::Cipher);
@@ -228,7 +229,7 @@ fn protect(
     Ok(len)
 }
 
-/// RFC 8446 §5.2: the outer type is always application data, the header is the additional data.
+/// RFC 8446 §5.2: the outer type is always application data, and the header is the additional data.
 fn encrypt_tls13(state: &State, key: &SealKey, record: &mut [u8], sequence: u64) -> Option<()> {
     let header = header(APPLICATION_DATA, record.len() - HEADER_LEN);
     let nonce = key.0.nonce(sequence);
@@ -236,7 +237,8 @@ fn encrypt_tls13(state: &State, key: &SealKey, record: &mut [u8], sequence: u64)
     encrypt(state, key, &mut record[HEADER_LEN..], nonce, &header)
 }
 
-/// RFC 5246 §6.2.3.3; the explicit nonce is the sequence number, xored with the IV (RFC 5288 §3 leaves it open).
+/// RFC 5246 §6.2.3.3. The explicit nonce is the sequence number XORed with the IV (RFC 5288 §3 leaves the
+/// choice open).
 fn encrypt_tls12(
     state: &State,
     key: &SealKey,
@@ -256,12 +258,12 @@ fn encrypt_tls12(
 }
 
 fn header(content_type: u8, len: usize) -> [u8; HEADER_LEN] {
-    // `prepare` has checked that the length fits.
+    // `prepare` checked that the length fits.
     let [high, low] = (len as u16).to_be_bytes();
     [content_type, 3, 3, high, low]
 }
 
-/// Encrypts what lies in front of the room for the tag, in place, and writes the tag there.
+/// Encrypts the bytes before the tag's room in place, and writes the tag there.
 fn encrypt(
     state: &State,
     key: &SealKey,

@@ -1,4 +1,4 @@
-//! The state: all that is kept of a TLS connection at rest.
+//! The state: all that remains of a TLS connection at rest.
 //!
 //! # Layout
 //!
@@ -6,39 +6,39 @@
 //!
 //! | offset | size | field | |
 //! |---|---|---|---|
-//! | 0 | 1 | `layout` | [`LAYOUT_VERSION`]; written last when a connection is established |
+//! | 0 | 1 | `layout` | [`LAYOUT_VERSION`]; written last by `establish` |
 //! | 1 | 1 | `protocol` | 1 TLS 1.2, 2 TLS 1.3 |
 //! | 2 | 1 | `suite` | 1 AES-128-GCM SHA-256, 2 AES-256-GCM SHA-384, 3 ChaCha20-Poly1305 SHA-256 |
 //! | 3 | 1 | `role` | 1 server, 2 client |
 //! | 4 | 1 | `flags` | see below |
-//! | 5 | 1 | `message_have` | bytes of a handshake message's header that have come, 0 to 4 |
+//! | 5 | 1 | `message_have` | received bytes of a handshake message's header, 0 to 4 |
 //! | 6 | 4 | `message_header` | those bytes: type, length |
-//! | 10 | 2 | `message_left` | bytes of that message's body still to come |
+//! | 10 | 2 | `message_left` | bytes of that message's body not yet received |
 //! | 12 | 1 | `empty_records` | empty records since the last byte of data |
 //! | 13 | 1 | `key_updates` | KeyUpdates received since the last byte of data |
 //! | 14 | 1 | `warnings` | warnings received since the last byte of data |
 //! | 15 | 1 | `reserved` | zero |
-//! | 16 | 8 | `read_sequence` | of the next record to be opened |
-//! | 24 | 8 | `write_sequence` | of the next record to be sealed |
+//! | 16 | 8 | `read_sequence` | of the next record to open |
+//! | 24 | 8 | `write_sequence` | of the next record to seal |
 //! | 32 | 48 | `read_secret` | TLS 1.3: traffic secret; TLS 1.2: key (32), IV (12); the rest is zero |
 //! | 80 | 48 | `write_secret` | the same |
 //!
 //! # What a kill leaves behind
 //!
 //! The state lies in shared memory and outlives the process that writes it, so the order of its stores is part
-//! of its contract. [`State::commit`] stands between two stores wherever the order matters.
+//! of its contract. [`State::commit`] separates two stores wherever the order matters.
 //!
-//! * **Sealing** stores the next sequence number, and only then lets the cipher run. A kill behind the store
-//!   skips a number; a kill before it leaves nothing that was ever encrypted. No number is used twice.
-//! * **Replacing a secret** marks the state (`REPLACING`), stores the new secret, then sets the sequence number
-//!   to zero, then unmarks it. At no time does the old secret stand beside a sequence number that it has used.
-//!   A secret which is half old and half new is a third secret, which nobody has used either. The mark says that
-//!   this connection is lost: [`State::validate`] refuses it, and so do opening and sealing.
-//! * **Establishing** writes the layout version last: before that the state counts as empty.
-//! * **Wiping** clears the layout version first: after that the state counts as empty.
+//! * **Sealing** stores the next sequence number before the cipher runs. A kill after the store skips a number;
+//!   a kill before it leaves nothing encrypted. No number is used twice.
+//! * **Replacing a secret** marks the state (`REPLACING`), stores the new secret, sets the sequence number to
+//!   zero, then clears the mark. The old secret never coexists with a sequence number that it has already used.
+//!   A secret that is half old and half new is a third secret, which has never been used. The mark says that
+//!   the connection is lost: [`State::validate`], opening and sealing refuse it.
+//! * **Establishing** writes the layout version last: until then the state counts as empty.
+//! * **Wiping** clears the layout version first: from then on the state counts as empty.
 //!
-//! A state which was being worked on is not to be trusted after a crash in any case, since bytes may have been
-//! taken from its socket: whoever keeps states marks the one in work and resets its connection.
+//! After a crash, a state that was in use cannot be trusted in any case, because bytes may have been read from
+//! its socket. The owner of the states marks the one in use, and resets its connection after a crash.
 
 use core::fmt;
 
@@ -58,11 +58,10 @@ pub(crate) use layout::{
     CLOSED, FAILED, HALF_FATAL, HALF_WARNING, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, PEER_CLOSED,
 };
 
-/// A TLS connection at rest: 128 bytes of plain data, documented in the module.
+/// A TLS connection at rest: 128 bytes of plain data, with the layout documented in the module.
 ///
-/// Neither `Copy` nor `Clone`: a second copy could use a sequence number a second time.
-/// It wipes itself when dropped. But moving it leaves its bytes behind, as with any value: keep it in one place,
-/// and [`State::wipe`] it there.
+/// Neither `Copy` nor `Clone`: a second copy could reuse a sequence number. It is wiped when dropped. Moving it
+/// leaves its bytes behind, as with any value: keep it in one place, and call [`State::wipe`] there.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
@@ -108,8 +107,8 @@ const _: () = {
 
 /// Key and IV of one direction, as a TLS 1.2 key block holds them.
 ///
-/// The IV has twelve bytes. For AES-GCM these are the four of the salt and eight which start the explicit nonce;
-/// for receiving, the latter don't matter.
+/// The IV has twelve bytes. For AES-GCM these are the four of the salt and the eight that start the explicit
+/// nonce; the latter are unused for receiving.
 #[derive(Clone, Copy)]
 pub struct KeyIv<'a> {
     /// AEAD key, [`Suite::key_len`] bytes.
@@ -124,7 +123,7 @@ impl fmt::Debug for KeyIv<'_> {
     }
 }
 
-/// One of the two directions of a connection, seen from here.
+/// One of the two directions of a connection, from our point of view.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -132,7 +131,7 @@ pub(crate) enum Direction {
 }
 
 impl State {
-    /// A state that holds no connection: all zero.
+    /// Returns a state that holds no connection: all zero.
     pub const fn empty() -> Self {
         Self {
             layout: 0,
@@ -155,8 +154,7 @@ impl State {
     }
 
     /// Writes a finished TLS 1.3 handshake into this state, in place: the application traffic secrets and the
-    /// sequence number that each of them has reached. What the state held before is wiped first.
-    /// The caller wipes the sources.
+    /// current sequence number of each. Wipes the previous contents first. The caller wipes the sources.
     pub fn establish_tls13(
         &mut self,
         role: Role,
@@ -181,8 +179,8 @@ impl State {
         self.establish(Protocol::Tls13, role, suite, read_seq, write_seq)
     }
 
-    /// Writes a finished TLS 1.2 handshake into this state, in place: keys, IVs and the sequence number that
-    /// each of them has reached. What the state held before is wiped first. The caller wipes the sources.
+    /// Writes a finished TLS 1.2 handshake into this state, in place: keys, IVs and the current sequence number
+    /// of each direction. Wipes the previous contents first. The caller wipes the sources.
     pub fn establish_tls12(
         &mut self,
         role: Role,
@@ -238,24 +236,24 @@ impl State {
         })
     }
 
-    /// Overwrites everything with zeros, in a way that the compiler may not leave out.
+    /// Overwrites everything with zeros; the compiler cannot remove these stores.
     pub fn wipe(&mut self) {
         self.layout.zeroize();
         let words: &mut [u64; 16] = zerocopy::transmute_mut!(self);
         words.zeroize();
     }
 
-    /// The negotiated version. Of an empty state: TLS 1.3.
+    /// Returns the negotiated version; TLS 1.3 for an empty state.
     pub fn protocol(&self) -> Protocol {
         Protocol::from_code(self.protocol).unwrap_or(Protocol::Tls13)
     }
 
-    /// The negotiated suite. Of an empty state: AES-128-GCM.
+    /// Returns the negotiated suite; AES-128-GCM for an empty state.
     pub fn suite(&self) -> Suite {
         Suite::from_code(self.suite).unwrap_or(Suite::Aes128GcmSha256)
     }
 
-    /// Which end we are. Of an empty state: the server.
+    /// Returns our role; server for an empty state.
     pub fn role(&self) -> Role {
         Role::from_code(self.role).unwrap_or(Role::Server)
     }
@@ -265,24 +263,24 @@ impl State {
         self.layout == 0
     }
 
-    /// close_notify was received: the peer's direction ended cleanly, and nothing more is opened.
+    /// Whether close_notify was received: the peer's direction ended cleanly, and nothing more is opened.
     pub fn peer_closed(&self) -> bool {
         self.has(PEER_CLOSED) && !self.has(FAILED)
     }
 
-    /// close_notify or a fatal alert was sent, or a fatal alert received: nothing more is sealed.
+    /// Whether close_notify or a fatal alert was sent, or a fatal alert received: nothing more is sealed.
     pub fn closed(&self) -> bool {
         self.has(CLOSED)
     }
 
-    /// The connection has failed: a record was refused, or a fatal alert sent or received.
-    /// All that may still happen is that our own fatal alert is sealed, unless [`State::closed`].
+    /// Whether the connection failed: a record was refused, or a fatal alert sent or received. Unless
+    /// [`State::closed`], our own fatal alert can still be sealed.
     pub fn failed(&self) -> bool {
         self.has(FAILED)
     }
 
-    /// A KeyUpdate has to be sent before the next application data: the peer asked for it (then
-    /// [`crate::seal_in_place`] refuses to go on without), or one of the two keys nears its AEAD limit.
+    /// Whether a KeyUpdate must be sent before the next application data: the peer requested one (then
+    /// [`crate::seal_in_place`] refuses to seal without it), or one of the two keys nears its AEAD limit.
     pub fn owes_key_update(&self) -> bool {
         self.protocol() == Protocol::Tls13
             && !self.is_empty()
@@ -292,33 +290,33 @@ impl State {
                 || self.should_ask_for_update())
     }
 
-    /// Sequence number of the next record to be opened.
+    /// Returns the sequence number of the next record to open.
     pub fn read_sequence(&self) -> u64 {
         self.read_sequence
     }
 
-    /// Sequence number of the next record to be sealed.
+    /// Returns the sequence number of the next record to seal.
     pub fn write_sequence(&self) -> u64 {
         self.write_sequence
     }
 
-    /// How many records of data may still be sealed with the key of now. Only TLS 1.2 ever sees the end.
+    /// Returns how many data records the current key can still seal. Only TLS 1.2 ever reaches zero.
     pub fn records_left(&self) -> u64 {
         data_limit(self.suite()).saturating_sub(self.write_sequence)
     }
 
-    /// Whether part of a handshake message (or, in TLS 1.2, of an alert) has come and the rest has not.
+    /// Whether a handshake message (or, in TLS 1.2, an alert) was received in part.
     pub fn awaits_rest_of_message(&self) -> bool {
         self.message_have > 0 || self.has(HALF_WARNING | HALF_FATAL)
     }
 }
 
-/// Offset of the IV in the room of a secret, TLS 1.2.
+/// Offset of the IV in the field of a secret, TLS 1.2.
 const TLS12_IV_AT: usize = 32;
 
-/// For the rest of this crate.
+/// Used by the rest of this crate.
 impl State {
-    /// Version and suite, if there is a connection in a state fit to be worked with.
+    /// Returns version and suite, if the state holds a usable connection.
     pub(crate) fn kind(&self) -> Option<(Protocol, Suite)> {
         if self.layout != LAYOUT_VERSION || self.has(REPLACING) {
             return None;
@@ -345,7 +343,7 @@ impl State {
         }
     }
 
-    /// Key and IV in the room of a TLS 1.2 direction.
+    /// Returns key and IV of a TLS 1.2 direction.
     pub(crate) fn split_key_iv(suite: Suite, secret: &[u8; SECRET_MAX]) -> (&[u8], &[u8]) {
         (
             &secret[..suite.key_len()],
@@ -353,7 +351,7 @@ impl State {
         )
     }
 
-    /// Behind a refusal: what had come of a message is of no use any more.
+    /// Discards a partly received message after a refusal.
     pub(crate) fn forget_partial_message(&mut self) {
         self.message_have = 0;
         self.message_header = [0; 4];
@@ -361,12 +359,12 @@ impl State {
         self.unset(HALF_WARNING | HALF_FATAL);
     }
 
-    /// The peer's key nears its limit and we have not asked for a new one yet (RFC 8446 §5.5, §4.6.3).
+    /// Whether the peer's key nears its limit and we have not requested a new one yet (RFC 8446 §5.5, §4.6.3).
     pub(crate) fn should_ask_for_update(&self) -> bool {
         self.read_sequence >= rekey_at(self.suite()) && !self.has(KEY_UPDATE_ASKED | PEER_CLOSED)
     }
 
-    /// Takes the next sequence number for sealing. From here on it is used, whatever happens.
+    /// Takes the next sequence number for sealing. The number counts as used from here on.
     pub(crate) fn take_write_sequence(&mut self, limit: u64) -> Option<u64> {
         let sequence = self.write_sequence;
         if sequence >= limit {
@@ -377,9 +375,9 @@ impl State {
         Some(sequence)
     }
 
-    /// Replaces a direction's traffic secret by the next generation and starts its sequence numbers anew
-    /// ("Each sequence number is set to zero at the beginning of a connection and whenever the key is changed",
-    /// RFC 8446 §5.3). See the module for what a kill between any two stores leaves behind.
+    /// Replaces a direction's traffic secret with the next generation and resets its sequence number ("Each
+    /// sequence number is set to zero at the beginning of a connection and whenever the key is changed", RFC
+    /// 8446 §5.3). The module's documentation says what a kill between any two stores leaves behind.
     pub(crate) fn replace_secret(&mut self, direction: Direction) -> bool {
         let suite = self.suite();
         let secret_len = suite.secret_len();
@@ -408,10 +406,10 @@ impl State {
         }
     }
 
-    /// Makes the compiler finish all stores to this state here, and begin no later one before.
+    /// Makes the compiler finish all earlier stores to this state here, and start no later store before.
     ///
-    /// For another process to find them in this order after a kill, that is enough: what a processor has
-    /// retired reaches memory, in the order of the program as far as the survivor can see.
+    /// This is enough for another process to see the stores in order after a kill: the processor makes retired
+    /// stores visible in program order.
     #[inline(always)]
     pub(crate) fn commit(&mut self) {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
@@ -420,7 +418,7 @@ impl State {
     }
 }
 
-/// The steps in which a secret is replaced, each finished before the next begins.
+/// The steps of replacing a secret; each is committed before the next begins.
 #[derive(Clone, Copy)]
 enum Replacement {
     Mark,

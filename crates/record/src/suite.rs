@@ -1,4 +1,4 @@
-//! Protocol version, role and suite: the three choices a handshake leaves behind.
+//! Protocol version, role and suite: the results of a handshake that the state keeps.
 
 use aws_lc_rs::{aead, hmac};
 
@@ -11,7 +11,7 @@ pub enum Protocol {
     Tls13,
 }
 
-/// Which end of the connection we are.
+/// Our role in the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// We accepted the handshake.
@@ -20,7 +20,7 @@ pub enum Role {
     Client,
 }
 
-/// AEAD and hash. The same three AEADs serve TLS 1.2, where the hash plays no part after the handshake.
+/// AEAD and hash. TLS 1.2 uses the same three AEADs; the hash has no role there after the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suite {
     /// AES-128-GCM with SHA-256.
@@ -66,14 +66,14 @@ impl Role {
 }
 
 impl Suite {
-    /// Every suite, for tests and tables.
+    /// All suites, for tests and tables.
     pub const ALL: [Self; 3] = [
         Self::Aes128GcmSha256,
         Self::Aes256GcmSha384,
         Self::Chacha20Poly1305Sha256,
     ];
 
-    /// Length of the AEAD key in bytes.
+    /// Returns the length of the AEAD key in bytes.
     pub const fn key_len(self) -> usize {
         match self {
             Self::Aes128GcmSha256 => 16,
@@ -81,7 +81,7 @@ impl Suite {
         }
     }
 
-    /// Length of a TLS 1.3 traffic secret in bytes: the output of the suite's hash (RFC 8446 §7.1).
+    /// Returns the length of a TLS 1.3 traffic secret in bytes: the hash's output length (RFC 8446 §7.1).
     pub const fn secret_len(self) -> usize {
         match self {
             Self::Aes256GcmSha384 => 48,

@@ -1,10 +1,10 @@
-//! Where secrets are in this process: nowhere, once the state is wiped and the keys are gone.
+//! Tests that no secret is left in memory once the state is wiped and the keys are dropped.
 //!
-//! Reads the process's own memory through /proc and looks for every secret and key that was in it, and for the
-//! padded forms that HMAC makes of a secret. (Not for IVs: a key that is moved leaves its IV where it was, and without
-//! the key an IV is worth nothing.)
+//! Reads the process's own memory through /proc and searches for every secret and key that was in it, and for
+//! the padded forms that HMAC makes of a secret. IVs are not searched for: a key that is moved leaves its IV
+//! behind, and an IV without its key is harmless.
 //!
-//! One test in this file, so that nothing else runs beside it.
+//! One test in this file, so that no other test runs in the process.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -17,16 +17,16 @@ use dormouse_record::{
 };
 use zeroize::Zeroize;
 
-/// What is looked for is held with all bits turned round, so that the search does not find itself.
+/// A byte string to search for, stored with all bits inverted, so that the search does not find itself.
 struct Needle {
     name: String,
     inverted: Vec<u8>,
 }
 
 #[test]
-fn nothing_is_left_in_memory() {
+fn no_secret_is_left_in_memory() {
     for suite in Suite::ALL {
-        // Each by itself, since what one leaves on the stack the next would overwrite.
+        // One operation per run: the next operation would overwrite what this one leaves on the stack.
         for (work, does) in [expand, transfer, update].into_iter().enumerate() {
             leaves_nothing(suite, does, work);
         }
@@ -45,7 +45,7 @@ fn leaves_nothing(suite: Suite, does: fn(&mut State, &mut State), work: usize) {
     let (mut server, mut client) = (State::empty(), State::empty());
     establish(suite, &mut server, &mut client, &secrets);
 
-    // The search works: what lies in the states now is found.
+    // Proof that the search works: it finds the secrets that the states still hold.
     let found = search(&needles);
     for name in ["secret 0", "secret 1"] {
         assert!(found.iter().any(|found| found == name), "{name}: {found:?}");
@@ -53,7 +53,7 @@ fn leaves_nothing(suite: Suite, does: fn(&mut State, &mut State), work: usize) {
 
     secrets.zeroize();
     does(&mut server, &mut client);
-    // In place: moving a state anywhere, even into `drop`, would leave its bytes where they were.
+    // In place: moving a state, even into `drop`, would leave its bytes behind.
     server.wipe();
     client.wipe();
     let found = search(&needles);
@@ -96,7 +96,7 @@ fn update(server: &mut State, client: &mut State) {
     open(client, &mut open_key, &mut out[..len]).unwrap();
 }
 
-/// Both secrets, their keys and next generation, and each secret as HMAC pads it.
+/// Returns both secrets, their keys and next generations, and each secret as HMAC pads it.
 fn needles(suite: Suite, secrets: &[[u8; 48]; 2]) -> Vec<Needle> {
     let mut needles = Vec::new();
     let mut add = |name: String, bytes: &[u8]| {
@@ -105,7 +105,7 @@ fn needles(suite: Suite, secrets: &[[u8; 48]; 2]) -> Vec<Needle> {
     };
     for (nth, secret) in secrets.iter().enumerate() {
         let secret = &secret[..suite.secret_len()];
-        // A third of a secret is enough to be recognised, and too much to be left.
+        // A third of a secret is enough to recognise it, and too much to leave behind.
         add(format!("secret {nth}"), &secret[..16]);
         add(format!("end of secret {nth}"), &secret[secret.len() - 16..]);
         for pad in [0x36, 0x5c] {
@@ -120,7 +120,7 @@ fn needles(suite: Suite, secrets: &[[u8; 48]; 2]) -> Vec<Needle> {
     needles
 }
 
-/// The same derivations by another way, in memory which is wiped.
+/// The same derivations by an independent path, in memory that is wiped.
 mod apart {
     use aws_lc_rs::hkdf;
     use dormouse_record::Suite;
@@ -170,8 +170,8 @@ mod apart {
     }
 }
 
-/// Names of the needles which lie anywhere in this process's writable memory. A thread of its own looks for them,
-/// so that the search does not overwrite what was left on this one's stack.
+/// Names of the needles found anywhere in this process's writable memory. The search has its own thread, so
+/// that it does not overwrite what is left on this thread's stack.
 #[inline(never)]
 fn search(needles: &[Needle]) -> Vec<String> {
     std::thread::scope(|scope| scope.spawn(|| search_memory(needles)).join().unwrap())
@@ -180,7 +180,7 @@ fn search(needles: &[Needle]) -> Vec<String> {
 fn search_memory(needles: &[Needle]) -> Vec<String> {
     let memory = File::open("/proc/self/mem").unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    // One buffer for all, at a known place, which is left out.
+    // One buffer for all reads, whose own address range is skipped.
     let mut buf = vec![0_u8; 1 << 20];
     let own = buf.as_ptr() as u64..buf.as_ptr() as u64 + buf.len() as u64;
     let mut found = Vec::new();
@@ -207,7 +207,7 @@ fn search_memory(needles: &[Needle]) -> Vec<String> {
             if memory.read_exact_at(part, at).is_ok() {
                 search_part(part, needles, &mut found);
             }
-            // Overlap, so that nothing hides on a border.
+            // Chunks overlap, so that the search also finds needles across a boundary.
             at = if end == to || end == own.start {
                 end
             } else {

@@ -23,7 +23,7 @@ struct Fingerprints(Vec<(PathBuf, Option<[i64; 5]>)>);
 /// State of the watch: the files' fingerprints, and the errors of the last read.
 #[derive(Debug)]
 pub(crate) struct CertificateWatch {
-    looked_ms: u64,
+    polled_ms: u64,
     last: Fingerprints,
     /// Fingerprints at the last read.
     read: Fingerprints,
@@ -43,7 +43,7 @@ impl CertificateWatch {
     pub(crate) fn begin(config: &Config) -> CertificateWatch {
         let now = Fingerprints::of(config);
         CertificateWatch {
-            looked_ms: process::boottime_ms(),
+            polled_ms: process::boottime_ms(),
             last: now.clone(),
             read: now,
             complaints: Vec::new(),
@@ -51,27 +51,27 @@ impl CertificateWatch {
     }
 
     /// Time of the next poll.
-    pub(crate) fn next_look_ms(&self, config: &Config) -> Option<u64> {
+    pub(crate) fn next_poll_ms(&self, config: &Config) -> Option<u64> {
         let has_files = |route: &Route| !route.certificates.is_empty() || route.client_ca.is_some();
         let every = config.process.reload_certificates?;
         config
             .routes
             .iter()
             .any(has_files)
-            .then(|| self.looked_ms + every.as_millis() as u64)
+            .then(|| self.polled_ms + every.as_millis() as u64)
     }
 
     /// Polls the files if a poll is due, and reads changed ones. `None`: nothing new.
-    pub(crate) fn look(&mut self, edition: &Edition) -> Option<ChangedFiles> {
+    pub(crate) fn poll(&mut self, edition: &Edition) -> Option<ChangedFiles> {
         let now_ms = process::boottime_ms();
-        let due_ms = self.next_look_ms(&edition.config)?;
+        let due_ms = self.next_poll_ms(&edition.config)?;
         if due_ms > now_ms {
             return None;
         }
         let now = Fingerprints::of(&edition.config);
         let is_settled = now == self.last;
         let is_new = now != self.read;
-        self.looked_ms = now_ms;
+        self.polled_ms = now_ms;
         self.last = now.clone();
         if !is_new || !is_settled {
             return None;

@@ -13,7 +13,7 @@ use std::time::Duration;
 const OVER_MS_MAX: u64 = 30 * 86_400_000;
 
 /// Interval at which to check for the end of a drain that ends the program.
-const LOOK_MS: u64 = 100;
+const CHECK_MS: u64 = 100;
 
 /// The current drain, if there is one.
 #[derive(Default)]
@@ -76,9 +76,9 @@ impl Drain {
     }
 
     /// Time of the next check for the end of the drain.
-    pub(crate) fn next_look_ms(&self) -> Option<u64> {
+    pub(crate) fn next_check_ms(&self) -> Option<u64> {
         let drain = self.current.as_ref()?;
-        let soon_ms = process::boottime_ms() + LOOK_MS;
+        let soon_ms = process::boottime_ms() + CHECK_MS;
         Some(soon_ms.min(drain.begun_ms + drain.over_ms))
     }
 

@@ -47,7 +47,7 @@ impl Listening {
         let sockets = open.iter().map(|&(fd, _)| fd);
         let sockets = sockets.chain(handover.descriptors.redirects.iter().copied());
         let both = ports_of_both_families(sockets.map(Fd));
-        let all = of_both_families(wanted(&handover.config), &both);
+        let all = of_both_families(listen_targets(&handover.config), &both);
         let all = all.into_iter().zip(open);
         let adopt = |address: Addr, fd: i32, routes: Vec<u16>| Listener {
             address,
@@ -58,7 +58,7 @@ impl Listening {
         let listeners = all.map(|((address, _, indices), &(fd, _))| {
             adopt(address, fd, routes_behind(&indices, &handover.numbers))
         });
-        let plain = of_both_families(wanted_redirects(&handover.config), &both);
+        let plain = of_both_families(redirect_targets(&handover.config), &both);
         let plain = plain.into_iter().zip(&handover.descriptors.redirects);
         Listening {
             listeners: listeners.collect(),
@@ -87,9 +87,9 @@ impl Listening {
         let mut listeners: Vec<Listener> = Vec::new();
         let sockets = open.iter().map(|listener| listener.fd);
         let both = ports_of_both_families(sockets.chain(inherited.left()));
-        let of_routes = of_both_families(wanted(config), &both);
+        let of_routes = of_both_families(listen_targets(config), &both);
         let count = of_routes.len();
-        let redirects = of_both_families(wanted_redirects(config), &both);
+        let redirects = of_both_families(redirect_targets(config), &both);
         for (address, shown, indices) in of_routes.into_iter().chain(redirects) {
             let is_open = |listener: &&Listener| listener.address == address;
             let opened = match open.iter().find(is_open) {
@@ -215,11 +215,11 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
 }
 
 /// An address of the configuration, its text for the log, and the indices of the routes that share it.
-type Wanted = (Addr, String, Vec<usize>);
+type ListenTarget = (Addr, String, Vec<usize>);
 
 /// Removes `0.0.0.0` on the ports `both`, where the listener of `[::]` accepts clients of both families,
 /// provided that the same routes share the two.
-fn of_both_families(mut all: Vec<Wanted>, both: &[u16]) -> Vec<Wanted> {
+fn of_both_families(mut all: Vec<ListenTarget>, both: &[u16]) -> Vec<ListenTarget> {
     for &port in both {
         let all_of = |ip: IpAddr| Addr::Tcp(SocketAddr::new(ip, port));
         let routes_of = |address: &Addr| {
@@ -236,15 +236,15 @@ fn of_both_families(mut all: Vec<Wanted>, both: &[u16]) -> Vec<Wanted> {
 }
 
 /// The addresses of plain HTTP.
-fn wanted_redirects(config: &Config) -> Vec<Wanted> {
+fn redirect_targets(config: &Config) -> Vec<ListenTarget> {
     let all = config.redirect.redirect.iter();
     all.map(|listen| (Addr::Tcp(listen.address), listen.to_string(), Vec::new()))
         .collect()
 }
 
 /// The addresses that workers poll, each once. Originations are numbered after the routes.
-fn wanted(config: &Config) -> Vec<Wanted> {
-    let mut all: Vec<Wanted> = Vec::new();
+fn listen_targets(config: &Config) -> Vec<ListenTarget> {
+    let mut all: Vec<ListenTarget> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {

@@ -287,7 +287,7 @@ impl Pairs {
         poller: &Poller,
     ) -> Option<(WorkerReport, Pid)> {
         let pair = self.all.get_mut(worker)?;
-        let heard = orders::receive_report(pair.orders).unwrap_or_else(|error| {
+        let received = orders::receive_report(pair.orders).unwrap_or_else(|error| {
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::error!(worker, %error, "invalid message from a worker; closing its channel");
             }
@@ -295,7 +295,7 @@ impl Pairs {
             pair.is_over = true;
             None
         });
-        heard.filter(|(word, sender)| pair.note_word(word, *sender))
+        received.filter(|(report, sender)| pair.note_report(report, *sender))
     }
 
     /// Whether a worker must be sent the current edition: it has answered all earlier ones.
@@ -328,7 +328,7 @@ impl Pairs {
     }
 
     /// Whether all remaining workers answer this challenge.
-    pub(crate) fn show_challenge(&self, number: u64) -> bool {
+    pub(crate) fn all_answer_challenge(&self, number: u64) -> bool {
         let shows_it = |pair: &Pair| pair.challenge == number || pair.is_over;
         self.all.iter().all(shows_it)
     }
@@ -428,8 +428,8 @@ impl Pairs {
 impl Pair {
     /// Records what main must remember of a report. Returns `false` if it is invalid at this time or from
     /// this sender.
-    fn note_word(&mut self, word: &WorkerReport, sender: Pid) -> bool {
-        match word {
+    fn note_report(&mut self, report: &WorkerReport, sender: Pid) -> bool {
+        match report {
             WorkerReport::Ready => {
                 // Each worker reports this once.
                 let is_new = self.worker != Some(sender);

@@ -25,7 +25,7 @@ pub(crate) struct RedirectProcess {
     /// The task of the process, started or due to start.
     task: Option<Task>,
     /// Number of the challenge sent last.
-    told: u64,
+    sent: u64,
     /// Number of the challenge that the process answers.
     shows: u64,
 }
@@ -77,7 +77,7 @@ impl RedirectProcess {
                 Ok(process) => {
                     self.process = Some(process);
                     self.restart.started();
-                    self.told = 0;
+                    self.sent = 0;
                 }
                 Err(error) => {
                     tracing::error!(process = "redirect", %error, "helper process start failed");
@@ -89,9 +89,9 @@ impl RedirectProcess {
     }
 
     /// Sends the process the challenge with this number. Called once per turn.
-    pub(crate) fn tell(&mut self, number: u64, challenge: Option<&HttpChallenge>) {
+    pub(crate) fn send_challenge(&mut self, number: u64, challenge: Option<&HttpChallenge>) {
         if let Some((_, channel)) = self.process
-            && self.told != number
+            && self.sent != number
         {
             let order = ChallengeOrder {
                 number,
@@ -99,7 +99,7 @@ impl RedirectProcess {
             };
             // If the channel is full, the next turn tries again.
             if let Ok(socket::Attempt::Done(())) = message::send(channel, &order) {
-                self.told = number;
+                self.sent = number;
             }
         }
     }

@@ -7,7 +7,7 @@ use dormouse_handover::control;
 use dormouse_reactor::process;
 
 /// Time for workers to report that they follow the new configuration.
-const PATIENCE_MS: u64 = 10_000;
+const TIMEOUT_MS: u64 = 10_000;
 
 /// Maximum length of a stored result, in characters.
 const WORDS_MAX: usize = 4096;
@@ -41,7 +41,7 @@ impl ReloadReport {
         self.waiting = Some(Waiting {
             requests,
             words,
-            due_ms: process::boottime_ms() + PATIENCE_MS,
+            due_ms: process::boottime_ms() + TIMEOUT_MS,
         });
     }
 

@@ -76,7 +76,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         is_announced: true,
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
-        ends_drained: false,
+        stops_after_drain: false,
     };
     let log_file = LogFile::open(config).unwrap_or_else(|error| {
         tracing::error!(%error, "connection log disabled until the next reload");

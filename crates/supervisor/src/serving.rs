@@ -223,8 +223,8 @@ impl Serving {
 
     /// Starts to poll the ticket store's process, if there is a new one.
     pub(crate) fn wait_for_ticket_keys(&mut self, poller: &Poller) -> io::Result<()> {
-        match self.ticket_keys.new_bell() {
-            Some(bell) => poller.add(bell, tokens::TICKET_KEYS, Interest::READ),
+        match self.ticket_keys.new_channel() {
+            Some(channel) => poller.add(channel, tokens::TICKET_KEYS, Interest::READ),
             None => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 /// Interval at which changes are saved. After a power failure later sessions are lost, and a session that
 /// was offered since may be offered again.
-const LOOK: Duration = Duration::from_secs(5);
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum size of a file; the sessions of a thousand servers need less.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const FORMAT: &str = "dormouse sessions 1";
@@ -30,7 +30,7 @@ const FORMAT: &str = "dormouse sessions 1";
 pub(crate) struct SessionFiles {
     sessions: ClientSessions,
     files: Vec<SessionFile>,
-    looked: Instant,
+    saved: Instant,
 }
 
 struct SessionFile {
@@ -98,7 +98,7 @@ impl SessionFiles {
         let mut files = SessionFiles {
             sessions,
             files: Vec::new(),
-            looked: Instant::now(),
+            saved: Instant::now(),
         };
         files
             .follow(config, origins)
@@ -175,7 +175,7 @@ impl SessionFiles {
         Ok(SessionFiles {
             files: files.collect(),
             sessions: sessions.clone(),
-            looked: Instant::now(),
+            saved: Instant::now(),
         })
     }
 
@@ -184,20 +184,20 @@ impl SessionFiles {
     }
 
     /// Milliseconds until the next save; `None`: there are no files.
-    pub(crate) fn until_look_ms(&self) -> Option<u64> {
-        let left = LOOK.saturating_sub(self.looked.elapsed());
+    pub(crate) fn until_save_ms(&self) -> Option<u64> {
+        let left = SAVE_INTERVAL.saturating_sub(self.saved.elapsed());
         (!self.files.is_empty()).then_some(left.as_millis() as u64 + 1)
     }
 
     pub(crate) fn save_if_due(&mut self) {
-        if self.looked.elapsed() >= LOOK {
+        if self.saved.elapsed() >= SAVE_INTERVAL {
             self.save();
         }
     }
 
     /// Writes the files whose sessions have changed.
     pub(crate) fn save(&mut self) {
-        self.looked = Instant::now();
+        self.saved = Instant::now();
         for file in &mut self.files {
             let stamps = file.stamps();
             if stamps == file.written {

@@ -154,16 +154,16 @@ impl Upgrade {
     /// Handles a report of a worker or keeper. A report about a new keeper counts only if it comes from the
     /// keeper of the pair, or from the process that this keeper has named. The kernel names the sender, so a
     /// worker cannot name a process.
-    pub(crate) fn note_word(
+    pub(crate) fn note_report(
         &mut self,
         worker: usize,
-        word: WorkerReport,
+        report: WorkerReport,
         sender: Pid,
         pairs: &Pairs,
     ) -> Step {
         match &mut self.stage {
             Stage::Quiet { waiting } => {
-                if word == WorkerReport::Quiet {
+                if report == WorkerReport::Quiet {
                     waiting.retain(|&other| other != worker);
                 }
                 if waiting.is_empty() {
@@ -174,7 +174,7 @@ impl Upgrade {
                 let Some(takeover) = takeovers.get_mut(worker) else {
                     return Step::Wait;
                 };
-                match word {
+                match report {
                     WorkerReport::Preparing(child) => takeover.child = Some(child),
                     WorkerReport::Prepared => takeover.report(sender, Ok(())),
                     WorkerReport::Refused(why) => takeover.report(sender, Err(why)),

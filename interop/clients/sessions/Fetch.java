@@ -1,5 +1,5 @@
 // Java's HttpsURLConnection with one SSLContext; each connection is closed. A resumed session keeps
-// the time at which it was made, which is how Java lets one see that there was none.
+// its creation time, which is the only way to see in Java that the handshake was resumed.
 import java.io.FileInputStream;
 import java.net.InetAddress;
 import java.net.Socket;
@@ -45,13 +45,13 @@ public final class Fetch {
             made.add(connection.getSSLSession().orElseThrow().getCreationTime());
             connection.getInputStream().readAllBytes();
             connection.disconnect();
-            // Times are in milliseconds: two full handshakes must not have the same.
+            // Times are in milliseconds, and two full handshakes must not have the same one.
             Thread.sleep(3);
         }
         System.out.printf("{\"requests\": %d, \"resumed\": %d}%n", requests, requests - made.size());
     }
 
-    /** Connects to one address, whatever the name says, with one version. */
+    /** Connects to one address, whatever the name resolves to, with one version. */
     private static final class To extends SSLSocketFactory {
         private final SSLSocketFactory inner;
         private final String address;

@@ -1,4 +1,4 @@
-// Node's https with one Agent, which keeps sessions by itself; each connection is closed.
+// Node's https with one Agent, which keeps sessions on its own; each connection is closed.
 import { readFileSync } from "node:fs";
 import https from "node:https";
 import { parseArgs } from "node:util";

@@ -22,7 +22,7 @@ import javax.net.ssl.TrustManagerFactory;
 import org.bouncycastle.jce.provider.BouncyCastleProvider;
 import org.bouncycastle.jsse.provider.BouncyCastleJsseProvider;
 
-/** Bouncy Castle's TLS: the same as stack.c. It makes no KeyUpdate, and can't end one direction alone. */
+/** Bouncy Castle's TLS: the same as stack.c. It cannot send a KeyUpdate, nor close one direction alone. */
 public final class Stack {
     private final String host;
     private final int port;

@@ -56,7 +56,7 @@ fn assert_alike(starts: &[Vec<Duration>]) {
 }
 
 #[test]
-fn the_first_connection_costs_what_later_ones_do() {
+fn the_first_connection_costs_no_more_than_later_ones() {
     let _alone = crate::alone();
     if !applies(Can::BeDormouse) {
         return;
@@ -75,7 +75,7 @@ fn the_first_connection_costs_what_later_ones_do() {
 
 /// The same for `connect`, where every handshake is a full one.
 #[test]
-fn the_first_connection_of_connect_costs_what_later_ones_do() {
+fn the_first_connection_of_connect_costs_no_more_than_later_ones() {
     let _alone = crate::alone();
     if !applies(Can::BeDormouse) {
         return;

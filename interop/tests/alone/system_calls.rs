@@ -67,7 +67,7 @@ fn calls_for_each(scene: &Scene, count: u64, work: impl FnOnce()) -> (f64, BTree
 }
 
 #[test]
-fn a_word_costs_few_system_calls() {
+fn a_message_costs_few_system_calls() {
     let _alone = crate::alone();
     if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
         return;

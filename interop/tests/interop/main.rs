@@ -1,7 +1,7 @@
-//! Proves `dormouse` with foreign software and real processes, by subject.
+//! Tests of `dormouse` with foreign software and real processes, by subject.
 //!
-//! The tests run beside each other in one process. A test whose figures depend on what else runs
-//! belongs to `tests/alone`.
+//! The tests run concurrently in one process. A test whose figures depend on other load belongs to
+//! `tests/alone`.
 
 mod audit;
 mod backends;

@@ -1,4 +1,4 @@
-//! The table of descriptors which a worker shares with its keeper: it outlives the worker.
+//! The descriptor table that a worker shares with its keeper; it outlives the worker.
 
 use super::errno::{self, error};
 use super::stream::EndId;
@@ -6,10 +6,10 @@ use dormouse_reactor::Fd;
 use std::collections::BTreeMap;
 use std::io;
 
-/// Above all real descriptors of this process, so that no number means two things.
+/// First simulated descriptor, above all real descriptors of this process.
 const FIRST: i32 = 100_000;
 
-/// What a descriptor refers to.
+/// The file that a descriptor refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum File {
     Stream(EndId),
@@ -23,7 +23,7 @@ pub(crate) enum File {
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     open: BTreeMap<i32, File>,
-    /// As many may be open.
+    /// Limit of open descriptors.
     pub(crate) max: u64,
 }
 
@@ -41,8 +41,8 @@ impl Descriptors {
             return Err(error(errno::TOO_MANY_FILES));
         }
         let taken = self.open.keys().zip(FIRST..);
-        let gap = taken.filter(|&(&number, wanted)| number != wanted);
-        let mut gap = gap.map(|(_, wanted)| wanted);
+        let gap = taken.filter(|&(&number, expected)| number != expected);
+        let mut gap = gap.map(|(_, expected)| expected);
         let number = gap.next().unwrap_or(FIRST + self.open.len() as i32);
         self.open.insert(number, file);
         Ok(Fd(number))
@@ -57,7 +57,7 @@ impl Descriptors {
         self.open.remove(&fd.0)
     }
 
-    /// All that are open.
+    /// All open descriptors with their files.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Fd, File)> + '_ {
         self.open.iter().map(|(&number, &file)| (Fd(number), file))
     }

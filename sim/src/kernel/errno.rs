@@ -13,7 +13,7 @@ pub(crate) const NOT_CONNECTED: i32 = 107;
 pub(crate) const TIMED_OUT: i32 = 110;
 pub(crate) const REFUSED: i32 = 111;
 
-/// The error as a call returns it.
+/// The error that a system call returns.
 pub(crate) fn error(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }

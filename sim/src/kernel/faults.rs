@@ -1,46 +1,45 @@
-//! What goes wrong, and how often.
+//! Faults of the simulated kernel.
 
-/// How often the kernel does what is allowed to it and inconvenient, each "once in so many times";
-/// 0: never.
+/// Frequencies of legitimate but inconvenient behaviour. Each value n means once in n calls; 0: never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// A call that could move bytes says that it would block.
-    pub again: usize,
+    /// A call that could move bytes would block.
+    pub would_block: usize,
     /// A call moves fewer bytes than it could.
     pub partial: usize,
-    /// An event of a descriptor that is ready is told in a later turn only.
+    /// A ready descriptor is reported only by a later wait.
     pub late_event: usize,
-    /// No descriptor is left for an accept or a connect.
+    /// No free descriptor for an accept or a connect.
     pub no_descriptor: usize,
-    /// No port is left for a connect.
+    /// No free port for a connect.
     pub no_port: usize,
     /// A connect is refused.
     pub refused: usize,
     /// A connect is never answered.
     pub unanswered: usize,
-    /// A unix socket takes nothing, although it is empty.
-    pub joint_again: usize,
-    /// A connect takes a while.
+    /// A send to an empty unix socket would block.
+    pub joint_would_block: usize,
+    /// A connect takes up to 300 ms.
     pub slow_connect: usize,
 }
 
-/// A defect of the kernel that no program could live with: each has to be found out by the checks.
+/// Deliberate defects of the kernel, which the checks must detect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
     /// A byte that the worker sends is lost.
     LoseByte,
-    /// A byte that the worker sends is another one.
+    /// A byte that the worker sends is changed.
     ChangeByte,
-    /// What the worker sends arrives twice.
+    /// A byte that the worker sends is repeated.
     RepeatBytes,
-    /// The worker's end of a direction is not passed on.
+    /// The worker's shutdown of a direction has no effect.
     ForgetEnd,
-    /// The worker's reset arrives as an end.
+    /// The peer receives a FIN instead of the worker's reset.
     EndForReset,
     /// A descriptor that the worker closes stays open.
     KeepDescriptor,
-    /// Nothing is ever told to be writable.
+    /// No descriptor is ever reported as writable.
     NeverWritable,
-    /// A worker that died is followed by one which doesn't hear which connection it was working on.
+    /// After a worker's death, its successor can't find out which connection the worker was busy with.
     ForgetBusy,
 }

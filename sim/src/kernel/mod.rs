@@ -1,8 +1,8 @@
-//! The simulated kernel: sockets, descriptors, readiness and time, all by one seed.
+//! The simulated kernel: sockets, descriptors, readiness and time, determined by a seed.
 //!
 //! ```text
 //!   stream       two ends and the queues between them     descriptors  the shared table
-//!   poller       level-triggered readiness                faults       what goes wrong
+//!   poller       level-triggered readiness                faults       faults and defects
 //! ```
 
 mod descriptors;
@@ -29,48 +29,48 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use stream::{Phase, Readiness, Streams};
 
-/// Events that one wait reports.
+/// Most events that a wait reports.
 const EVENTS_MAX: usize = 64;
 
-/// Cookies are no descriptors and no ends.
+/// First socket cookie; different from all descriptors and ids of ends.
 const FIRST_COOKIE: u64 = 7_000_000;
 
-/// How long a slow connect takes, at most.
+/// Longest duration of a slow connect.
 const CONNECT_US: usize = 300_000;
 
-/// A connect that is under way: when it will be decided, and how.
+/// A connect in progress: when it completes, and with which result.
 #[derive(Clone, Copy, Debug)]
-struct Attempted {
+struct PendingConnect {
     end: EndId,
     at_us: u64,
     errno: Option<i32>,
     backend: usize,
 }
 
-/// What clients connect to.
+/// A listener, to which clients connect.
 #[derive(Debug)]
 struct Listener {
     queue: VecDeque<EndId>,
     address: SocketAddr,
 }
 
-/// What the worker connects to.
+/// A backend, to which the worker connects.
 #[derive(Debug)]
 struct Backend {
     address: Addr,
     family: Family,
-    /// Connections that its program has not accepted yet.
+    /// Connections that the backend has not accepted yet.
     queue: VecDeque<EndId>,
 }
 
-/// The machine.
+/// The simulated kernel.
 pub(crate) struct Kernel {
     random: Random,
-    /// What goes wrong.
+    /// The faults.
     pub(crate) faults: Faults,
-    /// What is broken.
+    /// The deliberate defect.
     pub(crate) sabotage: Option<Sabotage>,
-    /// Nothing goes wrong for now: somebody waits to see whether anything moves at all.
+    /// Whether faults are off: the world checks whether anything still moves.
     pub(crate) calm: bool,
     /// Whether each call is written to standard error.
     pub(crate) traced: bool,
@@ -82,20 +82,20 @@ pub(crate) struct Kernel {
     poller_fd: Fd,
     listeners: Vec<Listener>,
     backends: Vec<Backend>,
-    connecting: Vec<Attempted>,
-    /// Ends with something to deliver.
+    connecting: Vec<PendingConnect>,
+    /// Ends with bytes or a FIN to deliver.
     undelivered: BTreeSet<EndId>,
     clock_us: u64,
-    /// When the worker wants to be woken, if nothing happens before.
+    /// The end of the worker's wait, if no event ends it earlier.
     pub(crate) wake_us: Option<u64>,
-    /// Orders for the worker, and what it has said.
+    /// Orders for the worker, and its reports.
     pub(crate) orders: VecDeque<Order>,
     pub(crate) reports: Vec<WorkerReport>,
     next_port: u16,
 }
 
 impl Kernel {
-    /// A machine on which nothing runs yet.
+    /// A kernel without sockets.
     pub(crate) fn new(seed: u64, faults: Faults, buffers: Buffers) -> Kernel {
         let mut descriptors = Descriptors::new();
         let poller_fd = descriptors.open(File::Poller).unwrap_or(Fd::NONE);
@@ -124,7 +124,7 @@ impl Kernel {
 
     // ---- for the world ----
 
-    /// Opens a listening socket of the worker's.
+    /// Opens a listening socket of the worker.
     pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<Fd> {
         self.listeners.push(Listener {
             queue: VecDeque::new(),
@@ -139,7 +139,7 @@ impl Kernel {
         self.descriptors.open(File::Listener(listener))
     }
 
-    /// Main is gone, too: who waits to be accepted is reset.
+    /// Closes the listeners, main's too: connections that are not accepted are reset.
     pub(crate) fn close_listeners(&mut self) {
         for listener in &mut self.listeners {
             for end in std::mem::take(&mut listener.queue) {
@@ -148,7 +148,7 @@ impl Kernel {
         }
     }
 
-    /// Opens a connection of the worker's that was established before: the worker's end of it.
+    /// Opens a connection of the worker that is established already. Returns the worker's end.
     pub(crate) fn open_established(&mut self, family: Family) -> io::Result<(Fd, EndId)> {
         let ends = [self.new_address(), self.new_address()].map(|address| (address, self.buffers));
         let end = self.streams.create(family, Phase::Open, ends);
@@ -160,7 +160,7 @@ impl Kernel {
         self.descriptors.open(File::Orders)
     }
 
-    /// Adds something that the worker can connect to.
+    /// Adds a backend.
     pub(crate) fn add_backend(&mut self, address: Addr) -> usize {
         let family = match address {
             Addr::Tcp(_) => Family::Tcp,
@@ -174,7 +174,7 @@ impl Kernel {
         self.backends.len() - 1
     }
 
-    /// A client connects to the listener.
+    /// Connects a client to the listener.
     pub(crate) fn connect_client(&mut self, listener: usize) -> EndId {
         let from = self.new_address();
         let ends = [from, self.listeners[listener].address].map(|address| (address, self.buffers));
@@ -183,49 +183,49 @@ impl Kernel {
         end
     }
 
-    /// A backend's program accepts.
+    /// Accepts a connection at a backend.
     pub(crate) fn accept_backend(&mut self, backend: usize) -> Option<EndId> {
         self.backends[backend].queue.pop_front()
     }
 
-    /// Sends from an end that is not the worker's.
+    /// Sends from a peer's end.
     pub(crate) fn send_from(&mut self, end: EndId, bytes: &[u8]) -> io::Result<Attempt<usize>> {
         let sent = self.streams.send(end, bytes, usize::MAX);
         self.note_undelivered(end);
         sent
     }
 
-    /// Receives at an end that is not the worker's.
+    /// Receives at a peer's end.
     pub(crate) fn recv_at(&mut self, end: EndId, buf: &mut [u8]) -> io::Result<Attempt<usize>> {
         let received = self.streams.recv(end, buf, usize::MAX, false);
         self.note_undelivered(end.other());
         received
     }
 
-    /// Ends the sending of an end that is not the worker's.
+    /// Shuts down the sending direction of a peer's end.
     pub(crate) fn shutdown_at(&mut self, end: EndId) {
         self.streams.shutdown_write(end);
         self.note_undelivered(end);
     }
 
-    /// Closes an end that is not the worker's.
+    /// Closes a peer's end.
     pub(crate) fn close_at(&mut self, end: EndId) {
         self.streams.close(end);
         self.note_undelivered(end);
         self.note_undelivered(end.other());
     }
 
-    /// Resets by an end that is not the worker's.
+    /// Resets the connection from a peer's end.
     pub(crate) fn reset_at(&mut self, end: EndId) {
         self.streams.reset(end);
     }
 
-    /// What kind of connection it is.
+    /// The type of a socket.
     pub(crate) fn family(&self, end: EndId) -> Family {
         self.streams.family(end)
     }
 
-    /// Delivers some of what is on its way; all of it in calm.
+    /// Delivers some of the sent bytes, or all of them if faults are off. Completes due connects.
     pub(crate) fn deliver(&mut self) {
         let ends: Vec<EndId> = self.undelivered.iter().copied().collect();
         for end in ends {
@@ -241,48 +241,48 @@ impl Kernel {
                 self.undelivered.remove(&end);
             }
         }
-        self.decide_connects();
+        self.complete_connects();
     }
 
-    fn decide_connects(&mut self) {
+    fn complete_connects(&mut self) {
         let now_us = self.clock_us;
-        let due = |attempt: &Attempted| attempt.at_us <= now_us;
-        let decided: Vec<Attempted> = self.connecting.iter().copied().filter(due).collect();
-        self.connecting.retain(|attempt| !due(attempt));
-        for attempt in decided {
-            if self.streams.phase(attempt.end) != Phase::Connecting {
+        let is_due = |connect: &PendingConnect| connect.at_us <= now_us;
+        let due: Vec<PendingConnect> = self.connecting.iter().copied().filter(is_due).collect();
+        self.connecting.retain(|connect| !is_due(connect));
+        for connect in due {
+            if self.streams.phase(connect.end) != Phase::Connecting {
                 continue;
             }
-            match attempt.errno {
-                Some(errno) => self.streams.fail(attempt.end, errno),
+            match connect.errno {
+                Some(errno) => self.streams.fail(connect.end, errno),
                 None => {
-                    self.streams.establish(attempt.end);
-                    let queue = &mut self.backends[attempt.backend].queue;
-                    queue.push_back(attempt.end.other());
+                    self.streams.establish(connect.end);
+                    let queue = &mut self.backends[connect.backend].queue;
+                    queue.push_back(connect.end.other());
                 }
             }
         }
     }
 
-    /// Counts everything that has happened: as long as it stays the same, nothing does.
+    /// Number of state changes so far.
     pub(crate) fn changes(&self) -> u64 {
         self.streams.changes
     }
 
-    /// Microseconds since the machine has been started.
+    /// The clock in microseconds.
     pub(crate) fn clock_us(&self) -> u64 {
         self.clock_us
     }
 
-    /// Lets the time pass until then.
+    /// Advances the clock.
     pub(crate) fn advance_to(&mut self, us: u64) {
         self.clock_us = self.clock_us.max(us);
         self.streams.changes += 1;
     }
 
-    /// When the next connect is decided.
+    /// The time at which the next connect completes.
     pub(crate) fn next_connect_us(&self) -> Option<u64> {
-        self.connecting.iter().map(|attempt| attempt.at_us).min()
+        self.connecting.iter().map(|connect| connect.at_us).min()
     }
 
     /// The worker's ends, by descriptor.
@@ -295,12 +295,14 @@ impl Kernel {
         .collect()
     }
 
-    /// Do clients wait to be accepted, also such as have left?
+    /// Whether connections wait to be accepted, including those whose client has closed.
     pub(crate) fn has_unaccepted(&self) -> bool {
-        self.listeners.iter().any(|one| !one.queue.is_empty())
+        self.listeners
+            .iter()
+            .any(|listener| !listener.queue.is_empty())
     }
 
-    /// As many descriptors may be open.
+    /// Limits the number of open descriptors.
     pub(crate) fn limit_descriptors(&mut self, max: u64) {
         self.descriptors.max = max;
     }
@@ -321,9 +323,9 @@ impl Kernel {
         !self.calm && once_in > 0 && self.random.once_in(once_in)
     }
 
-    /// How much of `len` bytes a call may move. `None`: it would block.
+    /// The limit for a call that moves `len` bytes. `None`: it would block.
     fn portion(&mut self, len: usize) -> Option<usize> {
-        if self.happens(self.faults.again) {
+        if self.happens(self.faults.would_block) {
             return None;
         }
         match self.happens(self.faults.partial) {
@@ -340,7 +342,7 @@ impl Kernel {
     }
 }
 
-/// What the worker asks for.
+/// System calls of the worker.
 impl Kernel {
     pub(crate) fn recv(
         &mut self,
@@ -385,7 +387,7 @@ impl Kernel {
         ranges: &[Range<usize>],
     ) -> io::Result<Attempt<Received>> {
         let end = self.end_of(fd)?;
-        if self.streams.unread(end) == 0 && self.streams.take_said_end(end) {
+        if self.streams.unread(end) == 0 && self.streams.take_end_mark(end) {
             return Ok(Attempt::Done(Received {
                 bytes: 0,
                 is_end: true,
@@ -395,7 +397,7 @@ impl Kernel {
             Attempt::Done(0) => Err(error(errno::RESET)),
             Attempt::Done(bytes) => Ok(Attempt::Done(Received {
                 bytes,
-                is_end: self.streams.take_said_end(end),
+                is_end: self.streams.take_end_mark(end),
             })),
             Attempt::WouldBlock => Ok(Attempt::WouldBlock),
         }
@@ -403,9 +405,9 @@ impl Kernel {
 
     pub(crate) fn send(&mut self, fd: Fd, bytes: &[u8]) -> io::Result<Attempt<usize>> {
         let end = self.end_of(fd)?;
-        // A unix socket takes the first byte, unless the machine is out of memory.
+        // An empty unix socket accepts a byte, unless the kernel is out of memory.
         let is_empty = self.streams.family(end) == Family::Unix && self.streams.unsent(end) == 0;
-        let portion = match is_empty && self.happens(self.faults.joint_again) {
+        let portion = match is_empty && self.happens(self.faults.joint_would_block) {
             true => None,
             false => self.portion(bytes.len()).or(is_empty.then_some(1)),
         };
@@ -451,7 +453,7 @@ impl Kernel {
         let File::Listener(listener) = self.descriptors.get(fd)? else {
             return Err(error(errno::BAD_DESCRIPTOR));
         };
-        if self.happens(self.faults.again) {
+        if self.happens(self.faults.would_block) {
             return Ok(Attempt::WouldBlock);
         }
         if self.happens(self.faults.no_descriptor) {
@@ -512,7 +514,7 @@ impl Kernel {
             (_, true) => Some(errno::REFUSED),
             _ => None,
         };
-        self.connecting.push(Attempted {
+        self.connecting.push(PendingConnect {
             end,
             at_us: self.clock_us + delay_us,
             errno,
@@ -548,7 +550,7 @@ impl Kernel {
         if self.sabotage == Some(Sabotage::KeepDescriptor) && self.random.once_in(8) {
             return;
         }
-        // Of a listener main has a descriptor, too.
+        // A listener stays open: main has another descriptor of it.
         if let Some(File::Stream(end)) = self.close_descriptor(fd) {
             self.streams.close(end);
             self.note_undelivered(end);
@@ -557,7 +559,7 @@ impl Kernel {
     }
 
     fn close_descriptor(&mut self, fd: Fd) -> Option<File> {
-        // The last descriptor of a socket takes it out of the poller.
+        // Closing the last descriptor of a socket removes it from the poller.
         let _ = self.poller.remove(fd);
         self.descriptors.close(fd)
     }
@@ -592,7 +594,7 @@ impl Kernel {
 
     pub(crate) fn end_joint(&mut self, fd: Fd) -> io::Result<()> {
         let end = self.end_of(fd)?;
-        self.streams.say_end(end)
+        self.streams.mark_end(end)
     }
 
     pub(crate) fn unsent(&self, fd: Fd) -> io::Result<usize> {
@@ -622,11 +624,11 @@ impl Kernel {
         self.poller.remove(fd)
     }
 
-    /// Reports what is ready, beginning anywhere. It doesn't wait: the world is told until when the
-    /// worker would.
+    /// Reports ready descriptors, in an order that begins at random. It doesn't wait: `wake_us` is when
+    /// the worker's wait would end.
     pub(crate) fn wait(&mut self, events: &mut Events, timeout_ms: Option<u64>) {
         events.clear();
-        // A turn takes its time, too.
+        // Each turn takes time.
         self.clock_us += 20;
         self.wake_us = timeout_ms.map(|ms| self.clock_us + ms * 1000);
         let watched = self.poller.watched();
@@ -666,9 +668,9 @@ impl Kernel {
     }
 
     pub(crate) fn close_all_but(&mut self, known: &[Fd]) {
-        let strangers = self.descriptors.all().map(|(fd, _)| fd);
-        let strangers: Vec<Fd> = strangers.filter(|fd| !known.contains(fd)).collect();
-        for fd in strangers {
+        let all = self.descriptors.all().map(|(fd, _)| fd);
+        let unknown: Vec<Fd> = all.filter(|fd| !known.contains(fd)).collect();
+        for fd in unknown {
             self.close(fd);
         }
     }
@@ -677,12 +679,12 @@ impl Kernel {
         self.random.number()
     }
 
-    /// Descriptors that are open.
+    /// Number of open descriptors.
     pub(crate) fn open_descriptors(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// Descriptors that are watched.
+    /// Number of watched descriptors.
     pub(crate) fn watches(&self) -> usize {
         self.poller.len()
     }

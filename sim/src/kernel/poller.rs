@@ -1,4 +1,4 @@
-//! Readiness: level-triggered, registered by descriptor, as epoll has it.
+//! Readiness: level-triggered and registered by descriptor, like epoll.
 
 use super::errno::{self, error};
 use super::stream::Readiness;
@@ -11,11 +11,11 @@ use std::io;
 struct Watch {
     token: u64,
     interest: Interest,
-    /// It was told once, and waits for another interest.
+    /// A one-shot event was reported; nothing is reported until the interest is set again.
     disarmed: bool,
 }
 
-/// What is watched.
+/// The watched descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Poller {
     watches: BTreeMap<i32, Watch>,
@@ -56,7 +56,7 @@ impl Poller {
         self.watches.len()
     }
 
-    /// All that is watched.
+    /// All watched descriptors.
     pub(crate) fn watched(&self) -> Vec<Fd> {
         self.watches.keys().map(|&number| Fd(number)).collect()
     }

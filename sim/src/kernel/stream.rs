@@ -1,11 +1,11 @@
-//! Stream sockets: two ends, the queues between them, and every way in which they end.
+//! Stream sockets: two ends, the queues between them, FIN and reset.
 //!
-//! TCP: what an end sends lies in its send queue until [`Streams::deliver`] moves it into the other's
-//! receive queue, as far as there is room. A reset discards the send queues of both ends and lets
-//! the other end keep what it has received. Closing an end with unread bytes resets, and so do bytes
-//! that reach an end which is closed.
+//! TCP: sent bytes stay in the sender's send queue until [`Streams::deliver`] moves them into the
+//! other end's receive queue, as far as there is space. A reset discards the send queues of both ends;
+//! the other end keeps the bytes it has received. Closing an end with unread bytes resets the
+//! connection, and so do bytes that arrive at a closed end.
 //!
-//! Unix sockets have no send queue of their own, and know no reset.
+//! Unix sockets have no send queue of their own, and no reset.
 
 use super::errno::{self, error};
 use dormouse_reactor::socket::{Attempt, Peer};
@@ -13,18 +13,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
-/// One end of a connection. The other one differs in the lowest bit.
+/// One end of a connection. The ids of its two ends differ in the lowest bit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct EndId(pub(crate) usize);
 
 impl EndId {
-    /// The end at the other side.
+    /// The other end of the connection.
     pub(crate) fn other(self) -> EndId {
         EndId(self.0 ^ 1)
     }
 }
 
-/// What kind of connection it is.
+/// The type of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
     /// TCP.
@@ -33,16 +33,16 @@ pub(crate) enum Family {
     Unix,
 }
 
-/// How far an end is.
+/// The state of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Connecting,
     Open,
-    /// The connection is gone: by a reset, from either side.
+    /// Either end has reset the connection.
     Reset,
 }
 
-/// What an end is ready for.
+/// The readiness of an end, as poll reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -56,20 +56,20 @@ pub(crate) struct Readiness {
 struct End {
     phase: Phase,
     address: SocketAddr,
-    /// Sent, and not delivered.
+    /// Sent and not delivered.
     sent: VecDeque<u8>,
     sent_max: usize,
-    /// Delivered, and not received.
+    /// Delivered and not received.
     received: VecDeque<u8>,
     received_max: usize,
-    /// No more is sent by this end.
+    /// The sending direction of this end is shut down.
     shut: bool,
-    /// The other end's FIN has come.
+    /// The other end's FIN has arrived.
     ended: bool,
-    /// On a joint: the other end has said that this is all.
-    end_said: bool,
+    /// On a joint: the other end has sent the mark of the end.
+    end_marked: bool,
     error: Option<i32>,
-    /// Nobody has a descriptor of it any more.
+    /// The last descriptor of this end is closed.
     closed: bool,
 }
 
@@ -78,21 +78,21 @@ struct End {
 pub(crate) struct Streams {
     ends: Vec<End>,
     families: Vec<Family>,
-    /// Counts everything that happens.
+    /// Number of state changes so far.
     pub(crate) changes: u64,
 }
 
 /// Sizes of the queues of one end.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Of the send queue.
+    /// Size of the send queue.
     pub send: usize,
-    /// Of the receive queue.
+    /// Size of the receive queue.
     pub receive: usize,
 }
 
 impl Streams {
-    /// A new connection; the first end is the one that connects.
+    /// Creates a connection; the first end is the one that connects.
     pub(crate) fn create(
         &mut self,
         family: Family,
@@ -110,7 +110,7 @@ impl Streams {
                 received_max: buffers.receive,
                 shut: false,
                 ended: false,
-                end_said: false,
+                end_marked: false,
                 error: None,
                 closed: false,
             });
@@ -128,7 +128,7 @@ impl Streams {
         self.ends[end.0].phase
     }
 
-    /// The connection is there.
+    /// Establishes a connection.
     pub(crate) fn establish(&mut self, end: EndId) {
         for end in [end, end.other()] {
             self.ends[end.0].phase = Phase::Open;
@@ -136,7 +136,7 @@ impl Streams {
         self.changes += 1;
     }
 
-    /// The attempt to connect has failed.
+    /// Fails a connect.
     pub(crate) fn fail(&mut self, end: EndId, errno: i32) {
         self.ends[end.0].error = Some(errno);
         for end in [end, end.other()] {
@@ -146,7 +146,7 @@ impl Streams {
         self.changes += 1;
     }
 
-    /// How much [`Streams::send`] takes now. `WouldBlock` is `None`.
+    /// The number of bytes that [`Streams::send`] would accept now.
     fn room(&self, id: EndId) -> usize {
         let end = &self.ends[id.0];
         match self.family(id) {
@@ -158,7 +158,7 @@ impl Streams {
         }
     }
 
-    /// Takes a beginning of `bytes`, at most `most`.
+    /// Accepts the first of `bytes`, at most `most`, as far as there is space.
     pub(crate) fn send(
         &mut self,
         id: EndId,
@@ -192,7 +192,7 @@ impl Streams {
         Ok(Attempt::Done(n))
     }
 
-    /// Receives at most `most` bytes into `buf`; `keep`: and leaves them where they are.
+    /// Receives at most `most` bytes into `buf`. With `keep` they stay in the queue.
     pub(crate) fn recv(
         &mut self,
         id: EndId,
@@ -226,23 +226,23 @@ impl Streams {
         }
     }
 
-    /// Has all been received that comes before the end which was said?
-    pub(crate) fn take_said_end(&mut self, id: EndId) -> bool {
+    /// Takes the mark of the end from a joint. Returns whether there was one, with no bytes before it.
+    pub(crate) fn take_end_mark(&mut self, id: EndId) -> bool {
         let end = &mut self.ends[id.0];
-        let now = end.end_said && end.received.is_empty();
-        if now {
-            end.end_said = false;
+        let is_next = end.end_marked && end.received.is_empty();
+        if is_next {
+            end.end_marked = false;
             self.changes += 1;
         }
-        now
+        is_next
     }
 
-    /// Says on a joint that nothing more follows.
-    pub(crate) fn say_end(&mut self, id: EndId) -> io::Result<()> {
+    /// Sends the mark of the end on a joint.
+    pub(crate) fn mark_end(&mut self, id: EndId) -> io::Result<()> {
         if self.ends[id.other().0].closed || self.ends[id.0].shut {
             return Err(error(errno::BROKEN_PIPE));
         }
-        self.ends[id.other().0].end_said = true;
+        self.ends[id.other().0].end_marked = true;
         self.changes += 1;
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Streams {
         }
     }
 
-    /// Ends the sending direction.
+    /// Shuts down the sending direction.
     pub(crate) fn shutdown_write(&mut self, id: EndId) {
         let unix = self.family(id) == Family::Unix;
         let end = &mut self.ends[id.0];
@@ -267,7 +267,7 @@ impl Streams {
         }
     }
 
-    /// The last descriptor is gone.
+    /// Closes the last descriptor of an end.
     pub(crate) fn close(&mut self, id: EndId) {
         let unread = !self.ends[id.0].received.is_empty();
         match self.family(id) {
@@ -289,7 +289,7 @@ impl Streams {
         self.changes += 1;
     }
 
-    /// Aborts: a TCP peer sees a reset.
+    /// Aborts the connection: a TCP peer receives a reset.
     pub(crate) fn reset(&mut self, id: EndId) {
         if self.family(id) == Family::Unix {
             return self.close(id);
@@ -312,8 +312,8 @@ impl Streams {
         self.changes += 1;
     }
 
-    /// Moves at most `most` bytes from an end's send queue to the other's receive queue, and the
-    /// FIN behind the last of them.
+    /// Moves at most `most` bytes from an end's send queue to the other end's receive queue, and the
+    /// FIN after the last byte.
     pub(crate) fn deliver(&mut self, id: EndId, most: usize) -> usize {
         let (low, high) = self.ends.split_at_mut(id.0 | 1);
         let pair = (&mut low[id.0 & !1], &mut high[0]);
@@ -326,7 +326,7 @@ impl Streams {
             return 0;
         }
         if !end.sent.is_empty() && other.closed {
-            // Nobody receives any more.
+            // Bytes that arrive at a closed end reset the connection.
             self.reset(id.other());
             return 0;
         }
@@ -341,7 +341,7 @@ impl Streams {
         n
     }
 
-    /// Has this end anything that is still to be delivered?
+    /// Whether this end has bytes or a FIN to deliver.
     pub(crate) fn has_undelivered(&self, id: EndId) -> bool {
         let (end, other) = (&self.ends[id.0], &self.ends[id.other().0]);
         self.family(id) == Family::Tcp
@@ -365,7 +365,7 @@ impl Streams {
         self.ends[id.0].address
     }
 
-    /// The address at the other side; a connection that was reset has none.
+    /// The other end's address; none after a reset.
     pub(crate) fn peer(&self, id: EndId) -> io::Result<Peer> {
         match (self.family(id), self.ends[id.0].phase) {
             (Family::Unix, _) => Ok(Peer::Unix),
@@ -389,7 +389,7 @@ impl Streams {
         let error = end.error.is_some();
         let gone = is_reset || (unix && other.closed);
         Readiness {
-            readable: !end.received.is_empty() || end.end_said || end.ended || is_reset || error,
+            readable: !end.received.is_empty() || end.end_marked || end.ended || is_reset || error,
             writable: room || end.shut || gone,
             read_closed: end.ended || is_reset,
             hung_up: gone || (end.ended && end.shut),
@@ -398,7 +398,7 @@ impl Streams {
     }
 }
 
-/// Moves `n` bytes: by slices, because most of what is simulated passes here.
+/// Moves `n` bytes. Uses slices for speed: most simulated bytes pass here.
 fn move_front(from: &mut VecDeque<u8>, to: &mut VecDeque<u8>, n: usize) {
     let (front, back) = from.as_slices();
     let first = front.len().min(n);

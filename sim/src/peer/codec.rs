@@ -1,33 +1,33 @@
-//! How a peer puts what it says on the wire: as it is, or by TLS.
+//! Encoding of a peer's content: plain or by TLS.
 
 use dormouse_engine::stream::{self, Connection, Event};
 use dormouse_record::{self as record, State};
 
-/// What came of what was received.
+/// Result of handling received bytes.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Handled {
     Bytes,
     End(End),
 }
 
-/// How what a peer hears has ended.
+/// How a peer's receiving direction ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// As it should: everything has arrived.
+    /// Cleanly: everything has arrived.
     Clean,
-    /// The transport has ended without a close_notify.
+    /// The transport ended without a close_notify.
     Truncated,
     /// The connection was reset.
     Reset,
-    /// The gateway has sent a fatal alert.
+    /// The gateway sent a fatal alert.
     Alert(u8),
-    /// No connection came about.
+    /// The handshake failed.
     NotEstablished(String),
-    /// The gateway has sent a record that can't be right.
+    /// The gateway sent an invalid record or PROXY header.
     Refused(String),
 }
 
-/// One end of a conversation.
+/// The encoding of one end of a connection.
 pub(crate) enum Codec {
     Plain,
     Tls(Box<Tls>),
@@ -52,7 +52,7 @@ impl Codec {
         matches!(self, Codec::Tls(_))
     }
 
-    /// Can anything be said yet?
+    /// Whether content can be sent.
     pub(crate) fn is_established(&self) -> bool {
         match self {
             Codec::Plain => true,
@@ -60,7 +60,7 @@ impl Codec {
         }
     }
 
-    /// Whether a session was resumed, once TLS is there.
+    /// Whether a session was resumed; `None` before the handshake is complete, and without TLS.
     pub(crate) fn is_resumed(&self) -> Option<bool> {
         match self {
             Codec::Plain => None,
@@ -68,11 +68,15 @@ impl Codec {
         }
     }
 
-    /// Takes what was received; `hear` gets the content.
-    pub(crate) fn take(&mut self, received: &mut [u8], mut hear: impl FnMut(&[u8])) -> Heard {
+    /// Handles received bytes; passes content to `on_content`.
+    pub(crate) fn handle(
+        &mut self,
+        received: &mut [u8],
+        mut on_content: impl FnMut(&[u8]),
+    ) -> Handled {
         let Codec::Tls(tls) = self else {
-            hear(received);
-            return Heard::Bytes;
+            on_content(received);
+            return Handled::Bytes;
         };
         let mut input = received;
         loop {
@@ -80,43 +84,43 @@ impl Codec {
                 .connection
                 .handle(&mut tls.state, dormouse_testkit::now(), &mut input)
             {
-                Event::InputUsed => return Heard::Bytes,
-                Event::Data(bytes) => hear(bytes),
+                Event::InputUsed => return Handled::Bytes,
+                Event::Data(bytes) => on_content(bytes),
                 Event::Established(info) => tls.resumed = Some(info.resumed),
                 Event::Ticket(_) => {}
-                Event::Ended(end) => return Heard::End(end.into()),
+                Event::Ended(end) => return Handled::End(end.into()),
             }
         }
     }
 
-    /// The transport has ended.
-    pub(crate) fn take_end(&mut self) -> End {
+    /// Handles the end of the transport.
+    pub(crate) fn handle_eof(&mut self) -> End {
         match self {
             Codec::Plain => End::Clean,
             Codec::Tls(tls) => tls.connection.handle_eof(&tls.state).into(),
         }
     }
 
-    /// Puts content on the wire.
-    pub(crate) fn say(&mut self, content: &[u8], wire: &mut Vec<u8>) {
+    /// Encodes content into `wire`.
+    pub(crate) fn send(&mut self, content: &[u8], wire: &mut Vec<u8>) {
         match self {
             Codec::Plain => wire.extend_from_slice(content),
             Codec::Tls(tls) => {
-                let said = tls.connection.send(&mut tls.state, content);
-                said.expect("a connection that is not closed");
+                let sent = tls.connection.send(&mut tls.state, content);
+                sent.expect("a connection that is not closed");
                 tls.flush(wire);
             }
         }
     }
 
-    /// Puts on the wire what TLS has to say by itself.
+    /// Moves TLS output that is not content into `wire`: handshake messages, alerts, KeyUpdates.
     pub(crate) fn flush(&mut self, wire: &mut Vec<u8>) {
         if let Codec::Tls(tls) = self {
             tls.flush(wire);
         }
     }
 
-    /// Puts a KeyUpdate on the wire, where there is such a thing.
+    /// Encodes a KeyUpdate into `wire`, in TLS 1.3.
     pub(crate) fn update_key(&mut self, wire: &mut Vec<u8>) {
         if let Codec::Tls(tls) = self
             && tls.state.protocol() == record::Protocol::Tls13
@@ -124,16 +128,16 @@ impl Codec {
             let mut key = record::SealKey::new(&tls.state);
             let mut out = [0; record::SMALL_RECORD_MAX];
             let len = record::seal_key_update(&mut tls.state, &mut key, &mut out);
-            wire.extend_from_slice(&out[..len.expect("a state that can go on")]);
+            wire.extend_from_slice(&out[..len.expect("a usable state")]);
         }
     }
 
-    /// Ends the sending direction. `fatal`: by an alert that says that something is wrong.
+    /// Ends the sending direction, with a close_notify or a fatal alert.
     pub(crate) fn end(&mut self, fatal: bool, wire: &mut Vec<u8>) {
         if let Codec::Tls(tls) = self {
             if fatal {
-                let why = record::AlertDescription::InternalError;
-                tls.connection.abort(&mut tls.state, why);
+                let description = record::AlertDescription::InternalError;
+                tls.connection.abort(&mut tls.state, description);
             } else {
                 tls.connection.close(&mut tls.state);
             }

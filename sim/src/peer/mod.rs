@@ -1,79 +1,81 @@
-//! The programs at the far ends: clients and backends, each with a plan.
+//! Peers of the gateway: clients and backends, each with a plan.
 
 pub(crate) mod codec;
 pub(crate) mod plan;
 
 use crate::Random;
-use crate::content::{self, NAME_BYTES};
+use crate::content::{self, ID_BYTES};
 use crate::kernel::{EndId, Kernel};
-use codec::{Codec, End, Heard};
+use codec::{Codec, End, Handled};
 use dormouse_dataplane::proxy_protocol::{self, Endpoints, Progress};
 use dormouse_reactor::socket::Attempt;
-use plan::{LastAct, Plan, Speech};
+use plan::{Ending, Plan, Source};
 use std::io::ErrorKind;
 
-/// What is on the wire's near side before more is said.
+/// Unsent bytes above which a peer produces no more content.
 const WIRE_MAX: usize = 70_000;
 
-/// Most that is received at once.
+/// Most bytes received at once.
 pub(crate) const READ_MAX: usize = 65_536;
 
-/// Most that an echo says at once.
+/// Most bytes that an echo sends at once.
 const ECHO_MAX: usize = 60_000;
 
-/// Who is at this end.
+/// The role of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// It has connected to the gateway.
+    /// Connects to the gateway.
     Client,
-    /// The gateway has connected to it.
+    /// Accepts connections from the gateway.
     Backend,
 }
 
-/// How a peer has ended its sending.
+/// How a peer's sending direction ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SaidEnd {
-    /// Everything was said, and that it was everything.
+pub(crate) enum SentEnd {
+    /// Cleanly, after all content.
     Clean,
-    /// Without a word: by a FIN without close_notify, a reset, or an alert.
-    Aborted(LastAct),
-    /// The gateway took no more.
-    NotTaken,
+    /// By a FIN without close_notify, a reset, or an alert.
+    Aborted(Ending),
+    /// By an error of a send.
+    Failed,
 }
 
 /// A program with one connection.
 pub(crate) struct Peer {
-    /// Its number: what it says begins with it.
+    /// The peer's number, with which its content begins.
     pub(crate) id: u32,
     pub(crate) role: Role,
     pub(crate) plan: Plan,
     pub(crate) socket: EndId,
     codec: Codec,
-    /// Sealed, and not sent.
+    /// Encoded bytes; the first `wire_sent` of them are sent.
     wire: Vec<u8>,
     wire_sent: usize,
-    /// Content that was given to the codec.
-    pub(crate) said: u64,
-    pub(crate) said_end: Option<SaidEnd>,
-    /// The end is on the wire.
-    ending: Option<LastAct>,
-    /// Content that has come.
-    pub(crate) heard: u64,
-    name: [u8; NAME_BYTES],
-    /// What an echo has still to say.
+    /// Bytes of content passed to the codec.
+    pub(crate) content_sent: u64,
+    pub(crate) sent_end: Option<SentEnd>,
+    /// The end of the sending direction, once it is encoded.
+    ending: Option<Ending>,
+    /// Bytes of content received.
+    pub(crate) content_received: u64,
+    /// The number at the beginning of the received content.
+    sender_id: [u8; ID_BYTES],
+    /// Content that an echo has received and not sent.
     to_echo: Vec<u8>,
-    pub(crate) heard_end: Option<End>,
-    /// The first byte that was not what the other one had said.
+    pub(crate) received_end: Option<End>,
+    /// Offset of the first wrong byte received.
     pub(crate) wrong_at: Option<u64>,
     transport_ended: bool,
-    /// A call that sends has met the reset, so that receiving doesn't.
+    /// Whether a send has returned the error of a reset: the next receive then reports an end only.
     was_reset: bool,
-    reads_again_us: Option<u64>,
-    /// The gateway is to say first where the client comes from: what has come of that.
+    resumes_reading_us: Option<u64>,
+    /// The beginning of the PROXY header from the gateway, until the header is complete.
     header: Option<Vec<u8>>,
     pub(crate) is_closed: bool,
-    /// The gateway may drop it: it died while it worked on this connection.
-    pub(crate) is_victim: bool,
+    /// Whether the gateway may reset the connection: the worker died while it was busy with it, or
+    /// before it was established.
+    pub(crate) may_be_reset: bool,
 }
 
 impl Peer {
@@ -86,83 +88,83 @@ impl Peer {
             codec,
             wire: Vec::new(),
             wire_sent: 0,
-            said: 0,
-            said_end: None,
+            content_sent: 0,
+            sent_end: None,
             ending: None,
-            heard: 0,
-            name: [0; NAME_BYTES],
+            content_received: 0,
+            sender_id: [0; ID_BYTES],
             to_echo: Vec::new(),
-            heard_end: None,
+            received_end: None,
             wrong_at: None,
             transport_ended: false,
             was_reset: false,
-            reads_again_us: None,
+            resumes_reading_us: None,
             header: None,
             is_closed: false,
-            is_victim: false,
+            may_be_reset: false,
         };
-        // A client's handshake begins without having heard anything.
-        peer.hear(&mut []);
+        // Starts a client's handshake, which needs no input.
+        peer.handle(&mut []);
         peer
     }
 
-    /// Says where it comes from, as a proxy does before its client's first byte.
+    /// Sends a PROXY header before all other bytes, like a proxy in front of the gateway.
     pub(crate) fn send_header(&mut self, endpoints: Endpoints) {
         self.wire.splice(0..0, proxy_protocol::v1(Some(endpoints)));
     }
 
-    /// Must be told where the client comes from, before its first byte.
+    /// Expects a PROXY header before all other bytes.
     pub(crate) fn expect_header(&mut self) {
         self.header = Some(Vec::new());
     }
 
-    /// Whom it hears, once that one has said its name.
+    /// The number of the peer whose content was received, once it is complete.
     pub(crate) fn partner(&self) -> Option<u32> {
-        (self.heard >= NAME_BYTES as u64).then(|| u32::from_le_bytes(self.name))
+        (self.content_received >= ID_BYTES as u64).then(|| u32::from_le_bytes(self.sender_id))
     }
 
-    /// Is TLS there?
+    /// Whether content can be sent.
     pub(crate) fn is_established(&self) -> bool {
         self.codec.is_established()
     }
 
-    /// When it reads again, if it has stopped.
-    pub(crate) fn reads_again_us(&self) -> Option<u64> {
-        self.reads_again_us.filter(|_| !self.is_closed)
+    /// The time at which the peer reads again, if it has paused.
+    pub(crate) fn resumes_reading_us(&self) -> Option<u64> {
+        self.resumes_reading_us.filter(|_| !self.is_closed)
     }
 
-    /// Does what it can do now.
+    /// Receives, sends, ends and closes as far as possible now.
     pub(crate) fn act(&mut self, kernel: &mut Kernel, random: &mut Random, scratch: &mut [u8]) {
         if self.is_closed {
             return;
         }
         self.read(kernel, random, scratch);
-        self.speak(random);
+        self.produce(random);
         self.send(kernel, random);
         self.end(kernel);
         self.close_if_done(kernel);
     }
 
-    // ---- hearing ----
+    // ---- receiving ----
 
     fn read(&mut self, kernel: &mut Kernel, random: &mut Random, scratch: &mut [u8]) {
-        if let Some(until_us) = self.reads_again_us {
+        if let Some(until_us) = self.resumes_reading_us {
             if until_us > kernel.clock_us() {
                 return;
             }
-            self.reads_again_us = None;
+            self.resumes_reading_us = None;
         }
         if self.transport_ended {
             return;
         }
-        if self.plan.deaf_us > 0 && self.is_established() {
-            let deaf_us = std::mem::take(&mut self.plan.deaf_us);
-            self.reads_again_us = Some(kernel.clock_us() + deaf_us);
+        if self.plan.stall_us > 0 && self.is_established() {
+            let stall_us = std::mem::take(&mut self.plan.stall_us);
+            self.resumes_reading_us = Some(kernel.clock_us() + stall_us);
             return;
         }
         if self.plan.pause > 0 && !kernel.calm && random.once_in(self.plan.pause) {
             let pause_us = 1_000 * random.below(self.plan.pause_ms) as u64;
-            self.reads_again_us = Some(kernel.clock_us() + pause_us);
+            self.resumes_reading_us = Some(kernel.clock_us() + pause_us);
             return;
         }
         let buf = &mut scratch[..[READ_MAX, READ_MAX, 3_000, 10][random.below(4)]];
@@ -172,127 +174,128 @@ impl Peer {
                 self.transport_ended = true;
                 let end = match self.was_reset {
                     true => End::Reset,
-                    false => self.codec.take_end(),
+                    false => self.codec.handle_eof(),
                 };
-                self.heard_end.get_or_insert(end);
+                self.received_end.get_or_insert(end);
             }
-            Ok(Attempt::Done(n)) => self.hear(&mut buf[..n]),
+            Ok(Attempt::Done(n)) => self.handle(&mut buf[..n]),
             Err(_) => {
                 self.transport_ended = true;
-                self.heard_end.get_or_insert(End::Reset);
+                self.received_end.get_or_insert(End::Reset);
             }
         }
     }
 
-    fn hear(&mut self, received: &mut [u8]) {
-        if self.is_lost() || self.ending == Some(LastAct::Alert) {
-            // Nothing is listened to any more.
+    fn handle(&mut self, received: &mut [u8]) {
+        if self.has_failed() || self.ending == Some(Ending::Alert) {
+            // The connection has failed: further bytes are ignored.
             return;
         }
         let Some(mut header) = self.header.take() else {
-            return self.hear_beyond_header(received);
+            return self.handle_after_header(received);
         };
         header.extend_from_slice(received);
         match proxy_protocol::read(&header) {
             Ok(Progress::Partial) => self.header = Some(header),
             Ok(Progress::Complete { len, endpoints }) if endpoints.is_some() => {
-                self.hear_beyond_header(&mut header[len..]);
+                self.handle_after_header(&mut header[len..]);
             }
-            found => {
-                let why = format!("a PROXY header that can't be right: {found:?}");
-                self.heard_end.get_or_insert(End::Refused(why));
+            result => {
+                let reason = format!("invalid PROXY header: {result:?}");
+                self.received_end.get_or_insert(End::Refused(reason));
             }
         }
     }
 
-    fn hear_beyond_header(&mut self, received: &mut [u8]) {
+    fn handle_after_header(&mut self, received: &mut [u8]) {
         let mut codec = std::mem::replace(&mut self.codec, Codec::Plain);
-        let heard = codec.take(received, |content| self.hear_content(content));
+        let handled = codec.handle(received, |content| self.handle_content(content));
         codec.flush(&mut self.wire);
         self.codec = codec;
-        if let Heard::End(end) = heard {
-            self.heard_end.get_or_insert(end);
+        if let Handled::End(end) = handled {
+            self.received_end.get_or_insert(end);
         }
     }
 
-    fn hear_content(&mut self, content: &[u8]) {
-        for (at, &byte) in (self.heard as usize..NAME_BYTES).zip(content) {
-            self.name[at] = byte;
+    fn handle_content(&mut self, content: &[u8]) {
+        for (at, &byte) in (self.content_received as usize..ID_BYTES).zip(content) {
+            self.sender_id[at] = byte;
         }
-        let offset = self.heard;
-        self.heard += content.len() as u64;
+        let offset = self.content_received;
+        self.content_received += content.len() as u64;
         let is_right = match self.partner() {
             Some(partner) => content::is_content(partner, offset, content),
             None => true,
         };
-        if !is_right || self.heard_end.is_some() {
+        if !is_right || self.received_end.is_some() {
             self.wrong_at.get_or_insert(offset);
         }
-        if self.plan.speech == Speech::Echo {
+        if self.plan.source == Source::Echo {
             self.to_echo.extend_from_slice(content);
         }
     }
 
-    // ---- saying ----
+    // ---- sending ----
 
-    /// Has what it hears ended as it should not?
-    fn is_lost(&self) -> bool {
-        !matches!(self.heard_end, None | Some(End::Clean))
+    /// Whether the receiving direction ended, and not cleanly.
+    fn has_failed(&self) -> bool {
+        !matches!(self.received_end, None | Some(End::Clean))
     }
 
-    fn may_speak(&self) -> bool {
-        !self.is_lost()
+    fn can_produce(&self) -> bool {
+        !self.has_failed()
             && self.ending.is_none()
-            && self.said_end.is_none()
+            && self.sent_end.is_none()
             && self.codec.is_established()
     }
 
-    fn speak(&mut self, random: &mut Random) {
-        if !self.may_speak() || self.wire.len() - self.wire_sent > WIRE_MAX {
+    /// Encodes the next piece of content, and the end after the last piece.
+    fn produce(&mut self, random: &mut Random) {
+        if !self.can_produce() || self.wire.len() - self.wire_sent > WIRE_MAX {
             return;
         }
-        let mut piece = match self.plan.speech {
-            Speech::Echo => {
+        let mut piece = match self.plan.source {
+            Source::Echo => {
                 let n = self.to_echo.len().min(ECHO_MAX);
                 self.to_echo.drain(..n).collect::<Vec<u8>>()
             }
-            Speech::Own(total) => {
-                let left = usize::try_from(total - self.said).unwrap_or(usize::MAX);
+            Source::Own(total) => {
+                let left = usize::try_from(total - self.content_sent).unwrap_or(usize::MAX);
                 let n = left.min(1 + random.below(self.plan.piece_max));
                 vec![0; n]
             }
         };
         if !piece.is_empty() {
-            if self.plan.speech != Speech::Echo {
-                content::write(self.id, self.said, &mut piece);
+            if self.plan.source != Source::Echo {
+                content::write(self.id, self.content_sent, &mut piece);
             }
-            self.said += piece.len() as u64;
+            self.content_sent += piece.len() as u64;
             if self.plan.key_update > 0 && random.once_in(self.plan.key_update) {
                 self.codec.update_key(&mut self.wire);
             }
-            self.codec.say(&piece, &mut self.wire);
+            self.codec.send(&piece, &mut self.wire);
         }
-        if self.has_said_all() && self.is_time_to_end() {
-            self.ending = Some(self.plan.last);
-            match self.plan.last {
-                LastAct::End | LastAct::Wait => self.codec.end(false, &mut self.wire),
-                LastAct::Alert => self.codec.end(true, &mut self.wire),
-                LastAct::Cut | LastAct::Reset => {}
+        if self.has_produced_all() && self.may_end() {
+            self.ending = Some(self.plan.ending);
+            match self.plan.ending {
+                Ending::Close | Ending::Wait => self.codec.end(false, &mut self.wire),
+                Ending::Alert => self.codec.end(true, &mut self.wire),
+                Ending::Truncate | Ending::Reset => {}
             }
         }
     }
 
-    fn has_said_all(&self) -> bool {
-        match self.plan.speech {
-            Speech::Own(total) => self.said == total,
-            Speech::Echo => self.heard_end.is_some() && self.to_echo.is_empty(),
+    fn has_produced_all(&self) -> bool {
+        match self.plan.source {
+            Source::Own(total) => self.content_sent == total,
+            Source::Echo => self.received_end.is_some() && self.to_echo.is_empty(),
         }
     }
 
-    fn is_time_to_end(&self) -> bool {
-        match self.plan.last {
-            LastAct::Wait => self.heard_end.is_some(),
-            LastAct::End if self.plan.ends_last => self.heard_end.is_some(),
+    fn may_end(&self) -> bool {
+        match self.plan.ending {
+            Ending::Wait => self.received_end.is_some(),
+            Ending::Close if self.plan.ends_last => self.received_end.is_some(),
             _ => true,
         }
     }
@@ -320,38 +323,38 @@ impl Peer {
                 self.was_reset = error.kind() == ErrorKind::ConnectionReset;
                 self.wire.clear();
                 self.wire_sent = 0;
-                self.said_end.get_or_insert(SaidEnd::NotTaken);
+                self.sent_end.get_or_insert(SentEnd::Failed);
             }
         }
     }
 
     fn end(&mut self, kernel: &mut Kernel) {
-        let Some(last) = self.ending else { return };
-        if !self.wire.is_empty() || self.said_end.is_some() {
+        let Some(ending) = self.ending else { return };
+        if !self.wire.is_empty() || self.sent_end.is_some() {
             return;
         }
-        self.said_end = Some(match last {
-            LastAct::End | LastAct::Wait => SaidEnd::Clean,
-            LastAct::Cut | LastAct::Reset | LastAct::Alert => SaidEnd::Aborted(last),
+        self.sent_end = Some(match ending {
+            Ending::Close | Ending::Wait => SentEnd::Clean,
+            Ending::Truncate | Ending::Reset | Ending::Alert => SentEnd::Aborted(ending),
         });
-        match last {
-            LastAct::Reset => {
+        match ending {
+            Ending::Reset => {
                 kernel.reset_at(self.socket);
                 self.is_closed = true;
             }
-            LastAct::End | LastAct::Wait | LastAct::Cut | LastAct::Alert => {
+            Ending::Close | Ending::Wait | Ending::Truncate | Ending::Alert => {
                 kernel.shutdown_at(self.socket);
             }
         }
     }
 
-    /// Is there nothing left to say or to hear?
+    /// Closes the socket when both directions have ended, or the connection has failed.
     fn close_if_done(&mut self, kernel: &mut Kernel) {
-        let is_done = self.said_end.is_some() && self.heard_end.is_some();
-        // Who has sent an alert needn't hear the end of anything.
-        let has_left =
-            self.said_end == Some(SaidEnd::Aborted(LastAct::Alert)) && self.transport_ended;
-        if !self.is_closed && self.wire.is_empty() && (is_done || self.is_lost() || has_left) {
+        let is_done = self.sent_end.is_some() && self.received_end.is_some();
+        // After an alert of its own, a peer ignores what it receives.
+        let is_aborted =
+            self.sent_end == Some(SentEnd::Aborted(Ending::Alert)) && self.transport_ended;
+        if !self.is_closed && self.wire.is_empty() && (is_done || self.has_failed() || is_aborted) {
             kernel.close_at(self.socket);
             self.is_closed = true;
         }

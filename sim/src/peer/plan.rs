@@ -1,57 +1,57 @@
-//! What a peer is going to do.
+//! The plan of a peer.
 
 use crate::Random;
 
-/// How a peer ends its sending.
+/// How a peer ends its sending direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LastAct {
-    /// Properly: close_notify, or a FIN where there is no TLS.
-    End,
+pub(crate) enum Ending {
+    /// By a close_notify, or a FIN without TLS.
+    Close,
     /// By a FIN without close_notify.
-    Cut,
+    Truncate,
     /// By a reset.
     Reset,
     /// By a fatal alert.
     Alert,
-    /// It doesn't: it is the other side that ends.
+    /// Like `Close`, but after the other peer has ended.
     Wait,
 }
 
-/// What a peer says.
+/// The content that a peer sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Speech {
-    /// So many bytes of its own.
+pub(crate) enum Source {
+    /// This many bytes of its own content.
     Own(u64),
-    /// What it hears.
+    /// The content it receives.
     Echo,
 }
 
-/// The life of a peer.
+/// The plan of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// What it says.
-    pub(crate) speech: Speech,
-    /// How it ends.
-    pub(crate) last: LastAct,
-    /// Largest piece that it seals or sends at once.
+    /// The content.
+    pub(crate) source: Source,
+    /// How the peer ends.
+    pub(crate) ending: Ending,
+    /// Largest piece of content encoded at once.
     pub(crate) piece_max: usize,
-    /// Most bytes that it puts on the wire at once.
+    /// Most bytes sent at once.
     pub(crate) trickle_max: usize,
-    /// It updates its keys once in so many pieces; 0: never.
+    /// A key update once in this many pieces; 0: never.
     pub(crate) key_update: usize,
-    /// It stops reading once in so many reads; 0: never.
+    /// A pause once in this many reads; 0: never.
     pub(crate) pause: usize,
-    /// For how long at most.
+    /// Longest duration of a pause.
     pub(crate) pause_ms: usize,
-    /// It reads nothing for so long, once a connection is there; 0: it reads.
-    pub(crate) deaf_us: u64,
-    /// It ends only when it has heard the other's end.
+    /// How long the peer reads nothing once the connection is established; 0: it reads.
+    pub(crate) stall_us: u64,
+    /// Whether the peer ends only after the other peer has ended.
     pub(crate) ends_last: bool,
 }
 
 impl Plan {
-    /// Any plan. `abort` is how often one ends as nobody should: once in so many; `most` is what it says
-    /// at most.
+    /// A random plan. One in `abort` plans ends by an abort (0: none); own content has at most `most`
+    /// bytes.
     pub(crate) fn any(random: &mut Random, is_tls: bool, abort: usize, most: u64) -> Plan {
         let total = match random.below(12) {
             0 => 0,
@@ -59,24 +59,24 @@ impl Plan {
             7..11 => 4 + random.below(20_000) as u64,
             _ => 4 + random.below(200_000) as u64,
         };
-        let last = match abort > 0 && random.once_in(abort) {
-            false => LastAct::End,
+        let ending = match abort > 0 && random.once_in(abort) {
+            false => Ending::Close,
             true if is_tls => match random.below(3) {
-                0 => LastAct::Cut,
-                1 => LastAct::Reset,
-                _ => LastAct::Alert,
+                0 => Ending::Truncate,
+                1 => Ending::Reset,
+                _ => Ending::Alert,
             },
-            true => LastAct::Reset,
+            true => Ending::Reset,
         };
         Plan {
-            speech: Speech::Own(total.min(most)),
-            last,
+            source: Source::Own(total.min(most)),
+            ending,
             piece_max: [200, 1_400, 16_384, 60_000][random.below(4)],
             trickle_max: [usize::MAX, usize::MAX, 3_000, 40][random.below(4)],
             key_update: [0, 0, 3, 10][random.below(4)],
             pause: [0, 0, 0, 4][random.below(4)],
             pause_ms: [3, 300, 3_000][random.below(3)],
-            deaf_us: 0,
+            stall_us: 0,
             ends_last: random.once_in(3),
         }
     }

@@ -1,22 +1,22 @@
-//! What must be true when everything is over.
+//! Checks at the end of a simulation.
 
-use super::scenario::{Scenario, Way};
+use super::scenario::{RouteKind, Scenario};
 use crate::peer::codec::End;
-use crate::peer::plan::{LastAct, Speech};
-use crate::peer::{Peer, Role, SaidEnd};
+use crate::peer::plan::{Ending, Source};
+use crate::peer::{Peer, Role, SentEnd};
 use std::fmt;
 
-/// Something that must not be.
+/// A failed check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// What it is.
+    /// The description.
     pub what: String,
-    /// Whose.
+    /// The number of the peer whose check failed, if the check was about a peer.
     pub peer: Option<u32>,
 }
 
 impl Violation {
-    /// Of the gateway as a whole.
+    /// A violation that is not about a single peer.
     pub(crate) fn of_gateway(what: impl Into<String>) -> Violation {
         Violation {
             what: what.into(),
@@ -34,30 +34,31 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks at what all peers have said and heard.
+/// Checks what all peers have sent and received.
 pub(crate) fn peers(scenario: &Scenario, peers: &[Peer]) -> Result<(), Violation> {
-    peers.iter().try_for_each(|hearer| {
-        let judged = match partner_of(hearer, scenario, peers) {
-            Some(speaker) => pair(scenario, speaker, hearer),
-            None => alone(hearer),
+    peers.iter().try_for_each(|receiver| {
+        let checked = match partner_of(receiver, scenario, peers) {
+            Some(sender) => pair(scenario, sender, receiver),
+            None => single(receiver),
         };
-        judged.map_err(|what| Violation {
+        checked.map_err(|what| Violation {
             what,
-            peer: Some(hearer.id),
+            peer: Some(receiver.id),
         })
     })
 }
 
-/// Whom a peer talks to. On an echo it is itself.
+/// The peer at the other end of a peer's connection; on an echo route the peer itself.
 fn partner_of<'a>(peer: &'a Peer, scenario: &Scenario, peers: &'a [Peer]) -> Option<&'a Peer> {
-    if scenario.way == Way::Echo {
+    if scenario.route_kind == RouteKind::Echo {
         return Some(peer);
     }
-    let hears_itself = |other: &&Peer| other.plan.speech == Speech::Echo;
+    let echoes = |other: &&Peer| other.plan.source == Source::Echo;
     let named = peer.partner().filter(|&id| id != peer.id);
     let found = match named {
         Some(id) => peers.iter().find(|other| other.id == id),
-        // It has heard nothing, or its own words; but maybe it was heard.
+        // The peer received nothing, or its own content from an echo: search for a peer that received
+        // this peer's content.
         None => peers.iter().find(|other| {
             other.id != peer.id && other.role != peer.role && other.partner() == Some(peer.id)
         }),
@@ -65,87 +66,86 @@ fn partner_of<'a>(peer: &'a Peer, scenario: &Scenario, peers: &'a [Peer]) -> Opt
     found.or_else(|| {
         peers
             .iter()
-            .filter(hears_itself)
+            .filter(echoes)
             .find(|other| other.partner() == Some(peer.id))
     })
 }
 
-/// What holds for whoever is heard by nobody, and hears nobody.
-fn alone(hearer: &Peer) -> Result<(), String> {
-    refused_nothing(hearer)
-}
-
-fn refused_nothing(hearer: &Peer) -> Result<(), String> {
-    if let Some(at) = hearer.wrong_at {
+/// Checks a peer, whatever its partner did: every received byte and record is valid, and the connection
+/// has ended.
+fn single(receiver: &Peer) -> Result<(), String> {
+    if let Some(at) = receiver.wrong_at {
         return Err(format!("wrong bytes at {at}"));
     }
-    match &hearer.heard_end {
-        Some(End::Refused(why)) => Err(format!("got a record that can't be right: {why}")),
-        None if !hearer.is_closed => Err("waits for ever".to_owned()),
+    match &receiver.received_end {
+        Some(End::Refused(reason)) => Err(format!("received an invalid record: {reason}")),
+        None if !receiver.is_closed => Err("waits for ever".to_owned()),
         _ => Ok(()),
     }
 }
 
-/// What `hearer` has heard of `speaker`.
-fn pair(scenario: &Scenario, speaker: &Peer, hearer: &Peer) -> Result<(), String> {
-    let is_victim = speaker.is_victim || hearer.is_victim;
-    if is_victim {
-        // It may have been reset while a record was half sent; but no byte is wrong.
-        return match hearer.wrong_at {
-            Some(at) => Err(format!(
-                "wrong bytes at {at}, of a connection that was reset"
-            )),
-            None => no_false_end(scenario, speaker, hearer),
+/// Checks what `receiver` received from `sender`.
+fn pair(scenario: &Scenario, sender: &Peer, receiver: &Peer) -> Result<(), String> {
+    if sender.may_be_reset || receiver.may_be_reset {
+        // A reset may cut a record, but must not change a byte.
+        return match receiver.wrong_at {
+            Some(at) => Err(format!("wrong bytes at {at} of a reset connection")),
+            None => no_false_end(scenario, sender, receiver),
         };
     }
-    refused_nothing(hearer)?;
-    if hearer.heard > speaker.said {
-        return Err(format!("heard {} of {} bytes", hearer.heard, speaker.said));
+    single(receiver)?;
+    let received = receiver.content_received;
+    if received > sender.content_sent {
+        return Err(format!(
+            "received {received} of {} bytes",
+            sender.content_sent
+        ));
     }
-    no_false_end(scenario, speaker, hearer)?;
-    let aborts = |peer: &Peer| matches!(peer.said_end, Some(SaidEnd::Aborted(_)));
+    no_false_end(scenario, sender, receiver)?;
+    let aborts = |peer: &Peer| matches!(peer.sent_end, Some(SentEnd::Aborted(_)));
     let is_abort = matches!(
-        hearer.heard_end,
+        receiver.received_end,
         Some(End::Reset | End::Truncated | End::Alert(_))
     );
-    // Where there is little room, those who have not begun give way. A client may believe that it has:
-    // its Finished is on its way, and only what it hears says that it has arrived.
-    let gave_way = scenario.low_limits && hearer.role == Role::Client && hearer.heard == 0;
-    if is_abort && !gave_way && !scenario.gateway_may_close() && !aborts(speaker) && !aborts(hearer)
+    // At low limits the gateway closes handshaking connections to make space. A client may regard its
+    // handshake as complete while its Finished is in transit; received content proves that it arrived.
+    let may_be_closed = scenario.low_limits && receiver.role == Role::Client && received == 0;
+    if is_abort
+        && !may_be_closed
+        && !scenario.gateway_may_close()
+        && !aborts(sender)
+        && !aborts(receiver)
     {
         return Err(format!(
-            "{:?}, and nobody has aborted; heard {} of {}",
-            hearer.heard_end, hearer.heard, speaker.said
+            "{:?}, but neither peer aborted; received {received} of {} bytes",
+            receiver.received_end, sender.content_sent
         ));
     }
     Ok(())
 }
 
-/// An end has to be an end: everything has arrived, and the speaker has said that it was all.
-fn no_false_end(scenario: &Scenario, speaker: &Peer, hearer: &Peer) -> Result<(), String> {
-    if hearer.heard_end != Some(End::Clean) {
+/// Checks a clean end: everything has arrived, and the sender ended cleanly.
+fn no_false_end(scenario: &Scenario, sender: &Peer, receiver: &Peer) -> Result<(), String> {
+    if receiver.received_end != Some(End::Clean) {
         return Ok(());
     }
-    if hearer.role == Role::Backend && scenario.way == Way::TerminateUnix {
-        // A unix socket has one kind of end only.
+    if receiver.role == Role::Backend && scenario.route_kind == RouteKind::TerminateUnix {
+        // A unix socket cannot tell an abort from an end.
         return Ok(());
     }
-    match speaker.said_end {
-        Some(SaidEnd::Clean) if hearer.heard == speaker.said => Ok(()),
-        // The route says that it is to be so.
-        Some(SaidEnd::Aborted(_)) if scenario.options.truncation_closes => Ok(()),
+    let (received, sent) = (receiver.content_received, sender.content_sent);
+    match sender.sent_end {
+        Some(SentEnd::Clean) if received == sent => Ok(()),
+        // The route has `truncation = "close"`.
+        Some(SentEnd::Aborted(_)) if scenario.options.truncation_closes => Ok(()),
         _ if scenario.gateway_may_close() => Ok(()),
-        Some(SaidEnd::Clean) => Err(format!(
-            "a clean end after {} of {} bytes",
-            hearer.heard, speaker.said
-        )),
-        Some(SaidEnd::Aborted(LastAct::Cut | LastAct::Reset | LastAct::Alert)) => Err(format!(
-            "a clean end, but the speaker has aborted: {:?}; heard {} of {}",
-            speaker.plan.last, hearer.heard, speaker.said
+        Some(SentEnd::Clean) => Err(format!("a clean end after {received} of {sent} bytes")),
+        Some(SentEnd::Aborted(Ending::Truncate | Ending::Reset | Ending::Alert)) => Err(format!(
+            "a clean end, but the sender aborted: {:?}; received {received} of {sent} bytes",
+            sender.plan.ending
         )),
         other => Err(format!(
-            "a clean end, but the speaker has not ended: {other:?}; heard {} of {}",
-            hearer.heard, speaker.said
+            "a clean end, but the sender has not ended: {other:?}; received {received} of {sent} bytes"
         )),
     }
 }

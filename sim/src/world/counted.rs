@@ -1,8 +1,8 @@
-//! One client at a time of a route that echoes, where nothing goes wrong: what a turn of the worker costs
-//! can be counted.
+//! A worker with an echo route and one client at a time, without faults, to count the instructions of its
+//! event loop.
 
 use super::pairs::{self, Contexts};
-use super::scenario::{Scenario, Way};
+use super::scenario::{RouteKind, Scenario};
 use super::setup::{self, Setup};
 use crate::io::{Fuse, SimIo};
 use crate::kernel::{Buffers, EndId, Kernel};
@@ -14,11 +14,11 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-/// Turns after which an answer is there.
+/// Turns of the event loop within which a client is answered.
 const TURNS_MAX: u32 = 20;
 
-/// What is said.
-const WORDS: [u8; 64] = [7; 64];
+/// The content that is echoed.
+const CONTENT: [u8; 64] = [7; 64];
 
 /// A worker with one client.
 pub struct CountedWorker {
@@ -31,13 +31,13 @@ pub struct CountedWorker {
 }
 
 impl CountedWorker {
-    /// A worker that serves nobody yet. `resumes`: whether clients offer the session of the one before.
+    /// A worker without connections. `resumes`: whether each client resumes the previous client's session.
     ///
     /// # Errors
-    /// The memory of a worker can't be made.
+    /// When the worker's shared memory can't be created.
     pub fn new(resumes: bool) -> io::Result<CountedWorker> {
         let scenario = Scenario {
-            way: Way::Echo,
+            route_kind: RouteKind::Echo,
             buffers: Buffers {
                 send: 1 << 16,
                 receive: 1 << 16,
@@ -61,8 +61,8 @@ impl CountedWorker {
         })
     }
 
-    /// A client connects and shakes hands. `count` makes each turn of the worker that it takes. Returns
-    /// whether a session was resumed.
+    /// Connects a client and completes its handshake. `count` runs each turn of the worker's event loop.
+    /// Returns whether a session was resumed.
     pub fn handshake(&mut self, count: impl FnMut(&mut dyn FnMut())) -> bool {
         let end = self.kernel.borrow_mut().connect_client(0);
         let codec = Codec::tls(self.contexts.client(), State::empty());
@@ -76,22 +76,22 @@ impl CountedWorker {
         resumed.expect("a handshake")
     }
 
-    /// The client says 64 bytes, and hears them again.
+    /// Echoes 64 bytes of the client.
     pub fn wake(&mut self, count: impl FnMut(&mut dyn FnMut())) {
         let mut wire = Vec::new();
         let (end, codec) = self.client.as_mut().expect("a client");
-        codec.say(&WORDS, &mut wire);
+        codec.send(&CONTENT, &mut wire);
         let sent = self.kernel.borrow_mut().send_from(*end, &wire);
         assert!(matches!(sent, Ok(Attempt::Done(n)) if n == wire.len()));
-        let mut heard = Vec::new();
+        let mut echoed = Vec::new();
         self.turn_until(count, |worker| {
-            worker.exchange(|content| heard.extend_from_slice(content));
-            heard.len() == WORDS.len()
+            worker.exchange(|content| echoed.extend_from_slice(content));
+            echoed.len() == CONTENT.len()
         });
-        assert_eq!(heard, WORDS);
+        assert_eq!(echoed, CONTENT);
     }
 
-    /// The client leaves.
+    /// Closes the client's connection.
     pub fn close(&mut self) {
         let mut wire = Vec::new();
         let (end, mut codec) = self.client.take().expect("a client");
@@ -121,18 +121,18 @@ impl CountedWorker {
                 return;
             }
         }
-        panic!("nothing came of {TURNS_MAX} turns");
+        panic!("not done after {TURNS_MAX} turns");
     }
 
-    /// The client takes what has come, and sends what TLS has to say.
-    fn exchange(&mut self, hear: impl FnMut(&[u8])) {
+    /// Receives at the client, and sends its TLS output.
+    fn exchange(&mut self, on_content: impl FnMut(&[u8])) {
         let kernel = &mut *self.kernel.borrow_mut();
         let (end, codec) = self.client.as_mut().expect("a client");
         let received = match kernel.recv_at(*end, &mut self.received) {
             Ok(Attempt::Done(n)) => n,
             _ => 0,
         };
-        codec.take(&mut self.received[..received], hear);
+        codec.handle(&mut self.received[..received], on_content);
         let mut wire = Vec::new();
         codec.flush(&mut wire);
         if !wire.is_empty() {

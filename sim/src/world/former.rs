@@ -1,6 +1,6 @@
-//! Connections that are established when the first worker starts, as if a former one had left them.
+//! Connections that are established before the first worker starts, as if a former worker had left them.
 
-use super::scenario::Way;
+use super::scenario::RouteKind;
 use super::{World, pairs};
 use crate::kernel::{EndId, Family};
 use crate::peer::Role;
@@ -13,7 +13,7 @@ use std::io;
 use zerocopy::IntoBytes as _;
 
 impl World {
-    /// Connections that a former worker has left.
+    /// Creates the connections of a former worker.
     pub(super) fn establish(&mut self) -> io::Result<()> {
         let most = if self.scenario.low_limits {
             3
@@ -35,46 +35,49 @@ impl World {
     }
 
     fn establish_one(&mut self, n: u32, slots: &mut Slab<Slot>) -> io::Result<()> {
-        let way = self.scenario.way;
+        let route_kind = self.scenario.route_kind;
         let now_s = (self.kernel.borrow().clock_us() / 1_000_000) as u32;
         let (client, server) = pairs::established(n as usize);
         let tls = |state| Codec::tls(Connection::default(), state);
         let front = self.kernel.borrow_mut().open_established(Family::Tcp)?;
-        match way {
-            Way::Echo => {
+        match route_kind {
+            RouteKind::Echo => {
                 let slot = self.begin_slot(slots, front, server.as_bytes(), n, now_s)?;
                 slot.set(Flag::Echo);
                 self.add_peer(Role::Client, front.1.other(), tls(client));
             }
-            Way::Terminate | Way::TerminateUnix | Way::PassThrough | Way::Originate => {
-                let family = match way {
-                    Way::TerminateUnix => Family::Unix,
+            RouteKind::Terminate
+            | RouteKind::TerminateUnix
+            | RouteKind::PassThrough
+            | RouteKind::Originate => {
+                let family = match route_kind {
+                    RouteKind::TerminateUnix => Family::Unix,
                     _ => Family::Tcp,
                 };
                 let back = self.kernel.borrow_mut().open_established(family)?;
-                let (tls_side, plain_side, state) = match way {
-                    Way::Originate => (back, front, &client),
+                let (tls_side, plain_side, state) = match route_kind {
+                    RouteKind::Originate => (back, front, &client),
                     _ => (front, back, &server),
                 };
                 let cookie = self.cookie(plain_side.0)?;
                 let slot = self.begin_slot(slots, tls_side, state.as_bytes(), n, now_s)?;
                 slot.attach_plain(plain_side.0, cookie);
-                if way == Way::PassThrough {
+                if route_kind == RouteKind::PassThrough {
                     slot.set(Flag::PassThrough);
                     slot.tls.wipe();
                 }
                 if family == Family::Unix {
                     slot.set(Flag::PlainIsUnix);
                 }
-                let (front_codec, back_codec) = match way {
-                    Way::PassThrough => (tls(client), tls(server)),
-                    Way::Originate => (Codec::Plain, tls(server)),
+                let (front_codec, back_codec) = match route_kind {
+                    RouteKind::PassThrough => (tls(client), tls(server)),
+                    RouteKind::Originate => (Codec::Plain, tls(server)),
                     _ => (tls(client), Codec::Plain),
                 };
                 self.add_peer(Role::Client, front.1.other(), front_codec);
                 self.add_peer(Role::Backend, back.1.other(), back_codec);
             }
-            Way::BackendTls => {
+            RouteKind::BackendTls => {
                 let back = self.kernel.borrow_mut().open_established(Family::Tcp)?;
                 let (here, there) = self.kernel.borrow_mut().joint()?;
                 let (back_client, back_server) = pairs::established(n as usize + 7);

@@ -1,9 +1,9 @@
-//! A world: one machine, one worker at a time, its clients and backends, from a seed to the end.
+//! A world: a simulated kernel, one worker at a time, and its clients and backends.
 //!
 //! ```text
-//!   scenario   what a seed stands for       setup    what main would have made
-//!   pairs      TLS of the peers             check    what must be true at the end
-//!   former     connections of a former worker   counted  one client, for counts of instructions
+//!   scenario   the scenario of a seed            setup    the worker's environment
+//!   pairs      TLS of the peers                  check    checks at the end
+//!   former     connections of a former worker    counted  one client, for counts of instructions
 //! ```
 
 pub(crate) mod check;
@@ -17,7 +17,7 @@ use crate::Random;
 use crate::io::{Fuse, Killed, SimIo};
 use crate::kernel::{EndId, Family, Kernel, Sabotage};
 use crate::peer::codec::Codec;
-use crate::peer::plan::{LastAct, Plan, Speech};
+use crate::peer::plan::{Ending, Plan, Source};
 use crate::peer::{Peer, READ_MAX, Role};
 use check::Violation;
 use dormouse_dataplane::Exit;
@@ -31,7 +31,7 @@ use dormouse_reactor::slab::Foreign;
 use dormouse_reactor::{Fd, step};
 use dormouse_tables::counters::Count;
 use pairs::Contexts;
-use scenario::{Command, ProxyHeaders, Scenario, Way};
+use scenario::{Command, ProxyHeaders, RouteKind, Scenario};
 use setup::Setup;
 use std::cell::RefCell;
 use std::io;
@@ -40,43 +40,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use zerocopy::FromBytes as _;
 
-/// After so many rounds nothing will come to an end any more.
+/// Limit of rounds: a simulation that takes longer never ends.
 const ROUNDS_MAX: u64 = 60_000;
 
-/// Rounds in which nothing moves, before the clock is moved.
+/// Rounds without a change before the clock is advanced.
 const QUIET_ROUNDS: u32 = 2;
 
-/// Where limits are low.
+/// The limit of descriptors in scenarios with low limits.
 const DESCRIPTORS_FEW: u64 = 40;
 
-/// Turns with the clock standing still in which nothing moves, and the worker doesn't sleep.
+/// Limit of turns without a change in which the worker's wait would end at once.
 const IDLE_TURNS_MAX: u32 = 2_000;
 
-/// What proxies say of their clients.
+/// Addresses in the PROXY headers that clients send.
 const PROXY_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3)), 40_000);
 const PROXY_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 2, 4)), 443);
 
-/// What has happened in a world.
+/// Totals of a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Connections of clients.
-    pub lives: u64,
-    /// Bytes of content that have arrived.
+    /// Number of client connections.
+    pub connections: u64,
+    /// Bytes of content received.
     pub bytes: u64,
     /// Deaths of workers.
     pub deaths: u64,
-    /// Steps that workers have made.
+    /// Steps of workers.
     pub steps: u64,
 }
 
-/// How far an upgrade is.
+/// The state of an upgrade.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Upgrade {
     None,
     Quieting,
 }
 
-/// Everything there is.
+/// The state of a simulation.
 pub struct World {
     scenario: Scenario,
     random: Random,
@@ -86,7 +86,7 @@ pub struct World {
     worker: Option<DrivenWorker<SimIo>>,
     contexts: Contexts,
     peers: Vec<Peer>,
-    spawned: u32,
+    clients_started: u32,
     backends: usize,
     rounds: u64,
     quiet_rounds: u32,
@@ -104,7 +104,7 @@ impl World {
     /// Runs a scenario to its end.
     ///
     /// # Errors
-    /// Something happened that must not.
+    /// When a check fails.
     pub fn run(
         scenario: Scenario,
         sabotage: Option<Sabotage>,
@@ -112,12 +112,12 @@ impl World {
     ) -> Result<Report, Violation> {
         let made = World::new(scenario, sabotage, traced);
         let mut world = made.map_err(|error| Violation::of_gateway(error.to_string()))?;
-        let done = world.live();
+        let result = world.run_rounds();
         step::at_each(None);
         if traced {
             world.describe();
         }
-        done.map(|()| world.report)
+        result.map(|()| world.report)
     }
 
     fn new(scenario: Scenario, sabotage: Option<Sabotage>, traced: bool) -> io::Result<World> {
@@ -125,7 +125,7 @@ impl World {
         let mut kernel = Kernel::new(random.number(), scenario.faults, scenario.buffers);
         let listener = kernel.listen(setup::LISTEN.parse().map_err(io::Error::other)?)?;
         let orders = kernel.open_orders()?;
-        let addresses = setup::backends(scenario.way);
+        let addresses = setup::backends(scenario.route_kind);
         let backends = addresses.len();
         for address in addresses {
             kernel.add_backend(address);
@@ -139,7 +139,7 @@ impl World {
             worker: None,
             contexts,
             peers: Vec::new(),
-            spawned: 0,
+            clients_started: 0,
             backends,
             rounds: 0,
             quiet_rounds: 0,
@@ -160,19 +160,19 @@ impl World {
         if scenario.low_limits {
             world.kernel.borrow_mut().limit_descriptors(DESCRIPTORS_FEW);
         }
-        world.light_fuse();
+        world.set_fuse();
         world.start_worker()?;
         Ok(world)
     }
 
-    // ---- the story ----
+    // ---- rounds ----
 
-    fn live(&mut self) -> Result<(), Violation> {
-        while !self.is_over() {
+    fn run_rounds(&mut self) -> Result<(), Violation> {
+        while !self.is_finished() {
             self.rounds += 1;
             if self.rounds > ROUNDS_MAX {
                 check::peers(&self.scenario, &self.peers)?;
-                return Err(Violation::of_gateway("it never ends"));
+                return Err(Violation::of_gateway("the simulation does not end"));
             }
             self.round()?;
         }
@@ -180,27 +180,27 @@ impl World {
         self.check_leftovers()
     }
 
-    fn is_over(&self) -> bool {
-        let all_came = self.spawned == self.scenario.clients;
-        let all_left = self.peers.iter().all(|peer| peer.is_closed);
+    fn is_finished(&self) -> bool {
+        let all_started = self.clients_started == self.scenario.clients;
+        let peers_closed = self.peers.iter().all(|peer| peer.is_closed);
         let kernel = self.kernel.borrow();
-        let none_left = kernel.worker_ends().is_empty() && !kernel.has_unaccepted();
+        let worker_closed = kernel.worker_ends().is_empty() && !kernel.has_unaccepted();
         if self.is_stopped {
-            return all_left;
+            return peers_closed;
         }
-        all_came && all_left && none_left
+        all_started && peers_closed && worker_closed
     }
 
-    fn clients_are_gone(&self) -> bool {
+    fn clients_are_finished(&self) -> bool {
         let mut clients = self.peers.iter().filter(|peer| peer.role == Role::Client);
-        self.spawned == self.scenario.clients && clients.all(|peer| peer.is_closed)
+        self.clients_started == self.scenario.clients && clients.all(|peer| peer.is_closed)
     }
 
     fn round(&mut self) -> Result<(), Violation> {
         let before = self.kernel.borrow().changes();
         self.command();
-        self.spawn();
-        self.let_peers_act();
+        self.start_client();
+        self.run_peers();
         self.kernel.borrow_mut().deliver();
         self.accept_at_backends();
         if !self.is_stopped {
@@ -214,12 +214,12 @@ impl World {
         let is_quiet = self.quiet_rounds > 0;
         self.kernel.borrow_mut().calm = is_quiet;
         if self.quiet_rounds > QUIET_ROUNDS {
-            return self.pass_time();
+            return self.advance_clock();
         }
         Ok(())
     }
 
-    fn let_peers_act(&mut self) {
+    fn run_peers(&mut self) {
         let kernel = &mut *self.kernel.borrow_mut();
         let count = self.peers.len().max(1);
         let first = self.random.below(count);
@@ -231,18 +231,18 @@ impl World {
         }
     }
 
-    /// Nothing moves: the next thing that happens is a matter of time.
-    fn pass_time(&mut self) -> Result<(), Violation> {
+    /// Advances the clock to the next deadline, because nothing moves before it.
+    fn advance_clock(&mut self) -> Result<(), Violation> {
         let mut kernel = self.kernel.borrow_mut();
         let now_us = kernel.clock_us();
-        let peers = self.peers.iter().filter_map(Peer::reads_again_us);
+        let peers = self.peers.iter().filter_map(Peer::resumes_reading_us);
         let wake_us = kernel.wake_us.filter(|_| !self.is_stopped);
         let next = peers.chain(kernel.next_connect_us()).chain(wake_us).min();
         let Some(next_us) = next else {
             drop(kernel);
             check::peers(&self.scenario, &self.peers)?;
             return Err(Violation::of_gateway(
-                "nothing moves, and nobody waits for the time",
+                "nothing moves, and there is no deadline",
             ));
         };
         if next_us <= now_us {
@@ -260,21 +260,21 @@ impl World {
 
     // ---- peers ----
 
-    fn spawn(&mut self) {
+    fn start_client(&mut self) {
         let clients = self.peers.iter().filter(|peer| peer.role == Role::Client);
         let active = clients.filter(|peer| !peer.is_closed).count();
-        let is_room = active < self.scenario.at_once as usize;
-        let hesitates = !self.kernel.borrow().calm && self.random.once_in(3);
-        if self.spawned == self.scenario.clients || !is_room || hesitates {
+        let is_full = active >= self.scenario.at_once as usize;
+        let is_delayed = !self.kernel.borrow().calm && self.random.once_in(3);
+        if self.clients_started == self.scenario.clients || is_full || is_delayed {
             return;
         }
         if self.is_stopped {
-            self.spawned = self.scenario.clients;
+            self.clients_started = self.scenario.clients;
             return;
         }
-        self.spawned += 1;
+        self.clients_started += 1;
         let socket = self.kernel.borrow_mut().connect_client(0);
-        let codec = match self.scenario.way.has_tls_clients() {
+        let codec = match self.scenario.route_kind.has_tls_clients() {
             true => Codec::tls(self.contexts.client(), dormouse_record::State::empty()),
             false => Codec::Plain,
         };
@@ -293,7 +293,7 @@ impl World {
             loop {
                 let accepted = self.kernel.borrow_mut().accept_backend(backend);
                 let Some(socket) = accepted else { break };
-                let codec = match self.scenario.way.has_tls_backends() {
+                let codec = match self.scenario.route_kind.has_tls_backends() {
                     true => Codec::tls(self.contexts.server(), dormouse_record::State::empty()),
                     false => Codec::Plain,
                 };
@@ -310,31 +310,31 @@ impl World {
 
     fn add_peer(&mut self, role: Role, socket: EndId, codec: Codec) {
         let random = &mut self.random;
-        let most = self.scenario.speech_max();
+        let most = self.scenario.content_max();
         let mut plan = Plan::any(random, codec.is_tls(), self.scenario.aborts, most);
         if most < u64::MAX {
-            // By short queues a handshake with pauses would run out of time.
+            // With short queues a handshake with pauses would time out.
             plan.pause = 0;
         }
         let is_echo = role == Role::Backend && random.once_in(3);
         if is_echo {
-            plan.speech = Speech::Echo;
-            if plan.last != LastAct::End {
-                plan.last = LastAct::Wait;
+            plan.source = Source::Echo;
+            if plan.ending != Ending::Close {
+                plan.ending = Ending::Wait;
             }
         }
-        if self.scenario.deaf_us > 0 && random.once_in(3) {
-            plan.deaf_us = self.scenario.deaf_us;
+        if self.scenario.stall_us > 0 && random.once_in(3) {
+            plan.stall_us = self.scenario.stall_us;
         }
-        if self.scenario.way == Way::Echo || role == Role::Client {
-            // Both would wait for each other.
+        if self.scenario.route_kind == RouteKind::Echo || role == Role::Client {
+            // Otherwise both peers could wait for each other's end.
             plan.ends_last = false;
         }
         if self.kernel.borrow().family(socket) == Family::Unix {
-            plan.last = LastAct::End;
+            plan.ending = Ending::Close;
         }
         let id = self.peers.len() as u32 + 1;
-        self.report.lives += u64::from(role == Role::Client);
+        self.report.connections += u64::from(role == Role::Client);
         self.peers.push(Peer::new(id, role, plan, socket, codec));
     }
 
@@ -353,46 +353,49 @@ impl World {
             Ok(Ok(Some(Exit::Stopped))) => {
                 self.is_stopped = true;
                 self.worker = None;
-                // The keeper ends, too, and with it the table.
+                // The keeper exits too, which closes its descriptor table.
                 let kernel = &mut *self.kernel.borrow_mut();
                 kernel.close_all_but(&[]);
                 kernel.close_listeners();
                 Ok(())
             }
-            Ok(Ok(Some(Exit::HandedOver))) => self.go_on_as_another_binary(),
-            Ok(Err(error)) => Err(Violation::of_gateway(format!("the loop failed: {error}"))),
-            Err(cause) if cause.is::<Killed>() => self.bury(),
+            Ok(Ok(Some(Exit::HandedOver))) => self.complete_upgrade(),
+            Ok(Err(error)) => {
+                let what = format!("the event loop failed: {error}");
+                Err(Violation::of_gateway(what))
+            }
+            Err(cause) if cause.is::<Killed>() => self.replace_worker(),
             Err(cause) => resume_unwind(cause),
         }
     }
 
-    /// The worker is dead: who may notice, and the next one.
-    fn bury(&mut self) -> Result<(), Violation> {
-        self.note_death();
+    /// Starts the next worker after a death.
+    fn replace_worker(&mut self) -> Result<(), Violation> {
+        self.handle_death();
         self.start_worker()
-            .map_err(|error| Violation::of_gateway(format!("no worker can start: {error}")))
+            .map_err(|error| Violation::of_gateway(format!("the next worker failed: {error}")))
     }
 
-    fn note_death(&mut self) {
+    fn handle_death(&mut self) {
         self.report.deaths += 1;
         self.worker = None;
         if self.upgrade == Upgrade::Quieting {
-            // Main gives the upgrade up; the order to be quiet may still be unread.
+            // Main aborts the upgrade; the order to quiesce may still be unread.
             self.upgrade = Upgrade::None;
             self.kernel.borrow_mut().orders.push_back(Order::Resume);
         }
         self.trace("the worker was killed");
-        self.doom_unfinished(true);
-        self.light_fuse();
+        self.mark_unfinished(true);
+        self.set_fuse();
     }
 
-    fn light_fuse(&mut self) {
+    fn set_fuse(&mut self) {
         self.report.steps += self.fuse_set.saturating_sub(self.fuse.left());
         self.fuse_set = self.kills.pop().unwrap_or(u64::MAX);
         self.fuse.set(self.fuse_set);
     }
 
-    /// Starts the next worker, and the next, while they are killed in their beginning.
+    /// Starts workers until one is not killed while it starts.
     fn start_worker(&mut self) -> io::Result<()> {
         loop {
             let (kernel, fuse) = (Rc::clone(&self.kernel), self.fuse.clone());
@@ -407,36 +410,36 @@ impl World {
                     self.worker = Some(worker?);
                     return Ok(());
                 }
-                Err(cause) if cause.is::<Killed>() => self.note_death(),
+                Err(cause) if cause.is::<Killed>() => self.handle_death(),
                 Err(cause) => resume_unwind(cause),
             }
         }
     }
 
-    /// The slots of another binary.
-    fn go_on_as_another_binary(&mut self) -> Result<(), Violation> {
+    /// Converts the slots and starts the worker of the new binary.
+    fn complete_upgrade(&mut self) -> Result<(), Violation> {
         self.worker = None;
         self.upgrade = Upgrade::None;
-        self.trace("another binary goes on");
-        self.doom_unfinished(false);
+        self.trace("the new binary takes over");
+        self.mark_unfinished(false);
         let failed =
             |error: io::Error| Violation::of_gateway(format!("the upgrade failed: {error}"));
         self.setup.convert_slots().map_err(failed)?;
         self.start_worker().map_err(failed)
     }
 
-    /// The connection that was being worked on, and those that are not established yet, may be
-    /// reset.
-    fn doom_unfinished(&mut self, died: bool) {
+    /// Marks the peers of connections that may be reset: those that are not established yet and, after a
+    /// death, the one that the worker was busy with.
+    fn mark_unfinished(&mut self, died: bool) {
         let Ok(slots) = Foreign::open(self.setup.slots) else {
             return;
         };
-        let mut named = Vec::new();
+        let mut used = Vec::new();
         let _ = slots.for_each(|index, bytes| {
             if let Ok(slot) = Slot::read_from_bytes(bytes)
                 && slot.phase() != Phase::Free
             {
-                named.push((index, slot.tls_fd(), slot.plain_fd()));
+                used.push((index, slot.tls_fd(), slot.plain_fd()));
             }
             Ok::<(), io::Error>(())
         });
@@ -446,45 +449,44 @@ impl World {
         }
         let ends = self.kernel.borrow().worker_ends();
         let in_slot = |fd: Fd| {
-            named
-                .iter()
+            used.iter()
                 .find(|(_, tls, plain)| *tls == fd || *plain == fd)
         };
         for &(fd, end) in &ends {
-            let is_doomed = match in_slot(fd) {
+            let may_be_reset = match in_slot(fd) {
                 Some(&(index, ..)) => Some(index) == busy,
                 None => true,
             };
-            if is_doomed {
-                self.doom(end, &ends, &named, 0);
+            if may_be_reset {
+                self.mark(end, &ends, &used, 0);
             }
         }
     }
 
-    /// The connection of which this is the worker's end, and what it is joined to.
-    fn doom(&mut self, end: EndId, ends: &[(Fd, EndId)], named: &[(u32, Fd, Fd)], depth: u32) {
+    /// Marks the peer at the other side of a worker's end, and the peer of a joined connection.
+    fn mark(&mut self, end: EndId, ends: &[(Fd, EndId)], used: &[(u32, Fd, Fd)], depth: u32) {
         let far = end.other();
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.socket == far) {
-            peer.is_victim = true;
+            peer.may_be_reset = true;
             return;
         }
         let Some(&(fd, _)) = ends.iter().find(|(_, known)| *known == far) else {
             return;
         };
-        // A joint: the slot at its other end.
-        let slot = named.iter().find(|(_, _, plain)| *plain == fd);
+        // The end belongs to a joint: continue with the slot at its other end.
+        let slot = used.iter().find(|(_, _, plain)| *plain == fd);
         if let Some(&(_, tls, _)) = slot.filter(|_| depth < 2)
             && let Some(&(_, end)) = ends.iter().find(|(known, _)| *known == tls)
         {
-            self.doom(end, ends, named, depth + 1);
+            self.mark(end, ends, used, depth + 1);
         }
     }
 
     // ---- main ----
 
     fn command(&mut self) {
-        if self.scenario.options.warm > 0 && !self.is_stopping && self.clients_are_gone() {
-            // Connections that nobody has asked for would never end.
+        if self.scenario.options.warm > 0 && !self.is_stopping && self.clients_are_finished() {
+            // Warm connections would never end by themselves.
             self.is_stopping = true;
             self.kernel.borrow_mut().orders.push_back(Order::Stop);
         }
@@ -492,7 +494,7 @@ impl World {
         if round != self.rounds || self.is_stopped {
             return;
         }
-        self.trace("a command");
+        self.trace("an order");
         let kernel = &mut *self.kernel.borrow_mut();
         match command {
             Command::None => {}
@@ -502,9 +504,9 @@ impl World {
                     over_ms: 3_000,
                     order: DrainOrder::Longest,
                 });
-                // Main stops listening.
+                // Main closes its listeners.
                 kernel.close_listeners();
-                self.spawned = self.scenario.clients;
+                self.clients_started = self.scenario.clients;
             }
             Command::Upgrade => {
                 self.upgrade = Upgrade::Quieting;
@@ -512,11 +514,12 @@ impl World {
             }
             Command::Reload => {
                 let read = Handover::read(self.setup.handover);
-                let told = read.and_then(|mut handover| {
+                let written = read.and_then(|mut handover| {
                     handover.edition += 1;
                     Ok((handover.write()?, handover.edition))
                 });
-                if let (Ok((handover, edition)), Ok(listener)) = (told, kernel.pass_listener(0)) {
+                if let (Ok((handover, edition)), Ok(listener)) = (written, kernel.pass_listener(0))
+                {
                     kernel.orders.push_back(Order::Listeners(vec![listener]));
                     kernel.orders.push_back(Order::Reload { handover, edition });
                 }
@@ -531,8 +534,8 @@ impl World {
                 WorkerReport::Quiet if self.upgrade == Upgrade::Quieting => {
                     self.kernel.borrow_mut().orders.push_back(Order::HandOver);
                 }
-                WorkerReport::NotReloaded(_, why) => {
-                    return Err(Violation::of_gateway(format!("not reloaded: {why}")));
+                WorkerReport::NotReloaded(_, reason) => {
+                    return Err(Violation::of_gateway(format!("reload failed: {reason}")));
                 }
                 _ => {}
             }
@@ -544,11 +547,11 @@ impl World {
 
     fn check_leftovers(&mut self) -> Result<(), Violation> {
         self.report.steps += self.fuse_set.saturating_sub(self.fuse.left());
-        self.report.bytes = self.peers.iter().map(|peer| peer.heard).sum();
+        self.report.bytes = self.peers.iter().map(|peer| peer.content_received).sum();
         if self.is_stopped {
             return Ok(());
         }
-        // What is only looked at now and then.
+        // The worker releases some resources only in later turns.
         for _ in 0..3 {
             self.turn()?;
         }
@@ -566,22 +569,22 @@ impl World {
         ] {
             let left = self.setup.counters.sum(count as usize);
             if left != 0 {
-                let what = format!("{left} {} are left", count.name());
+                let what = format!("{} is {left} at the end, not 0", count.name());
                 return Err(Violation::of_gateway(what));
             }
         }
-        for address in setup::backends(self.scenario.way) {
+        for address in setup::backends(self.scenario.route_kind) {
             let place = self.setup.backends.place(&address.to_string());
             let load = self.setup.backends.load(place);
             if load != 0 {
-                let what = format!("backend {address} has {load} connections, and there are none");
+                let what = format!("backend {address} has a load of {load} at the end, not 0");
                 return Err(Violation::of_gateway(what));
             }
         }
         Ok(())
     }
 
-    // ---- for people ----
+    // ---- traces ----
 
     fn trace(&self, what: &str) {
         let kernel = self.kernel.borrow();
@@ -594,16 +597,16 @@ impl World {
         eprintln!("{:#?}", self.scenario);
         for peer in &self.peers {
             eprintln!(
-                "peer {} {:?} of {:?}: said {} {:?}, heard {} {:?}; closed {}, victim {}; {:?}",
+                "peer {} {:?} with {:?}: sent {} {:?}, received {} {:?}; closed {}, may be reset {}; {:?}",
                 peer.id,
                 peer.role,
                 peer.partner(),
-                peer.said,
-                peer.said_end,
-                peer.heard,
-                peer.heard_end,
+                peer.content_sent,
+                peer.sent_end,
+                peer.content_received,
+                peer.received_end,
                 peer.is_closed,
-                peer.is_victim,
+                peer.may_be_reset,
                 peer.plan
             );
         }

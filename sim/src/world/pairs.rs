@@ -1,7 +1,7 @@
-//! TLS of the peers: contexts for handshakes, and connections that are established already.
+//! TLS of the peers: contexts for handshakes, and states of established connections.
 //!
-//! Nothing in a handshake may have a length that depends on chance, or a seed would not replay: so
-//! the certificate is a fixed one, and its signatures are Ed25519's: always 64 bytes, and cheap.
+//! No length in a handshake may be random, or a seed could not be replayed. Therefore the certificate is
+//! fixed and uses Ed25519, whose signatures always have 64 bytes.
 
 use dormouse_engine::stream::Connection;
 use dormouse_engine::{
@@ -13,18 +13,18 @@ use dormouse_testkit::{Cut, drive};
 use std::sync::OnceLock;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// The name that the certificate is for.
+/// The certificate's name.
 pub(crate) const NAME: &str = "dormouse.test";
 
-/// The certificate of gateway and servers, its key, and who vouches for it.
+/// The certificate of gateway and servers, its key, and its authority's certificate.
 pub(crate) const LEAF_PEM: &str = include_str!("leaf.pem");
 pub(crate) const KEY_PEM: &str = include_str!("leaf.key");
 pub(crate) const AUTHORITY_PEM: &str = include_str!("authority.pem");
 
-/// Connections that are established by one handshake each, for all seeds of a process.
+/// Number of established connections, which all seeds of a process share.
 const ESTABLISHED: usize = 24;
 
-/// The peers' side of handshakes. Clients resume: one for each world.
+/// The peers' TLS contexts. Each world has its own, so that resumption is reproducible.
 pub(crate) struct Contexts {
     server: ServerContext,
     client: ClientContext,
@@ -53,19 +53,19 @@ impl Contexts {
         }
     }
 
-    /// A client that is about to shake hands.
+    /// A client connection before its handshake.
     pub(crate) fn client(&self) -> Connection {
         let limits = HandshakeLimits::default();
         Connection::client(&self.client, NAME, limits).expect("a name")
     }
 
-    /// A server that is about to shake hands.
+    /// A server connection before its handshake.
     pub(crate) fn server(&self) -> Connection {
         Connection::server(&self.server, HandshakeLimits::default())
     }
 }
 
-/// The versions that a world speaks.
+/// The protocol version of a world.
 pub(crate) fn protocols(tls12: bool) -> Protocols {
     let version = if tls12 {
         Version::Tls12
@@ -78,7 +78,7 @@ pub(crate) fn protocols(tls12: bool) -> Protocols {
     }
 }
 
-/// Both states of a connection that is established: client, server.
+/// Both states of an established connection: client, server.
 pub(crate) fn established(number: usize) -> (State, State) {
     type Bytes = (Vec<u8>, Vec<u8>);
     static STATES: OnceLock<Vec<Bytes>> = OnceLock::new();
@@ -91,7 +91,7 @@ pub(crate) fn established(number: usize) -> (State, State) {
             let client = Handshake::client(client, NAME, limits).expect("a name");
             let server = Handshake::server(server, limits);
             let (mut client, server) = drive(client, server, Cut::Whole).expect("a handshake");
-            // The tickets are taken.
+            // Handles the tickets.
             client.open(&[]);
             let bytes = |state: &State| state.as_bytes().to_vec();
             (bytes(&client.state), bytes(&server.state))
@@ -99,6 +99,6 @@ pub(crate) fn established(number: usize) -> (State, State) {
         (0..ESTABLISHED).map(connect).collect()
     });
     let (client, server) = &states[number % ESTABLISHED];
-    let state = |bytes: &[u8]| State::read_from_bytes(bytes).expect("a whole state");
+    let state = |bytes: &[u8]| State::read_from_bytes(bytes).expect("the size of a state");
     (state(client), state(server))
 }

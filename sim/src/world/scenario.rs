@@ -1,19 +1,19 @@
-//! What a seed stands for: the kind of route, who connects, and what goes wrong.
+//! The scenario of a seed: kind of route, peers, faults, orders.
 
 use crate::Random;
 use crate::kernel::{Buffers, Faults};
 
-/// A peer that reads nothing for so long is waited for: `drain_timeout` is longer.
-pub const DEAF_US: u64 = 5_000_000;
+/// A stall of a reader that the gateway tolerates: `drain_timeout` is longer.
+pub const STALL_US: u64 = 5_000_000;
 
-/// The way that connections go.
+/// The kind of the route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// TLS from clients, answered by the route itself.
+pub enum RouteKind {
+    /// TLS from clients, echoed by the route itself.
     Echo,
     /// TLS from clients, plaintext to backends.
     Terminate,
-    /// The same, to a backend that is reached by a unix socket.
+    /// TLS from clients, plaintext to a backend on a unix socket.
     TerminateUnix,
     /// TLS from clients, TLS to backends.
     BackendTls,
@@ -23,116 +23,122 @@ pub enum Way {
     Originate,
 }
 
-impl Way {
-    /// All of them.
-    pub const ALL: [Way; 6] = [
-        Way::Echo,
-        Way::Terminate,
-        Way::TerminateUnix,
-        Way::BackendTls,
-        Way::PassThrough,
-        Way::Originate,
+impl RouteKind {
+    /// All kinds.
+    pub const ALL: [RouteKind; 6] = [
+        RouteKind::Echo,
+        RouteKind::Terminate,
+        RouteKind::TerminateUnix,
+        RouteKind::BackendTls,
+        RouteKind::PassThrough,
+        RouteKind::Originate,
     ];
 
-    /// Do clients speak TLS?
+    /// Whether clients use TLS.
     pub(crate) fn has_tls_clients(self) -> bool {
-        self != Way::Originate
+        self != RouteKind::Originate
     }
 
-    /// Do backends speak TLS?
+    /// Whether backends use TLS.
     pub(crate) fn has_tls_backends(self) -> bool {
-        matches!(self, Way::BackendTls | Way::PassThrough | Way::Originate)
+        matches!(
+            self,
+            RouteKind::BackendTls | RouteKind::PassThrough | RouteKind::Originate
+        )
     }
 
-    /// Does the gateway shake hands with clients?
+    /// Whether the gateway makes the handshake with clients.
     pub(crate) fn terminates(self) -> bool {
         matches!(
             self,
-            Way::Echo | Way::Terminate | Way::TerminateUnix | Way::BackendTls
+            RouteKind::Echo
+                | RouteKind::Terminate
+                | RouteKind::TerminateUnix
+                | RouteKind::BackendTls
         )
     }
 }
 
-/// What main orders.
+/// An order of main.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Nothing.
+    /// No order.
     None,
-    /// Everything stops.
+    /// The worker stops.
     Stop,
-    /// Connections are closed one after the other.
+    /// The worker drains its connections.
     Drain,
     /// Another binary takes over.
     Upgrade,
-    /// Another configuration, which changes nothing.
+    /// The worker loads a new edition of the same configuration.
     Reload,
 }
 
-/// The PROXY protocol.
+/// Use of the PROXY protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ProxyHeaders {
-    /// Nobody sends a header.
+    /// No headers.
     #[default]
     None,
-    /// Clients come through a proxy, which says who they are.
+    /// Clients send a header, like a proxy in front of the gateway.
     FromClients,
-    /// Backends are told who the client is, by a line.
+    /// Backends receive headers of version 1.
     ToBackendsV1,
-    /// The same, by a binary header.
+    /// Backends receive headers of version 2.
     ToBackendsV2,
 }
 
 /// Options of the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Whether a FIN without close_notify is passed on as an end.
+    /// Whether truncation is relayed as a close (`truncation = "close"`).
     pub truncation_closes: bool,
-    /// Who tells whom by a PROXY header where a connection comes from.
+    /// Use of the PROXY protocol.
     pub proxy_headers: ProxyHeaders,
-    /// Whether clients may pass 64 KiB per second, all together.
+    /// Whether each client address is limited to 64 KiB per second (`bytes_per_client`).
     pub paced: bool,
-    /// Connections to servers that are made before anybody asks.
+    /// Number of connections to servers that are opened in advance (`warm`).
     pub warm: u32,
 }
 
-/// Everything that a seed decides before anything happens.
+/// The initial conditions and faults of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// The seed itself.
+    /// The seed.
     pub seed: u64,
-    /// The way.
-    pub way: Way,
-    /// Clients that connect.
+    /// The kind of the route.
+    pub route_kind: RouteKind,
+    /// Number of clients that connect.
     pub clients: u32,
-    /// How many of them at a time.
+    /// Most clients at a time.
     pub at_once: u32,
-    /// Connections that are established already when the worker starts.
+    /// Connections that are established before the worker starts.
     pub established: u32,
-    /// What goes wrong.
+    /// Faults of the kernel.
     pub faults: Faults,
-    /// Sizes of sockets' queues.
+    /// Sizes of the sockets' queues.
     pub buffers: Buffers,
-    /// How often a peer ends as nobody should: once in so many.
+    /// One in this many peers ends by an abort; 0: none.
     pub aborts: usize,
-    /// The worker dies after so many steps, and again.
+    /// Steps until the worker is killed, and until its successor is killed.
     pub kills: [u64; 2],
-    /// What main orders, and in which round.
+    /// An order of main, and the round in which the worker receives it.
     pub command: (Command, u64),
-    /// Whether timeouts are so short that connections run into them.
+    /// Whether timeouts are so short that connections exceed them.
     pub short_timeouts: bool,
-    /// Whether limits are so low that connections run into them.
+    /// Whether limits are so low that connections reach them.
     pub low_limits: bool,
-    /// For so long every third peer reads nothing.
-    pub deaf_us: u64,
-    /// The configuration.
+    /// How long every third peer reads nothing.
+    pub stall_us: u64,
+    /// Options of the configuration.
     pub options: Options,
 }
 
 impl Scenario {
-    /// What `seed` stands for.
+    /// The scenario of a seed.
     pub fn of(seed: u64) -> Scenario {
         let mut random = Random::new(seed);
-        let way = Way::ALL[random.below(Way::ALL.len())];
+        let route_kind = RouteKind::ALL[random.below(RouteKind::ALL.len())];
         let kills = match random.once_in(2) {
             true => [
                 1 + random.below(4_000) as u64,
@@ -154,7 +160,7 @@ impl Scenario {
         let queue = |random: &mut Random| [20, 700, 4_096, 65_536, 65_536][random.below(5)];
         let mut scenario = Scenario {
             seed,
-            way,
+            route_kind,
             clients: 1 + random.below(12) as u32,
             at_once: 1 + random.below(8) as u32,
             established: random.below(24) as u32,
@@ -168,12 +174,12 @@ impl Scenario {
             command: (command, 5 + random.below(200) as u64),
             short_timeouts: random.once_in(8),
             low_limits: random.once_in(6),
-            deaf_us: 0,
+            stall_us: 0,
             options: Options::default(),
         };
         scenario.faults = any_faults(&mut random);
-        scenario.deaf_us = [0, 0, 0, DEAF_US, 20 * DEAF_US][random.below(5)];
-        scenario.options = any_options(way, &mut random);
+        scenario.stall_us = [0, 0, 0, STALL_US, 20 * STALL_US][random.below(5)];
+        scenario.options = any_options(route_kind, &mut random);
         if scenario.buffers.send.min(scenario.buffers.receive) < 1_000 {
             scenario.clients = scenario.clients.min(3);
             scenario.established = scenario.established.min(3);
@@ -181,7 +187,7 @@ impl Scenario {
         scenario
     }
 
-    /// The same without anything that goes wrong, so that only what is broken can be seen.
+    /// The scenario of a seed without faults, deaths and orders: only a defect can fail it.
     pub fn calm(seed: u64) -> Scenario {
         Scenario {
             faults: Faults::default(),
@@ -189,14 +195,14 @@ impl Scenario {
             kills: [u64::MAX; 2],
             short_timeouts: false,
             low_limits: false,
-            deaf_us: 0,
+            stall_us: 0,
             options: Options::default(),
             ..Scenario::of(seed)
         }
     }
 
-    /// Most that a peer says: with short queues everything takes very long.
-    pub(crate) fn speech_max(&self) -> u64 {
+    /// Limit of a peer's content; small with short queues, which need many rounds.
+    pub(crate) fn content_max(&self) -> u64 {
         match self.buffers.send.min(self.buffers.receive) {
             0..100 => 300,
             100..1_000 => 3_000,
@@ -204,25 +210,28 @@ impl Scenario {
         }
     }
 
-    /// May the gateway close connections that nobody has ended?
+    /// Whether the gateway may close connections that no peer has ended.
     pub(crate) fn gateway_may_close(&self) -> bool {
         self.short_timeouts
-            || self.faults.joint_again > 0
+            || self.faults.joint_would_block > 0
             || self.options.warm > 0
-            || self.deaf_us > DEAF_US
+            || self.stall_us > STALL_US
             || matches!(self.command.0, Command::Stop | Command::Drain)
     }
 }
 
-fn any_options(way: Way, random: &mut Random) -> Options {
-    let headers = match way {
-        Way::Originate => &[ProxyHeaders::None][..],
-        Way::Echo => &[
+fn any_options(route_kind: RouteKind, random: &mut Random) -> Options {
+    let headers = match route_kind {
+        RouteKind::Originate => &[ProxyHeaders::None][..],
+        RouteKind::Echo => &[
             ProxyHeaders::None,
             ProxyHeaders::None,
             ProxyHeaders::FromClients,
         ],
-        Way::Terminate | Way::TerminateUnix | Way::BackendTls | Way::PassThrough => &[
+        RouteKind::Terminate
+        | RouteKind::TerminateUnix
+        | RouteKind::BackendTls
+        | RouteKind::PassThrough => &[
             ProxyHeaders::None,
             ProxyHeaders::None,
             ProxyHeaders::FromClients,
@@ -234,24 +243,24 @@ fn any_options(way: Way, random: &mut Random) -> Options {
         truncation_closes: random.once_in(4),
         proxy_headers: headers[random.below(headers.len())],
         paced: random.once_in(8),
-        warm: match way {
-            Way::Originate => [0, 0, 2][random.below(3)],
+        warm: match route_kind {
+            RouteKind::Originate => [0, 0, 2][random.below(3)],
             _ => 0,
         },
     }
 }
 
 fn any_faults(random: &mut Random) -> Faults {
-    let mut some = |choices: [usize; 4]| choices[random.below(4)];
+    let mut any_of = |choices: [usize; 4]| choices[random.below(4)];
     Faults {
-        again: some([0, 0, 2, 9]),
-        partial: some([0, 0, 2, 9]),
-        late_event: some([0, 0, 2, 5]),
-        no_descriptor: some([0, 0, 0, 6]),
-        no_port: some([0, 0, 0, 6]),
-        refused: some([0, 0, 0, 4]),
-        unanswered: some([0, 0, 0, 9]),
-        slow_connect: some([0, 0, 2, 4]),
-        joint_again: 0,
+        would_block: any_of([0, 0, 2, 9]),
+        partial: any_of([0, 0, 2, 9]),
+        late_event: any_of([0, 0, 2, 5]),
+        no_descriptor: any_of([0, 0, 0, 6]),
+        no_port: any_of([0, 0, 0, 6]),
+        refused: any_of([0, 0, 0, 4]),
+        unanswered: any_of([0, 0, 0, 9]),
+        slow_connect: any_of([0, 0, 2, 4]),
+        joint_would_block: 0,
     }
 }

@@ -1,7 +1,7 @@
-//! What main would have made before the worker starts: configuration, certificates, shared memory.
+//! The worker's environment, which main provides in a real gateway: configuration, certificates, shared memory.
 
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
-use super::scenario::{ProxyHeaders, Scenario, Way};
+use super::scenario::{ProxyHeaders, RouteKind, Scenario};
 use dormouse_config::{
     self as config, ByteSize, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose, Section,
     Truncation,
@@ -26,50 +26,56 @@ use std::net::Ipv4Addr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Where clients connect.
+/// The listener's address.
 pub(crate) const LISTEN: &str = "203.0.113.1:443";
 
-/// The backends, or servers.
+/// Addresses of the backends or servers.
 const TCP: [&str; 2] = ["198.51.100.1:8080", "198.51.100.2:8080"];
 const UNIX: &str = "unix:/run/backend.sock";
 
-/// Slots.
+/// Number of slots.
 const CONNECTIONS: u32 = 200;
 const PENDING_BYTES: usize = 4 << 20;
 
-/// The backends of a way.
-pub(crate) fn backends(way: Way) -> Vec<Addr> {
-    let texts: &[&str] = match way {
-        Way::Echo => &[],
-        Way::TerminateUnix => &[UNIX],
-        Way::Terminate | Way::BackendTls | Way::PassThrough | Way::Originate => &TCP,
+/// The backends of a kind of route.
+pub(crate) fn backends(route_kind: RouteKind) -> Vec<Addr> {
+    let texts: &[&str] = match route_kind {
+        RouteKind::Echo => &[],
+        RouteKind::TerminateUnix => &[UNIX],
+        RouteKind::Terminate
+        | RouteKind::BackendTls
+        | RouteKind::PassThrough
+        | RouteKind::Originate => &TCP,
     };
     let parsed = texts.iter().map(|text| text.parse());
     parsed.map(|address| address.expect("an address")).collect()
 }
 
-/// Configurations are read once for each way.
-fn loaded(way: Way) -> &'static Loaded {
+/// The configuration for a kind of route, loaded once per process.
+fn loaded(route_kind: RouteKind) -> &'static Loaded {
     static LOADED: OnceLock<Vec<Loaded>> = OnceLock::new();
-    let all = LOADED.get_or_init(|| Way::ALL.map(load).into());
-    let index = Way::ALL.iter().position(|&known| known == way);
+    let all = LOADED.get_or_init(|| RouteKind::ALL.map(load).into());
+    let index = RouteKind::ALL.iter().position(|&kind| kind == route_kind);
     &all[index.expect("one of all")]
 }
 
-fn load(way: Way) -> Loaded {
+fn load(route_kind: RouteKind) -> Loaded {
     let mut flags = vec![("listen", LISTEN)];
-    let targets: &[&str] = match way {
-        Way::Echo => &["echo:"],
-        Way::TerminateUnix => &[UNIX],
-        Way::Terminate | Way::BackendTls | Way::PassThrough | Way::Originate => &TCP,
+    let targets: &[&str] = match route_kind {
+        RouteKind::Echo => &["echo:"],
+        RouteKind::TerminateUnix => &[UNIX],
+        RouteKind::Terminate
+        | RouteKind::BackendTls
+        | RouteKind::PassThrough
+        | RouteKind::Originate => &TCP,
     };
     flags.extend(targets.iter().map(|target| ("to", *target)));
-    let section = match way {
-        Way::Originate => {
+    let section = match route_kind {
+        RouteKind::Originate => {
             flags.extend([("server-name", NAME), ("insecure", "true")]);
             Section::Originate
         }
-        Way::PassThrough => {
+        RouteKind::PassThrough => {
             flags.push(("pass-through", "true"));
             Section::Route
         }
@@ -78,7 +84,7 @@ fn load(way: Way) -> Loaded {
             Section::Route
         }
     };
-    if way == Way::BackendTls {
+    if route_kind == RouteKind::BackendTls {
         flags.extend([("backend-tls", "true"), ("backend-name", NAME)]);
     }
     let flags = flags
@@ -95,7 +101,7 @@ fn load(way: Way) -> Loaded {
     loaded
 }
 
-/// Descriptors of this process which the handover names, and what is behind some of them.
+/// The descriptors named in the handover, and some of the shared memory they refer to.
 pub(crate) struct Setup {
     pub(crate) handover: Fd,
     pub(crate) slots: Fd,
@@ -105,15 +111,15 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Makes everything for a scenario. `listener` and `orders` are the worker's.
+    /// Creates the environment for a scenario. `listener` and `orders` are the worker's simulated descriptors.
     pub(crate) fn new(scenario: &Scenario, listener: Fd, orders: Fd) -> io::Result<Setup> {
         let slots = Slab::<Slot>::create("sim-slots", CONNECTIONS, SLOT_LAYOUT_VERSION)?;
         let counters = Shared::create("sim-counters", 1)?;
         let clients = Clients::create(CONNECTIONS, 1)?;
         let backends = Backends::create(1)?;
         let traffic = Traffic::create(1)?;
-        let sessions = match scenario.way {
-            Way::Originate => Some(ClientSessions::create(dormouse_routes::origin::PLACES)?),
+        let sessions = match scenario.route_kind {
+            RouteKind::Originate => Some(ClientSessions::create(dormouse_routes::origin::PLACES)?),
             _ => None,
         };
         let mut handover = handover(scenario);
@@ -154,7 +160,7 @@ impl Setup {
         })
     }
 
-    /// The same with slots in other memory, as a new binary has converted them.
+    /// Converts the slots into new memory, like a new binary.
     pub(crate) fn convert_slots(&mut self) -> io::Result<()> {
         let from = Foreign::open(self.slots).map_err(io::Error::other)?;
         let slots = layout::convert(&from)?;
@@ -176,9 +182,9 @@ impl Drop for Setup {
     }
 }
 
-/// What the worker is told.
+/// The handover document of the worker.
 pub(crate) fn handover(scenario: &Scenario) -> Handover {
-    let loaded = loaded(scenario.way);
+    let loaded = loaded(scenario.route_kind);
     let mut config = loaded.config.clone();
     let mut plan = loaded.plan.clone();
     if scenario.short_timeouts {
@@ -226,7 +232,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         is_pushed: false,
         key: KEY_PEM.to_owned(),
     };
-    let certificates = match scenario.way.terminates() {
+    let certificates = match scenario.route_kind.terminates() {
         true => vec![vec![pem]],
         false => vec![Vec::new(); config.routes.len()],
     };
@@ -243,8 +249,8 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         clients: vec![None; config.routes.len()],
         certificates,
         origins: vec![roots.clone(); config.originate.len()],
-        backend_tls: match scenario.way {
-            Way::BackendTls => vec![Some(roots)],
+        backend_tls: match scenario.route_kind {
+            RouteKind::BackendTls => vec![Some(roots)],
             _ => vec![None; config.routes.len()],
         },
         ticket_keys: ticket_keys().to_vec(),

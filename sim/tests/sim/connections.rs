@@ -1,18 +1,17 @@
-//! Whole connections through the data path, by seed; and the proof that the checks find what is
-//! wrong.
+//! Simulations of whole connections through the data path, and tests that the checks detect defects.
 //!
-//! `SEED=n` replays one seed with a trace of every call. `SIM_SEEDS=n` runs so many seeds, from
-//! `SIM_FIRST` on.
+//! `SEED=n` replays one seed with a trace of every call. `SIM_SEEDS=n` runs n seeds, from `SIM_FIRST`
+//! on.
 
 use dormouse_sim::{
-    Buffers, Command, CountedWorker, DEAF_US, Faults, Options, ProxyHeaders, Sabotage, Scenario,
-    Violation, Way, World,
+    Buffers, Command, CountedWorker, Faults, Options, ProxyHeaders, RouteKind, STALL_US, Sabotage,
+    Scenario, Violation, World,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
-/// Seeds that one run of the tests takes.
+/// Default number of seeds.
 const SEEDS: u64 = 120;
 
 /// A number from the environment.
@@ -52,7 +51,7 @@ fn connections_keep_their_bytes_and_their_ends() {
     assert!(failed.is_empty(), "seeds {failed:?}");
 }
 
-/// What one thread has run.
+/// The seeds that one thread has run.
 #[derive(Default)]
 struct Share {
     connections: u64,
@@ -61,7 +60,7 @@ struct Share {
 }
 
 impl Share {
-    /// Takes one seed after the other until `last`.
+    /// Runs seed after seed until `last`.
     fn run(next: &AtomicU64, last: u64) -> Share {
         let mut share = Share::default();
         loop {
@@ -71,7 +70,7 @@ impl Share {
             }
             match World::run(Scenario::of(seed), None, false) {
                 Ok(report) => {
-                    share.connections += report.lives;
+                    share.connections += report.connections;
                     share.deaths += report.deaths;
                 }
                 Err(violation) => {
@@ -86,7 +85,8 @@ impl Share {
     }
 }
 
-/// Must end as it should. `SIM_TRACE=1` shows every call of what does not.
+/// Runs a scenario, which must have no violation. `SIM_TRACE=1` prints every call of a scenario that
+/// fails.
 fn must_hold(scenario: Scenario) {
     if let Err(violation) = World::run(scenario, None, false) {
         if number("SIM_TRACE").is_some() {
@@ -96,17 +96,17 @@ fn must_hold(scenario: Scenario) {
     }
 }
 
-/// Runs that one way gets: the deaths are spread evenly over its steps.
+/// Runs for each kind of route, with deaths spread evenly over the steps.
 const DEATHS: u64 = 12;
 
-/// Wherever a worker dies: the one connection that it was working on may be reset, and nothing else
-/// is lost, said twice or left behind.
+/// At whatever step a worker dies, only the connection that it was busy with may be reset; nothing else
+/// is lost, repeated or leaked.
 #[test]
 fn a_worker_may_die_at_any_step() {
     let deaths = number("SIM_DEATHS").unwrap_or(DEATHS);
-    for way in Way::ALL {
+    for route_kind in RouteKind::ALL {
         let scenario = Scenario {
-            way,
+            route_kind,
             clients: 2,
             at_once: 2,
             established: 3,
@@ -117,25 +117,28 @@ fn a_worker_may_die_at_any_step() {
             },
             ..Scenario::calm(77)
         };
-        let whole = World::run(scenario, None, false).expect("nobody dies");
-        assert!(whole.steps > 300, "{way:?}: only {} steps", whole.steps);
+        let whole = World::run(scenario, None, false).expect("no violation without a death");
+        let steps = whole.steps;
+        assert!(steps > 300, "{route_kind:?}: only {steps} steps");
         let stride = (whole.steps / deaths).max(1);
         for step in (1..whole.steps).step_by(stride as usize) {
             let kills = [step, u64::MAX];
             let done = World::run(Scenario { kills, ..scenario }, None, false);
-            let report = done.unwrap_or_else(|why| panic!("{way:?}, death at step {step}: {why}"));
-            assert_eq!(report.deaths, 1, "{way:?}, step {step}");
+            let report = done.unwrap_or_else(|violation| {
+                panic!("{route_kind:?}, death at step {step}: {violation}")
+            });
+            assert_eq!(report.deaths, 1, "{route_kind:?}, step {step}");
         }
     }
 }
 
-/// A worker that dies while it tells epoll of what it has found: epoll knows a socket of which the slot
-/// says that it doesn't.
+/// A worker that dies while it registers the sockets it has found leaves sockets that are registered with
+/// epoll, but not marked as registered in their slots.
 #[test]
 fn a_worker_may_die_in_its_recovery() {
     for step in 1..60 {
         let scenario = Scenario {
-            way: Way::Echo,
+            route_kind: RouteKind::Echo,
             clients: 1,
             established: 3,
             aborts: 0,
@@ -143,21 +146,21 @@ fn a_worker_may_die_in_its_recovery() {
             ..Scenario::calm(5)
         };
         let done = World::run(scenario, None, false);
-        let report = done.unwrap_or_else(|why| panic!("death at step {step}: {why}"));
+        let report = done.unwrap_or_else(|violation| panic!("death at step {step}: {violation}"));
         assert_eq!(report.deaths, 1, "step {step}");
     }
 }
 
-/// The byte that says that a joint is connected must not be left out: the first byte of the backend
-/// would be taken for it.
+/// The first byte on a joint reports that the backend is connected. If a full joint made the worker skip
+/// it, the first byte of the backend would be mistaken for it.
 #[test]
-fn a_joint_that_takes_nothing_loses_no_byte() {
+fn a_blocked_joint_loses_no_byte() {
     for seed in 1..=12 {
         let scenario = Scenario {
-            way: Way::BackendTls,
+            route_kind: RouteKind::BackendTls,
             clients: 6,
             faults: Faults {
-                joint_again: 2,
+                joint_would_block: 2,
                 ..Faults::default()
             },
             ..Scenario::calm(seed)
@@ -166,8 +169,8 @@ fn a_joint_that_takes_nothing_loses_no_byte() {
     }
 }
 
-/// The first violation that a broken kernel leads to.
-fn found(sabotage: Sabotage, change: impl Fn(&mut Scenario)) -> Option<Violation> {
+/// The first violation that is detected with a broken kernel.
+fn detect(sabotage: Sabotage, change: impl Fn(&mut Scenario)) -> Option<Violation> {
     (1..=60).find_map(|seed| {
         let mut scenario = Scenario::calm(seed);
         change(&mut scenario);
@@ -176,41 +179,39 @@ fn found(sabotage: Sabotage, change: impl Fn(&mut Scenario)) -> Option<Violation
 }
 
 #[test]
-fn a_byte_that_is_lost_changed_or_repeated_is_found() {
+fn a_lost_changed_or_repeated_byte_is_detected() {
     for sabotage in [
         Sabotage::LoseByte,
         Sabotage::ChangeByte,
         Sabotage::RepeatBytes,
     ] {
-        let violation = found(sabotage, |_| {});
+        let violation = detect(sabotage, |_| {});
         println!("{sabotage:?}: {violation:?}");
         assert!(violation.is_some(), "{sabotage:?}");
     }
 }
 
 #[test]
-fn an_end_that_is_forgotten_or_false_is_found() {
-    let forgotten = found(Sabotage::ForgetEnd, |_| {}).expect("found");
-    println!("{forgotten}");
-    let is_false = found(Sabotage::EndForReset, |scenario| scenario.aborts = 2).expect("found");
-    assert!(
-        is_false.what.contains("the speaker has aborted"),
-        "{is_false}"
-    );
+fn a_missing_or_false_end_is_detected() {
+    let missing = detect(Sabotage::ForgetEnd, |_| {}).expect("a violation");
+    println!("{missing}");
+    let is_false =
+        detect(Sabotage::EndForReset, |scenario| scenario.aborts = 2).expect("a violation");
+    assert!(is_false.what.contains("the sender aborted"), "{is_false}");
 }
 
 #[test]
-fn a_worker_that_leaks_or_waits_for_nothing_is_found() {
-    let leak = found(Sabotage::KeepDescriptor, |_| {}).expect("found");
+fn a_leak_and_a_missing_event_are_detected() {
+    let leak = detect(Sabotage::KeepDescriptor, |_| {}).expect("a violation");
     println!("{leak}");
-    let stuck = found(Sabotage::NeverWritable, |_| {}).expect("found");
+    let stuck = detect(Sabotage::NeverWritable, |_| {}).expect("a violation");
     println!("{stuck}");
 }
 
 #[test]
-fn a_successor_that_goes_on_with_a_busy_connection_is_found() {
+fn a_successor_that_continues_a_busy_connection_is_detected() {
     let violation = (1..=40).find_map(|n| {
-        found(Sabotage::ForgetBusy, |scenario| {
+        detect(Sabotage::ForgetBusy, |scenario| {
             scenario.kills = [n * 37, u64::MAX];
             scenario.clients = scenario.clients.min(2);
         })
@@ -219,13 +220,13 @@ fn a_successor_that_goes_on_with_a_busy_connection_is_found() {
     assert!(violation.is_some());
 }
 
-/// Whoever must wait in his handshake for a limit can't know that; whoever leaves before he is accepted is
-/// not waited for. (These seeds were found by a long run.)
+/// Clients whose handshake is delayed by a limit, and clients that close before they are accepted. (Seeds
+/// that failed in a long run.)
 #[test]
-fn little_room_and_early_leavers() {
+fn low_limits_and_early_closes() {
     for seed in 1..=40 {
         let scenario = Scenario {
-            way: Way::Echo,
+            route_kind: RouteKind::Echo,
             clients: 8,
             at_once: 8,
             aborts: 2,
@@ -236,7 +237,7 @@ fn little_room_and_early_leavers() {
     }
 }
 
-/// Each option of the configuration, where everything else is quiet.
+/// Each option of the configuration, without faults.
 #[test]
 fn options_of_the_configuration() {
     let options = [
@@ -267,11 +268,12 @@ fn options_of_the_configuration() {
     ];
     for options in options {
         for seed in 1..=12 {
-            let way = Scenario::of(seed).way;
-            let is_possible = match (options.proxy_headers, way) {
-                (ProxyHeaders::None, _) => options.warm == 0 || way == Way::Originate,
-                (ProxyHeaders::FromClients, _) => way != Way::Originate,
-                _ => !matches!(way, Way::Originate | Way::Echo),
+            let route_kind = Scenario::of(seed).route_kind;
+            let is_originate = route_kind == RouteKind::Originate;
+            let is_possible = match options.proxy_headers {
+                ProxyHeaders::None => options.warm == 0 || is_originate,
+                ProxyHeaders::FromClients => !is_originate,
+                _ => !is_originate && route_kind != RouteKind::Echo,
             };
             if !is_possible {
                 continue;
@@ -286,13 +288,13 @@ fn options_of_the_configuration() {
     }
 }
 
-/// Warm connections that end while the worker waits for an upgrade are replaced by the next one: the
-/// worker must not look for them again and again.
+/// Warm connections that end during an upgrade are replaced by the next worker: the quiescing worker must
+/// not try in a loop.
 #[test]
 fn warm_connections_that_end_during_an_upgrade() {
     for seed in 1..=40 {
         must_hold(Scenario {
-            way: Way::Originate,
+            route_kind: RouteKind::Originate,
             options: Options {
                 warm: 2,
                 ..Options::default()
@@ -303,13 +305,13 @@ fn warm_connections_that_end_during_an_upgrade() {
     }
 }
 
-/// A peer that reads nothing holds up nobody but its partner.
+/// A peer that reads nothing delays only its partner.
 #[test]
 fn peers_that_do_not_read() {
-    for deaf_us in [DEAF_US, 20 * DEAF_US] {
+    for stall_us in [STALL_US, 20 * STALL_US] {
         for seed in 1..=24 {
             let scenario = Scenario {
-                deaf_us,
+                stall_us,
                 ..Scenario::calm(seed)
             };
             must_hold(scenario);
@@ -317,7 +319,7 @@ fn peers_that_do_not_read() {
     }
 }
 
-/// What `ci-bench` counts: one client after the other, each with a session of the one before.
+/// The worker of `ci-bench`: one client after the other, each resuming the previous client's session.
 #[test]
 fn one_client_at_a_time() {
     let mut worker = CountedWorker::new(true).expect("a worker");

@@ -1,6 +1,6 @@
-//! The engine under a network which cuts and flips: every kind of handshake, cut at every
-//! position, still ends in two states at rest which understand each other; and with a bit
-//! flipped anywhere it fails, on one side at least, and never panics.
+//! Handshakes of the engine over a network that cuts streams and flips bits. Every kind of handshake,
+//! cut at every position, must end in two states at rest that can exchange records. With any bit
+//! flipped it must fail on at least one side, without a panic.
 
 use dormouse_engine::stream::End;
 use dormouse_engine::{Group, Handshake, Protocols, Version};
@@ -8,7 +8,7 @@ use dormouse_testkit::{
     Cut, Event, Outcome, Pair, PairSettings, Resting, Side, Tamper, drive, drive_tampered,
 };
 
-/// A kind of handshake, and contexts which make it.
+/// A kind of handshake, and its contexts.
 struct Kind {
     name: &'static str,
     pair: Pair,
@@ -25,7 +25,7 @@ fn kinds() -> Vec<Kind> {
             ..PairSettings::default()
         };
         if retried {
-            // The client guesses X25519, the server wants P-256.
+            // The client sends a key share for X25519, the server accepts only P-256.
             settings.server_groups = vec![Group::P256];
         }
         let pair = Pair::new(settings);
@@ -51,7 +51,7 @@ fn kinds() -> Vec<Kind> {
 }
 
 impl Kind {
-    /// A resumed handshake needs one before it.
+    /// Both sides of a handshake of this kind, for resumption after a first handshake.
     fn handshakes(&self) -> (Handshake, Handshake) {
         if self.resumed {
             self.pair.connect_and_take_tickets();
@@ -68,12 +68,12 @@ impl Kind {
             assert_eq!(end.info.retried, self.retried, "{} {cut:?}", self.name);
             assert_eq!(end.info.alpn.as_deref(), Some(&b"echo/1"[..]));
         }
-        understand_each_other(&mut client, &mut server);
+        exchange(&mut client, &mut server);
         (client, server)
     }
 }
 
-fn understand_each_other(client: &mut Resting, server: &mut Resting) {
+fn exchange(client: &mut Resting, server: &mut Resting) {
     for _ in 0..2 {
         let question = client.seal(b"question");
         assert_eq!(server.open(&question), [Event::Data(b"question".to_vec())]);
@@ -82,7 +82,7 @@ fn understand_each_other(client: &mut Resting, server: &mut Resting) {
     }
 }
 
-/// Bytes each side sent: client, server. Signatures vary in length by a few bytes.
+/// Bytes sent by client and server, plus 4: the length of signatures varies by a few bytes.
 fn lengths(client: &Resting, server: &Resting) -> (usize, usize) {
     (client.info.bytes_out + 4, server.info.bytes_out + 4)
 }
@@ -110,9 +110,9 @@ fn in_pieces_of_every_small_size() {
     }
 }
 
-/// What the network may change without anybody noticing: the minor version in a record's
-/// header, which must be ignored (RFC 8446 §5.1); and the outer type of a protected record,
-/// because rustls authenticates the one it should have been (§5.2) instead of the one it got.
+/// Whether a changed byte is ignored: the minor version in a record's header, which must be ignored (RFC
+/// 8446 §5.1), and the outer type of a protected record, because rustls authenticates the type it expects
+/// (§5.2) instead of the type it received.
 fn is_ignored(tamper: Tamper, sent: &[u8]) -> bool {
     let mut start = 0;
     while let Some(&[content_type, _, _, high, low]) = sent.get(start..start + 5) {
@@ -126,7 +126,7 @@ fn is_ignored(tamper: Tamper, sent: &[u8]) -> bool {
 }
 
 #[test]
-fn a_flipped_bit_never_passes() {
+fn a_flipped_bit_is_detected() {
     for kind in kinds() {
         let (client, server) = kind.connect(Cut::Whole);
         let (from_client, from_server) = lengths(&client, &server);
@@ -154,14 +154,14 @@ fn flip(kind: &Kind, tamper: Tamper) {
         Outcome::Established(ends) => ends,
     };
     if tamper.from == Side::Server && tamper.at >= tickets_start(&ends.server) {
-        // Tickets travel behind the handshake: the record layer refuses them, or waits for
-        // the rest of a record which has become longer.
+        // Tickets follow the handshake: the record layer refuses a changed ticket, or waits for the rest
+        // of a record whose length was increased.
         let events = ends.client.open(&[]);
         let waits = events.is_empty() && !ends.client.unopened().is_empty();
         let refused = matches!(events.as_slice(), [Event::Ended(End::Refused(_))]);
         assert!(
             waits || refused,
-            "{}: {tamper:?} passed: {events:?}",
+            "{}: {tamper:?} was not detected: {events:?}",
             kind.name
         );
         return;
@@ -172,13 +172,13 @@ fn flip(kind: &Kind, tamper: Tamper) {
     };
     assert!(
         is_ignored(tamper, sent),
-        "{}: {tamper:?} passed unnoticed",
+        "{}: {tamper:?} was not detected",
         kind.name
     );
-    understand_each_other(&mut ends.client, &mut ends.server);
+    exchange(&mut ends.client, &mut ends.server);
 }
 
-/// Where in the server's bytes the tickets of TLS 1.3 begin: the last flight of all.
+/// The position of TLS 1.3 tickets in the server's bytes: they are the last flight.
 fn tickets_start(server: &Resting) -> usize {
     let flights = server.info.flights.bytes();
     match flights.last() {

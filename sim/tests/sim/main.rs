@@ -1,5 +1,5 @@
-//! What must hold for every byte boundary, every flipped bit and every order of events, by seed: one
-//! program, so that it is linked once and its tests run beside each other.
+//! Simulations with every cut, every flipped bit and random orders of events. They are one program, so
+//! that it is linked once and its tests run in parallel.
 
 mod connections;
 mod engine;

@@ -1,4 +1,4 @@
-//! Two record states which talk to each other: TLS 1.2 and 1.3, every suite, both roles.
+//! Simulations of two record states that exchange records: TLS 1.2 and 1.3, every suite, both roles.
 
 use dormouse_record::{
     Alert, AlertDescription, CONTENT_MAX, KeyIv, OpenKey, Opened, Protocol, Role, SMALL_RECORD_MAX,
@@ -11,9 +11,9 @@ use zerocopy::{FromBytes, IntoBytes};
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 
-/// Everything the receiver of a direction is to find out, in order.
+/// Everything that is sent in a direction, as its receiver must report it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Story {
+struct Messages {
     data: Vec<u8>,
     tickets: Vec<u8>,
     renegotiations: usize,
@@ -21,8 +21,8 @@ struct Story {
     alert: Option<u8>,
 }
 
-impl Story {
-    fn begins(&self, whole: &Self) -> bool {
+impl Messages {
+    fn is_prefix_of(&self, whole: &Self) -> bool {
         whole.data.starts_with(&self.data)
             && whole.tickets.starts_with(&self.tickets)
             && self.renegotiations <= whole.renegotiations
@@ -34,9 +34,9 @@ struct End {
     state: State,
     open_key: OpenKey,
     seal_key: SealKey,
-    /// Bytes that have come and do not make a record yet.
+    /// Received bytes of an incomplete record.
     pending: Vec<u8>,
-    heard: Story,
+    received: Messages,
 }
 
 impl End {
@@ -46,19 +46,19 @@ impl End {
             seal_key: SealKey::new(&state),
             state,
             pending: Vec::new(),
-            heard: Story::default(),
+            received: Messages::default(),
         }
     }
 
-    /// The same end again, as a new process would find it: bytes and nothing else.
-    fn again(&self) -> Self {
+    /// The same end with its state restored from bytes, as in a new process.
+    fn restored(&self) -> Self {
         let mut end = Self::new(State::read_from_bytes(self.state.as_bytes()).unwrap());
         end.pending = self.pending.clone();
-        end.heard = self.heard.clone();
+        end.received = self.received.clone();
         end
     }
 
-    /// Takes in bytes in whatever cut they come. Ends early if a record is refused.
+    /// Receives bytes and opens all complete records. Returns the alert of a refused record.
     fn receive(&mut self, bytes: &[u8]) -> Result<(), AlertDescription> {
         self.pending.extend_from_slice(bytes);
         let mut pending = std::mem::take(&mut self.pending);
@@ -77,26 +77,26 @@ impl End {
                     consumed,
                     plaintext,
                 } => {
-                    self.heard.data.extend_from_slice(&rest[plaintext]);
+                    self.received.data.extend_from_slice(&rest[plaintext]);
                     consumed
                 }
                 Opened::Ticket { consumed, fragment } => {
-                    self.heard.tickets.extend_from_slice(&rest[fragment]);
+                    self.received.tickets.extend_from_slice(&rest[fragment]);
                     consumed
                 }
                 Opened::NoRenegotiation { consumed } => {
-                    self.heard.renegotiations += 1;
+                    self.received.renegotiations += 1;
                     consumed
                 }
                 Opened::PeerClosed { consumed } => {
-                    self.heard.closed = true;
+                    self.received.closed = true;
                     consumed
                 }
                 Opened::PeerAlert {
                     consumed,
                     description,
                 } => {
-                    self.heard.alert = Some(description);
+                    self.received.alert = Some(description);
                     consumed
                 }
                 Opened::Handled { consumed } => consumed,
@@ -117,8 +117,8 @@ impl End {
 
     fn record(&mut self, content_type: u8, content: &[u8], padding: usize) -> Vec<u8> {
         let room = record_room(&self.state);
-        let behind = vec![0; padding + room.trailer];
-        let mut record = [&vec![0; room.header], content, &behind].concat();
+        let trailer = vec![0; padding + room.trailer];
+        let mut record = [&vec![0; room.header], content, &trailer].concat();
         let (state, key) = (&mut self.state, &mut self.seal_key);
         let len = seal_record(
             state,
@@ -156,23 +156,23 @@ impl End {
         records
     }
 
-    /// A KeyUpdate as this crate never sends it without need: asking for an answer, and in pieces.
+    /// A KeyUpdate that Dormouse never sends: in two records, and at random with a request for an answer.
     fn odd_key_update(&mut self, random: &mut Random) -> Vec<u8> {
         let message = [24, 0, 0, 1, random.below(2) as u8];
         let records = self.in_two(&message, random);
-        // The sender's key moves on; the record which does that is not sent.
+        // Advances the sender's own key; the record itself is not sent.
         let _ = self.key_update();
         records
     }
 
-    fn ticket(&mut self, random: &mut Random, story: &mut Story) -> Vec<u8> {
+    fn ticket(&mut self, random: &mut Random, messages: &mut Messages) -> Vec<u8> {
         let message = [&[4, 0, 0, 40][..], &random.bytes(40)].concat();
-        story.tickets.extend_from_slice(&message);
+        messages.tickets.extend_from_slice(&message);
         self.in_two(&message, random)
     }
 
-    fn renegotiation(&mut self, random: &mut Random, story: &mut Story) -> Vec<u8> {
-        story.renegotiations += 1;
+    fn renegotiation(&mut self, random: &mut Random, messages: &mut Messages) -> Vec<u8> {
+        messages.renegotiations += 1;
         match self.state.role() {
             Role::Server => self.record(HANDSHAKE, &[0, 0, 0, 0], 0),
             Role::Client => {
@@ -182,8 +182,8 @@ impl End {
         }
     }
 
-    /// Something at random, onto the wire and into the story. At most `len_max` bytes of content in a record.
-    fn act(&mut self, random: &mut Random, len_max: usize, story: &mut Story) -> Vec<u8> {
+    /// Random records, which are added to `messages`. A record has at most `len_max` bytes of content.
+    fn act(&mut self, random: &mut Random, len_max: usize, messages: &mut Messages) -> Vec<u8> {
         let mut wire = Vec::new();
         if self.state.owes_key_update() {
             wire.extend(self.key_update());
@@ -193,34 +193,34 @@ impl End {
             (_, 0) => self.data(b""),
             (Protocol::Tls13, 1) => self.key_update(),
             (Protocol::Tls13, 2) => self.odd_key_update(random),
-            (Protocol::Tls13, 3) if is_server => self.ticket(random, story),
+            (Protocol::Tls13, 3) if is_server => self.ticket(random, messages),
             (Protocol::Tls13, 4) => self.alert(Alert::warning(AlertDescription::UserCanceled)),
             (Protocol::Tls13, 5) => {
                 let content_len = random_len(random, len_max);
                 let content = random.bytes(content_len);
                 let padding = random.below(CONTENT_MAX - content_len + 1).min(len_max);
-                story.data.extend_from_slice(&content);
+                messages.data.extend_from_slice(&content);
                 self.record(DATA, &content, padding)
             }
-            (Protocol::Tls12, 1 | 2) => self.renegotiation(random, story),
+            (Protocol::Tls12, 1 | 2) => self.renegotiation(random, messages),
             (Protocol::Tls12, 3) => self.alert(Alert::NO_RENEGOTIATION),
             _ => Vec::new(),
         });
-        // Data ends every row that has a limit, so none fills up.
+        // Data resets the limits of consecutive records without data.
         let content_len = random_len(random, len_max).max(1);
         let content = random.bytes(content_len);
-        story.data.extend_from_slice(&content);
+        messages.data.extend_from_slice(&content);
         wire.extend(self.data(&content));
         wire
     }
 
-    /// The end of a direction.
-    fn finish(&mut self, random: &mut Random, story: &mut Story) -> Vec<u8> {
+    /// A close_notify or a fatal alert.
+    fn finish(&mut self, random: &mut Random, messages: &mut Messages) -> Vec<u8> {
         if random.once_in(3) {
-            story.alert = Some(AlertDescription::InternalError.code());
+            messages.alert = Some(AlertDescription::InternalError.code());
             self.alert(Alert::fatal(AlertDescription::InternalError))
         } else {
-            story.closed = true;
+            messages.closed = true;
             self.alert(Alert::CLOSE_NOTIFY)
         }
     }
@@ -261,7 +261,7 @@ fn pair(protocol: Protocol, suite: Suite, random: &mut Random) -> [End; 2] {
     [End::new(server), End::new(client)]
 }
 
-/// Runs a simulation for every protocol, suite and sender. The seed is printed, and shown when one fails.
+/// Runs a simulation for every protocol, suite and sender. Prints the seed, which cargo shows on failure.
 fn for_every_kind(count: u64, simulate: impl Fn(&mut Random, [End; 2])) {
     for seed in seeds(count) {
         for protocol in [Protocol::Tls12, Protocol::Tls13] {
@@ -281,111 +281,116 @@ fn for_every_kind(count: u64, simulate: impl Fn(&mut Random, [End; 2])) {
     }
 }
 
-/// What one end sends in several actions, and what the other is to understand.
-fn stream(random: &mut Random, from: &mut End, actions: usize, len_max: usize) -> (Vec<u8>, Story) {
-    let (mut wire, mut story) = (Vec::new(), Story::default());
+/// The records of several actions of an end, and the messages that the other end must report.
+fn stream(
+    random: &mut Random,
+    from: &mut End,
+    actions: usize,
+    len_max: usize,
+) -> (Vec<u8>, Messages) {
+    let (mut wire, mut messages) = (Vec::new(), Messages::default());
     for _ in 0..actions {
-        wire.extend(from.act(random, len_max, &mut story));
+        wire.extend(from.act(random, len_max, &mut messages));
     }
-    wire.extend(from.finish(random, &mut story));
-    (wire, story)
+    wire.extend(from.finish(random, &mut messages));
+    (wire, messages)
 }
 
-/// Both ends act at random, bytes come in pieces of random size, and now and then an end goes on from nothing but
-/// the bytes of its state. In the end everybody knows exactly what the other said.
+/// Both ends send random records, bytes arrive in pieces of random size, and at random times an end is restored from the
+/// bytes of its state. At the end both must have received exactly the messages that the other sent.
 #[test]
 fn both_ways_at_once() {
     for_every_kind(20, |random, mut ends| {
-        let mut stories = [Story::default(), Story::default()];
+        let mut messages = [Messages::default(), Messages::default()];
         let mut wires = [Vec::new(), Vec::new()];
         for _ in 0..60 {
             let side = random.below(2);
             if random.once_in(3) {
-                wires[side].extend(ends[side].act(random, CONTENT_MAX, &mut stories[side]));
+                wires[side].extend(ends[side].act(random, CONTENT_MAX, &mut messages[side]));
             } else {
                 let len = random.below(wires[side].len() + 1);
                 let bytes: Vec<u8> = wires[side].drain(..len).collect();
                 ends[1 - side].receive(&bytes).unwrap();
             }
             if random.once_in(5) {
-                ends[side] = ends[side].again();
+                ends[side] = ends[side].restored();
             }
         }
         for side in [0, 1] {
             let bytes = std::mem::take(&mut wires[side]);
             ends[1 - side].receive(&bytes).unwrap();
-            // Half-close: the first to end still hears the other.
+            // Half-close: the first end to close still receives from the other.
             let last = ends[side].alert(Alert::CLOSE_NOTIFY);
-            stories[side].closed = true;
+            messages[side].closed = true;
             ends[1 - side].receive(&last).unwrap();
         }
         for side in [0, 1] {
-            assert_eq!(ends[1 - side].heard, stories[side]);
+            assert_eq!(ends[1 - side].received, messages[side]);
             assert!(ends[1 - side].pending.is_empty());
         }
     });
 }
 
-/// A stream cut at every position: whoever takes in the second part knows of the first what the state's bytes say,
-/// and of an unfinished record what was kept of it. Nothing is lost, doubled or out of order.
+/// A stream cut at every position: the receiver of the second part has only the state's bytes and the bytes of an
+/// incomplete record. Nothing is lost, repeated or out of order.
 #[test]
 fn cut_at_every_position() {
     for_every_kind(3, |random, [mut from, mut to]| {
-        let (wire, story) = stream(random, &mut from, 12, 700);
+        let (wire, messages) = stream(random, &mut from, 12, 700);
         for (at, byte) in wire.iter().enumerate() {
-            let mut rest = to.again();
+            let mut rest = to.restored();
             rest.receive(&wire[at..]).unwrap();
-            assert_eq!(rest.heard, story, "cut at {at}");
+            assert_eq!(rest.received, messages, "cut at {at}");
             assert!(rest.pending.is_empty());
-            assert!(to.heard.begins(&story));
+            assert!(to.received.is_prefix_of(&messages));
             to.receive(&[*byte]).unwrap();
         }
-        assert_eq!(to.heard, story);
+        assert_eq!(to.received, messages);
     });
 }
 
-/// The same for the longest records, in two pieces.
+/// Records of the greatest length, cut at every position.
 #[test]
 fn longest_records_cut_at_every_position() {
     for_every_kind(1, |random, [mut from, to]| {
         let content = random.bytes(CONTENT_MAX);
         let wire = from.data(&content);
-        let mut to_again = to.again();
+        let mut restored = to.restored();
         for at in 0..wire.len() {
             let mut buf = wire[..at].to_vec();
-            let opened = open(&mut to_again.state, &mut to_again.open_key, &mut buf).unwrap();
+            let opened = open(&mut restored.state, &mut restored.open_key, &mut buf).unwrap();
             let need = if at < 5 { 5 } else { wire.len() };
             assert_eq!(opened, Opened::Partial { need });
             assert_eq!(buf, wire[..at]);
         }
-        to_again.receive(&wire).unwrap();
-        assert_eq!(to_again.heard.data, content);
+        restored.receive(&wire).unwrap();
+        assert_eq!(restored.received.data, content);
     });
 }
 
-/// Every bit of a stream flipped, one at a time: the record it lies in is refused with the right alert, what came
-/// before it was delivered, and nothing of it or behind it is.
+/// Every bit of a stream flipped, one at a time: its record is refused with the right alert, all records before it are
+/// delivered, and nothing of its record or after it.
 #[test]
 fn every_bit_flipped() {
     for_every_kind(3, |random, [mut from, to]| {
-        let (wire, story) = stream(random, &mut from, 6, 60);
+        let (wire, messages) = stream(random, &mut from, 6, 60);
         let starts = record_starts(&wire);
         for (nth, &start) in starts.iter().enumerate() {
             let end = starts.get(nth + 1).copied().unwrap_or(wire.len());
-            let mut before = to.again();
+            let mut before = to.restored();
             before.receive(&wire[..start]).unwrap();
             for bit in 0..(end - start) * 8 {
                 let mut changed = wire[start..].to_vec();
                 changed[bit / 8] ^= 1 << (bit % 8);
-                let mut to = before.again();
+                let mut to = before.restored();
                 let refused = to.receive(&changed).err();
                 assert_eq!(
                     refused,
-                    expected(&to.state, &changed, bit / 8),
+                    expected_alert(&to.state, &changed, bit / 8),
                     "record {nth}, bit {bit}"
                 );
-                assert_eq!(to.heard, before.heard);
-                assert!(to.heard.begins(&story));
+                assert_eq!(to.received, before.received);
+                assert!(to.received.is_prefix_of(&messages));
             }
         }
     });
@@ -402,9 +407,9 @@ fn record_starts(wire: &[u8]) -> Vec<usize> {
     starts
 }
 
-/// What the RFCs demand for a record whose byte `at` was changed. None: its length now says that more is to come
-/// than there is, and the receiver waits for it.
-fn expected(state: &State, record: &[u8], at: usize) -> Option<AlertDescription> {
+/// The alert that the RFCs demand for a record whose byte `at` was changed. None: its length was increased, and the
+/// receiver waits for the rest.
+fn expected_alert(state: &State, record: &[u8], at: usize) -> Option<AlertDescription> {
     let tls13 = state.protocol() == Protocol::Tls13;
     let len = usize::from(u16::from_be_bytes([record[3], record[4]]));
     let len_max = CONTENT_MAX + if tls13 { 256 } else { 2048 };

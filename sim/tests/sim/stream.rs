@@ -1,4 +1,4 @@
-//! A connection's stream: whatever way its bytes are cut, the plaintext and the end are the same.
+//! Simulations of a connection's stream: however its bytes are cut, the plaintext and the end are the same.
 
 use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{HandshakeLimits, Protocols, UnixTime};
@@ -13,16 +13,16 @@ struct Side {
     state: State,
 }
 
-/// What one end learnt from its input.
+/// Plaintext and end that one side received.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Heard {
+struct Received {
     plaintext: Vec<u8>,
     end: Option<String>,
 }
 
 impl Side {
-    /// The same end again, as another process would find it.
-    fn at_rest_again(&self) -> Side {
+    /// The same end with its state restored from bytes, as in another process.
+    fn restored(&self) -> Side {
         assert!(self.connection.is_at_rest());
         Side {
             connection: Connection::default(),
@@ -36,7 +36,7 @@ impl Side {
         output
     }
 
-    fn receive(&mut self, bytes: &[u8], heard: &mut Heard) {
+    fn receive(&mut self, bytes: &[u8], received: &mut Received) {
         let mut bytes = bytes.to_vec();
         let mut input = &mut bytes[..];
         loop {
@@ -45,10 +45,10 @@ impl Side {
                 Event::Established(_) | Event::Ticket(_) => {}
                 Event::Data(data) => {
                     assert!(!data.is_empty());
-                    heard.plaintext.extend_from_slice(data);
+                    received.plaintext.extend_from_slice(data);
                 }
                 Event::Ended(end) => {
-                    heard.end = Some(end.to_string());
+                    received.end = Some(end.to_string());
                     return;
                 }
             }
@@ -56,14 +56,14 @@ impl Side {
     }
 
     /// Receives all pieces, then the end of the transport.
-    fn receive_all<'a>(mut self, pieces: impl Iterator<Item = &'a [u8]>) -> (Heard, End) {
-        let mut heard = Heard::default();
+    fn receive_all<'a>(mut self, pieces: impl Iterator<Item = &'a [u8]>) -> (Received, End) {
+        let mut received = Received::default();
         for piece in pieces {
-            self.receive(piece, &mut heard);
+            self.receive(piece, &mut received);
         }
         let end = self.connection.handle_eof(&self.state);
-        heard.end = Some(end.to_string());
-        (heard, end)
+        received.end = Some(end.to_string());
+        (received, end)
     }
 }
 
@@ -80,17 +80,17 @@ fn sides(protocols: Protocols) -> (Side, Side) {
     };
     let client = Connection::client(&pair.client, "dormouse.test", limits).unwrap();
     let (mut client, mut server) = (side(client), side(Connection::server(&pair.server, limits)));
-    let mut heard = Heard::default();
-    client.receive(&[], &mut heard);
+    let mut received = Received::default();
+    client.receive(&[], &mut received);
     for _ in 0..3 {
-        server.receive(&client.take_output(), &mut heard);
-        client.receive(&server.take_output(), &mut heard);
+        server.receive(&client.take_output(), &mut received);
+        client.receive(&server.take_output(), &mut received);
     }
-    assert_eq!(heard, Heard::default());
+    assert_eq!(received, Received::default());
     (client, server)
 }
 
-/// How a conversation ends.
+/// How a stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
     CloseNotify,
@@ -117,22 +117,22 @@ impl Ending {
     }
 }
 
-/// Records of random lengths, some KeyUpdates, and an end. Also what the plaintext was.
-fn conversation(server: &mut Side, random: &mut Random, ending: Ending) -> (Vec<u8>, Vec<u8>) {
+/// A stream of records of random lengths with an end, and its plaintext.
+fn random_stream(server: &mut Side, random: &mut Random, ending: Ending) -> (Vec<u8>, Vec<u8>) {
     let mut plaintext = Vec::new();
     let mut wire = Vec::new();
     for _ in 0..1 + random.below(4) {
         let len = [0, 1, 7, 300, 2_000][random.below(5)];
-        let said = random.bytes(len);
-        server.connection.send(&mut server.state, &said).unwrap();
-        plaintext.extend_from_slice(&said);
+        let content = random.bytes(len);
+        server.connection.send(&mut server.state, &content).unwrap();
+        plaintext.extend_from_slice(&content);
         wire.extend(server.take_output());
     }
     match ending {
         Ending::CloseNotify => server.connection.close(&mut server.state),
         Ending::Alert => {
-            let why = AlertDescription::AccessDenied;
-            server.connection.abort(&mut server.state, why);
+            let description = AlertDescription::AccessDenied;
+            server.connection.abort(&mut server.state, description);
         }
         Ending::ChangedRecord => {
             server
@@ -157,18 +157,18 @@ fn every_cut_gives_the_same_plaintext_and_the_same_end() {
         let protocols = [Protocols::TLS13, Protocols::TLS12][random.below(2)];
         let ending = ENDINGS[random.below(4)];
         let (client, mut server) = sides(protocols);
-        let (wire, plaintext) = conversation(&mut server, &mut random, ending);
-        let (whole, end) = client.at_rest_again().receive_all([&wire[..]].into_iter());
+        let (wire, plaintext) = random_stream(&mut server, &mut random, ending);
+        let (whole, end) = client.restored().receive_all([&wire[..]].into_iter());
         assert!(ending.is(&end), "{ending:?}: {end}");
         assert_eq!(whole.plaintext, plaintext);
         for at in 0..=wire.len() {
             let (head, tail) = wire.split_at(at);
-            let (heard, _) = client.at_rest_again().receive_all([head, tail].into_iter());
-            assert_eq!(heard, whole, "cut at {at}");
+            let (received, _) = client.restored().receive_all([head, tail].into_iter());
+            assert_eq!(received, whole, "cut at {at}");
         }
         for len in [1, 2, 5, 64] {
-            let (heard, _) = client.at_rest_again().receive_all(wire.chunks(len));
-            assert_eq!(heard, whole, "pieces of {len}");
+            let (received, _) = client.restored().receive_all(wire.chunks(len));
+            assert_eq!(received, whole, "pieces of {len}");
         }
     }
 }
@@ -180,18 +180,18 @@ fn truncation_at_every_byte_is_never_a_close() {
         let mut random = Random::new(seed);
         let protocols = [Protocols::TLS13, Protocols::TLS12][random.below(2)];
         let (client, mut server) = sides(protocols);
-        let (wire, plaintext) = conversation(&mut server, &mut random, Ending::CloseNotify);
+        let (wire, plaintext) = random_stream(&mut server, &mut random, Ending::CloseNotify);
         for len in 0..wire.len() {
-            let side = client.at_rest_again();
-            let (heard, end) = side.receive_all([&wire[..len]].into_iter());
+            let side = client.restored();
+            let (received, end) = side.receive_all([&wire[..len]].into_iter());
             assert!(matches!(end, End::Truncated), "cut at {len}: {end}");
-            assert!(plaintext.starts_with(&heard.plaintext));
+            assert!(plaintext.starts_with(&received.plaintext));
         }
     }
 }
 
 #[test]
-fn a_handshake_cut_at_every_byte_is_no_close_either() {
+fn a_handshake_truncated_at_every_byte_is_never_a_close() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let pair = Pair::new(PairSettings {
             protocols,
@@ -202,7 +202,7 @@ fn a_handshake_cut_at_every_byte_is_no_close_either() {
             connection: Connection::client(&pair.client, "dormouse.test", limits).unwrap(),
             state: State::empty(),
         };
-        client.receive(&[], &mut Heard::default());
+        client.receive(&[], &mut Received::default());
         let hello = client.take_output();
         for len in 0..=hello.len() {
             let side = Side {
@@ -215,9 +215,9 @@ fn a_handshake_cut_at_every_byte_is_no_close_either() {
     }
 }
 
-/// What a peer that sends anything at all gets: an end or nothing, and no panic.
+/// A peer that sends random bytes: the connection ends or waits, without a panic.
 #[test]
-fn any_bytes_come_to_an_end() {
+fn random_bytes_never_give_plaintext_or_a_clean_end() {
     for seed in seeds(200) {
         println!("SEED={seed}");
         let mut random = Random::new(seed);
@@ -234,15 +234,15 @@ fn any_bytes_come_to_an_end() {
                     random.below(64) as u8,
                 ];
             }
-            let (heard, end) = side.receive_all(bytes.chunks(1 + random.below(100)));
-            assert!(heard.plaintext.is_empty() && !end.is_clean(), "{end}");
+            let (received, end) = side.receive_all(bytes.chunks(1 + random.below(100)));
+            assert!(received.plaintext.is_empty() && !end.is_clean(), "{end}");
         }
     }
 }
 
-/// A peer that has the keys and keeps to no rule.
+/// A peer that seals random records with the right keys: bounded output, and an end that does not change.
 #[test]
-fn any_records_come_to_an_end() {
+fn random_sealed_records_have_bounded_output() {
     use dormouse_record::{SealKey, record_room, seal_record};
     for seed in seeds(300) {
         println!("SEED={seed}");
@@ -269,21 +269,21 @@ fn any_records_come_to_an_end() {
             let len = seal_record(state, &mut key, &mut record, kind, content.len(), 0).unwrap();
             wire.extend_from_slice(&record[..len]);
         }
-        let mut heard = Heard::default();
+        let mut received = Received::default();
         for piece in wire.chunks(1 + random.below(200)) {
-            side.receive(piece, &mut heard);
-            // One answer, and the alert of a refusal.
+            side.receive(piece, &mut received);
+            // At most an answer and the alert of a refusal.
             assert!(side.connection.output().len() <= 2 * dormouse_record::SMALL_RECORD_MAX);
         }
         let end = side.connection.handle_eof(&side.state);
         assert_eq!(
-            heard.end.unwrap_or_else(|| end.to_string()),
+            received.end.unwrap_or_else(|| end.to_string()),
             end.to_string()
         );
     }
 }
 
-/// Alerts and messages are short, so that some of them make sense.
+/// The length of a random record. Alerts and handshake messages are short, so that some are valid.
 fn random_len(kind: u8, len: usize) -> usize {
     match kind {
         21 => 2,
@@ -293,27 +293,27 @@ fn random_len(kind: u8, len: usize) -> usize {
 }
 
 #[test]
-fn nothing_is_left_of_a_connection_at_rest() {
+fn a_connection_at_rest_needs_only_its_state() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let (mut client, mut server) = sides(protocols);
-        let mut heard = Heard::default();
+        let mut received = Received::default();
         for round in 0..3 {
             client.connection.send(&mut client.state, b"ping").unwrap();
             let wire = client.take_output();
             assert!(client.connection.is_at_rest(), "{round}");
-            server.receive(&wire[..9], &mut heard);
+            server.receive(&wire[..9], &mut received);
             assert!(!server.connection.is_at_rest(), "a partial record");
-            server.receive(&wire[9..], &mut heard);
+            server.receive(&wire[9..], &mut received);
             assert!(server.connection.is_at_rest());
-            server = server.at_rest_again();
+            server = server.restored();
         }
-        assert_eq!(heard.plaintext, b"pingpingping");
+        assert_eq!(received.plaintext, b"pingpingping");
     }
 }
 
-/// RFC 8446 §6.1: each direction ends for itself.
+/// RFC 8446 §6.1: each direction is closed independently.
 #[test]
-fn each_direction_ends_for_itself() {
+fn each_direction_is_closed_independently() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let (mut client, mut server) = sides(protocols);
         client
@@ -322,58 +322,58 @@ fn each_direction_ends_for_itself() {
             .unwrap();
         client.connection.close(&mut client.state);
         assert!(client.connection.send(&mut client.state, b"more").is_err());
-        let mut heard = Heard::default();
-        server.receive(&client.take_output(), &mut heard);
-        assert_eq!(heard.plaintext, b"question");
-        assert_eq!(heard.end, Some(End::Closed.to_string()));
+        let mut received = Received::default();
+        server.receive(&client.take_output(), &mut received);
+        assert_eq!(received.plaintext, b"question");
+        assert_eq!(received.end, Some(End::Closed.to_string()));
         server
             .connection
             .send(&mut server.state, b"answer")
             .unwrap();
         server.connection.close(&mut server.state);
         let wire = server.take_output();
-        let (heard, end) = client.receive_all([&wire[..]].into_iter());
+        let (received, end) = client.receive_all([&wire[..]].into_iter());
         assert_eq!(
-            (&heard.plaintext[..], end.is_clean()),
+            (&received.plaintext[..], end.is_clean()),
             (&b"answer"[..], true)
         );
     }
 }
 
-/// RFC 8446 §4.6.3, and the bound on answers that nobody reads.
+/// RFC 8446 §4.6.3, and the bound on answers to a peer that reads nothing.
 #[test]
-fn key_updates_are_answered_but_not_without_end() {
+fn answers_to_key_updates_are_bounded() {
     use dormouse_record::{SMALL_RECORD_MAX, SealKey, record_room, seal_record};
     const KEY_UPDATE_REQUESTED: [u8; 5] = [24, 0, 0, 1, 1];
 
     let (mut client, mut server) = sides(Protocols::TLS13);
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     for _ in 0..1_000 {
-        // The request, then the update of the client's own key, then data: no limit is reached.
+        // A request, then the update of the client's key, then data: no limit is reached.
         let mut room = [0; SMALL_RECORD_MAX];
         let header = record_room(&client.state).header;
         room[header..header + 5].copy_from_slice(&KEY_UPDATE_REQUESTED);
         let mut key = SealKey::new(&client.state);
         let len = seal_record(&mut client.state, &mut key, &mut room, 22, 5, 0).unwrap();
-        server.receive(&room[..len], &mut heard);
+        server.receive(&room[..len], &mut received);
         assert!(!server.connection.output().is_empty(), "an answer");
         client.state = updated(&client.state);
         client.connection.send(&mut client.state, b"x").unwrap();
-        server.receive(&client.take_output(), &mut heard);
+        server.receive(&client.take_output(), &mut received);
     }
-    assert_eq!((heard.plaintext.len(), &heard.end), (1_000, &None));
+    assert_eq!((received.plaintext.len(), &received.end), (1_000, &None));
     assert!(server.connection.output().len() <= SMALL_RECORD_MAX);
-    // What is owed goes before the next data, and the client understands all of it.
+    // The pending KeyUpdate is sent before the next data, and the client can open both.
     server
         .connection
         .send(&mut server.state, b"answer")
         .unwrap();
-    let mut heard = Heard::default();
-    client.receive(&server.take_output(), &mut heard);
-    assert_eq!(heard.plaintext, b"answer");
+    let mut received = Received::default();
+    client.receive(&server.take_output(), &mut received);
+    assert_eq!(received.plaintext, b"answer");
 }
 
-/// The state behind a KeyUpdate of ours.
+/// The state after sending a KeyUpdate.
 fn updated(state: &State) -> State {
     use dormouse_record::{SMALL_RECORD_MAX, SealKey, seal_key_update};
     let mut updated = State::read_from_bytes(state.as_bytes()).unwrap();
@@ -383,7 +383,7 @@ fn updated(state: &State) -> State {
 }
 
 #[test]
-fn the_clock_is_asked_for_nothing_at_rest() {
+fn a_connection_at_rest_needs_no_clock() {
     let (mut client, mut server) = sides(Protocols::TLS13);
     client.connection.send(&mut client.state, b"x").unwrap();
     let mut wire = client.take_output();

@@ -1,8 +1,8 @@
-// A TLS server that says back what it hears, over libdormouse from Go.
+// A TLS server that echoes what it receives, over libdormouse from Go.
 //
 //	echo PORT CERTIFICATE KEY     (PEM files)
 //
-// A connection at rest is 128 bytes in Go's memory. C keeps no pointer to them, so they may lie anywhere.
+// A connection at rest is 128 bytes in Go's memory. C keeps no pointer to them, so any memory will do.
 package main
 
 /*
@@ -25,7 +25,7 @@ import (
 type Conn struct {
 	state    C.dormouse_connection
 	inner    net.Conn
-	received []byte // the beginning of a record
+	received []byte // the start of a record
 }
 
 func pointer(bytes []byte) *C.uint8_t {
@@ -39,7 +39,7 @@ func failed(result *C.dormouse_result) error {
 	return errors.New(C.GoString(&result.message[0]))
 }
 
-// Accept shakes hands with a client.
+// Accept completes the handshake with a client.
 func Accept(server C.dormouse_server, inner net.Conn) (*Conn, error) {
 	made := C.dormouse_accept(server)
 	if err := failed(&made.result); err != nil {
@@ -72,7 +72,7 @@ func Accept(server C.dormouse_server, inner net.Conn) (*Conn, error) {
 	}
 }
 
-// Receive returns what the client says, and io.EOF once it has closed.
+// Receive returns data from the client, and io.EOF once the client has closed.
 func (conn *Conn) Receive(buffer []byte) (int, error) {
 	len_, answer := copy(buffer, conn.received), make([]byte, C.DORMOUSE_ANSWER_MAX)
 	for {
@@ -100,7 +100,7 @@ func (conn *Conn) Receive(buffer []byte) (int, error) {
 	}
 }
 
-// Send says something to the client.
+// Send sends data to the client.
 func (conn *Conn) Send(words []byte) error {
 	output := make([]byte, C.dormouse_sealed_len(&conn.state, C.size_t(len(words))))
 	sealed := C.dormouse_seal(&conn.state, pointer(words), C.size_t(len(words)), pointer(output), C.size_t(len(output)))

@@ -1,5 +1,5 @@
-/* An HTTPS server for a number of requests, one after the other, which answers with what it knows of the
- * connection. For tests: every feature is on, and what goes wrong is said and ends nothing.
+/* An HTTPS server for a number of requests, one after the other, which replies with its data about the
+ * connection. For tests: every feature is enabled, and errors are printed without ending the process.
  *
  *   answer REQUESTS CERTIFICATE KEY ROOTS     (prints "listening on 127.0.0.1:PORT") */
 
@@ -32,7 +32,7 @@ static dormouse_identity choose(void *context, dormouse_bytes name)
     if (context != &chosen)
         abort();
     snprintf(asked, sizeof asked, "%.*s", (int)name.len, (const char *)name.at);
-    /* The handshake waits for this very answer: it is refused, and nothing worse happens. */
+    /* The handshake waits for this callback, so a call on it must return DORMOUSE_BUSY. */
     busy = dormouse_handshake_step(current, NULL, 0, output, sizeof output).status == DORMOUSE_BUSY &&
            dormouse_handshake_free(current) == DORMOUSE_BUSY;
     dormouse_identity none = {0};
@@ -98,7 +98,7 @@ static size_t describe(char *text, size_t room)
                             body);
 }
 
-/* Returns 0 when the connection is over. */
+/* Returns 0 when the connection has ended. */
 static int send_all(int fd, size_t len)
 {
     for (size_t done = 0; done < len;) {

@@ -1,4 +1,4 @@
-/* A connection at rest has nothing in the heap: bytes in use are counted before and after. */
+/* A connection at rest uses no heap: compares the bytes in use before and after. */
 
 #include "pair.h"
 #include <malloc.h>
@@ -14,7 +14,7 @@ int main(void)
         dormouse_client client = make_client(version);
         size_t before = 0;
         for (int i = 0; i < PAIRS; i++) {
-            /* Tables that grow have grown by then. */
+            /* By then all tables have grown. */
             if (i == WARM)
                 before = mallinfo2().uordblks;
             connect_both(client, server, &clients[i], &servers[i]);

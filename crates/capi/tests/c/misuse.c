@@ -1,4 +1,4 @@
-/* Everything that a caller can do wrong, each with its status. */
+/* Every misuse by a caller, each with its status. */
 
 #include "pair.h"
 
@@ -61,7 +61,7 @@ static void wrong_buffers(void)
         dormouse_received got = dormouse_receive(&server, wire, need, room, DORMOUSE_ANSWER_MAX);
         CHECK(got.status == DORMOUSE_OK && got.plaintext_len == len);
     }
-    /* Nothing is nothing. */
+    /* Empty input has no effect. */
     sealed = dormouse_seal(&client, NULL, 0, NULL, 0);
     CHECK(sealed.status == DORMOUSE_OK && sealed.output_len == 0);
     dormouse_received got = dormouse_receive(&server, NULL, 0, room, DORMOUSE_ANSWER_MAX);
@@ -154,7 +154,7 @@ int main(void)
         CHECK(got.status == DORMOUSE_OK && got.plaintext_len == 0);
         say(&client, &server, "after all of this");
         after_the_end();
-        /* Freed contexts are of no use, and do no harm. */
+        /* Freed contexts are refused without harm. */
         CHECK(dormouse_server_free(context) == DORMOUSE_OK);
         CHECK(dormouse_server_free(context) == DORMOUSE_NO_SUCH_HANDLE);
         CHECK(dormouse_accept(context).result.status == DORMOUSE_NO_SUCH_HANDLE);

@@ -1,4 +1,4 @@
-/* A client and a server in one process, for tests: made once, brought together in memory. */
+/* A client and a server in one process, for tests: created once, connected in memory. */
 
 #include <dormouse.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ static inline void connect_both(dormouse_client client_context, dormouse_server 
     CHECK(dormouse_handshake_free(c) == DORMOUSE_OK && dormouse_handshake_free(s) == DORMOUSE_OK);
 }
 
-/* `from` says these words, and `to` hears them. */
+/* `from` sends these words, and `to` receives them. */
 static inline void say(dormouse_connection *from, dormouse_connection *to, const char *words)
 {
     uint8_t answer[DORMOUSE_ANSWER_MAX];

@@ -1,5 +1,5 @@
-/* Random calls with random arguments, on real connections and on damaged ones. Whatever is called, the
- * process lives, and every buffer is left alone behind its end.
+/* Random calls with random arguments, on real and on damaged connections. The process must survive,
+ * and no call may write beyond the end of a buffer.
  *
  *   random SEED CALLS */
 
@@ -21,7 +21,7 @@ static uint64_t next(uint64_t below)
     return seed % below;
 }
 
-/* A buffer of exactly this length, with a fence behind it. */
+/* A buffer of exactly this length, with a guard area after it. */
 static uint8_t *buffer(size_t len)
 {
     uint8_t *bytes = malloc(len + FENCE);
@@ -45,7 +45,7 @@ static size_t length(void)
     return lengths[next(sizeof lengths / sizeof *lengths)];
 }
 
-/* One of the places seals, the next one opens: sometimes both belong together. */
+/* One slot seals and the next one opens; sometimes the two belong together. */
 static void exchange(void)
 {
     size_t from = next(PLACES), len = length(), room = length();

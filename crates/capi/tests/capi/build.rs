@@ -1,13 +1,13 @@
-//! C programs, linked with the library as it was just built.
+//! Builds C programs linked with the current library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program is watched by.
+/// The tool that watches a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watch {
     Nothing,
-    /// AddressSanitizer with its leak detector, and the sanitizer of undefined behaviour.
+    /// AddressSanitizer with its leak detector, and UndefinedBehaviorSanitizer.
     Sanitizers,
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of libdormouse.a and libdormouse.so.
+/// Returns the directory of libdormouse.a and libdormouse.so.
 pub(crate) fn libraries() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let near = program.ancestors().skip(1).take(2);

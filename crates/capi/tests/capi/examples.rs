@@ -1,4 +1,4 @@
-//! The examples: with each other, with OpenSSL, watched, and from Go.
+//! The examples: with each other, with OpenSSL, under sanitizers and valgrind, and from Go.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -15,7 +15,7 @@ fn echo_server(program: &Path, files: &PemFiles) -> Server {
     Server::start(&mut command)
 }
 
-/// Lets OpenSSL's client say something to an echo server, and waits for the answer.
+/// Sends words from OpenSSL's client to an echo server, and returns the reply.
 fn s_client(server: &Server, version: &str, words: &str) -> String {
     let mut openssl = Command::new("timeout");
     openssl.args(["200", "openssl", "s_client", "-connect", &server.address()]);
@@ -71,7 +71,7 @@ fn the_echo_server_serves_openssl_and_our_client() {
 }
 
 #[test]
-fn the_client_talks_to_openssl_and_refuses_whom_it_does_not_trust() {
+fn the_client_works_with_openssl_and_refuses_untrusted_servers() {
     let folder = tempfile::tempdir().unwrap();
     let files = certificate();
     let client = c(folder.path(), "examples/client.c", Watch::Sanitizers);
@@ -101,7 +101,7 @@ fn the_client_talks_to_openssl_and_refuses_whom_it_does_not_trust() {
     server.wait().unwrap();
 }
 
-/// OpenSSL's server, which says lines backwards, on a free port.
+/// Starts OpenSSL's server, which reverses lines, on a free port.
 fn s_server(files: &PemFiles) -> (String, std::process::Child) {
     for _ in 0..20 {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -142,8 +142,8 @@ fn valgrind_finds_nothing_in_the_echo_server() {
     let files = certificate();
     let program = c(folder.path(), "examples/echo_server.c", Watch::Nothing);
     let mut valgrind = Command::new("valgrind");
-    // The server is alive when it is stopped, and Rust points into the middle of shared blocks: those
-    // are "possibly lost" to valgrind.
+    // The server is still running when it is stopped, and Rust points into the middle of shared blocks, which
+    // valgrind reports as "possibly lost".
     valgrind.args(["--leak-check=full", "--errors-for-leak-kinds=definite"]);
     valgrind.arg(&program);
     valgrind.arg("0").arg(files.certificate()).arg(files.key());
@@ -163,7 +163,7 @@ fn valgrind_finds_nothing_in_the_echo_server() {
 }
 
 #[test]
-fn a_connection_at_rest_has_nothing_in_the_heap() {
+fn a_connection_at_rest_uses_no_heap() {
     let folder = tempfile::tempdir().unwrap();
     let program = c(folder.path(), "tests/c/at_rest.c", Watch::Nothing);
     // glibc's caches of freed blocks would count as in use.
@@ -186,7 +186,7 @@ fn go_loads_the_library() {
         format!("-L{0} -Wl,-rpath,{0}", libraries.display()),
     );
     go.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
-    // Go asks the loader for libdormouse.so.0, as an installed library has it.
+    // The Go program needs libdormouse.so.0 at run time, as an installed library provides it.
     let soname = libraries.join("libdormouse.so.0");
     if !soname.exists() {
         let _ = std::os::unix::fs::symlink("libdormouse.so", &soname);

@@ -1,4 +1,4 @@
-//! libdormouse from C and Go, with foreign peers and under the eyes of valgrind and AddressSanitizer.
+//! libdormouse from C and Go, with foreign peers, under valgrind and AddressSanitizer.
 
 mod build;
 mod examples;

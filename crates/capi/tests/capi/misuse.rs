@@ -1,4 +1,4 @@
-//! Programs that do everything wrong: each call has its status, and the process lives.
+//! Programs that misuse the API: each call has its status, and the process survives.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn random_calls_do_no_harm() {
     }
 }
 
-/// The sanitizers see C and every allocation; valgrind also sees what the library's own code reads.
+/// The sanitizers see C and every allocation; valgrind also checks the library's own reads.
 #[test]
 fn valgrind_finds_nothing_in_random_calls() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every feature, seen from curl and OpenSSL.
+//! Every feature, with curl and OpenSSL as peers.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -14,7 +14,7 @@ struct Answer {
     _folder: tempfile::TempDir,
 }
 
-/// The server of `tests/c/answer.c`, for so many requests.
+/// Starts the server of `tests/c/answer.c` for this many requests.
 fn answer(requests: usize) -> Answer {
     let folder = tempfile::tempdir().unwrap();
     let files = certificate();
@@ -58,7 +58,7 @@ impl Answer {
     }
 }
 
-/// Lines of a word and its value.
+/// Parses lines of a word and its value.
 fn facts(body: &str) -> HashMap<String, String> {
     let lines = body.lines().filter_map(|line| line.split_once(' '));
     lines
@@ -67,7 +67,7 @@ fn facts(body: &str) -> HashMap<String, String> {
 }
 
 #[test]
-fn curl_gets_an_answer_from_both_versions() {
+fn curl_gets_a_reply_in_both_versions() {
     let answer = answer(2);
     for (arguments, version, lines) in [
         (&["--tls-max", "1.2"][..], "303", "1"),
@@ -92,7 +92,7 @@ fn curl_gets_an_answer_from_both_versions() {
 }
 
 #[test]
-fn client_certificates_are_judged() {
+fn client_certificates_are_checked() {
     let answer = answer(2);
     let authority = Authority::shared();
     let good = PemFiles::write(authority, &authority.ecdsa(&["alice"])).unwrap();
@@ -114,7 +114,7 @@ fn client_certificates_are_judged() {
 }
 
 #[test]
-fn a_name_is_answered_with_the_certificate_that_was_chosen() {
+fn a_name_gets_the_chosen_certificate() {
     let answer = answer(2);
     let chosen = answer.facts("chosen.test", &["--insecure"]);
     assert_eq!(chosen["asked"], "chosen.test");
@@ -128,7 +128,7 @@ fn a_name_is_answered_with_the_certificate_that_was_chosen() {
 }
 
 #[test]
-fn keying_material_and_resumption_are_as_openssl_sees_them() {
+fn keying_material_and_resumption_match_openssl() {
     for version in ["-tls1_2", "-tls1_3"] {
         let answer = answer(2);
         let session = answer.files.directory().join("session");

@@ -1,4 +1,4 @@
-//! Processes that end with their test, and not before.
+//! Child processes that end with their test.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use dormouse_testkit::{Authority, PemFiles};
 
-/// Longer than anything here takes on a busy machine; a hang ends with a message.
+/// Longer than any step takes on a busy machine; a hang ends with a message.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A server that says `listening on ADDRESS:PORT`.
+/// A server that prints `listening on ADDRESS:PORT`.
 pub(crate) struct Server {
     child: Child,
-    /// Read as it comes: a process whose pipe is full waits for ever.
+    /// Read continuously: a process with a full pipe would block.
     errors: Option<JoinHandle<String>>,
     pub(crate) port: String,
 }
@@ -105,8 +105,7 @@ fn wait(child: &mut Child, what: &str) {
     }
 }
 
-/// Runs a program to its end, with these words as its input, which stays open for as long as it runs if
-/// `stays_open`.
+/// Runs a program to its end with this input.
 pub(crate) fn run(command: &mut Command, input: &str) -> Output {
     let piped = command
         .stdin(Stdio::piped())
@@ -151,13 +150,13 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A certificate for `localhost`, its key, and the authority that vouches for it.
+/// A certificate for `localhost`, its key, and its authority.
 pub(crate) fn certificate() -> PemFiles {
     let authority = Authority::shared();
     PemFiles::write(authority, &authority.ecdsa(&["localhost"])).unwrap()
 }
 
-/// The program with these arguments.
+/// Returns the program with these arguments.
 pub(crate) fn command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);

@@ -1,4 +1,4 @@
-//! The functions over a state in the caller's memory, against a session at the other end.
+//! The functions over a state in the caller's memory, with a session at the other end.
 
 use dormouse_embed::at_rest::{ANSWER_MAX, close, receive, seal, sealed_len, update_keys};
 use dormouse_embed::{End, Protocols, SealError, Session, State};
@@ -12,7 +12,7 @@ fn state_of(mut session: Session) -> State {
 }
 
 #[test]
-fn records_are_opened_side_by_side_and_the_rest_is_left() {
+fn complete_records_are_opened_and_the_rest_is_left() {
     for protocols in VERSIONS {
         let (mut client, server) = established(protocols);
         let mut state = state_of(server);
@@ -38,7 +38,7 @@ fn records_are_opened_side_by_side_and_the_rest_is_left() {
 }
 
 #[test]
-fn too_little_room_touches_nothing() {
+fn too_little_room_changes_nothing() {
     let (mut client, server) = established(Protocols::TLS13);
     let mut state = state_of(server);
     client.send(b"hello").unwrap();
@@ -56,7 +56,7 @@ fn too_little_room_touches_nothing() {
 }
 
 #[test]
-fn ends_come_with_their_answer() {
+fn ends_come_with_their_reply() {
     let (mut client, server) = established(Protocols::TLS13);
     let mut state = state_of(server);
     client.send(b"last").unwrap();
@@ -78,8 +78,8 @@ fn ends_come_with_their_answer() {
     wire[9] ^= 1;
     let received = receive(&mut state, now(), &mut wire, &mut output, None).unwrap();
     assert!(matches!(received.end, Some(End::Refused(_))));
-    let told = feed(&mut client, &output[..received.output_len], 9);
-    assert_eq!(told.end, Some(End::Alert(20)));
+    let outcome = feed(&mut client, &output[..received.output_len], 9);
+    assert_eq!(outcome.end, Some(End::Alert(20)));
 }
 
 #[test]

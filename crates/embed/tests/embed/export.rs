@@ -1,4 +1,4 @@
-//! Sessions that go on elsewhere.
+//! Sessions that continue elsewhere.
 
 use dormouse_embed::{
     AlertDescription, Corrupt, ImportError, Protocols, STATE_LEN, Session, SessionError,
@@ -12,7 +12,7 @@ fn moved(mut session: Session) -> Session {
 }
 
 #[test]
-fn a_session_at_rest_is_128_bytes_and_goes_on() {
+fn a_session_at_rest_is_128_bytes_and_continues() {
     for protocols in VERSIONS {
         let (mut client, mut server) = established(protocols);
         for round in 0..3 {
@@ -30,17 +30,17 @@ fn a_session_at_rest_is_128_bytes_and_goes_on() {
 }
 
 #[test]
-fn what_is_in_flight_goes_with_it() {
+fn data_in_flight_is_exported() {
     for protocols in VERSIONS {
         let (mut client, mut server) = established(protocols);
         client.send(b"hello, server").unwrap();
         server.send(b"hello, client").unwrap();
         let wire = client.take_output();
-        let told = feed(&mut server, &wire[..wire.len() - 3], usize::MAX);
-        assert!(told.plaintext.is_empty() && !server.is_at_rest());
+        let outcome = feed(&mut server, &wire[..wire.len() - 3], usize::MAX);
+        assert!(outcome.plaintext.is_empty() && !server.is_at_rest());
         let mut server = moved(server);
-        let told = feed(&mut server, &wire[wire.len() - 3..], usize::MAX);
-        assert_eq!(told.plaintext, b"hello, server");
+        let outcome = feed(&mut server, &wire[wire.len() - 3..], usize::MAX);
+        assert_eq!(outcome.plaintext, b"hello, server");
         assert_eq!(
             pass(&mut server, &mut client, 3).plaintext,
             b"hello, client"
@@ -70,7 +70,7 @@ fn half_closed_stays_half_closed() {
 }
 
 #[test]
-fn what_is_not_established_stays() {
+fn unestablished_sessions_are_not_exported() {
     let (_, context) = contexts(Protocols::ALL);
     let mut session = Session::accept(&context);
     assert_eq!(session.export(), Err(SessionError::Handshaking));
@@ -81,7 +81,7 @@ fn what_is_not_established_stays() {
 }
 
 #[test]
-fn bytes_that_are_no_session_are_refused() {
+fn invalid_exports_are_refused() {
     let (mut client, mut server) = established(Protocols::TLS13);
     server.send(b"unsent").unwrap();
     let (rested, flying) = (client.export().unwrap(), server.export().unwrap());

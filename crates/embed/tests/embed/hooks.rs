@@ -1,4 +1,4 @@
-//! What a host decides and learns during a handshake.
+//! Hooks of the host during a handshake.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ impl ChooseIdentity for OnDemand {
 }
 
 #[test]
-fn certificates_are_chosen_by_the_host() {
+fn the_host_chooses_certificates() {
     let chooser = Arc::new(OnDemand(Mutex::default()));
     let mut settings = server_settings();
     settings.chooser = Some(Arc::clone(&chooser) as _);
@@ -41,7 +41,7 @@ fn certificates_are_chosen_by_the_host() {
     for (name, good) in [("a.made.test", true), (NAME, true), ("b.test", false)] {
         let mut client = Session::connect(&client, name).unwrap();
         let mut server = Session::accept(&server);
-        let (by_client, _) = shake(&mut client, &mut server, usize::MAX);
+        let (by_client, _) = run_handshake(&mut client, &mut server, usize::MAX);
         assert_eq!(by_client.info.is_some(), good, "{name}");
     }
     let asked = chooser.0.lock().unwrap();
@@ -49,7 +49,7 @@ fn certificates_are_chosen_by_the_host() {
     assert_eq!(asked.len(), 3);
 }
 
-/// A key in a store of its own, or a store that is out of order.
+/// A key store, or one that is unavailable.
 #[derive(Debug)]
 struct Store(Option<rcgen::KeyPair>);
 
@@ -62,7 +62,7 @@ impl Sign for Store {
 }
 
 #[test]
-fn a_key_that_stays_in_its_store_signs() {
+fn a_key_in_an_external_store_signs() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     let key = rcgen::KeyPair::from_pem(&leaf.key_pem).unwrap();
     for (store, good) in [(Store(Some(key)), true), (Store(None), false)] {
@@ -77,7 +77,7 @@ fn a_key_that_stays_in_its_store_signs() {
             settings.protocols = protocols;
             let mut client = Session::connect(&client(settings), NAME).unwrap();
             let mut server = Session::accept(&server);
-            let (by_client, by_server) = shake(&mut client, &mut server, usize::MAX);
+            let (by_client, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
             assert_eq!(by_client.info.is_some(), good);
             if !good {
                 let Some(End::Handshake(failure)) = by_server.end else {
@@ -89,7 +89,7 @@ fn a_key_that_stays_in_its_store_signs() {
     }
 }
 
-/// Decides by what the roots found, and remembers it.
+/// Decides by the finding of the roots, and records it.
 #[derive(Debug)]
 struct Judge {
     accepts: fn(&Finding<'_>) -> bool,
@@ -116,7 +116,7 @@ impl JudgeCertificate for Judge {
 }
 
 #[test]
-fn the_host_judges_servers_after_the_roots() {
+fn the_host_checks_servers_after_the_roots() {
     let (_, server) = contexts(Protocols::ALL);
     let only_name = |finding: &Finding<'_>| {
         matches!(
@@ -172,7 +172,7 @@ fn the_host_judges_servers_after_the_roots() {
         settings.judge = Some(Arc::clone(&judge) as _);
         let mut client = Session::connect(&client(settings), name).unwrap();
         let mut server = Session::accept(&server);
-        let (by_client, by_server) = shake(&mut client, &mut server, usize::MAX);
+        let (by_client, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
         let asked = judge.seen.lock().unwrap();
         assert!(asked.len() == 1 && asked[0].starts_with(seen), "{asked:?}");
         assert_eq!(
@@ -190,7 +190,7 @@ fn the_host_judges_servers_after_the_roots() {
 }
 
 #[test]
-fn the_host_judges_clients_with_roots_or_without() {
+fn the_host_checks_clients_with_and_without_roots() {
     let leaf = Authority::shared().ecdsa(&["alice"]);
     let ours = Authority::shared().certificate_pem().into_bytes();
     for roots in [Vec::new(), ours] {
@@ -207,11 +207,11 @@ fn the_host_judges_clients_with_roots_or_without() {
             let mut settings = client_settings();
             settings.identity = Some(leaf.identity());
             let context = client(settings);
-            // The second is resumed, and judged again.
+            // The second is resumed, and checked again.
             for visit in 1..=2 {
                 let mut client = Session::connect(&context, NAME).unwrap();
                 let mut server = Session::accept(&server);
-                let (_, by_server) = shake(&mut client, &mut server, usize::MAX);
+                let (_, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
                 let shown = by_server
                     .info
                     .as_ref()
@@ -259,7 +259,7 @@ fn both_ends_log_the_same_secrets() {
         for_server.secret_log = Some(Arc::clone(&logs[1]) as _);
         let mut client = Session::connect(&client(for_client), NAME).unwrap();
         let mut server = Session::accept(&server(for_server));
-        shake(&mut client, &mut server, usize::MAX);
+        run_handshake(&mut client, &mut server, usize::MAX);
         let [mut one, mut two] = logs.map(|log| log.0.lock().unwrap().clone());
         one.sort();
         two.sort();
@@ -271,7 +271,7 @@ fn both_ends_log_the_same_secrets() {
     }
 }
 
-/// A hook with a bug.
+/// A hook that panics.
 #[derive(Debug)]
 struct Panics;
 
@@ -282,7 +282,7 @@ impl ChooseIdentity for Panics {
 }
 
 #[test]
-fn a_panic_ends_its_session_and_no_other() {
+fn a_panic_ends_only_its_session() {
     let mut settings = server_settings();
     settings.chooser = Some(Arc::new(Panics));
     let (context, bad) = (client(client_settings()), server(settings));
@@ -303,7 +303,7 @@ fn a_panic_ends_its_session_and_no_other() {
     assert_eq!(server.export(), Err(SessionError::Poisoned));
     other.send(b"unharmed").unwrap();
     assert_eq!(pass(&mut other, &mut peer, 9).plaintext, b"unharmed");
-    // A host that panics while it is told of data.
+    // A host whose event handler panics.
     other.send(b"data").unwrap();
     let mut wire = other.take_output();
     let fed = peer.feed(now(), &mut wire, |_| panic!("as a test"));

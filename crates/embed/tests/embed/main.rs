@@ -1,4 +1,4 @@
-//! Sessions as hosts use them. One program, so that it is linked once.
+//! Sessions as hosts use them. One test program, to link only once.
 
 mod at_rest;
 mod export;

@@ -8,18 +8,18 @@ use dormouse_testkit::{Authority, now};
 
 pub(crate) const NAME: &str = "dormouse.test";
 
-/// What a session told its host.
+/// The events that a session reported.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Outcome {
     pub(crate) plaintext: Vec<u8>,
     pub(crate) info: Option<Box<HandshakeInfo>>,
     pub(crate) end: Option<End>,
 }
 
-impl Told {
+impl Outcome {
     pub(crate) fn note(&mut self, event: Event<'_>) {
         match event {
-            Event::ClientHello(hello) => panic!("nobody waits for {hello:?}"),
+            Event::ClientHello(hello) => panic!("unexpected ClientHello: {hello:?}"),
             Event::Established(info) => self.info = Some(info),
             Event::Data(plaintext) => self.plaintext.extend_from_slice(plaintext),
             Event::Ended(end) => self.end = Some(end),
@@ -43,7 +43,7 @@ pub(crate) fn client(settings: ClientSettings) -> ClientContext {
     ClientContext::new(settings).unwrap()
 }
 
-/// Contexts for one version only, without tickets: nothing follows the handshake.
+/// Contexts for one version, without tickets, so that nothing follows the handshake.
 pub(crate) fn contexts(protocols: Protocols) -> (ClientContext, ServerContext) {
     let (mut for_client, mut for_server) = (client_settings(), server_settings());
     (for_client.protocols, for_server.protocols) = (protocols, protocols);
@@ -51,26 +51,30 @@ pub(crate) fn contexts(protocols: Protocols) -> (ClientContext, ServerContext) {
     (client(for_client), server(for_server))
 }
 
-/// Feeds `bytes` in pieces of this length.
-pub(crate) fn feed(session: &mut Session, bytes: &[u8], piece: usize) -> Told {
-    let mut told = Told::default();
+/// Feeds `bytes` in pieces of length `piece`.
+pub(crate) fn feed(session: &mut Session, bytes: &[u8], piece: usize) -> Outcome {
+    let mut outcome = Outcome::default();
     for piece in bytes.to_vec().chunks_mut(piece) {
         session
-            .feed(now(), piece, |event| told.note(event))
+            .feed(now(), piece, |event| outcome.note(event))
             .unwrap();
     }
-    told
+    outcome
 }
 
-/// Lets `to` have all that `from` sends.
-pub(crate) fn pass(from: &mut Session, to: &mut Session, piece: usize) -> Told {
+/// Passes all output of `from` to `to`.
+pub(crate) fn pass(from: &mut Session, to: &mut Session, piece: usize) -> Outcome {
     let wire = from.take_output();
     feed(to, &wire, piece)
 }
 
-/// Brings both to the end of the handshake, whichever it is. Client, server.
-pub(crate) fn shake(client: &mut Session, server: &mut Session, piece: usize) -> (Told, Told) {
-    let (mut by_client, mut by_server) = (Told::default(), Told::default());
+/// Runs the handshake to its end or failure. Returns the events of client and server.
+pub(crate) fn run_handshake(
+    client: &mut Session,
+    server: &mut Session,
+    piece: usize,
+) -> (Outcome, Outcome) {
+    let (mut by_client, mut by_server) = (Outcome::default(), Outcome::default());
     client
         .feed(now(), &mut [], |event| by_client.note(event))
         .unwrap();
@@ -81,18 +85,18 @@ pub(crate) fn shake(client: &mut Session, server: &mut Session, piece: usize) ->
     (by_client, by_server)
 }
 
-fn merge(all: &mut Told, more: Told) {
+fn merge(all: &mut Outcome, more: Outcome) {
     all.plaintext.extend(more.plaintext);
     all.info = all.info.take().or(more.info);
     all.end = all.end.take().or(more.end);
 }
 
-/// Two sessions at rest.
+/// Returns two sessions at rest.
 pub(crate) fn established(protocols: Protocols) -> (Session, Session) {
     let (client, server) = contexts(protocols);
     let mut client = Session::connect(&client, NAME).unwrap();
     let mut server = Session::accept(&server);
-    let (by_client, by_server) = shake(&mut client, &mut server, usize::MAX);
+    let (by_client, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
     assert!(by_client.info.is_some() && by_server.info.is_some());
     assert!(client.is_at_rest() && server.is_at_rest());
     (client, server)

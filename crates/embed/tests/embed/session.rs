@@ -1,4 +1,4 @@
-//! A session's life: handshake, rest, data, ends.
+//! The life of a session: handshake, rest, data, ends.
 
 use dormouse_embed::{
     AlertDescription, End, Event, HandshakeLimits, Protocols, ServerContext, Session, SessionError,
@@ -15,7 +15,7 @@ fn data_passes_both_ways_and_both_rest_again() {
             let (client, server) = contexts(protocols);
             let mut client = Session::connect(&client, NAME).unwrap();
             let mut server = Session::accept(&server);
-            let (by_client, by_server) = shake(&mut client, &mut server, piece);
+            let (by_client, by_server) = run_handshake(&mut client, &mut server, piece);
             let (info, of_server) = (by_client.info.unwrap(), by_server.info.unwrap());
             assert_eq!(
                 (info.suite, info.protocol),
@@ -35,7 +35,7 @@ fn data_passes_both_ways_and_both_rest_again() {
 }
 
 #[test]
-fn a_client_rests_when_its_ticket_has_come_or_is_ignored() {
+fn a_client_rests_once_its_ticket_arrived_or_is_ignored() {
     let (context, server) = (client(client_settings()), server(server_settings()));
     for ignored in [false, true] {
         let mut client = Session::connect(&context, NAME).unwrap();
@@ -55,7 +55,7 @@ fn a_client_rests_when_its_ticket_has_come_or_is_ignored() {
 }
 
 #[test]
-fn a_partial_record_is_in_flight_until_it_is_whole() {
+fn a_partial_record_is_in_flight_until_complete() {
     for protocols in VERSIONS {
         let (mut client, mut server) = established(protocols);
         client.send(b"in two parts").unwrap();
@@ -68,14 +68,14 @@ fn a_partial_record_is_in_flight_until_it_is_whole() {
                     .is_empty()
             );
             assert!(!server.is_at_rest());
-            let told = feed(&mut server, &wire[cut..], usize::MAX);
-            assert_eq!(told.plaintext, b"in two parts");
+            let outcome = feed(&mut server, &wire[cut..], usize::MAX);
+            assert_eq!(outcome.plaintext, b"in two parts");
             assert!(server.is_at_rest());
         }
     }
 }
 
-/// The state's bytes, a second time: only a test may do this.
+/// Copies the state's bytes, which only a test may do.
 fn server_copy(session: &mut Session) -> Vec<u8> {
     let bytes = session.export().unwrap();
     *session = Session::import(&bytes).unwrap();
@@ -83,18 +83,18 @@ fn server_copy(session: &mut Session) -> Vec<u8> {
 }
 
 #[test]
-fn each_direction_ends_by_itself() {
+fn each_direction_ends_independently() {
     for protocols in VERSIONS {
         let (mut client, mut server) = established(protocols);
         client.send(b"last words").unwrap();
         client.close().unwrap();
         assert_eq!(client.send(b"more"), Err(SessionError::Closed));
-        let told = pass(&mut client, &mut server, usize::MAX);
+        let outcome = pass(&mut client, &mut server, usize::MAX);
         assert_eq!(
-            (told.plaintext, told.end),
+            (outcome.plaintext, outcome.end),
             (b"last words".to_vec(), Some(End::Closed))
         );
-        // Half-closed, it rests as any other, and tells its end again.
+        // A half-closed session rests like any other, and reports its end again.
         assert!(server.is_at_rest());
         assert_eq!(feed(&mut server, b"junk", 9).end, Some(End::Closed));
         assert_eq!(server.eof(), Ok(End::Closed));
@@ -106,7 +106,7 @@ fn each_direction_ends_by_itself() {
 }
 
 #[test]
-fn ends_are_told_apart() {
+fn ends_are_distinguished() {
     let (mut client, mut server) = established(Protocols::TLS13);
     client.abort(AlertDescription::InternalError).unwrap();
     assert_eq!(pass(&mut client, &mut server, 3).end, Some(End::Alert(80)));
@@ -120,7 +120,7 @@ fn ends_are_told_apart() {
         feed(&mut server, &wire, 9).end,
         Some(End::Refused(_))
     ));
-    // The other side hears why.
+    // The other side learns why.
     assert_eq!(pass(&mut server, &mut client, 9).end, Some(End::Alert(20)));
 
     let mut early = Session::accept(&contexts(Protocols::ALL).1);
@@ -134,7 +134,7 @@ fn ends_are_told_apart() {
 }
 
 #[test]
-fn plaintext_is_sealed_into_the_callers_buffer_whole_or_not_at_all() {
+fn seal_into_seals_everything_or_nothing() {
     for protocols in VERSIONS {
         let (mut client, mut server) = established(protocols);
         for len in [0, 1, 16_384, 16_385, 50_000] {
@@ -148,14 +148,14 @@ fn plaintext_is_sealed_into_the_callers_buffer_whole_or_not_at_all() {
             let len = client.seal_into(&words, &mut room).unwrap();
             assert_eq!(len, need);
             assert!(client.is_at_rest());
-            let told = feed(&mut server, &room[..len], usize::MAX);
-            assert_eq!(told.plaintext, [b"first ", &words[..]].concat());
+            let outcome = feed(&mut server, &room[..len], usize::MAX);
+            assert_eq!(outcome.plaintext, [b"first ", &words[..]].concat());
         }
     }
 }
 
 #[test]
-fn keys_are_replaced_when_the_host_says_so() {
+fn keys_are_replaced_on_request() {
     let (mut client, mut server) = established(Protocols::TLS13);
     for _ in 0..3 {
         client.send(b"a").unwrap();
@@ -170,13 +170,13 @@ fn keys_are_replaced_when_the_host_says_so() {
     assert_eq!(client.update_keys(), Err(SessionError::NotTls13));
 }
 
-/// Feeds a listening session, and decides as soon as the client has said whom it wants.
+/// Feeds a listening session, and decides once the client has sent its request.
 fn decide(client: &mut Session, choices: &[(&str, &ServerContext)], piece: usize) -> Session {
     let mut server = Session::listen(HandshakeLimits::default());
     client.feed(now(), &mut [], |_| {}).unwrap();
     let mut hello = None;
     for piece in client.take_output().chunks_mut(piece) {
-        assert!(hello.is_none(), "told before it was whole");
+        assert!(hello.is_none(), "reported before it was complete");
         let note = |event: Event<'_>| match event {
             Event::ClientHello(found) => hello = Some(found),
             other => panic!("{other:?}"),
@@ -193,7 +193,7 @@ fn decide(client: &mut Session, choices: &[(&str, &ServerContext)], piece: usize
 }
 
 #[test]
-fn the_context_is_chosen_by_what_the_client_asks_for() {
+fn the_context_is_chosen_by_the_client_hello() {
     let authority = Authority::shared();
     let of = |name: &str, alpn: &[u8]| {
         let identity = authority.ecdsa(&[name]).identity();
@@ -213,8 +213,8 @@ fn the_context_is_chosen_by_what_the_client_asks_for() {
                 &[("one.test", &one), ("two.test", &two)],
                 piece,
             );
-            let told = shake(&mut client, &mut server, piece);
-            let info = told.0.info.expect("established");
+            let outcome = run_handshake(&mut client, &mut server, piece);
+            let info = outcome.0.info.expect("established");
             assert_eq!(
                 (info.alpn.as_deref(), info.protocol),
                 (Some(alpn), Version::Tls13)
@@ -224,7 +224,7 @@ fn the_context_is_chosen_by_what_the_client_asks_for() {
 }
 
 #[test]
-fn first_bytes_that_are_no_hello_ask_for_any_context() {
+fn an_invalid_first_message_is_refused_by_any_context() {
     for first in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         &[22, 3, 1, 0x40, 0].repeat(20_000),
@@ -241,7 +241,10 @@ fn first_bytes_that_are_no_hello_ask_for_any_context() {
         server.feed(now(), &mut first.to_vec(), note).unwrap();
         assert_eq!(asked, 1);
         server.decide(&contexts(Protocols::ALL).1).unwrap();
-        let told = feed(&mut server, &[0], 1);
-        assert!(matches!(told.end, Some(End::Handshake(_))), "{told:?}");
+        let outcome = feed(&mut server, &[0], 1);
+        assert!(
+            matches!(outcome.end, Some(End::Handshake(_))),
+            "{outcome:?}"
+        );
     }
 }

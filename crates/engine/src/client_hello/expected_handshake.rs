@@ -1,21 +1,20 @@
-//! Whether a client is about to resume a session, seen from its first bytes.
+//! Predicts from a client's first bytes whether it will resume a session.
 //!
-//! A full handshake costs a signature, a resumed one does not. When more clients connect than can be
-//! served at once, those with a session go first; so this must cost next to nothing and keep
-//! nothing. It decides the order only: rustls judges the message itself, later, and a client whose
-//! session is not accepted makes a full handshake.
+//! A full handshake costs a signature, a resumed one does not. When more clients connect than can be served at
+//! once, those with a session go first, so this check must be very cheap and keep nothing. It only affects the
+//! order: rustls judges the message later, and a client whose session is not accepted makes a full handshake.
 
 use crate::reader::Reader;
 
-/// The handshake that a client's first bytes announce.
+/// The handshake that a client's first bytes indicate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExpectedHandshake {
-    /// A ClientHello which offers a session: a pre-shared key (RFC 8446 §4.2.11), a ticket
-    /// (RFC 5077 §3.2), or a session id of TLS 1.2 (RFC 5246 §7.4.1.2).
+    /// A ClientHello that offers a session: a pre-shared key (RFC 8446 §4.2.11), a ticket (RFC 5077 §3.2), or a
+    /// TLS 1.2 session id (RFC 5246 §7.4.1.2).
     Resumption,
-    /// A ClientHello without a session, or something else that is whole.
+    /// A ClientHello without a session, or any other complete message.
     Full,
-    /// The message is not all there.
+    /// The message is incomplete.
     Incomplete,
 }
 
@@ -25,7 +24,7 @@ const PRE_SHARED_KEY: u16 = 41;
 const TLS13: [u8; 2] = [3, 4];
 
 impl ExpectedHandshake {
-    /// Looks at what a client sent first, as much of it as there is.
+    /// Classifies the bytes that a client has sent so far.
     pub fn of(first: &[u8]) -> ExpectedHandshake {
         let mut record = Reader::new(first);
         let Some([content_type, _, _]) = record.array() else {
@@ -40,7 +39,7 @@ impl ExpectedHandshake {
         let Some(message) = record.take(record_len.into()) else {
             return ExpectedHandshake::Incomplete;
         };
-        // A message cut into several records is rare and counts as full.
+        // A message split over several records is rare and counts as full.
         if offers_session(message).unwrap_or(false) {
             ExpectedHandshake::Resumption
         } else {
@@ -49,7 +48,7 @@ impl ExpectedHandshake {
     }
 }
 
-/// `None`: it is no ClientHello, or not whole.
+/// Returns `None` if the message is no ClientHello, or incomplete.
 fn offers_session(message: &[u8]) -> Option<bool> {
     let mut hello = Reader::new(message);
     let [1, _, high, low] = hello.array()? else {
@@ -61,7 +60,7 @@ fn offers_session(message: &[u8]) -> Option<bool> {
     hello.vector16()?;
     hello.vector8()?;
     let mut extensions = Reader::new(hello.vector16().unwrap_or_default());
-    let mut speaks_tls13 = false;
+    let mut supports_tls13 = false;
     while !extensions.is_empty() {
         let extension = extensions.u16()?;
         let content = extensions.vector16()?;
@@ -70,13 +69,13 @@ fn offers_session(message: &[u8]) -> Option<bool> {
             SESSION_TICKET if !content.is_empty() => return Some(true),
             SUPPORTED_VERSIONS => {
                 let versions = content.get(1..).unwrap_or_default();
-                speaks_tls13 |= versions.chunks_exact(2).any(|version| version == TLS13);
+                supports_tls13 |= versions.chunks_exact(2).any(|version| version == TLS13);
             }
             _ => {}
         }
     }
-    // Clients of 1.3 fill this field with random bytes, for middleboxes (RFC 8446 §4.1.2).
-    Some(!session_id.is_empty() && !speaks_tls13)
+    // TLS 1.3 clients fill this field with random bytes for middleboxes (RFC 8446 §4.1.2).
+    Some(!session_id.is_empty() && !supports_tls13)
 }
 
 #[cfg(test)]
@@ -86,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             ExpectedHandshake::of(&bytes);
             let len = (bytes.len() + 4) as u16;
             let mut hello = vec![22, 3, 1];

@@ -1,28 +1,28 @@
-//! The server name and the application protocols of a ClientHello, read before the handshake begins:
-//! they choose the route, which may be a backend that does TLS itself.
+//! The server name and application protocols of a ClientHello, read before the handshake begins. They choose
+//! the route; with pass-through that is a backend that terminates TLS itself.
 //!
-//! Nothing is decided for the protocol here: rustls reads the message again from its first byte, or
-//! the backend gets it as it came.
+//! The bytes are not consumed: rustls reads the message again from its first byte, or the backend receives it
+//! unchanged.
 
 use crate::reader::Reader;
 
-/// What a client sent first.
+/// The first message of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FirstFlight {
-    /// The ClientHello is not all there.
+    /// The ClientHello is incomplete.
     Incomplete,
-    /// Not a ClientHello that can be read.
+    /// Not a readable ClientHello.
     Other,
-    /// The whole message.
+    /// A complete ClientHello.
     ClientHello(ClientHello),
 }
 
-/// The server and the protocols that a client asks for.
+/// The server name and protocols that a client requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClientHello {
     /// The server name (RFC 6066 §3), in lower case.
     pub server_name: Option<String>,
-    /// The application protocols it offers (RFC 7301), the preferred first.
+    /// The offered application protocols (RFC 7301), preferred first.
     pub alpn: Vec<Vec<u8>>,
 }
 
@@ -30,11 +30,11 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
-/// A host name is no longer (RFC 1035 §2.3.4).
+/// Maximum length of a host name (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 
 impl FirstFlight {
-    /// Reads what has come so far. The message may be cut into records anywhere (RFC 8446 §5.1).
+    /// Reads the bytes received so far. The message may be split into records anywhere (RFC 8446 §5.1).
     pub fn of(received: &[u8]) -> FirstFlight {
         let mut records = Reader::new(received);
         let mut message = Vec::new();
@@ -68,7 +68,7 @@ impl FirstFlight {
     }
 }
 
-/// What is too short for a record's header may still be seen not to become one.
+/// Some inputs shorter than a record header are already known not to be TLS.
 fn incomplete_or_other(received: &[u8]) -> FirstFlight {
     match received {
         [] | [HANDSHAKE, ..] => FirstFlight::Incomplete,
@@ -160,23 +160,23 @@ mod tests {
     }
 
     #[test]
-    fn name_and_protocols_are_read_however_the_message_is_cut() {
+    fn name_and_protocols_are_read_from_any_fragments() {
         let message = hello("A.Example.", &[b"h2", b"http/1.1"]);
         for fragment in [1, 3, 4, 50, 10_000] {
             let bytes = in_records(&message, fragment);
             for len in 0..bytes.len() {
                 assert_eq!(FirstFlight::of(&bytes[..len]), FirstFlight::Incomplete);
             }
-            let asked = ClientHello {
+            let expected = ClientHello {
                 server_name: Some("a.example".to_owned()),
                 alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             };
-            assert_eq!(FirstFlight::of(&bytes), FirstFlight::ClientHello(asked));
+            assert_eq!(FirstFlight::of(&bytes), FirstFlight::ClientHello(expected));
         }
     }
 
     #[test]
-    fn what_is_no_hello_is_told_at_once() {
+    fn other_protocols_are_detected_at_once() {
         for other in [
             &b"G"[..],
             b"GET / HTTP",
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             FirstFlight::of(&bytes);
             let mut message = vec![1, 0];
             message.extend((bytes.len() as u16).to_be_bytes());

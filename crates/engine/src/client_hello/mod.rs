@@ -1,4 +1,4 @@
-//! A look at a ClientHello before its handshake begins.
+//! Inspection of a ClientHello before its handshake begins.
 
 pub(crate) mod expected_handshake;
 pub(crate) mod first_flight;

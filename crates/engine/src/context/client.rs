@@ -1,5 +1,5 @@
-//! The client's settings, made once into a context which all connections share: with it they
-//! share one trust store, parsed once, and one store of sessions.
+//! Client settings, checked once and made into a context that all connections share, with one parsed trust
+//! store and one session store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,40 +23,40 @@ use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::x509::identity::Identity;
 use crate::x509::trust::Roots;
 
-/// How a client does TLS.
+/// TLS settings of a client.
 #[derive(Debug)]
 pub struct ClientSettings {
-    /// Whom it trusts.
+    /// Trusted certificates.
     pub roots: Roots,
-    /// The versions of TLS.
+    /// Enabled TLS versions.
     pub protocols: Protocols,
-    /// Application protocols it offers, the preferred first.
+    /// Offered application protocols, preferred first.
     pub alpn: Vec<Vec<u8>>,
-    /// Key exchange groups, the preferred first.
+    /// Key exchange groups, preferred first.
     pub groups: Vec<Group>,
-    /// Its own certificate, for servers which ask for one.
+    /// The client's own certificate, for servers that request one.
     pub identity: Option<Identity>,
-    /// Resuming sessions; `None`: every handshake is a full one.
+    /// Session resumption; `None`: every handshake is full.
     pub resumption: Option<ResumptionSettings>,
-    /// The caller's judgement of servers' certificates, after the roots' own.
+    /// The caller's check of server certificates, after the check against the roots.
     pub judge: Option<Arc<dyn JudgeCertificate>>,
-    /// Whether connections come with an [`Exporter`](crate::Exporter). TLS 1.2 then needs an extended
-    /// master secret (RFC 7627 §5.4).
+    /// Whether connections get an [`Exporter`](crate::Exporter). TLS 1.2 then requires an extended master
+    /// secret (RFC 7627 §5.4).
     pub exporter: bool,
-    /// Learns the secrets of all connections.
+    /// Receives the secrets of all connections.
     pub secret_log: Option<Arc<dyn SecretLog>>,
 }
 
-/// How a client resumes sessions.
+/// Session resumption of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumptionSettings {
-    /// How many sessions are kept, over all servers; the oldest server's go first.
+    /// Maximum number of sessions over all servers; those of the oldest server are dropped first.
     pub sessions_max: usize,
-    /// How many tickets a TLS 1.3 connection waits for before it gives up its last library
-    /// object; see [`TicketWatch`](crate::TicketWatch).
+    /// Number of tickets that a TLS 1.3 connection waits for before it drops its last library object; see
+    /// [`TicketWatch`](crate::TicketWatch).
     pub tickets_expected: u32,
-    /// The caller keeps the sessions, see [`Handshake::keep_sessions`](crate::Handshake): so they
-    /// can be shared with other processes and outlive this one. They are used so often.
+    /// Set if the caller stores the sessions (see [`Handshake::keep_sessions`](crate::Handshake)), so that they
+    /// can be shared with other processes and outlive this one. Says how often each may be reused.
     pub by_caller: Option<Reuse>,
 }
 
@@ -71,7 +71,7 @@ impl Default for ResumptionSettings {
 }
 
 impl ClientSettings {
-    /// The defaults, with these roots.
+    /// Returns the defaults with these roots.
     pub fn new(roots: Roots) -> ClientSettings {
         ClientSettings {
             roots,
@@ -87,27 +87,27 @@ impl ClientSettings {
     }
 }
 
-/// Everything that client connections have in common. Cloning it is cheap.
+/// State shared by all connections of a client. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ClientContext {
     config: Arc<ClientConfig>,
-    /// 0: tickets are of no use.
+    /// 0: tickets are not used.
     tickets_expected: u32,
-    /// Whether servers' certificates are judged.
+    /// Whether server certificates are verified.
     judges: bool,
-    /// Whether connections come with an exporter.
+    /// Whether connections get an exporter.
     exporter: bool,
-    /// Set if the caller keeps the sessions.
+    /// Set if the caller stores the sessions.
     client_store: Option<Arc<ClientStore>>,
 }
 
 impl ClientContext {
-    /// Checks the settings and makes them ready, so that no connection parses anything.
+    /// Checks the settings and prepares them, so that no connection has to parse anything.
     pub fn new(settings: ClientSettings) -> Result<ClientContext, SettingsError> {
         check_alpn(&settings.alpn)?;
         let by_caller = settings.resumption.and_then(|r| r.by_caller);
         let mut provider = provider(&settings.groups)?;
-        leave_out_ml_dsa(Arc::make_mut(&mut provider));
+        drop_ml_dsa(Arc::make_mut(&mut provider));
         let verifier = settings.roots.verifier(&provider, settings.judge.clone())?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))
             .with_protocol_versions(&settings.protocols.supported()?)?
@@ -158,8 +158,8 @@ impl ClientContext {
 }
 
 impl ClientContext {
-    /// The same, but in TLS 1.2 sessions are resumed by their id alone, never by a ticket: for
-    /// finding out whether a server keeps sessions.
+    /// Returns the same context, except that TLS 1.2 sessions are resumed only by id, never by ticket: for
+    /// finding out whether a server stores sessions.
     #[must_use]
     pub fn with_session_ids_only(&self) -> ClientContext {
         let mut config = ClientConfig::clone(&self.config);
@@ -173,8 +173,8 @@ impl ClientContext {
 }
 
 impl Handshake {
-    /// A handshake with the server `server_name`, a host name or an IP address. It begins
-    /// with [`Handshake::handle_input`] without any input.
+    /// Starts a handshake with the server `server_name`, a host name or an IP address. The first call of
+    /// [`Handshake::handle_input`] passes no input.
     pub fn client(
         context: &ClientContext,
         server_name: &str,
@@ -202,9 +202,9 @@ impl fmt::Debug for ClientContext {
     }
 }
 
-/// Erlang/OTP 25 crashes when it reads these schemes in a ClientHello that resumes, and no public
-/// authority issues certificates with them. They stand at the end of the list.
-fn leave_out_ml_dsa(provider: &mut CryptoProvider) {
+/// Removes the ML-DSA schemes, which are at the end of the list. Erlang/OTP 25 crashes when it reads them in a
+/// ClientHello that resumes, and no public authority issues certificates with them.
+fn drop_ml_dsa(provider: &mut CryptoProvider) {
     let algorithms = &mut provider.signature_verification_algorithms;
     let is_ml_dsa = |scheme: SignatureScheme| {
         matches!(
@@ -218,7 +218,7 @@ fn leave_out_ml_dsa(provider: &mut CryptoProvider) {
         .unwrap_or(algorithms.mapping);
 }
 
-/// Shows the one certificate there is to every server which asks.
+/// Presents the client's only certificate to every server that requests one.
 struct OwnCertificate(Arc<CertifiedKey>);
 
 impl ResolvesClientCert for OwnCertificate {

@@ -1,8 +1,8 @@
-//! What all connections of a server or a client share: settings, checked and made ready once.
+//! Settings of a server or client, checked and prepared once for all its connections.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `server`, `client` | settings, and the context that is made of them |
+//! | `server`, `client` | settings, and the context made from them |
 //! | `settings`, `suites` | versions, groups and cipher suites, for both |
 //! | `warm_up` | a server's first handshake, with itself |
 

@@ -1,4 +1,4 @@
-//! The server's settings, made once into a context which all connections share.
+//! Server settings, made once into a context that all connections share.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,50 +25,50 @@ use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::x509::client_auth::{ClientAuth, ClientCertificates};
 use crate::x509::identity::{Algorithms, Identity, Stapled};
 
-/// How a server does TLS.
+/// TLS settings of a server.
 #[derive(Debug)]
 pub struct ServerSettings {
-    /// Certificates with their keys. The first is the default for clients which name no
-    /// server, or one that none of them is for.
+    /// Certificates with their keys. The first is the default for clients that send no server name, or one that
+    /// no certificate covers.
     pub identities: Vec<Identity>,
-    /// The versions of TLS.
+    /// Enabled TLS versions.
     pub protocols: Protocols,
-    /// Application protocols, the preferred first; empty: ALPN is not answered.
+    /// Application protocols, preferred first; empty: the server does not use ALPN.
     pub alpn: Vec<Vec<u8>>,
-    /// Key exchange groups, the preferred first.
+    /// Key exchange groups, preferred first.
     pub groups: Vec<Group>,
-    /// Cipher suites; which one is used is the client's choice.
+    /// Enabled cipher suites; the client's order decides among them.
     pub suites: Vec<Suite>,
     /// Session tickets; `None`: no resumption.
     pub tickets: Option<TicketSettings>,
-    /// Where sessions are kept, if not in the tickets: a TLS 1.3 ticket is then good for one
-    /// connection, and TLS 1.2 goes by session ids.
+    /// Where sessions are stored, if not in the tickets: each TLS 1.3 ticket then works once, and TLS 1.2 uses
+    /// session ids.
     pub sessions: Option<Arc<dyn ServerSessions>>,
-    /// Where sessions of TLS 1.2 are kept for clients which know no tickets, if all others have
-    /// theirs in tickets.
+    /// Where TLS 1.2 sessions are stored for clients without ticket support, if other clients keep theirs in
+    /// tickets.
     pub sessions_by_id: Option<Arc<dyn ServerSessions>>,
-    /// Asking clients for certificates; `None`: they are not asked.
+    /// Client certificates; `None`: none are requested.
     pub client_certificates: Option<ClientCertificates>,
-    /// What a client gets which asks for a name that no certificate is for.
+    /// What happens if no certificate covers the requested name.
     pub unknown_name: UnknownName,
-    /// Names for which a certificate is still to come. Who asks for one of them is refused until
-    /// then, unless another certificate is for it. With any of them there need be no certificate.
+    /// Names whose certificates are not issued yet. A client that requests one of them is refused, unless
+    /// another certificate covers the name. If this is not empty, `identities` may be.
     pub awaited: Vec<String>,
-    /// Chooses certificates before all of these. With it there need be none here.
+    /// Chooses certificates before `identities` is consulted. If it is set, `identities` may be empty.
     pub chooser: Option<Arc<dyn ChooseIdentity>>,
-    /// The caller's judgement of clients' certificates, after the roots' own.
+    /// The caller's check of client certificates, after the check against the roots.
     pub judge: Option<Arc<dyn JudgeCertificate>>,
-    /// Whether connections come with an [`Exporter`](crate::Exporter). TLS 1.2 then needs an extended
-    /// master secret (RFC 7627 §5.4).
+    /// Whether connections get an [`Exporter`](crate::Exporter). TLS 1.2 then requires an extended master
+    /// secret (RFC 7627 §5.4).
     pub exporter: bool,
-    /// Learns the secrets of all connections.
+    /// Receives the secrets of all connections.
     pub secret_log: Option<Arc<dyn SecretLog>>,
 }
 
-/// What a client gets which asks for a name that no certificate is for, or for none.
+/// What happens if a client sends no server name, or one that no certificate covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownName {
-    /// The first certificate that it can use.
+    /// The first certificate that the client can use.
     #[default]
     Default,
     /// The alert unrecognized_name (RFC 6066 §3); missing_extension without a name
@@ -77,7 +77,7 @@ pub enum UnknownName {
 }
 
 impl ServerSettings {
-    /// The defaults, with these certificates.
+    /// Returns the defaults with these certificates.
     pub fn new(identities: Vec<Identity>) -> ServerSettings {
         ServerSettings {
             identities,
@@ -99,20 +99,20 @@ impl ServerSettings {
     }
 }
 
-/// Everything that server connections have in common. Cloning it is cheap.
+/// State shared by all connections of a server. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ServerContext {
     pub(crate) config: Arc<ServerConfig>,
-    /// A name that it is known by.
+    /// A name that this server has a certificate for, used by the warm-up.
     pub(crate) own_name: String,
     ticketer: Option<Arc<Ticketer>>,
     certificates: Arc<Certificates>,
-    /// Whether connections come with an exporter.
+    /// Whether connections get an exporter.
     exporter: bool,
 }
 
 impl ServerContext {
-    /// Checks the settings and makes them ready, so that no connection parses anything.
+    /// Checks the settings and prepares them, so that no connection has to parse anything.
     pub fn new(settings: ServerSettings) -> Result<ServerContext, SettingsError> {
         let no_identity = settings.identities.is_empty() && settings.awaited.is_empty();
         if no_identity && settings.chooser.is_none() {
@@ -152,11 +152,11 @@ impl ServerContext {
         });
         config.require_ems |= settings.exporter;
         config.enable_secret_extraction = true;
-        // Nothing of rustls grows with the number of sessions.
+        // No data structure of rustls grows with the number of sessions.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        // 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would make
-        // the sequence number at rest depend on the backend. Neither is ever done.
+        // Both features stay off. 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would
+        // make the sequence number at rest depend on the backend.
         config.max_early_data_size = 0;
         config.send_half_rtt_data = false;
         config.cert_compressors = Vec::new();
@@ -191,8 +191,8 @@ impl ServerContext {
         })
     }
 
-    /// Returns the same context with other application protocols, for programs that choose them by
-    /// the connection. Nothing is parsed.
+    /// Returns the same context with other application protocols, for programs that choose them per connection.
+    /// Nothing is parsed again.
     pub fn with_alpn(&self, alpn: Vec<Vec<u8>>) -> Result<ServerContext, SettingsError> {
         check_alpn(&alpn)?;
         let mut config = ServerConfig::clone(&self.config);
@@ -207,7 +207,7 @@ impl ServerContext {
         })
     }
 
-    /// Takes new ticket keys into use, for this context and all its clones.
+    /// Installs new ticket keys in this context and all its clones.
     pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.ticketer {
             Some(ticketer) => ticketer.replace_keys(keys),
@@ -217,7 +217,7 @@ impl ServerContext {
 }
 
 impl Handshake {
-    /// A handshake with a client which has just connected.
+    /// Starts a handshake with a client that has just connected.
     pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
         let handshake = Handshake::with_server_config(Arc::clone(&context.config), limits);
         handshake.keep_exporter(context.exporter)
@@ -230,7 +230,7 @@ impl fmt::Debug for ServerContext {
     }
 }
 
-/// A host name that one of them is for; if none is for any, one that nobody has.
+/// Returns a host name that an identity covers, or an invalid name if there is none.
 fn own_name(identities: &[Identity]) -> String {
     let names = identities.iter().flat_map(Identity::names);
     let hosts = names.filter(|name| name.parse::<std::net::IpAddr>().is_err());
@@ -241,10 +241,10 @@ fn own_name(identities: &[Identity]) -> String {
     hosts.next().unwrap_or_else(|| "warm-up.invalid".to_owned())
 }
 
-/// The protocol by which names are shown to be ours (RFC 8737 §6.2). It carries nothing.
+/// The protocol of the ACME challenge for domain validation (RFC 8737 §6.2). It carries no data.
 pub const ACME_TLS: &[u8] = b"acme-tls/1";
 
-/// A certificate, without and with what the authority says of it.
+/// A certificate, with and without its stapled OCSP response.
 struct OfferedCertificate {
     bare: Arc<CertifiedKey>,
     stapled: Option<Stapled>,
@@ -260,7 +260,7 @@ impl OfferedCertificate {
         }
     }
 
-    /// As it is to be shown now, if the client accepts its signature.
+    /// Returns the certificate as it is presented now, if the client accepts its signature.
     fn fitting(&self, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let signer = self.bare.key.choose_scheme(schemes)?;
         in_scope(|scope| {
@@ -270,7 +270,7 @@ impl OfferedCertificate {
         Some(self.now())
     }
 
-    /// As it is to be shown now: what the authority has said is shown as long as it holds.
+    /// Returns the certificate as it is presented now: stapled while the OCSP response is valid.
     fn now(&self) -> Arc<CertifiedKey> {
         let now_s = in_scope(|scope| scope.now.as_secs()).unwrap_or(u64::MAX);
         match &self.stapled {
@@ -280,10 +280,10 @@ impl OfferedCertificate {
     }
 }
 
-/// Chooses the certificate by the name the client asks for and the signatures it accepts.
+/// Chooses a certificate by the requested name and the signatures that the client accepts.
 struct CertificateChoice {
     certificates: Arc<Certificates>,
-    /// The application protocols offered, the preferred first.
+    /// Our application protocols, preferred first.
     alpn: Vec<Vec<u8>>,
 }
 
@@ -291,12 +291,12 @@ struct CertificateChoice {
 struct Certificates {
     all: Vec<OfferedCertificate>,
     exact: HashMap<String, Vec<usize>>,
-    /// Keyed by what follows `*.`.
+    /// Keyed by the part after `*.`.
     wildcard: HashMap<String, Vec<usize>>,
     unknown_name: UnknownName,
     /// In lower case.
     awaited: HashSet<String>,
-    /// Asked before all of these.
+    /// Consulted before the other certificates.
     chooser: Option<Arc<dyn ChooseIdentity>>,
 }
 
@@ -324,8 +324,8 @@ impl Certificates {
         choice
     }
 
-    /// In order of preference: those for exactly this name, those with a wildcard for it
-    /// (one label, RFC 6125 §6.4.3), then all, the default first.
+    /// Returns candidates in order of preference: certificates for exactly this name, wildcards for it (one
+    /// label, RFC 6125 §6.4.3), then all others, the default first.
     fn candidates<'a>(
         &'a self,
         name: Option<&str>,
@@ -346,7 +346,7 @@ impl Certificates {
         exact.chain(listed(&self.wildcard, parent)).copied()
     }
 
-    /// Is there a reason to show none?
+    /// Returns the reason for presenting no certificate, if there is one.
     fn no_certificate(&self, hello: &ClientHello<'_>) -> Option<NoCertificate> {
         if self.knows(hello.server_name()) {
             return None;
@@ -358,7 +358,7 @@ impl Certificates {
         (self.unknown_name == UnknownName::Refuse).then_some(NoCertificate::UnknownName)
     }
 
-    /// The caller's own choice.
+    /// Returns the identity that the caller's hook chooses.
     fn chosen(&self, hello: &ClientHello<'_>) -> Option<Identity> {
         let chooser = self.chooser.as_ref()?;
         chooser.choose_identity(&first_flight::ClientHello {
@@ -369,7 +369,7 @@ impl Certificates {
         })
     }
 
-    /// Is one of them for this name?
+    /// Whether a certificate covers this name.
     fn knows(&self, name: Option<&str>) -> bool {
         let name = name.unwrap_or_default().to_ascii_lowercase();
         self.for_name(&name).next().is_some()
@@ -382,7 +382,7 @@ fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize]
 
 impl ResolvesServerCert for CertificateChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // rustls chooses the protocol after the session; a session must fit what it will choose.
+        // rustls chooses the application protocol only after the session, which must match it.
         let alpn = hello.alpn().and_then(|offered| {
             let offered: Vec<&[u8]> = offered.collect();
             let ours = self.alpn.iter();
@@ -394,11 +394,11 @@ impl ResolvesServerCert for CertificateChoice {
             scope.alpn = alpn.cloned();
         });
         let certificates = &*self.certificates;
-        // rustls has already left out the schemes which do not fit the suites offered.
+        // rustls has already removed the schemes that do not match the offered suites.
         let schemes = hello.signature_schemes();
         if let Some(identity) = certificates.chosen(&hello) {
             let chosen = OfferedCertificate::new(&identity);
-            // One that does not fit is shown anyway: rustls then sends the right alert.
+            // An unsuitable certificate is presented anyway, because rustls then sends the right alert.
             return chosen.fitting(schemes).or(Some(chosen.bare));
         }
         if let Some(why) = self
@@ -412,7 +412,7 @@ impl ResolvesServerCert for CertificateChoice {
         if let Some(fitting) = candidates.find_map(|candidate| candidate.fitting(schemes)) {
             return Some(fitting);
         }
-        // None fits: rustls says so with the right alert when it is given one anyway.
+        // No certificate is suitable; given any certificate, rustls sends the right alert.
         let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
         let any = certificates.for_name(&name).next().unwrap_or(0);
         let any = certificates.all.get(any);
@@ -421,7 +421,7 @@ impl ResolvesServerCert for CertificateChoice {
 }
 
 impl CertificateChoice {
-    /// Does the client want to see that a name is ours, and nothing else?
+    /// Whether the client only wants to validate an ACME challenge, and none is pending.
     fn challenge(&self, hello: &ClientHello<'_>) -> Option<NoCertificate> {
         let mut offered = hello.alpn().into_iter().flatten();
         let only = offered.next() == Some(ACME_TLS) && offered.next().is_none();

@@ -1,4 +1,4 @@
-//! What servers and clients have in common: versions, groups, the cryptographic provider.
+//! Settings common to servers and clients: versions, groups, the cryptographic provider.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub enum Version {
     Tls13,
 }
 
-/// The versions which may be used.
+/// The enabled range of TLS versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocols {
-    /// The oldest.
+    /// The oldest version.
     pub min: Version,
-    /// The newest.
+    /// The newest version.
     pub max: Version,
 }
 
@@ -33,12 +33,12 @@ impl Protocols {
         min: Version::Tls12,
         max: Version::Tls13,
     };
-    /// Nothing but TLS 1.2.
+    /// TLS 1.2 only.
     pub const TLS12: Protocols = Protocols {
         min: Version::Tls12,
         max: Version::Tls12,
     };
-    /// Nothing but TLS 1.3.
+    /// TLS 1.3 only.
     pub const TLS13: Protocols = Protocols {
         min: Version::Tls13,
         max: Version::Tls13,
@@ -83,7 +83,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All groups, the preferred first.
+    /// All groups, preferred first.
     pub const ALL: [Group; 4] = [
         Group::X25519MlKem768,
         Group::X25519,
@@ -91,7 +91,7 @@ impl Group {
         Group::P384,
     ];
 
-    /// The group's name as IANA has it.
+    /// Returns the group's IANA name.
     pub const fn name(self) -> &'static str {
         match self {
             Group::X25519MlKem768 => "X25519MLKEM768",
@@ -111,16 +111,15 @@ impl Group {
     }
 }
 
-/// The provider for one context: all AEAD suites, wrapped, and the groups given, in their order.
+/// Returns the provider for one context: all AEAD suites, wrapped, and the given groups in order.
 ///
-/// AES-128 comes before AES-256, as browsers have it: its secrets are shorter, and a
-/// connection which wakes expands them in less than half the time. (Servers go by the
-/// client's order.)
+/// AES-128 comes before AES-256, as in browsers: its secrets are shorter, and a connection that wakes expands
+/// them in less than half the time. (Servers follow the client's order.)
 pub(crate) fn provider(groups: &[Group]) -> Result<Arc<CryptoProvider>, SettingsError> {
     if groups.is_empty() {
         return Err(SettingsError::NoGroups);
     }
-    // Seeding the generator is start-up work: the first connection must not pay for it.
+    // Seeds the generator at startup, so that the first connection does not pay for it.
     ::aws_lc_rs::rand::fill(&mut [0; 32])
         .map_err(|_| SettingsError::Library("no random bytes".to_owned()))?;
     let mut provider = aws_lc_rs::default_provider();
@@ -146,7 +145,7 @@ pub(crate) fn check_alpn(protocols: &[Vec<u8>]) -> Result<(), SettingsError> {
     }
 }
 
-/// Settings which can't be used, and what would be right.
+/// Unusable settings, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -158,23 +157,23 @@ pub enum SettingsError {
     NoSuites,
     /// No certificate.
     NoIdentity,
-    /// An ALPN identifier of a wrong length.
+    /// An ALPN identifier with a wrong length.
     BadAlpn(String),
-    /// Tickets for longer than a week (RFC 8446 §4.6.1), or for no time at all.
+    /// A ticket lifetime of zero, or over a week (RFC 8446 §4.6.1).
     BadTicketLifetime(u32),
-    /// More tickets per handshake than make sense.
+    /// Too many tickets per handshake.
     TooManyTickets(usize),
-    /// Ticket keys which do not have the form in which they are exported.
+    /// Ticket keys that are not in the export format.
     BadTicketKeys,
-    /// The trusted certificates can't be used.
+    /// The trusted certificates cannot be used.
     Roots(String),
-    /// The certificates which may vouch for clients can't be used.
+    /// The authorities for client certificates cannot be used.
     ClientRoots(String),
-    /// A revocation list can't be used.
+    /// A revocation list cannot be used.
     ClientCrl(String),
-    /// Not a host name and not an IP address.
+    /// Neither a host name nor an IP address.
     BadServerName(String),
-    /// The cryptographic library refused.
+    /// The cryptographic library reported an error.
     Library(String),
 }
 
@@ -188,7 +187,7 @@ impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::VersionsReversed => {
-                write!(f, "the oldest TLS version allowed is newer than the newest")
+                write!(f, "the oldest enabled TLS version is newer than the newest")
             }
             Self::NoGroups => write!(f, "no key exchange group is enabled; enable at least one"),
             Self::NoSuites => write!(f, "no cipher suite is enabled; enable at least one"),
@@ -202,21 +201,21 @@ impl fmt::Display for SettingsError {
                 "a ticket lifetime of {s} s is not between 1 s and 604800 s (7 days, RFC 8446 §4.6.1)"
             ),
             Self::TooManyTickets(n) => {
-                write!(f, "{n} tickets per handshake; at most 16 make sense")
+                write!(f, "{n} tickets per handshake are too many; the limit is 16")
             }
-            Self::BadTicketKeys => write!(f, "not ticket keys as they are exported"),
-            Self::Roots(why) => write!(f, "the trusted certificates can't be used: {why}"),
+            Self::BadTicketKeys => write!(f, "the ticket keys are not in the export format"),
+            Self::Roots(why) => write!(f, "the trusted certificates cannot be used: {why}"),
             Self::ClientRoots(why) => {
                 write!(
                     f,
-                    "the certificates which vouch for clients can't be used: {why}"
+                    "the authorities for client certificates cannot be used: {why}"
                 )
             }
-            Self::ClientCrl(why) => write!(f, "a revocation list can't be used: {why}"),
+            Self::ClientCrl(why) => write!(f, "a revocation list cannot be used: {why}"),
             Self::BadServerName(name) => {
                 write!(f, "\"{name}\" is neither a host name nor an IP address")
             }
-            Self::Library(why) => write!(f, "the cryptographic library refused: {why}"),
+            Self::Library(why) => write!(f, "the cryptographic library reported an error: {why}"),
         }
     }
 }

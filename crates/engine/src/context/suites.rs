@@ -1,4 +1,4 @@
-//! Cipher suites, for those who want fewer than all.
+//! Cipher suites, for configurations that enable only some of them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::crypto::CryptoProvider;
 
 use crate::context::settings::{SettingsError, Version};
 
-/// A cipher suite: all of them are AEAD with forward secrecy.
+/// A cipher suite. All of them are AEAD with forward secrecy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suite {
     /// TLS 1.3, AES-128-GCM.
@@ -31,7 +31,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// All of them.
+    /// All suites.
     pub const ALL: [Suite; 9] = [
         Suite::Aes128Gcm,
         Suite::Aes256Gcm,
@@ -44,7 +44,7 @@ impl Suite {
         Suite::RsaChacha20,
     ];
 
-    /// The version of TLS that has it.
+    /// Returns the TLS version that uses this suite.
     pub fn version(self) -> Version {
         match self {
             Suite::Aes128Gcm | Suite::Aes256Gcm | Suite::Chacha20 => Version::Tls13,
@@ -67,7 +67,7 @@ impl Suite {
     }
 }
 
-/// The provider with these suites only.
+/// Returns the provider with only these suites.
 pub(crate) fn only(
     provider: Arc<CryptoProvider>,
     suites: &[Suite],
@@ -86,9 +86,9 @@ mod tests {
     use super::*;
     use crate::context::settings::{Group, provider};
 
-    /// A suite that the library has and we do not name would be one that can't be turned off.
+    /// A suite that the library has but this type does not name could not be disabled.
     #[test]
-    fn all_suites_of_the_library_have_a_name_here() {
+    fn every_suite_of_the_library_has_a_name() {
         let all = provider(&Group::ALL).unwrap();
         let kept = only(Arc::clone(&all), &Suite::ALL).unwrap();
         assert_eq!(kept.cipher_suites.len(), all.cipher_suites.len());

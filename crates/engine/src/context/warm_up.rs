@@ -1,4 +1,4 @@
-//! One handshake with itself, so that the first connection costs what the thousandth does.
+//! A handshake of the server with itself, so that the first connection costs no more than the thousandth.
 
 use dormouse_record as record;
 use rustls_pki_types::UnixTime;
@@ -10,15 +10,15 @@ use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::{Handshake, HandshakeLimits};
 use crate::x509::trust::Roots;
 
-/// Flights each way; a handshake has fewer.
+/// Maximum number of flights each way; a real handshake has fewer.
 const ROUNDS_MAX: usize = 4;
 
 impl ServerContext {
-    /// Does one handshake with itself for each version that is enabled, so that whatever the
-    /// first connection would find cold (tables, the random generator, code that was never
-    /// touched) is warm, and whatever can't work at all is known before somebody asks for it.
+    /// Makes one handshake with itself for each enabled version. This warms up everything that the first
+    /// connection would find cold (tables, the random generator, code pages), and finds a context that cannot
+    /// work at all before a client does.
     ///
-    /// Without a certificate it has nothing to show, and that is no fault.
+    /// A context without a certificate is skipped, which is not an error.
     pub fn warm_up(&self, now: UnixTime) -> Result<(), HandshakeFailure> {
         for protocols in [Protocols::TLS13, Protocols::TLS12] {
             let mut settings = ClientSettings::new(Roots::Insecure);
@@ -26,9 +26,9 @@ impl ServerContext {
             settings.alpn = self.config.alpn_protocols.clone();
             let client = ClientContext::new(settings)
                 .map_err(|e| HandshakeFailure::internal(e.to_string()))?;
-            // A version that is off, or a missing client certificate, ends in a refusal: that is warm
-            // enough, and no fault.
-            match shake(&client, self, now) {
+            // A disabled version, or a missing client certificate, ends in a refusal. That also warms up the
+            // context, and is not an error.
+            match run_handshake(&client, self, now) {
                 Err(failure) if failure.blame == Blame::Internal => return Err(failure),
                 Ok(()) | Err(_) => {}
             }
@@ -37,7 +37,7 @@ impl ServerContext {
     }
 }
 
-fn shake(
+fn run_handshake(
     client: &ClientContext,
     server: &ServerContext,
     now: UnixTime,
@@ -53,7 +53,7 @@ fn shake(
     }
     let mut state = record::State::empty();
     server.rest(&mut state)?;
-    // What a connection does next: its keys are expanded, a record is sealed.
+    // The next work of a connection: its keys are expanded and a record is sealed.
     let mut key = record::SealKey::new(&state);
     let mut room = [0; record::SMALL_RECORD_MAX];
     let close = record::Alert::CLOSE_NOTIFY;
@@ -61,7 +61,7 @@ fn shake(
     state.wipe();
     match sealed {
         Ok(_) => Ok(()),
-        Err(_) => Err(HandshakeFailure::internal("a fresh key seals nothing")),
+        Err(_) => Err(HandshakeFailure::internal("a new key cannot seal a record")),
     }
 }
 

@@ -1,10 +1,9 @@
-//! What rustls' shared objects learn about the connection of the current call, and tell about it.
+//! The connection-specific data that rustls' shared objects read and write during a call.
 //!
-//! rustls asks for the time, hands out traffic secrets and judges certificates through
-//! objects of the shared configuration, which know nothing of the current connection.
-//! So the connection's [`CallScope`] is put into a slot of the thread for the length of each
-//! call into rustls, and taken back after it. Only the box moves; a secret is written into it
-//! once and never copied through the slot.
+//! rustls reads the time, reports traffic secrets and verifies certificates through objects of the shared
+//! configuration, which do not know the current connection. So the connection's [`CallScope`] is put into a
+//! thread-local slot for each call into rustls, and taken back afterwards. Only the box moves; each secret is
+//! written into it once and never copied through the slot.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -31,61 +30,61 @@ thread_local! {
     static SLOT: RefCell<Option<Box<CallScope>>> = const { RefCell::new(None) };
 }
 
-/// What one connection exchanges with rustls' shared objects.
+/// The data that one connection exchanges with rustls' shared objects.
 pub(crate) struct CallScope {
-    /// The time, as the caller gave it for this call.
+    /// The caller's time for this call.
     pub(crate) now: UnixTime,
     /// `client_application_traffic_secret_0`.
     pub(crate) client_secret: Secret,
     /// `server_application_traffic_secret_0`.
     pub(crate) server_secret: Secret,
-    /// Server side: whom the client asked for.
+    /// Server side: the requested server name.
     pub(crate) server_name: Option<String>,
-    /// Server side: the client is shown no certificate, and why.
+    /// Server side: why the client gets no certificate, if it gets none.
     pub(crate) no_certificate: Option<NoCertificate>,
-    /// The signature scheme by which the server proved itself.
+    /// The signature scheme of the server's handshake signature.
     pub(crate) signature: Option<SignatureScheme>,
-    /// Server side: what the certificate is made with that fits the client.
+    /// Server side: the algorithms of our certificate that suits the client.
     pub(crate) algorithms: Option<Arc<Algorithms>>,
-    /// What was wrong with the peer's certificate, in more words than rustls' error has.
+    /// The problem with the peer's certificate, in more detail than rustls' error.
     pub(crate) certificate_problem: Option<CertificateProblem>,
-    /// Server side: the application protocol that will be agreed on.
+    /// Server side: the application protocol that will be negotiated.
     pub(crate) alpn: Option<Vec<u8>>,
-    /// Server side: whose certificate the client showed, by its own account.
+    /// Server side: the subject of the client's certificate.
     pub(crate) client: Option<String>,
-    /// Server side: the common name in it.
+    /// Server side: the common name in that subject.
     pub(crate) client_name: Option<String>,
-    /// Server side: what became of the session that the client offered.
+    /// Server side: the outcome for the session that the client offered.
     pub(crate) resumption: ResumptionOutcome,
-    /// Server side: the client can be given a ticket.
+    /// Server side: whether the client supports tickets.
     pub(crate) knows_tickets: bool,
-    /// Client side: the caller's sessions of this server.
+    /// Client side: the caller's session store for this server.
     pub(crate) session_store: Option<Arc<dyn SessionStore>>,
-    /// The chain of the session that was offered.
+    /// The chain of the offered session.
     pub(crate) offered_chain: Option<u64>,
-    /// A TLS 1.2 session from the caller's store: rustls asked for one of TLS 1.3 first.
+    /// A TLS 1.2 session from the caller's store, kept because rustls asks for a TLS 1.3 session first.
     pub(crate) offered_tls12: Option<Session>,
-    /// rustls' value of the TLS 1.2 session that the handshake made.
+    /// rustls' value of the TLS 1.2 session that this handshake created.
     pub(crate) tls12_value: Option<Tls12ClientSessionValue>,
     /// rustls' value of the TLS 1.3 session that was just restored.
     pub(crate) tls13_value: Option<Tls13ClientSessionValue>,
-    /// What the wrapped provider does with the master secret of TLS 1.2.
+    /// How the wrapped provider handles the TLS 1.2 master secret.
     pub(crate) master_secret: Derivation,
-    /// What the wrapped provider does with a ticket's key.
+    /// How the wrapped provider handles a ticket's key.
     pub(crate) psk: Derivation,
-    /// The id or ticket which the server of a loopback handshake gives out.
+    /// The session id or ticket that the server of a loopback handshake issues.
     pub(crate) issued: Option<SessionHandle>,
-    /// Seals records to the peer, once there are keys.
+    /// Seals records to the peer once there are keys.
     pub(crate) sealer: Option<RecordSealer>,
-    /// How records of the peer are protected by now.
+    /// The current protection of the peer's records.
     pub(crate) reading: Reading,
-    /// A protected record ends the handshake, because of what was in it.
+    /// A refusal caused by the content of a protected record; it ends the handshake.
     pub(crate) refused: Option<RecordRefusal>,
-    /// Server side: the tickets of TLS 1.3 that will be sent.
+    /// Server side: the TLS 1.3 tickets to send.
     pub(crate) ticket_messages: Option<TicketMessages>,
-    /// Both ends of this handshake are ours, so its certificate is not judged.
+    /// Both ends of this handshake are ours, so certificates are not verified.
     pub(crate) is_loopback: bool,
-    /// What an exporter is made of, where one is wanted.
+    /// The secrets that an exporter needs, if the context has one.
     pub(crate) exporter: Option<Box<ExporterSource>>,
 }
 
@@ -123,11 +122,11 @@ impl CallScope {
     }
 }
 
-/// Makes `call` with `scope` in this thread's slot, and takes it back.
+/// Runs `call` with `scope` in this thread's slot, then takes the scope back.
 ///
-/// Scopes nest: while rustls looks for a session, a loopback handshake may restore it.
+/// Scopes nest: a loopback handshake may restore a session while rustls looks for one.
 pub(crate) fn enter<R>(scope: Box<CallScope>, call: impl FnOnce() -> R) -> (Box<CallScope>, R) {
-    /// Puts the outer scope back if `call` unwinds, so that no secret stays in the thread.
+    /// Restores the outer scope if `call` unwinds, so that no secret stays in the thread.
     struct Restore(Option<Box<CallScope>>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -142,13 +141,13 @@ pub(crate) fn enter<R>(scope: Box<CallScope>, call: impl FnOnce() -> R) -> (Box<
     (scope.unwrap_or_else(CallScope::new), result)
 }
 
-/// Reads or writes the scope of the current call; `None` outside of one.
+/// Accesses the scope of the current call; `None` outside a call.
 pub(crate) fn in_scope<R>(f: impl FnOnce(&mut CallScope) -> R) -> Option<R> {
     SLOT.with(|slot| slot.borrow_mut().as_deref_mut().map(f))
 }
 
-/// Catches the application traffic secrets of the current connection, and what its exporter is made
-/// of. Tells secrets to nobody but the log that the caller asked for.
+/// Captures the application traffic secrets and the exporter's secrets of the current connection. Passes
+/// secrets only to the log that the caller configured.
 #[derive(Debug, Default)]
 pub(crate) struct SecretCatcher {
     pub(crate) log: Option<Arc<dyn SecretLog>>,
@@ -170,7 +169,7 @@ impl KeyLog for SecretCatcher {
             }
             scope.is_loopback
         });
-        // Not in the scope: what the caller does there may open one of its own.
+        // Outside the scope, because the caller's log may open a scope of its own.
         if let (Some(log), Some(false)) = (&self.log, is_loopback) {
             log.log_secret(label, client_random, secret);
         }
@@ -185,7 +184,7 @@ impl KeyLog for SecretCatcher {
     }
 }
 
-/// Tells rustls the time that the caller gave for this call.
+/// Passes the caller's time for this call to rustls.
 #[derive(Debug)]
 pub(crate) struct CallerTime;
 
@@ -200,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_reach_the_scope_of_the_call_and_no_other() {
+    fn secrets_reach_only_the_scope_of_their_call() {
         SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
         let (scope, ()) = enter(CallScope::new(), || {
             SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[2; 32]);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nested_scope_leaves_the_outer_one_as_it_was() {
+    fn a_nested_scope_leaves_the_outer_scope_unchanged() {
         let (outer, inner) = enter(CallScope::new(), || {
             SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
             let (inner, ()) = enter(CallScope::new(), || {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_call_there_is_no_time() {
+    fn there_is_no_time_outside_a_call() {
         assert!(CallerTime.current_time().is_none());
     }
 
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_nested_scope_leaves_the_outer_one_as_it_was() {
+    fn a_panic_in_a_nested_scope_leaves_the_outer_scope_unchanged() {
         let (outer, ()) = enter(CallScope::new(), || {
             SecretCatcher::default().log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
             let nested = || enter(CallScope::new(), || panic!("as a test"));

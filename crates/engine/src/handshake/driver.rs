@@ -1,9 +1,9 @@
-//! Drives a rustls connection over buffers of ours.
+//! Drives a rustls connection over our buffers.
 //!
-//! rustls says after each step what it wants; here that becomes three outcomes: it needs
-//! another record, the handshake is done, or it failed. It is done when rustls no longer calls
-//! itself handshaking *and* has nothing left to encode: the state `WriteTraffic` alone comes
-//! too early (a server may write before the client's Finished arrived).
+//! After each step rustls reports a state. The driver reduces these states to three outcomes: rustls needs
+//! another record, the handshake is done, or it failed. It is done when rustls no longer reports
+//! `is_handshaking` *and* has nothing left to encode. The state `WriteTraffic` alone comes too early, because a
+//! server may write before the client's Finished arrives.
 
 use std::sync::Arc;
 
@@ -15,14 +15,15 @@ use rustls_pki_types::ServerName;
 
 use crate::handshake::record_assembly::RecordAssembler;
 
-/// Real server flights with one ECDSA certificate are near this.
+/// Typical size of a server flight with one ECDSA certificate.
 const FIRST_OUTPUT_CAPACITY: usize = 1_024;
 
 pub(crate) enum RustlsConnection {
-    /// Whoever connects and says nothing costs no library object.
+    /// A client that connects and sends nothing costs no library object.
     ServerToBe(Arc<ServerConfig>),
     Server(Box<UnbufferedServerConnection>),
-    /// rustls looks for a session as soon as a client is made, for which it needs the time.
+    /// Created late, because rustls looks for a session as soon as a client exists, and needs the time for
+    /// that.
     ClientToBe(Arc<ClientConfig>, ServerName<'static>),
     Client(Box<UnbufferedClientConnection>),
 }
@@ -33,18 +34,18 @@ pub(crate) struct Driver {
     pub(crate) output: Vec<u8>,
 }
 
-/// What rustls wants.
+/// What rustls needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wants {
-    /// To be asked again: it has written something.
+    /// Another step: it has written something.
     Another,
-    /// Another record of the peer.
+    /// Another record from the peer.
     Record,
     /// Nothing: the handshake is done.
     Nothing,
-    /// Nothing: the peer has closed.
+    /// Nothing: the peer closed the connection.
     PeerClosed,
-    /// Something that a handshake as we configure it never has.
+    /// A state that never occurs in handshakes as we configure them.
     Unforeseen,
 }
 
@@ -57,7 +58,7 @@ impl Driver {
         }
     }
 
-    /// Makes steps until rustls wants something else than to be asked again.
+    /// Runs steps until rustls needs something other than another step.
     pub(crate) fn advance(&mut self) -> Result<Wants, Error> {
         loop {
             match self.step()? {
@@ -67,10 +68,10 @@ impl Driver {
         }
     }
 
-    /// After an error: fetches the alert, which rustls gives out before anything else.
+    /// After an error: fetches the alert, which rustls always emits first.
     ///
-    /// Not one step more than that: rustls would look at the same bad record again and refuse
-    /// it a second time, which it asserts never to do.
+    /// Runs exactly one step: a second one would show rustls the same bad record again, which trips an
+    /// assertion in rustls.
     pub(crate) fn fetch_alert(&mut self) {
         while self.common().is_some_and(CommonState::wants_write) {
             if self.step() != Ok(Wants::Another) {
@@ -104,7 +105,7 @@ impl Driver {
             }
         };
         self.records.discard(discard);
-        // "May write" is not "is done".
+        // A server may write before the handshake is done.
         let handshaking = self.common().is_none_or(CommonState::is_handshaking);
         match wants? {
             Wants::Nothing if handshaking => Ok(Wants::Record),
@@ -121,7 +122,7 @@ impl Driver {
     }
 }
 
-/// One step's outcome, and how many bytes of the input rustls is done with.
+/// Returns the outcome of one step and the number of input bytes that rustls consumed.
 fn handle<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     output: &mut Vec<u8>,
@@ -131,7 +132,7 @@ fn handle<Data>(
         Ok(ConnectionState::EncodeTlsData(mut data)) => {
             encode(output, |room| data.encode(room)).map(|()| Wants::Another)
         }
-        // What was encoded is in `output`, which will be sent: rustls need not wait for it.
+        // The encoded bytes are in `output`, which will be sent; rustls need not wait for that.
         Ok(ConnectionState::TransmitTlsData(data)) => {
             data.done();
             Ok(Wants::Another)
@@ -144,7 +145,7 @@ fn handle<Data>(
     (status.discard, wants)
 }
 
-/// Appends to `output`, which grows only when what it has does not suffice.
+/// Appends to `output`, which grows only when its capacity is insufficient.
 fn encode(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,

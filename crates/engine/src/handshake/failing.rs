@@ -1,4 +1,4 @@
-//! The failure of a handshake: what is said of it, and the alert for the peer.
+//! Handshake failures: the reason for the caller and the alert for the peer.
 
 use dormouse_record::{Alert, AlertDescription, AlertLevel};
 use rustls::{ContentType, Error, PeerIncompatible};
@@ -14,7 +14,7 @@ const ALERT: u8 = 21;
 const FATAL: u8 = 2;
 
 impl Handshake {
-    /// Ends the handshake. `written`: how much output there was before the step that failed.
+    /// Ends the handshake. `written` is the length of the output before the failed step.
     pub(super) fn fail(&mut self, cause: Cause, written: usize) -> HandshakeFailure {
         let refused = self.scope.as_mut().and_then(|scope| scope.refused.take());
         let failure = match (cause, refused) {
@@ -45,13 +45,13 @@ impl Handshake {
 
     fn fail_by_rustls(&mut self, error: &Error, written: usize) -> HandshakeFailure {
         if let Some((failure, alert)) = self.no_certificate() {
-            // Nothing but rustls' own alert, of another kind, has been written since.
+            // Only rustls' own alert was written since then, and it is the wrong one.
             self.driver.output.truncate(written);
             self.driver.output.extend_from_slice(&alert);
             return failure;
         }
         if self.first_message.is_old_client() && is_about_signatures(error) {
-            // rustls looks for a certificate first, and old clients don't say what they take.
+            // rustls looks for a certificate first, and old clients do not list the signatures they accept.
             self.driver.output.truncate(written);
             let alert = Some(Alert::fatal(AlertDescription::ProtocolVersion));
             let failure = HandshakeFailure::too_old();
@@ -65,7 +65,7 @@ impl Handshake {
         self.describe(error).with_alert(alert)
     }
 
-    /// The failure and the alert, if there was no certificate to show.
+    /// Returns the failure and the alert if there was no certificate to present.
     fn no_certificate(&mut self) -> Option<(HandshakeFailure, [u8; 7])> {
         let scope = self.scope.as_mut()?;
         let why = scope.no_certificate.take()?;
@@ -85,8 +85,7 @@ impl Handshake {
         }
     }
 
-    /// Lets rustls write what it has to say, and takes its alert out again: the sealer has left it
-    /// unprotected.
+    /// Lets rustls write its alert, and removes it from the output. The sealer left it unprotected.
     fn take_alert(&mut self) -> Option<u8> {
         let from = self.driver.output.len();
         let scope = self.scope.take().unwrap_or_else(CallScope::new);
@@ -98,7 +97,7 @@ impl Handshake {
         Some(description)
     }
 
-    /// Writes an alert, protected if records to the peer are by now (RFC 8446 §6).
+    /// Writes an alert, protected if the connection already has keys (RFC 8446 §6).
     fn write_alert(&mut self, alert: [u8; 2]) {
         let scope = self.scope.as_deref();
         let sealer = scope.and_then(|scope| scope.sealer.as_ref());
@@ -116,7 +115,7 @@ impl Handshake {
     }
 }
 
-/// Where rustls' alert begins, and what it says.
+/// Returns the offset and description of rustls' alert.
 fn find_alert(records: &[u8]) -> Option<(usize, u8)> {
     let mut rest = Reader::new(records);
     let mut at = 0;

@@ -1,8 +1,8 @@
-//! Tells TLS from what people send to a TLS port by mistake.
+//! Distinguishes TLS from other protocols that are sent to a TLS port by mistake.
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 
-/// So many bytes tell TLS from HTTP.
+/// Number of bytes that distinguish TLS from HTTP.
 pub(crate) const DECISIVE_LEN: usize = 5;
 
 const HTTP_METHODS: [&[u8]; 10] = [
@@ -18,7 +18,7 @@ const HTTP_METHODS: [&[u8]; 10] = [
     b"PRI * ",
 ];
 
-/// What a person with a browser sees who forgot the `s`.
+/// Reply to a browser that uses http instead of https.
 pub(crate) const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 Content-Type: text/plain\r\n\
 Content-Length: 48\r\n\
@@ -26,13 +26,13 @@ Connection: close\r\n\
 \r\n\
 This port speaks TLS; use https:// to talk to it";
 
-/// Says what is wrong with the first bytes a client sent, if something is.
+/// Returns a failure if a client's first bytes are not TLS.
 pub(crate) fn refuse_client(first: &[u8]) -> Option<HandshakeFailure> {
     if is_http(first) {
         return Some(HandshakeFailure::new(
             Blame::Peer,
             FailureKind::PlainHttp,
-            "a plain HTTP request came to the TLS port; the client should use https",
+            "a plain HTTP request arrived at the TLS port; the client should use https",
         ));
     }
     if matches!(first, [high, _, 1, ..] if high & 0x80 != 0) {
@@ -41,12 +41,12 @@ pub(crate) fn refuse_client(first: &[u8]) -> Option<HandshakeFailure> {
     refuse_foreign(first)
 }
 
-/// The same for the first bytes a server sent.
+/// Returns a failure if a server's first bytes are not TLS.
 pub(crate) fn refuse_server(first: &[u8]) -> Option<HandshakeFailure> {
     refuse_foreign(first)
 }
 
-/// Only a handshake record or an alert can come first (RFC 8446 §5.1).
+/// Only a handshake record or an alert can be first (RFC 8446 §5.1).
 fn refuse_foreign(first: &[u8]) -> Option<HandshakeFailure> {
     match first {
         [21 | 22, 3, ..] | [21 | 22] | [] => None,
@@ -69,7 +69,7 @@ fn not_tls(what: &str) -> HandshakeFailure {
     )
 }
 
-/// `first` has at most [`DECISIVE_LEN`] bytes, so methods are compared as far as it goes.
+/// `first` has at most [`DECISIVE_LEN`] bytes, so methods are compared up to its length.
 fn is_http(first: &[u8]) -> bool {
     first.len() >= DECISIVE_LEN
         && HTTP_METHODS.iter().any(|method| {
@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_has_the_length_it_states() {
+    fn the_reply_has_its_content_length() {
         let text = std::str::from_utf8(HTTP_ANSWER).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn protocols_are_distinguished() {
         for method in HTTP_METHODS {
             let first = &[method, b"/ HTTP/1.1"].concat()[..DECISIVE_LEN];
             assert_eq!(refuse_client(first).unwrap().kind, FailureKind::PlainHttp);

@@ -1,4 +1,4 @@
-//! What a handshake agreed on, and what it took.
+//! The results of a handshake and its cost.
 
 use std::sync::Arc;
 
@@ -12,53 +12,53 @@ use crate::sessions::refusal::ResumptionRefused;
 use crate::signature_name::signature_name;
 use crate::x509::identity::Algorithms;
 
-/// What a handshake agreed, and what it took.
+/// The results of a handshake and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeInfo {
     /// The version of TLS.
     pub protocol: Version,
-    /// The cipher suite's name as IANA has it.
+    /// The cipher suite's IANA name.
     pub suite: &'static str,
-    /// The key exchange group's name as IANA has it; none in a resumed TLS 1.2 handshake.
+    /// The key exchange group's IANA name; `None` in a resumed TLS 1.2 handshake.
     pub group: Option<&'static str>,
-    /// The server name: sent by the client (server side), asked for (client side).
+    /// The server name: sent by the client (server side), or requested by us (client side).
     pub sni: Option<String>,
-    /// The application protocol.
+    /// The negotiated application protocol.
     pub alpn: Option<Vec<u8>>,
-    /// An earlier session was resumed.
+    /// Whether an earlier session was resumed.
     pub resumed: bool,
-    /// The server asked for another key share first (HelloRetryRequest): a round trip more.
+    /// Whether the server requested another key share (HelloRetryRequest), which costs a round trip.
     pub retried: bool,
-    /// The signature scheme by which the server proved itself; none in a resumed handshake.
+    /// The signature scheme of the server's signature; `None` in a resumed handshake.
     pub signature: Option<&'static str>,
-    /// Client side: the server's certificate was judged, now or when the session began that
-    /// was resumed. Server side: the client showed a certificate, and it was judged now.
+    /// Client side: the server's certificate was verified, now or when the resumed session began. Server side:
+    /// the client sent a certificate, and it was verified now.
     pub verified: bool,
-    /// Server side: whose certificate the client showed, by its own account.
+    /// Server side: the subject of the client's certificate.
     pub client: Option<String>,
-    /// Server side: the first common name in it, exactly as it stands there.
+    /// Server side: the first common name in the subject, unchanged.
     pub client_name: Option<String>,
-    /// Server side: the client's own certificate, DER; in a resumed handshake the one of the
-    /// session's beginning, which was judged again.
+    /// Server side: the client's own certificate, DER. In a resumed handshake it is the certificate of the
+    /// original handshake, verified again.
     pub client_certificate: Option<Vec<u8>>,
-    /// Server side: what the certificate is made with that fits this client. It was shown, or in a
-    /// resumed handshake would have been.
+    /// Server side: the algorithms of our certificate that suits this client. A resumed handshake does not send
+    /// that certificate.
     pub algorithms: Option<Arc<Algorithms>>,
-    /// The certificates that the peer showed, DER, its own first; in a resumed handshake those of the
-    /// session's beginning. Empty: it showed none.
+    /// The peer's certificates, DER, its own first; in a resumed handshake those of the original handshake.
+    /// Empty if it sent none.
     pub peer_certificates: Vec<Vec<u8>>,
-    /// Exports keying material, if the context says so.
+    /// Exports keying material, if the context enables it.
     pub exporter: Option<Arc<Exporter>>,
-    /// Server side: why the session which the client offered was not resumed.
+    /// Server side: why the offered session was not resumed.
     pub refused: Option<ResumptionRefused>,
-    /// Server side: no ticket was given out, since the session is too large for one (the
-    /// client's chain of certificates is).
+    /// Server side: no ticket was issued because the session is too large for one (the client's certificate
+    /// chain is).
     pub ticket_withheld: bool,
-    /// Bytes received in the handshake.
+    /// Bytes received during the handshake.
     pub bytes_in: usize,
-    /// Bytes sent in the handshake, tickets included.
+    /// Bytes sent during the handshake, including tickets.
     pub bytes_out: usize,
-    /// Bytes of each flight, the client's first; what goes beyond is added to the last.
+    /// Bytes of each flight, the client's first; flights beyond the maximum are added to the last.
     pub flights: Flights,
 }
 
@@ -70,10 +70,10 @@ pub struct Flights {
 }
 
 impl Flights {
-    /// HelloRetryRequest and tickets make six; nothing makes more than eight.
+    /// A handshake with HelloRetryRequest and tickets has six flights; none has more than eight.
     pub const MAX: usize = 8;
 
-    /// The flights there were.
+    /// Returns the bytes of each flight so far.
     pub fn bytes(&self) -> &[u32] {
         self.bytes.get(..self.count).unwrap_or_default()
     }
@@ -82,7 +82,7 @@ impl Flights {
         if bytes == 0 {
             return;
         }
-        // The client's are the 1st, 3rd, …: the one at work has the index `count - 1`.
+        // The client's flights are the 1st, 3rd, …; the current flight has the index `count - 1`.
         let same = self.count > 0 && (self.count % 2 == 1) == from_client;
         if !same && self.count < Self::MAX {
             self.count += 1;
@@ -97,7 +97,7 @@ impl Flights {
     }
 }
 
-/// What only this crate knows of the handshake.
+/// Facts about the handshake that rustls does not know.
 pub(crate) struct LocalFacts {
     pub(crate) sni: Option<String>,
     pub(crate) verified: bool,
@@ -107,7 +107,7 @@ pub(crate) struct LocalFacts {
     pub(crate) flights: Flights,
 }
 
-/// What rustls knows; it must be asked before it gives up the connection.
+/// Collects what rustls knows; must be called before rustls gives up the connection.
 pub(crate) fn handshake_info(
     common: &CommonState,
     scope: &mut CallScope,
@@ -124,7 +124,7 @@ pub(crate) fn handshake_info(
     };
     let kind = common.handshake_kind();
     let resumed = kind == Some(HandshakeKind::Resumed);
-    // Server side: `Handshake` has made sure that what was shown was judged.
+    // Server side: `Handshake` has ensured that any certificate sent was verified.
     let shown = !local.of_client && common.peer_certificates().is_some();
     Ok(HandshakeInfo {
         protocol,

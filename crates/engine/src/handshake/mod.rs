@@ -1,4 +1,4 @@
-//! A handshake in flight, either side.
+//! A handshake in flight, on either side.
 
 pub(crate) mod call_scope;
 pub(crate) mod driver;
@@ -37,72 +37,73 @@ use crate::sessions::server_flight::ServerFlight;
 use crate::sessions::ticket_watch::TicketWatch;
 use crate::sessions::tickets::TicketMessages;
 
-/// What a handshake may cost.
+/// Limits of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeLimits {
-    /// Bytes received until it is done, and bytes received behind it before it rests.
+    /// Maximum bytes received until the handshake is done, and maximum bytes received after it before the
+    /// connection rests.
     pub bytes_max: usize,
 }
 
 impl Default for HandshakeLimits {
-    /// 64 KiB: long chains of certificates fit.
+    /// Returns 64 KiB, enough for long certificate chains.
     fn default() -> Self {
         HandshakeLimits { bytes_max: 65_536 }
     }
 }
 
-/// How far a handshake is.
+/// Progress of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// More must be received.
+    /// More bytes must be received.
     Handshaking,
     /// Done: call [`Handshake::rest`].
     Established,
 }
 
-/// A handshake in flight. It is the caller's, on the heap, until it is done or has failed.
+/// A handshake in flight. It stays on the heap until it is done or has failed.
 ///
-/// Invariants: what the peer sent behind the handshake is in `leftover` and was never shown to
-/// rustls; `driver.output[sent..]` is what the peer must still get, in order; after a failure
-/// nothing but `sent` changes any more.
+/// Invariants: bytes that the peer sent after the handshake are in `leftover`, and rustls never sees them;
+/// `driver.output[sent..]` is what remains to be sent to the peer, in order; after a failure only `sent`
+/// changes.
 pub struct Handshake {
     driver: Driver,
-    /// Always there between calls.
+    /// Always `Some` between calls.
     scope: Option<Box<CallScope>>,
     phase: Phase,
     limits: HandshakeLimits,
     leftover: Vec<u8>,
-    /// How much of the output the caller has sent.
+    /// How many bytes of the output the caller has sent.
     sent: usize,
-    /// What had been sent when the output was last emptied.
+    /// How many bytes had been sent when the output was last cleared.
     sent_before: usize,
     flights: Flights,
     first_message: FirstMessage,
-    /// `None` on the server's side.
+    /// `None` on the server side.
     client: Option<ClientSide>,
 }
 
-/// What only a client's handshake has.
+/// The additional data of a client's handshake.
 #[derive(Default)]
 pub(crate) struct ClientSide {
-    /// The server it wants to reach.
+    /// The requested server name.
     pub(crate) server_name: String,
     /// How many tickets it will wait for.
     pub(crate) tickets_expected: u32,
-    /// Whether the server's certificate is judged.
+    /// Whether the server's certificate is verified.
     pub(crate) judges: bool,
-    /// Set if the caller keeps the sessions.
+    /// Set if the caller stores the sessions.
     pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
-    /// What the server says of the session in the clear; only where sessions are kept.
+    /// The server's unencrypted session data; read only if the caller stores sessions.
     pub(crate) server_flight: ServerFlight,
 }
 
-/// Learns how handshakes end, for the sessions that the caller keeps.
+/// Receives the outcome of handshakes, for the sessions that the caller stores.
 pub(crate) trait ClientSessions: Send + Sync {
-    /// The handshake failed: a session that was offered in it is not tried again.
+    /// The handshake failed: a session that it offered is not offered again.
     fn failed(&self, scope: &CallScope);
 
-    /// The handshake is done. Returns the chain to which the coming tickets belong.
+    /// The handshake is done. Returns the chain to which the following tickets belong.
     fn established(
         &self,
         scope: &mut CallScope,
@@ -113,7 +114,7 @@ pub(crate) trait ClientSessions: Send + Sync {
 }
 
 enum Phase {
-    /// Nothing is known of the peer yet.
+    /// Nothing has been received from the peer.
     FirstBytes,
     Handshaking,
     Established,
@@ -138,8 +139,8 @@ impl Handshake {
         )
     }
 
-    /// Takes sessions from `store` and puts new ones there; before anything else. The context's
-    /// settings say that the caller keeps them.
+    /// Takes sessions from `store` and puts new ones there. Call it first. The context's settings must say that
+    /// the caller stores sessions.
     pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
         if let Some(scope) = &mut self.scope {
             scope.session_store = Some(store);
@@ -147,7 +148,7 @@ impl Handshake {
         }
     }
 
-    /// Collects what an exporter is made of; before anything else.
+    /// Collects the secrets for an exporter. Call it first.
     pub(crate) fn keep_exporter(mut self, wanted: bool) -> Self {
         if let (Some(scope), true) = (&mut self.scope, wanted) {
             scope.exporter = Some(ExporterSource::new());
@@ -155,7 +156,7 @@ impl Handshake {
         self
     }
 
-    /// The client of a loopback handshake.
+    /// Starts the client of a loopback handshake.
     pub(crate) fn loopback_client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
         let side = ClientSide {
             tickets_expected: 1,
@@ -169,14 +170,14 @@ impl Handshake {
         handshake
     }
 
-    /// Sets what a loopback handshake uses in place of what it would agree on.
+    /// Sets the values that a loopback handshake uses instead of negotiated ones.
     pub(crate) fn prescribe(&mut self, master_secret: Derivation, issued: SessionHandle) {
         if let Some(scope) = &mut self.scope {
             (scope.master_secret, scope.issued) = (master_secret, Some(issued));
         }
     }
 
-    /// Takes rustls' value of the TLS 1.2 session that a loopback handshake has made.
+    /// Takes rustls' value of the TLS 1.2 session that a loopback handshake created.
     pub(crate) fn take_tls12_value(&mut self) -> Option<Tls12ClientSessionValue> {
         self.scope.as_mut()?.tls12_value.take()
     }
@@ -202,8 +203,8 @@ impl Handshake {
         }
     }
 
-    /// Takes what was received, cut anywhere. Afterwards there may be [`Handshake::output`],
-    /// also when it failed; a failure is final.
+    /// Handles received bytes, split anywhere. Afterwards there may be [`Handshake::output`], even after a
+    /// failure. A failure is final.
     pub fn handle_input(
         &mut self,
         now: UnixTime,
@@ -227,12 +228,12 @@ impl Handshake {
         outcome.map_err(|cause| self.fail(cause, written))
     }
 
-    /// What must be sent to the peer, in order; a failed handshake's last words too.
+    /// Returns the bytes to send to the peer, in order, including the alert of a failed handshake.
     pub fn output(&self) -> &[u8] {
         self.driver.output.get(self.sent..).unwrap_or_default()
     }
 
-    /// The first `count` bytes of the output were sent.
+    /// Records that the first `count` bytes of the output were sent.
     pub fn output_sent(&mut self, count: usize) {
         self.sent = self
             .sent
@@ -240,20 +241,20 @@ impl Handshake {
             .min(self.driver.output.len());
         if self.sent == self.driver.output.len() {
             self.sent_before += self.sent;
-            // Waiting for the peer takes a round trip, or for ever: nothing is held for that.
+            // Waiting for the peer takes a round trip or longer, so no buffer is kept meanwhile.
             self.driver.output = Vec::new();
             self.sent = 0;
         }
     }
 
-    /// Whether the peer has been told anything: on the server's side, whether the costly part, the
-    /// answer to its hello, is behind us.
+    /// Whether anything was sent to the peer. On the server side, the expensive part, the reply to its hello,
+    /// is then done.
     pub fn has_answered(&self) -> bool {
         self.sent_before > 0 || self.sent > 0 || !self.driver.output.is_empty()
     }
 
-    /// Whether the output is nothing but tickets (RFC 8446 §4.6.1), for which nobody waits, and the
-    /// client has already said more: then it can go with the answer to that, in one segment.
+    /// Whether the output consists only of tickets (RFC 8446 §4.6.1), which no client waits for, and the client
+    /// has already sent data. The tickets can then share a segment with the reply to that data.
     pub fn output_can_wait(&self) -> bool {
         let protocol = self.driver.common().and_then(CommonState::protocol_version);
         matches!(self.phase, Phase::Established)
@@ -262,18 +263,18 @@ impl Handshake {
             && !self.leftover.is_empty()
     }
 
-    /// Whether it is the server's side.
+    /// Whether this is the server side.
     pub fn is_server(&self) -> bool {
         self.client.is_none()
     }
 
-    /// Bytes this handshake holds on the heap in buffers, rustls' own state not counted.
+    /// Returns the heap bytes in this handshake's buffers, without rustls' own state.
     pub fn buffered_bytes(&self) -> usize {
         self.driver.records.capacity() + self.driver.output.capacity() + self.leftover.capacity()
     }
 
-    /// The certificates the peer showed, its own first; in a resumed handshake those of the
-    /// session's beginning. Empty before it is established.
+    /// Returns the peer's certificates, its own first; in a resumed handshake those of the original handshake.
+    /// Empty until the handshake is established.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
         let common = self.driver.common();
         let chain = common.and_then(|common| common.peer_certificates());
@@ -284,8 +285,8 @@ impl Handshake {
             .collect()
     }
 
-    /// Ends an established handshake: its secrets go into `state`, in place, and every object
-    /// of the library is gone afterwards, but for what [`Rested::tickets`] keeps.
+    /// Ends an established handshake: writes its secrets into `state`, in place, and drops every library object
+    /// except the one in [`Rested::tickets`].
     pub fn rest(mut self, state: &mut record::State) -> Result<Rested, HandshakeFailure> {
         match self.phase {
             Phase::Established => {}
@@ -343,7 +344,7 @@ impl Handshake {
     }
 }
 
-/// Why the handshake can't go on.
+/// Cause of a handshake failure.
 enum Cause {
     Ours(RecordRefusal),
     Rustls(Error),
@@ -362,9 +363,9 @@ impl From<RecordRefusal> for Cause {
 }
 
 impl Handshake {
-    /// Shows rustls one record after the other, until the handshake is done or `received` is
-    /// used up. What follows a handshake that is done goes to `leftover`, unseen by rustls: it
-    /// would handle a KeyUpdate itself, and the secrets we caught would be stale.
+    /// Passes records to rustls one at a time, until the handshake is done or `received` is used up. Bytes
+    /// after a completed handshake go to `leftover`, where rustls does not see them: it would handle a
+    /// KeyUpdate itself, and the captured secrets would be stale.
     fn take_records(&mut self, mut received: &[u8]) -> Result<Progress, Cause> {
         if !self.is_server() && matches!(self.phase, Phase::FirstBytes) {
             self.advance()?;
@@ -381,7 +382,7 @@ impl Handshake {
         Ok(Progress::Handshaking)
     }
 
-    /// Completes the next record for rustls, judged as far as it can be without its key.
+    /// Assembles the next record for rustls and checks it as far as possible without its key.
     fn next_record(&mut self, received: &mut &[u8]) -> Result<bool, Cause> {
         loop {
             let rules = self.header_rules();
@@ -411,7 +412,7 @@ impl Handshake {
             reading,
             is_server,
             is_first: matches!(self.phase, Phase::FirstBytes),
-            // A server that has chosen TLS 1.3 and has no keys yet has asked for another hello.
+            // A server that has chosen TLS 1.3 and has no keys yet has sent a HelloRetryRequest.
             skips_early_data: is_server && reading == Reading::Clear && self.is_tls13(),
         }
     }
@@ -421,7 +422,8 @@ impl Handshake {
         version == Some(ProtocolVersion::TLSv1_3)
     }
 
-    /// A ChangeCipherSpec between two messages of TLS 1.3: rustls takes two of them at most.
+    /// Whether the record is a ChangeCipherSpec between two TLS 1.3 messages. They are dropped, because rustls
+    /// accepts only two.
     fn is_dummy(&self) -> bool {
         let records = &self.driver.records;
         self.is_tls13()
@@ -443,7 +445,7 @@ impl Handshake {
     /// rustls is done.
     fn establish(&mut self, behind: &[u8]) -> Result<Progress, Cause> {
         if !self.driver.records.is_empty() {
-            // rustls refuses messages which straddle the change of keys (RFC 8446 §5.1).
+            // rustls refuses messages that straddle a change of keys (RFC 8446 §5.1).
             let failure = HandshakeFailure::internal("rustls is done, but not with its input");
             return Err(RecordRefusal::from(failure).into());
         }
@@ -453,7 +455,7 @@ impl Handshake {
         Ok(self.keep(behind)?)
     }
 
-    /// Sends the tickets of TLS 1.3, as many in a record as fit.
+    /// Seals the TLS 1.3 tickets, as many per record as fit.
     fn seal_tickets(&mut self) {
         let taken = in_scope(|scope| {
             let messages = scope.ticket_messages.as_mut()?.take();
@@ -482,7 +484,7 @@ impl Handshake {
         }
     }
 
-    /// Server side: shows the exporter the first flight.
+    /// Server side: passes the first flight to the exporter.
     fn note_server_hello(&self) {
         if self.is_server() && self.sent_before == 0 {
             in_scope(|scope| {
@@ -504,8 +506,8 @@ impl Handshake {
         }
     }
 
-    /// No client gets in with a certificate that was not judged in this very handshake, whatever
-    /// rustls took from a session.
+    /// Refuses a client whose certificate was not verified in this handshake, whatever rustls took from a
+    /// session.
     fn check_client(&self) -> Result<(), RecordRefusal> {
         let shown = self
             .driver
@@ -513,7 +515,7 @@ impl Handshake {
             .is_some_and(|common| common.peer_certificates().is_some());
         let judged = in_scope(|scope| scope.resumption.client_judged).unwrap_or_default();
         if self.is_server() && shown && !judged {
-            let what = "a client's certificate was not judged";
+            let what = "a client's certificate was not verified";
             return Err(HandshakeFailure::internal(what).into());
         }
         Ok(())
@@ -525,9 +527,9 @@ impl Handshake {
             .map_err(|refusal| self.fail(refusal.into(), written))
     }
 
-    /// Keeps what came behind the handshake.
+    /// Keeps bytes received after the handshake.
     fn keep(&mut self, received: &[u8]) -> Result<Progress, RecordRefusal> {
-        // What came together with the end of the handshake was the caller's to bound.
+        // Bytes received together with the end of the handshake are limited by the caller.
         if !self.leftover.is_empty() && self.leftover.len() + received.len() > self.limits.bytes_max
         {
             return Err(self.too_large());
@@ -542,7 +544,9 @@ impl Handshake {
             failure: HandshakeFailure::new(
                 Blame::Limit,
                 FailureKind::TooLarge,
-                format!("the peer sent more than the {max} bytes a handshake may have"),
+                format!(
+                    "the peer sent more than {max} bytes during the handshake (handshake_bytes_max)"
+                ),
             ),
             alert: Some(Alert::fatal(record::AlertDescription::IllegalParameter)),
         }

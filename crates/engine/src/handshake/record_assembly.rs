@@ -1,37 +1,36 @@
-//! Assembles what was received into records, and gives them on one at a time.
+//! Assembles received bytes into records, and passes them on one at a time.
 //!
 //! Invariants:
 //!
-//! - `buffer[..fed]` is what rustls has been shown and has not discarded; rustls keeps
-//!   offsets into it, so it is only ever shortened from the front, by rustls' own count.
-//! - `buffer[fed..]` is the beginning of one record which is not complete.
-//! - Bytes behind the record which is being completed are never taken: they stay with the
-//!   caller. This is what keeps application data, and a KeyUpdate right behind Finished,
-//!   away from rustls.
+//! - `buffer[..fed]` is what rustls has seen and not discarded. rustls keeps offsets into it, so it is only
+//!   shortened from the front, by rustls' own count.
+//! - `buffer[fed..]` is the start of one incomplete record.
+//! - Bytes after the current record are never taken: they stay with the caller. This keeps application data,
+//!   and a KeyUpdate right after Finished, away from rustls.
 //!
-//! Every byte is copied once and looked at once, so a ClientHello in 16,000 segments costs
-//! 16,000 small appends.
+//! Every byte is copied once and inspected once, so a ClientHello in 16,000 segments costs 16,000 small
+//! appends.
 
 use zeroize::Zeroize;
 
 use super::record_rules::HEADER_LEN;
 
-/// Real client flights are smaller, so most handshakes never grow it.
+/// Most client flights are smaller, so most handshakes never grow it.
 const FIRST_CAPACITY: usize = 512;
 
 #[derive(Default)]
 pub(crate) struct RecordAssembler {
     buffer: Vec<u8>,
     fed: usize,
-    /// Where the record begins that was completed last.
+    /// Start of the last complete record.
     last: usize,
     taken: usize,
 }
 
 impl RecordAssembler {
-    /// Takes from `received` what completes the next record. `true`: there is one more record
-    /// to show; `false`: `received` is used up. `judge` says how long a record with this header is,
-    /// or refuses it.
+    /// Takes the bytes from `received` that complete the next record. Returns true if there is another record
+    /// to show, false if `received` is used up. `judge` returns a record's payload length from its header, or
+    /// refuses it.
     pub(crate) fn complete_record<E>(
         &mut self,
         received: &mut &[u8],
@@ -62,23 +61,23 @@ impl RecordAssembler {
         }
     }
 
-    /// The record that was just completed, before it is shown to anybody.
+    /// Returns the record that was just completed, before rustls sees it.
     pub(crate) fn completed(&self) -> &[u8] {
         self.buffer.get(self.last..self.fed).unwrap_or_default()
     }
 
-    /// Whether the record that was just completed is the only one here: rustls is done with all
-    /// before it.
+    /// Whether the record that was just completed is the only one here, because rustls has consumed all earlier
+    /// ones.
     pub(crate) fn is_alone(&self) -> bool {
         self.last == 0
     }
 
-    /// What rustls may see.
+    /// Returns the bytes that rustls may see.
     pub(crate) fn shown(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.fed).unwrap_or_default()
     }
 
-    /// rustls is done with the first `count` bytes.
+    /// Drops the first `count` bytes, which rustls has consumed.
     pub(crate) fn discard(&mut self, count: usize) {
         let count = count.min(self.fed);
         if count > 0 {
@@ -87,7 +86,7 @@ impl RecordAssembler {
         }
     }
 
-    /// Gives its room back if there is nothing in it.
+    /// Frees the buffer if it is empty.
     pub(crate) fn release(&mut self) {
         if self.buffer.is_empty() {
             self.buffer.zeroize();
@@ -95,17 +94,17 @@ impl RecordAssembler {
         }
     }
 
-    /// Bytes taken from the caller since the beginning.
+    /// Returns the number of bytes taken from the caller so far.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Room it has on the heap.
+    /// Returns the heap capacity of the buffer.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Nothing is kept, neither shown nor partial.
+    /// Whether nothing is buffered, neither complete nor partial.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -113,7 +112,7 @@ impl RecordAssembler {
 
 impl Drop for RecordAssembler {
     fn drop(&mut self) {
-        // rustls decrypts in place: handshake plaintext (certificates) may be left here.
+        // rustls decrypts in place, so handshake plaintext (certificates) may be left here.
         self.buffer.zeroize();
     }
 }
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_record_stays_with_the_caller() {
+    fn bytes_after_a_record_stay_with_the_caller() {
         let mut assembler = RecordAssembler::default();
         let mut received = &TWO_RECORDS[..];
         assert!(complete(&mut assembler, &mut received));

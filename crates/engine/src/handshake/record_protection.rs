@@ -1,11 +1,11 @@
-//! The protection of a handshake's records (RFC 8446 §5.2), where this crate takes part in it.
+//! Our part in the protection of handshake records (RFC 8446 §5.2).
 //!
-//! rustls seals and opens with objects of the provider's suites. They are wrapped here, for what
-//! rustls does not do:
+//! rustls seals and opens records with objects of the provider's suites. They are wrapped here for two things
+//! that rustls does not do:
 //!
-//! - *Records of our own* are sealed behind those of rustls ([`RecordSealer`]): alerts, and tickets
-//!   (`sessions::tickets::issue`).
-//! - *Content.* What a protected record holds is judged ([`record_rules`]) before rustls sees it.
+//! - *Records of our own*, alerts and tickets (`sessions::tickets::issue`), are sealed after those of rustls
+//!   ([`RecordSealer`]).
+//! - *Content checks.* The content of a protected record is checked ([`record_rules`]) before rustls sees it.
 
 use rustls::crypto::cipher::{
     AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, KeyBlockShape, MessageDecrypter,
@@ -17,7 +17,7 @@ use super::call_scope::in_scope;
 use super::record_rules::{self, Reading};
 use super::record_sealer::RecordSealer;
 
-/// Opens the peer's records, and refuses content which has no place in a handshake.
+/// Opens the peer's records, and refuses content that is not allowed in a handshake.
 struct RecordOpener(Box<dyn MessageDecrypter>);
 
 impl MessageDecrypter for RecordOpener {
@@ -48,7 +48,7 @@ fn opens_with(cipher: Box<dyn MessageDecrypter>, reading: Reading) -> Box<dyn Me
     Box::new(RecordOpener(cipher))
 }
 
-/// The algorithm of a TLS 1.3 suite. Its keys are in use as soon as they are made.
+/// The algorithm of a TLS 1.3 suite. Its keys are in use from the start.
 pub(super) struct ScopedTls13Aead(pub(super) &'static dyn Tls13AeadAlgorithm);
 
 impl Tls13AeadAlgorithm for ScopedTls13Aead {
@@ -77,7 +77,7 @@ impl Tls13AeadAlgorithm for ScopedTls13Aead {
     }
 }
 
-/// The algorithm of a TLS 1.2 suite. Its keys are in use from ChangeCipherSpec on.
+/// The algorithm of a TLS 1.2 suite. Its keys are in use after ChangeCipherSpec.
 pub(super) struct ScopedTls12Aead(pub(super) &'static dyn Tls12AeadAlgorithm);
 
 impl Tls12AeadAlgorithm for ScopedTls12Aead {

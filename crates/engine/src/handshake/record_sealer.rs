@@ -1,12 +1,10 @@
-//! Seals the records of one connection's handshake: those of rustls, and ours behind them.
+//! Seals the records of one connection's handshake: rustls' records, and ours after them.
 //!
-//! An alert that rustls asks for stays unprotected and unsent: the handshake judges the failure
-//! first, then [`RecordSealer::seal`] protects the alert that goes out. So every failure has an
-//! alert, and it is known which.
+//! An alert that rustls emits stays unprotected and unsent. The handshake classifies the failure first, then
+//! [`RecordSealer::seal`] protects the alert that is sent. So every failure has a known alert.
 //!
-//! Invariant: a sequence number is used for one record. rustls counts its records by itself, and
-//! has sealed its last one when [`RecordSealer::seal`] is called: the handshake has failed or is
-//! done.
+//! Invariant: a sequence number is used for one record. rustls counts its own records, and has sealed its last
+//! one when [`RecordSealer::seal`] is called, because the handshake has then failed or completed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +13,7 @@ use rustls::crypto::cipher::{
 };
 use rustls::{ContentType, Error, ProtocolVersion};
 
-/// Shared by rustls and the call's scope.
+/// Shared by rustls and the call scope.
 #[derive(Clone)]
 pub(crate) struct RecordSealer(Arc<Mutex<Sealing>>);
 
@@ -26,8 +24,7 @@ struct Sealing {
 }
 
 impl RecordSealer {
-    /// `is_active`: the next record is already protected. In TLS 1.2 the first one behind
-    /// ChangeCipherSpec is.
+    /// `is_active`: the next record is already protected. In TLS 1.2, protection starts after ChangeCipherSpec.
     pub(super) fn new(cipher: Box<dyn MessageEncrypter>, is_active: bool) -> RecordSealer {
         RecordSealer(Arc::new(Mutex::new(Sealing {
             cipher,
@@ -40,12 +37,12 @@ impl RecordSealer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether records to the peer are protected by now.
+    /// Whether records to the peer are already protected.
     pub(crate) fn is_active(&self) -> bool {
         self.lock().is_active
     }
 
-    /// Seals a record of our own. `None`: the cryptographic library refuses.
+    /// Seals a record of our own. Returns `None` if the cryptographic library reports an error.
     pub(crate) fn seal(&self, typ: ContentType, content: &[u8]) -> Option<Vec<u8>> {
         let mut sealing = self.lock();
         let sequence = sealing.next_sequence;
@@ -59,7 +56,7 @@ impl RecordSealer {
         Some(sealed.encode())
     }
 
-    /// The sequence number of the next record to the peer.
+    /// Returns the sequence number of the next record to the peer.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.lock().next_sequence
     }

@@ -1,5 +1,5 @@
-//! The end of a handshake: secrets and sequence numbers go into the record state, and every library
-//! object goes away.
+//! The end of a handshake: secrets and sequence numbers go into the record state, and the library's objects are
+//! dropped.
 
 use dormouse_record as record;
 use rustls::client::ClientConnectionData;
@@ -12,24 +12,24 @@ use crate::handshake::call_scope::CallScope;
 use crate::handshake::driver::RustlsConnection;
 use crate::sessions::ticket_watch::TicketWatch;
 
-/// What is left of a handshake when the connection is at rest.
+/// What remains of a handshake besides the state.
 #[derive(Debug)]
 pub struct Rested {
-    /// Bytes which must be sent before anything that is sealed with the state.
+    /// Bytes that must be sent before any record sealed with the state.
     pub unsent: Vec<u8>,
-    /// Bytes received behind the handshake: the beginning of what is to be opened.
+    /// Bytes received after the handshake: the first bytes to open.
     pub leftover: Vec<u8>,
-    /// What was agreed.
+    /// The results of the handshake.
     pub info: HandshakeInfo,
-    /// Client, TLS 1.3, resumption on: takes the tickets which are still to come.
+    /// Client, TLS 1.3, resumption enabled: receives the tickets that are still to come.
     pub tickets: Option<TicketWatch>,
 }
 
-/// The client's last object of the library: only it can take tickets.
+/// The last library object of a client; only it can handle tickets.
 type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
 
-/// Writes the connection into `state`. The library's objects end here, but for the client's
-/// `KernelConnection`, which is given back.
+/// Writes the connection into `state`. All library objects are dropped, except the client's `KernelConnection`,
+/// which is returned.
 pub(crate) fn establish(
     connection: RustlsConnection,
     scope: &CallScope,
@@ -40,8 +40,8 @@ pub(crate) fn establish(
     kernel
 }
 
-/// Overwrites the part of the stack that was just in use: rustls gives keys out by value, and
-/// every move leaves a copy behind.
+/// Overwrites the part of the stack that was just in use: rustls returns keys by value, and every move leaves a
+/// copy behind.
 #[inline(never)]
 fn scrub_stack() {
     let zeros = [0_u8; 32_768];
@@ -97,12 +97,12 @@ fn write_connection(
     }
 }
 
-/// Which of the captured secrets reads and which writes.
+/// Which of the captured secrets is for reading and which for writing.
 struct Direction<'a> {
     role: record::Role,
     read: &'a [u8],
     write: &'a [u8],
-    /// That of the next record: rustls does not know of those that were sealed behind its own.
+    /// Sequence number of the next record. rustls does not count the records that we sealed after its own.
     write_seq: u64,
 }
 
@@ -122,8 +122,8 @@ impl Direction<'_> {
         }
         let suite = read.suite;
         let established = if version == rustls::ProtocolVersion::TLSv1_3 {
-            // The key rustls uses must be the one which follows from the secret we caught;
-            // after a key update inside rustls it would not be.
+            // The keys in use must follow from the captured secret; after a key update inside rustls they would
+            // not.
             if !read.follows_from(self.read) || !write.follows_from(self.write) {
                 return Err(HandshakeFailure::internal(
                     "the captured traffic secrets do not yield the keys in use",
@@ -146,7 +146,7 @@ impl Direction<'_> {
     }
 }
 
-/// One direction's key as rustls gives it out; it is wiped where it lies when dropped there.
+/// One direction's key as rustls returns it; wiped in place when dropped.
 struct Extracted<'a> {
     suite: record::Suite,
     key: &'a [u8],
@@ -179,7 +179,7 @@ fn extracted(secrets: &ConnectionTrafficSecrets) -> Result<Extracted<'_>, Handsh
         }
         _ => {
             return Err(HandshakeFailure::internal(
-                "a suite which the record layer does not have",
+                "a suite that the record layer does not support",
             ));
         }
     };

@@ -1,10 +1,10 @@
-//! The provider's cipher suites, wrapped: they do what the call's scope says.
+//! The provider's cipher suites, wrapped so that they follow the call scope.
 //!
-//! - *Sessions.* The secrets of sessions are copied or replaced (`sessions::restore`). TLS 1.3: a
-//!   ticket's key, which HKDF derives (RFC 8446 §4.6.1). TLS 1.2: the master secret, from which the
-//!   key block is expanded (RFC 5246 §6.3). Without extended master secret (RFC 7627) nothing is
-//!   captured: such a session would not be resumed as such.
-//! - *Tickets.* The keys of tickets are derived with nonces of ours (`sessions::tickets::issue`).
+//! - *Sessions.* Session secrets are captured or replaced (`sessions::restore`). TLS 1.3: a ticket's key, which
+//!   HKDF derives (RFC 8446 §4.6.1). TLS 1.2: the master secret, from which the key block is expanded (RFC 5246
+//!   §6.3). Without an extended master secret (RFC 7627) nothing is captured, because a restored session would
+//!   count as one that has it.
+//! - *Tickets.* The keys of tickets are derived with our own nonces (`sessions::tickets::issue`).
 //! - *Records.* Sealing and opening pass through [`record_protection`](super::record_protection).
 
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ use crate::sessions::tickets::TicketMessages;
 /// RFC 5246 §8.1.
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
 
-/// Returns the suite, wrapped.
+/// Returns the wrapped suite.
 pub(crate) fn scoped(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     static SCOPED: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
         let all = ALL_CIPHER_SUITES
@@ -43,7 +43,7 @@ pub(crate) fn scoped(suite: SupportedCipherSuite) -> SupportedCipherSuite {
 }
 
 fn scoped_tls13(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
-    // rustls wants suites which live for ever: there are three, made once per process.
+    // rustls requires suites with a static lifetime: there are three, made once per process.
     let hkdf_provider = Box::leak(Box::new(ScopedHkdf(suite.hkdf_provider)));
     Tls13CipherSuite {
         common: CipherSuiteCommon {
@@ -57,7 +57,7 @@ fn scoped_tls13(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
     }
 }
 
-/// The provider's HKDF. It does all of the work; only the key of a ticket may be another one.
+/// The provider's HKDF. It does all the work; only a ticket's key may be replaced.
 struct ScopedHkdf(&'static dyn Hkdf);
 
 impl Hkdf for ScopedHkdf {
@@ -80,10 +80,10 @@ impl Hkdf for ScopedHkdf {
 
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         let expander = self.0.expander_for_okm(okm);
-        let is_wanted = in_scope(|scope| {
+        let is_scoped = in_scope(|scope| {
             scope.ticket_messages.is_some() || !matches!(scope.psk, Derivation::Unchanged)
         });
-        match is_wanted {
+        match is_scoped {
             Some(true) => Box::new(ScopedExpander(expander)),
             Some(false) | None => expander,
         }
@@ -101,8 +101,8 @@ impl Hkdf for ScopedHkdf {
 struct ScopedExpander(Box<dyn HkdfExpander>);
 
 impl ScopedExpander {
-    /// The key of a ticket that this connection issues. `info` is the encoding of HkdfLabel (RFC 8446
-    /// §7.1) in the pieces in which rustls gives it.
+    /// Returns the key of a ticket that this connection issues. `info` is the encoding of HkdfLabel (RFC 8446
+    /// §7.1), in the pieces that rustls passes.
     fn ticket_key(&self, info: &[&[u8]]) -> Option<OkmBlock> {
         let &[key_len, label_len, prefix, label @ b"resumption", _, _] = info else {
             return None;
@@ -128,8 +128,8 @@ impl HkdfExpander for ScopedExpander {
         if let Some(key) = self.ticket_key(info) {
             return key;
         }
-        // A scope that captures or replaces a ticket's key is of a call that handles a ticket and
-        // derives nothing else.
+        // A scope that captures or replaces a ticket's key belongs to a call that handles a ticket and derives
+        // nothing else.
         let derived = self.0.expand_block(info);
         let replaced = in_scope(|scope| match &mut scope.psk {
             Derivation::Unchanged => None,
@@ -155,7 +155,7 @@ fn find_tls12(suite: CipherSuite) -> Option<&'static Tls12CipherSuite> {
     SCOPED.iter().find(|scoped| scoped.common.suite == suite)
 }
 
-/// Returns the suite if it is of TLS 1.2.
+/// Returns the suite if it belongs to TLS 1.2.
 pub(crate) fn tls12(suite: &SupportedCipherSuite) -> Option<&'static Tls12CipherSuite> {
     match suite {
         SupportedCipherSuite::Tls12(suite) => Some(suite),
@@ -164,7 +164,7 @@ pub(crate) fn tls12(suite: &SupportedCipherSuite) -> Option<&'static Tls12Cipher
 }
 
 fn scoped_tls12(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
-    // rustls wants suites which live for ever: there are six, made once per process.
+    // rustls requires suites with a static lifetime: there are six, made once per process.
     let prf_provider = Box::leak(Box::new(ScopedPrf(suite.prf_provider)));
     Tls12CipherSuite {
         common: CipherSuiteCommon {
@@ -179,7 +179,7 @@ fn scoped_tls12(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
     }
 }
 
-/// The provider's PRF. It does all of the work; only the master secret may be copied or replaced.
+/// The provider's PRF. It does all the work; only the master secret may be captured or replaced.
 struct ScopedPrf(&'static dyn Prf);
 
 impl Prf for ScopedPrf {

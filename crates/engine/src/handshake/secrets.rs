@@ -1,11 +1,11 @@
-//! Room for secrets that pass between rustls and a handshake.
+//! Buffers for secrets that pass between rustls and a handshake.
 
 use zeroize::Zeroize;
 
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;
 
-/// Room for a traffic secret; wiped when dropped.
+/// Buffer for a traffic secret; wiped when dropped.
 pub(crate) struct Secret {
     bytes: [u8; SECRET_MAX],
     len: usize,
@@ -25,7 +25,8 @@ impl Secret {
         room
     }
 
-    /// A secret too long for any suite of TLS 1.3 leaves this empty, which is refused later.
+    /// Writes a secret. One that is too long for any TLS 1.3 suite leaves the buffer empty, which is refused
+    /// later.
     pub(crate) fn write(&mut self, secret: &[u8]) {
         self.bytes.zeroize();
         self.len = 0;
@@ -46,13 +47,13 @@ impl Drop for Secret {
     }
 }
 
-/// What the wrapped provider does with a secret that it derives.
+/// How the wrapped provider handles a secret that it derives.
 pub(crate) enum Derivation {
-    /// Nothing.
+    /// Leaves it unchanged.
     Unchanged,
     /// Copies it here.
     Captured(Secret),
-    /// Gives out this one in its place.
+    /// Replaces it with this secret.
     Replaced(Secret),
 }
 
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_too_long_is_not_kept() {
+    fn an_overlong_secret_is_not_stored() {
         let mut secret = Secret::empty();
         secret.write(&[7; 32]);
         secret.write(&[7; 49]);

@@ -1,4 +1,4 @@
-//! Extensions that a server may not send, in the messages where rustls does not look for them.
+//! Extensions that a server must not send, in messages where rustls does not check for them.
 
 use crate::reader::Reader;
 
@@ -6,22 +6,22 @@ const SERVER_HELLO: u8 = 2;
 const ENCRYPTED_EXTENSIONS: u8 = 8;
 const PSK_KEY_EXCHANGE_MODES: u16 = 45;
 
-/// Whether psk_key_exchange_modes is in a ServerHello or in EncryptedExtensions. "A server MUST NOT send"
-/// it (RFC 8446 §4.2.9), and an extension in a message it is not for is refused (§4.2).
+/// Whether a ServerHello or EncryptedExtensions contains psk_key_exchange_modes. "A server MUST NOT send" it
+/// (RFC 8446 §4.2.9), and an extension in the wrong message is refused (§4.2).
 ///
-/// `content`: a record of the server. A message that is cut into several records is not looked at.
+/// `content` is a record of the server. A message split over several records is not checked.
 pub(super) fn has_psk_modes(content: &[u8]) -> bool {
     let mut reader = Reader::new(content);
     let message = reader.array().map(|[kind]| kind).zip(reader.vector24());
     let extensions = match message {
-        Some((SERVER_HELLO, body)) => behind_server_hello(body),
+        Some((SERVER_HELLO, body)) => server_hello_extensions(body),
         Some((ENCRYPTED_EXTENSIONS, body)) => Reader::new(body).vector16(),
         _ => None,
     };
     extensions.is_some_and(|extensions| has_extension(extensions, PSK_KEY_EXCHANGE_MODES))
 }
 
-fn behind_server_hello(body: &[u8]) -> Option<&[u8]> {
+fn server_hello_extensions(body: &[u8]) -> Option<&[u8]> {
     let mut hello = Reader::new(body);
     // Version and random, then suite and compression.
     hello.take(2 + 32)?;

@@ -1,4 +1,4 @@
-//! What comes to rest, and what does not.
+//! Conditions under which a handshake comes to rest.
 
 use rustls::KeyLog;
 
@@ -31,8 +31,8 @@ fn pass(from: &mut Handshake, to: &mut Handshake) {
     to.handle_input(NOW, &bytes).unwrap();
 }
 
-/// The check of the captured secrets is itself checked: with others than those in use,
-/// in either direction, nothing comes to rest.
+/// Tests the check of the captured secrets: with secrets other than those in use, in either direction, the
+/// handshake does not come to rest.
 #[test]
 fn secrets_which_do_not_yield_the_keys_in_use_are_refused() {
     for label in ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"] {
@@ -54,7 +54,7 @@ fn secrets_which_do_not_yield_the_keys_in_use_are_refused() {
 }
 
 #[test]
-fn what_is_unsent_goes_along_and_what_came_behind_too() {
+fn rested_keeps_unsent_output_and_leftover_input() {
     let (mut client, mut server) = established();
     client.handle_input(NOW, b"more").unwrap();
     server.driver.output.extend_from_slice(b"sent and unsent");
@@ -67,7 +67,7 @@ fn what_is_unsent_goes_along_and_what_came_behind_too() {
     assert!(rested.leftover.ends_with(b"more"));
 }
 
-/// What comes behind the handshake, before it rests, is bounded.
+/// Bytes received after the handshake, before the connection rests, are limited.
 #[test]
 fn leftover_is_bounded() {
     let (mut client, _) = established();

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::handshake::secrets::Secret;
 
 const RANDOM_LEN: usize = 32;
-/// RFC 5705 §4: labels that TLS 1.2 uses itself.
+/// Labels that TLS 1.2 uses itself (RFC 5705 §4).
 const RESERVED: [&[u8]; 5] = [
     b"client finished",
     b"server finished",
@@ -18,17 +18,17 @@ const RESERVED: [&[u8]; 5] = [
     b"extended master secret",
     b"key expansion",
 ];
-/// In TLS 1.3 a label has a prefix of six bytes, and its length is one byte.
+/// TLS 1.3 adds a prefix of six bytes to a label and stores its length in one byte.
 const LABEL_MAX: usize = 249;
 
-/// Exports keying material of one connection. It holds a secret, which it wipes when dropped, and
-/// lives apart from the connection.
+/// Exports keying material of one connection. It holds a secret, which it wipes when dropped, and does not
+/// depend on the connection's lifetime.
 pub struct Exporter {
     suite: SupportedCipherSuite,
     source: Box<ExporterSource>,
 }
 
-/// What a handshake collects for its exporter.
+/// The secrets that a handshake collects for its exporter.
 pub(crate) struct ExporterSource {
     /// TLS 1.3: exporter_master_secret. TLS 1.2: the master secret.
     pub(crate) secret: Secret,
@@ -45,7 +45,7 @@ impl ExporterSource {
         })
     }
 
-    /// Takes a secret from rustls' key log, if it is the one.
+    /// Stores a secret from rustls' key log, if it is the one that the exporter needs.
     pub(crate) fn note_secret(&mut self, label: &str, client_random: &[u8], secret: &[u8]) {
         if matches!(label, EXPORTER_SECRET | TLS12_MASTER_SECRET)
             && let Ok(random) = client_random.try_into()
@@ -55,8 +55,8 @@ impl ExporterSource {
         }
     }
 
-    /// Takes the random bytes of a ServerHello, if that is what the record begins with. Only TLS 1.2
-    /// needs them, where the first record of a server has them.
+    /// Stores the server random, if the record starts with a ServerHello. Only TLS 1.2 needs it, where it is in
+    /// the server's first record.
     pub(crate) fn note_first_record(&mut self, record: &[u8]) {
         const HANDSHAKE: u8 = 22;
         const SERVER_HELLO: u8 = 2;
@@ -72,20 +72,20 @@ impl ExporterSource {
 pub(crate) const EXPORTER_SECRET: &str = "EXPORTER_SECRET";
 pub(crate) const TLS12_MASTER_SECRET: &str = "CLIENT_RANDOM";
 
-/// Why no keying material is exported.
+/// Why keying material cannot be exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// No byte was asked for, or more than the derivation gives.
+    /// The requested length is zero, or more than the derivation can produce.
     Length(usize),
-    /// The label is longer than 249 bytes, or one that TLS uses itself (RFC 5705 §4).
+    /// The label is longer than 249 bytes, or used by TLS itself (RFC 5705 §4).
     Label,
     /// The context is longer than 65,535 bytes.
     Context(usize),
 }
 
 impl Exporter {
-    /// Returns `None` if the source lacks what this suite needs.
+    /// Returns `None` if the source lacks a secret that this suite needs.
     pub(crate) fn new(
         suite: SupportedCipherSuite,
         source: Box<ExporterSource>,
@@ -95,10 +95,10 @@ impl Exporter {
         whole.then_some(Exporter { suite, source })
     }
 
-    /// Fills `output`, 1 to 8,160 bytes (255 blocks of SHA-256). Both ends of the connection get the
-    /// same bytes for the same label, context and length.
+    /// Fills `output`, 1 to 8,160 bytes (255 blocks of SHA-256). Both ends of the connection get the same bytes
+    /// for the same label, context and length.
     ///
-    /// In TLS 1.3 an empty context and none are the same; in TLS 1.2 they are not.
+    /// In TLS 1.3 an empty context equals no context; in TLS 1.2 it does not.
     pub fn export(
         &self,
         label: &[u8],
@@ -163,7 +163,7 @@ impl Exporter {
     }
 }
 
-/// HKDF-Expand gives 255 blocks (RFC 5869 §2.3); the shortest hash in use has 32 bytes.
+/// HKDF-Expand produces up to 255 blocks (RFC 5869 §2.3); the shortest hash in use has 32 bytes.
 const OUTPUT_MAX: usize = 255 * 32;
 
 /// HKDF-Expand-Label (RFC 8446 §7.1).
@@ -181,7 +181,7 @@ fn expand_label(
     expander.expand_slice(&info, output)
 }
 
-/// Equal if both are of the same connection.
+/// Equal if both belong to the same connection.
 impl PartialEq for Exporter {
     fn eq(&self, other: &Self) -> bool {
         let (one, other) = (&self.source, &other.source);
@@ -203,13 +203,16 @@ impl fmt::Display for ExportError {
         match self {
             Self::Length(len) => write!(
                 f,
-                "{len} bytes of keying material were asked for; 1 to {OUTPUT_MAX} can be exported"
+                "{len} bytes of keying material were requested; 1 to {OUTPUT_MAX} can be exported"
             ),
             Self::Label => write!(
                 f,
-                "the label is empty, longer than {LABEL_MAX} bytes, or one that TLS uses itself (RFC 5705 §4)"
+                "the label is empty, longer than {LABEL_MAX} bytes, or used by TLS itself (RFC 5705 §4)"
             ),
-            Self::Context(len) => write!(f, "a context of {len} bytes is longer than 65535"),
+            Self::Context(len) => write!(
+                f,
+                "a context of {len} bytes is too long; the limit is 65535"
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The caller's judgement of the peer's certificate.
+//! The caller's check of the peer's certificate.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use rustls_pki_types::UnixTime;
 
 use crate::failure::CertificateProblem;
 
-/// Judges the certificates of peers, after the trusted roots have.
+/// Checks the certificates of peers, after they were checked against the trusted roots.
 pub trait JudgeCertificate: fmt::Debug + Send + Sync {
-    /// Accepts the peer, or says why not. This judgement counts, whatever the roots found: a hook
-    /// that accepts what [`Finding::Refused`] names takes the responsibility.
+    /// Accepts the peer, or returns the reason for refusing it. This result is final, whatever the roots found:
+    /// a hook that accepts [`Finding::Refused`] takes the responsibility.
     ///
-    /// On the server's side it is asked again whenever a session is resumed. The peer's signature,
-    /// which proves that it has the certificate's key, is checked in any case.
+    /// On the server side it is called again whenever a session is resumed. The peer's signature, which proves
+    /// possession of the certificate's key, is checked in any case.
     fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String>;
 }
 
-/// The certificates that a peer showed, and what is known of them.
+/// The certificates that a peer sent, and facts about them.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownCertificates<'a> {
-    /// The chain, DER, the peer's own certificate first; at least one.
+    /// The chain, DER, the peer's own certificate first; at least one certificate.
     pub chain: &'a [&'a [u8]],
-    /// Client side: the server that was asked for.
+    /// Client side: the requested server name.
     pub server_name: Option<&'a str>,
-    /// Client side: the OCSP response that came with the chain (DER); empty: none.
+    /// Client side: the OCSP response that came with the chain (DER); empty if there was none.
     pub ocsp_response: &'a [u8],
-    /// The time by which to judge.
+    /// The time of the check.
     pub now: UnixTime,
-    /// What the trusted roots say.
+    /// The result of the check against the trusted roots.
     pub finding: Finding<'a>,
 }
 
-/// What the trusted roots say of a certificate.
+/// The result of checking a certificate against the trusted roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding<'a> {
-    /// It is good: signed by a trusted root, of now, for this name, not revoked.
+    /// Valid: signed by a trusted root, valid now, for this name, not revoked.
     Trusted,
-    /// It is not. [`CertificateProblem::WrongName`]: all else is good.
+    /// Invalid. For [`CertificateProblem::WrongName`] everything else is valid.
     Refused(&'a CertificateProblem),
-    /// There are no roots to judge by.
+    /// No roots are configured.
     NoRoots,
 }

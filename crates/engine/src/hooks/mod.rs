@@ -1,8 +1,8 @@
-//! What a program around the engine decides or learns during a handshake.
+//! Hooks through which a program takes part in a handshake.
 //!
-//! Each hook is called in the midst of [`Connection::handle`](crate::stream::Connection::handle), on
-//! the caller's thread, and must answer at once. It has no access to the connection that waits for
-//! it. What a hook may cost, and what happens when it fails, is said where it is defined.
+//! [`Connection::handle`](crate::stream::Connection::handle) calls each hook on the caller's thread, and the
+//! hook must return at once. It has no access to the connection that waits for it. Each hook's documentation
+//! says what it may cost, and what happens when it fails.
 
 pub(crate) mod choose_identity;
 pub(crate) mod exporter;

@@ -1,18 +1,18 @@
-//! Secrets of connections for a log, so that tools like Wireshark can decrypt what was recorded.
+//! Logging of connection secrets, so that tools like Wireshark can decrypt captured traffic.
 
 use std::fmt;
 
-/// Learns the secrets of every connection of a context.
+/// Receives the secrets of every connection of a context.
 ///
-/// Whoever has the secrets can read and forge the traffic. A program must set this hook only when
-/// its operator asks for it, and never by default.
+/// Anyone with the secrets can read and forge the traffic. A program must set this hook only at its operator's
+/// request, never by default.
 pub trait SecretLog: fmt::Debug + Send + Sync {
-    /// Takes one secret: its label in the key log format of NSS (`CLIENT_TRAFFIC_SECRET_0`), the
-    /// random bytes of the ClientHello that identify the connection, and the secret.
+    /// Receives one secret: its label in the NSS key log format (`CLIENT_TRAFFIC_SECRET_0`), the ClientHello's
+    /// random bytes, which identify the connection, and the secret.
     fn log_secret(&self, label: &str, client_random: &[u8], secret: &[u8]);
 }
 
-/// Returns a line of a key log file, without its end: label, random bytes and secret.
+/// Returns a line of a key log file without its line feed: label, random bytes and secret.
 pub fn secret_log_line(label: &str, client_random: &[u8], secret: &[u8]) -> String {
     let mut line =
         String::with_capacity(label.len() + 2 + 2 * (client_random.len() + secret.len()));

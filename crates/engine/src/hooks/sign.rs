@@ -1,4 +1,4 @@
-//! Signatures by the caller, for private keys that can't leave their store.
+//! Signatures by the caller, for private keys that cannot leave their store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::x509::key_kind::KeyKind;
 
 /// Signs with a private key that the engine never sees.
 pub trait Sign: fmt::Debug + Send + Sync {
-    /// Signs `message`, which is not hashed yet. An ECDSA signature is DER, as X.509 has it.
+    /// Signs `message`, which is not hashed yet. ECDSA signatures are DER, as in X.509.
     ///
-    /// The thread of the connection waits. After an error the handshake fails with internal_error,
-    /// and the reason is in the failure.
+    /// The connection's thread waits for the result. After an error the handshake fails with internal_error and
+    /// this reason.
     fn sign(&self, scheme: SigningScheme, message: &[u8]) -> Result<Vec<u8>, String>;
 }
 
@@ -23,18 +23,18 @@ pub trait Sign: fmt::Debug + Send + Sync {
 pub struct SigningScheme(SignatureScheme);
 
 impl SigningScheme {
-    /// The number by which TLS knows it.
+    /// Returns its number in TLS.
     pub fn code(self) -> u16 {
         self.0.into()
     }
 
-    /// The name in RFC 8446: `ecdsa_secp256r1_sha256`.
+    /// Returns its name in RFC 8446, such as `ecdsa_secp256r1_sha256`.
     pub fn name(self) -> &'static str {
         signature_name(self.0)
     }
 }
 
-/// A key of the caller's, as rustls sees one.
+/// A caller's key, as a rustls key.
 #[derive(Debug)]
 pub(crate) struct ForeignKey {
     key_kind: KeyKind,
@@ -46,7 +46,7 @@ impl ForeignKey {
         ForeignKey { key_kind, sign }
     }
 
-    /// The schemes that fit the key, the preferred first.
+    /// Returns the schemes for this key, preferred first.
     fn schemes(&self) -> &'static [SignatureScheme] {
         match self.key_kind {
             KeyKind::Rsa { .. } => &[

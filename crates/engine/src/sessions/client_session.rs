@@ -1,14 +1,14 @@
-//! A client's session as bytes, so that it can be kept anywhere: in another process, in a file, in
-//! memory which outlives both.
+//! A client's session as bytes, so that it can be stored anywhere: in another process, in a file, or in memory
+//! that outlives both.
 //!
 //! ```text
 //! | version 1 | suite 2 | received 8 | lifetime 4 | age_add 4 | psk len 1, psk | ticket len 2, ticket |
 //! ```
 //!
-//! Those of TLS 1.2, which the suite tells, have the master secret in the place of the key, and
-//! `age_add` says what is in that of the ticket: 0 a ticket, 1 a session id.
+//! TLS 1.2 sessions, recognised by their suite, store the master secret in place of the key. Their `age_add`
+//! says what the ticket field holds: 0 a ticket, 1 a session id.
 //!
-//! These bytes are a secret: whoever has them can take part in the session.
+//! These bytes are secret: anyone with them can use the session.
 
 use std::fmt;
 
@@ -22,46 +22,44 @@ const LIFETIME_MAX_S: u32 = 604_800;
 /// SHA-384.
 const PSK_MAX: usize = 48;
 
-/// A session which a client may resume: a ticket (with TLS 1.2 it may be an id), and the key that it
-/// stands for.
+/// A session that a client may resume: a ticket (or, in TLS 1.2, a session id) and the key that belongs to it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Session(Zeroizing<Vec<u8>>);
 
-/// Where a client keeps the sessions of one server.
+/// Stores a client's sessions for one server.
 ///
-/// A *chain* is what follows from one full handshake: its tickets, and those which the
-/// connections bring that were resumed with them. The store bounds how often and how long a
-/// chain is used.
+/// A *chain* is everything that follows from one full handshake: its tickets, and the tickets from connections
+/// that were resumed with them. The store limits how often and for how long a chain is used.
 pub trait SessionStore: fmt::Debug + Send + Sync {
-    /// A session to resume now, with the number of its chain; it counts as used.
+    /// Returns a session to resume now, with the number of its chain; it counts as used.
     fn take(&self, now: UnixTime) -> Option<(u64, Session)>;
 
-    /// A full handshake was done: a new chain begins, whose number is returned. Nothing of
-    /// earlier ones is given out any more.
+    /// Starts a new chain after a full handshake and returns its number. Sessions of earlier chains are not
+    /// returned any more.
     fn begin(&self, now: UnixTime) -> u64;
 
-    /// A ticket has come. `false`: it is not kept, since its chain is not the newest, or it is too
-    /// large.
+    /// Stores a ticket that has arrived. Returns false if it was not stored, because its chain is not the
+    /// newest, or it is too large.
     fn put(&self, chain: u64, session: &Session) -> bool;
 }
 
-/// How often and how long what one full handshake agreed on may be used again.
+/// How often, and for how long, the result of one full handshake may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reuse {
-    /// Resumed handshakes after one full one.
+    /// Maximum number of resumed handshakes after a full one.
     pub uses_max: u32,
-    /// Seconds after it.
+    /// Maximum age in seconds since the full handshake.
     pub age_max_s: u64,
 }
 
 impl Reuse {
-    /// May it be used once more, after so many uses since then?
+    /// Whether a session may be resumed again after `uses` uses.
     pub fn allows(&self, uses: u32, since_s: u64, now_s: u64) -> bool {
         uses < self.uses_max && now_s.saturating_sub(since_s) < self.age_max_s
     }
 }
 
-/// A digest (SHA-256) of texts, for naming what depends on all of them.
+/// A SHA-256 digest of several texts, used as a name for data that depends on all of them.
 pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
     for part in parts {
@@ -73,10 +71,10 @@ pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
     digest
 }
 
-/// RFC 5246 §7.4.1.2. rustls' servers, OpenSSL and all that use it make ids of this length.
+/// Length of the ids that rustls, OpenSSL and programs based on it create (RFC 5246 §7.4.1.2).
 pub(crate) const SESSION_ID_LEN: usize = 32;
 
-/// What a server finds a TLS 1.2 session by.
+/// How a server finds a TLS 1.2 session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionHandle {
     Ticket(Vec<u8>),
@@ -86,7 +84,7 @@ pub(crate) enum SessionHandle {
 const HANDLE_IS_TICKET: u32 = 0;
 const HANDLE_IS_ID: u32 = 1;
 
-/// What a session says.
+/// The fields of a session.
 pub(crate) struct Parts<'a> {
     pub(crate) suite: CipherSuite,
     pub(crate) received_s: u64,
@@ -97,21 +95,21 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Session {
-    /// From bytes which [`Session::bytes`] gave out. `None`: they are something else.
+    /// Parses the output of [`Session::bytes`]; `None` if these are other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Session> {
         let session = Session(Zeroizing::new(bytes.to_vec()));
         session.parts().is_some().then_some(session)
     }
 
-    /// To be kept as a secret.
+    /// Returns the session as bytes, which must be kept secret.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// When it ends, by what its server said, in seconds of Unix time.
+    /// Returns when it expires according to its server, in seconds of Unix time.
     pub fn expires_at_s(&self) -> u64 {
         self.parts().map_or(0, |parts| {
-            // A server need not say it (RFC 5077 §3.3): then it is the longest there is.
+            // A server need not send a lifetime (RFC 5077 §3.3); the maximum applies then.
             let lifetime_s = match parts.lifetime_s {
                 0 => LIFETIME_MAX_S,
                 lifetime_s => lifetime_s,
@@ -120,18 +118,18 @@ impl Session {
         })
     }
 
-    /// Whether it should be offered once only, so that nobody who listens can tell that two
-    /// connections are of the same client (RFC 8446 §C.4). A TLS 1.2 session may be used again.
+    /// Whether it should be offered only once, so that an eavesdropper cannot link two connections to the same
+    /// client (RFC 8446 §C.4). A TLS 1.2 session may be reused.
     pub fn is_for_one_use(&self) -> bool {
         self.is_tls13()
     }
 
     pub(crate) fn is_tls13(&self) -> bool {
-        // Suites 0x13.. are of TLS 1.3 and of nothing else (RFC 8446 §B.4).
+        // Suites 0x13.. belong to TLS 1.3 only (RFC 8446 §B.4).
         self.0.get(1) == Some(&0x13)
     }
 
-    /// A session of TLS 1.2.
+    /// Returns a session of TLS 1.2.
     pub(crate) fn of_tls12(
         suite: CipherSuite,
         now: UnixTime,
@@ -148,7 +146,7 @@ impl Session {
         (!session.is_tls13()).then_some(session)
     }
 
-    /// What its server finds it by, if it is of TLS 1.2.
+    /// Returns its id or ticket if it is a TLS 1.2 session.
     pub(crate) fn handle(&self) -> Option<SessionHandle> {
         let parts = self.parts().filter(|_| !self.is_tls13())?;
         match parts.age_add {
@@ -158,8 +156,8 @@ impl Session {
         }
     }
 
-    /// The session which a NewSessionTicket (RFC 8446 §4.6.1) began. `None`: it is to be
-    /// discarded at once, or malformed.
+    /// Returns the session that a NewSessionTicket (RFC 8446 §4.6.1) starts; `None` if it is malformed or must
+    /// be discarded at once.
     pub(crate) fn of_ticket(
         suite: CipherSuite,
         now: UnixTime,
@@ -215,11 +213,11 @@ impl Session {
         let (&psk_len, rest) = rest.split_first()?;
         let (psk, rest) = rest.split_at_checked(psk_len.into())?;
         let (ticket_len, ticket) = rest.split_first_chunk::<2>()?;
-        let sound = version == VERSION
+        let is_valid = version == VERSION
             && (1..=PSK_MAX).contains(&psk.len())
             && ticket.len() == usize::from(u16::from_be_bytes(*ticket_len))
             && !ticket.is_empty();
-        sound.then(|| Parts {
+        is_valid.then(|| Parts {
             suite: CipherSuite::from(u16::from_be_bytes(*suite)),
             received_s: u64::from_be_bytes(*received),
             lifetime_s: u32::from_be_bytes(*lifetime),
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_say_what_the_ticket_said() {
+    fn bytes_preserve_the_ticket() {
         let session = Session::from_bytes(session().bytes()).unwrap();
         let parts = session.parts().unwrap();
         assert_eq!(parts.suite, CipherSuite::TLS13_AES_128_GCM_SHA256);
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_tls12_have_an_id_or_a_ticket() {
+    fn tls12_sessions_have_an_id_or_a_ticket() {
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000));
         let suite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
         for handle in [
@@ -284,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_longer_is_nothing() {
+    fn truncated_or_overlong_bytes_are_refused() {
         let bytes = session().bytes().to_vec();
         for cut in 0..bytes.len() {
             assert!(Session::from_bytes(&bytes[..cut]).is_none(), "{cut}");

@@ -1,12 +1,11 @@
-//! rustls' store for clients whose caller keeps the sessions ([`SessionStore`]).
+//! rustls' session store for clients whose caller stores the sessions ([`SessionStore`]).
 //!
-//! Sessions go to the caller as bytes and are [restored](crate::sessions::restore) when they come
-//! back. rustls' value of a restored TLS 1.2 session stays here too, and is used again while the
-//! caller's chain is the one it belongs to.
+//! Sessions are passed to the caller as bytes and [restored](crate::sessions::restore) when they come back.
+//! rustls' value of a restored TLS 1.2 session also stays here, and is used again while the caller returns the
+//! same chain.
 //!
-//! Some TLS 1.2 sessions can't be bytes: those without extended master secret, with a ticket too
-//! large for the caller, or with an id of an unusual length. They stay here only, and this store
-//! counts their uses.
+//! Some TLS 1.2 sessions cannot be bytes: those without an extended master secret, with a ticket too large for
+//! the caller, or with an id of unusual length. They stay only here, and this store counts their uses.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,12 +25,12 @@ use crate::sessions::restore::tls12::{self, Tls12Restorer};
 use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::sessions::server_flight::ServerFlight;
 
-/// Servers are a matter of configuration, so there are few.
+/// Maximum number of servers. Servers come from the configuration, so there are few.
 const SERVERS_MAX: usize = 1_024;
 
-/// rustls' store.
+/// rustls' session store.
 pub(crate) struct ClientStore {
-    /// None where TLS 1.3 is off.
+    /// `None` if TLS 1.3 is disabled.
     tls13_restorer: Option<Tls13Restorer>,
     tls12_restorer: Tls12Restorer,
     reuse: Reuse,
@@ -39,7 +38,7 @@ pub(crate) struct ClientStore {
     tls12: Mutex<HashMap<StoreId, Tls12>>,
 }
 
-/// Which of the caller's stores.
+/// Identifies one of the caller's stores.
 type StoreId = usize;
 
 fn id(store: &Arc<dyn SessionStore>) -> StoreId {
@@ -52,13 +51,13 @@ struct Tls12 {
     chain: Chain,
 }
 
-/// Who counts how much it is used.
+/// Which store counts the uses of a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chain {
-    /// The caller, as one of this chain.
+    /// The caller's store, as part of this chain.
     Callers(u64),
-    /// This one: handshakes resumed with it or with one that it follows from, and when the full
-    /// handshake was, in seconds of Unix time.
+    /// This store: the number of resumed handshakes since the full one, and the time of the full one, in
+    /// seconds of Unix time.
     Own { uses: u32, since_s: u64 },
 }
 
@@ -77,7 +76,7 @@ impl ClientStore {
         }
     }
 
-    /// Keeps rustls' value of the session, of a chain of the caller's or for itself.
+    /// Stores rustls' value of a session, as part of a chain of the caller or of our own.
     fn tls12_done(&self, scope: &mut CallScope, id: StoreId, callers: Option<u64>, resumed: bool) {
         let mut all = lock(&self.tls12);
         let former = all.get(&id).map(|former| former.chain);
@@ -97,7 +96,7 @@ impl ClientStore {
         }
     }
 
-    /// The session that was taken from the caller, as rustls' value.
+    /// Returns rustls' value of the session that was taken from the caller.
     fn of_caller(
         &self,
         id: StoreId,
@@ -117,7 +116,7 @@ impl ClientStore {
         Some(value)
     }
 
-    /// One that only we have.
+    /// Returns a session that only this store has.
     fn own(&self, id: StoreId, now_s: u64) -> Option<Tls12ClientSessionValue> {
         let mut all = lock(&self.tls12);
         let session = all.get_mut(&id)?;
@@ -159,7 +158,7 @@ impl ClientSessions for ClientStore {
         match info.protocol {
             Version::Tls13 => Some((store, chain?)),
             Version::Tls12 => {
-                // One that was resumed has a new ticket, or is as it was.
+                // A resumed session is new only if it has a new ticket.
                 let is_new = !info.resumed || flight.ticket.is_some();
                 let session = tls12::session(suite, scope.now, &scope.master_secret, flight);
                 let kept = match (chain, session.filter(|_| is_new)) {
@@ -193,12 +192,12 @@ impl ClientSessionStore for ClientStore {
         lock(&self.groups).get(&name.to_owned()).copied()
     }
 
-    /// Whether it is a new one or one that was resumed is known when the handshake is done.
+    /// Stored when the handshake is done, because only then is it known whether the session is new or resumed.
     fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
         in_scope(|scope| scope.tls12_value = Some(value));
     }
 
-    /// rustls asks for one of TLS 1.3 first.
+    /// rustls asks for a TLS 1.3 session first.
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
         let (store, taken, chain, now) = in_scope(|scope| {
             let store = id(scope.session_store.as_ref()?);
@@ -222,7 +221,7 @@ impl ClientSessionStore for ClientStore {
         }
     }
 
-    /// Whoever showed rustls the ticket has taken note of all of it.
+    /// Nothing to do: the code that passed the ticket to rustls has already stored it.
     fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {}
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {

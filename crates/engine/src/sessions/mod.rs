@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `tickets` | server: stateless tickets, and the keys that seal them |
 //! | `server_store` | server: sessions kept by id, for tickets that are used once and for TLS 1.2 |
-//! | `server_session` | server: a session as rustls writes it, taken apart |
+//! | `server_session` | server: a parser for rustls' session encoding |
 //! | `resumption`, `refusal` | server: whether a session may be resumed, and why not |
 //! | `client_session` | client: a session as bytes, and the trait of the caller's store |
 //! | `client_store` | client: rustls' store over the caller's |
 //! | `restore` | client: rustls' session values, made from bytes |
-//! | `server_flight` | client: what a TLS 1.2 server says of the session in the clear |
+//! | `server_flight` | client: the unencrypted session data of a TLS 1.2 server |
 //! | `ticket_watch` | client: tickets that come after the handshake |
 
 pub(crate) mod client_session;

@@ -1,4 +1,4 @@
-//! Why a session is not resumed.
+//! Reasons for not resuming a session.
 
 use std::fmt;
 
@@ -6,24 +6,23 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ResumptionRefused {
-    /// Its ticket was made with a key which is not known here: another machine's, or one that
-    /// has been forgotten since.
+    /// Its ticket was sealed with an unknown key: another machine's key, or one that has been dropped since.
     UnknownKey,
-    /// Its ticket does not authenticate, or is no ticket of ours.
+    /// Its ticket failed authentication, or is not one of ours.
     Damaged,
-    /// It is older than tickets may be.
+    /// It is older than `ticket_lifetime`.
     Expired,
-    /// It is not in the session cache: it was used before, pushed out, or never there.
+    /// It is not in the session cache: already used, evicted, or never stored.
     NotCached,
     /// It was made for another server name (RFC 6066 §3).
     OtherServerName,
     /// It was made for another application protocol.
     OtherAlpn,
-    /// It was made where client certificates are handled in another way.
+    /// It was made under a different client certificate policy.
     OtherClientPolicy,
-    /// Its client's certificate would be refused today.
+    /// Its client's certificate is refused now.
     ClientCertificate,
-    /// It was made for another version or cipher suite than the one which was chosen now.
+    /// It was made for a version or cipher suite other than the negotiated one.
     OtherSuite,
 }
 
@@ -45,37 +44,39 @@ impl ResumptionRefused {
 impl fmt::Display for ResumptionRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::UnknownKey => "made with a ticket key that is not known here",
-            Self::Damaged => "the ticket does not authenticate",
-            Self::Expired => "older than ticket_lifetime",
-            Self::NotCached => "not in the session cache (used before, or pushed out)",
-            Self::OtherServerName => "made for another server name",
-            Self::OtherAlpn => "made for another application protocol",
-            Self::OtherClientPolicy => "made under another rule for client certificates",
-            Self::ClientCertificate => "the client's certificate would be refused today",
-            Self::OtherSuite => "made for another version or cipher suite",
+            Self::UnknownKey => "the ticket was sealed with an unknown key",
+            Self::Damaged => "the ticket failed authentication",
+            Self::Expired => "the session is older than ticket_lifetime",
+            Self::NotCached => "the session is not in the cache (already used, or evicted)",
+            Self::OtherServerName => "the session belongs to another server name",
+            Self::OtherAlpn => "the session belongs to another application protocol",
+            Self::OtherClientPolicy => {
+                "the session was made under a different client certificate policy"
+            }
+            Self::ClientCertificate => "the client's certificate is refused now",
+            Self::OtherSuite => "the session belongs to another TLS version or cipher suite",
         })
     }
 }
 
-/// What a handshake learns about resumption on its way.
+/// Resumption facts that a handshake collects.
 #[derive(Debug, Default)]
 pub(crate) struct ResumptionOutcome {
-    /// A session was found good and given to rustls.
+    /// Whether a session was accepted and passed to rustls.
     pub(crate) accepted: bool,
-    /// Why the last one that was looked at was refused.
+    /// Why the last checked session was refused.
     pub(crate) refused: Option<ResumptionRefused>,
-    /// A client certificate was judged in this handshake, whether sent or out of a session.
+    /// Whether a client certificate was verified in this handshake, received or from a session.
     pub(crate) client_judged: bool,
-    /// A ticket was not given out because the session is too large for one.
+    /// Whether a ticket was not issued because the session is too large for one.
     pub(crate) withheld: bool,
 }
 
 impl ResumptionOutcome {
-    /// Why nothing was resumed, at the end of a handshake that did not.
+    /// Returns why nothing was resumed, at the end of a full handshake.
     pub(crate) fn reason(&self) -> Option<ResumptionRefused> {
         if self.accepted {
-            // rustls looked at it last, and goes by suite and version.
+            // rustls checks suite and version last.
             Some(ResumptionRefused::OtherSuite)
         } else {
             self.refused

@@ -1,6 +1,6 @@
-//! May this session be resumed? Why not?
+//! Decides whether a session may be resumed.
 //!
-//! A refusal is never the client's fault and never ends its handshake: it gets a full one.
+//! A refusal never ends a client's handshake: the client gets a full handshake.
 
 use rustls_pki_types::UnixTime;
 
@@ -9,8 +9,8 @@ use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::server_session::Session;
 use crate::x509::client_auth::ClientAuth;
 
-/// Judges a session for the connection whose turn it is. The server name, the application
-/// protocol and the client's certificate must be good *now*.
+/// Checks a session for the current connection. The server name, the application protocol and the client's
+/// certificate must be valid *now*.
 pub(crate) fn judge(
     session: &[u8],
     client_auth: Option<&ClientAuth>,
@@ -18,8 +18,8 @@ pub(crate) fn judge(
 ) -> Result<(), ResumptionRefused> {
     let session = Session::read(session).ok_or(ResumptionRefused::Damaged)?;
     let (name_fits, alpn_fits) = in_scope(|scope| {
-        let asked = scope.server_name.as_deref().map(str::as_bytes);
-        let name_fits = match (asked, session.server_name) {
+        let requested = scope.server_name.as_deref().map(str::as_bytes);
+        let name_fits = match (requested, session.server_name) {
             (Some(asked), Some(made_for)) => asked.eq_ignore_ascii_case(made_for),
             (None, None) => true,
             _ => false,
@@ -40,7 +40,7 @@ pub(crate) fn judge(
     }
 }
 
-/// Notes the outcome for the connection whose turn it is.
+/// Records the outcome for the current connection.
 pub(crate) fn note(outcome: Result<Vec<u8>, ResumptionRefused>) -> Option<Vec<u8>> {
     in_scope(|scope| match &outcome {
         Ok(_) => scope.resumption.accepted = true,

@@ -1,37 +1,37 @@
-//! What a TLS 1.2 server says in the clear about the session it makes: its id, in the ServerHello
-//! (RFC 5246 §7.4.1.3), and a ticket (RFC 5077 §3.3).
+//! The unencrypted session data of a TLS 1.2 server: the id in the ServerHello (RFC 5246 §7.4.1.3), and a
+//! ticket (RFC 5077 §3.3).
 //!
-//! rustls reads both and gives out neither, so this reads them too. Messages may be cut into records
-//! anywhere and share them (RFC 5246 §6.2.1). rustls refuses a malformed message; here it only means
-//! that there is neither id nor ticket.
+//! rustls reads both but exposes neither, so this module reads them too. Messages may be split into records
+//! anywhere and share records (RFC 5246 §6.2.1). rustls refuses a malformed message; here it only means that
+//! there is no id and no ticket.
 
 const HEADER_LEN: usize = 4;
 const RECORD_HEADER_LEN: usize = 5;
 const HANDSHAKE: u8 = 22;
 const SERVER_HELLO: u8 = 2;
 const NEW_SESSION_TICKET: u8 = 4;
-/// A message that is collected is no longer than this; certificates are passed over.
+/// Maximum length of a collected message; certificates are skipped.
 const MESSAGE_MAX: usize = 16_384;
 /// RFC 5246 §7.4.1.3.
 const ID_MAX: usize = 32;
 
-/// What one server's flight in the clear has said so far.
+/// The data read so far from one server's unencrypted flight.
 #[derive(Default)]
 pub(crate) struct ServerFlight {
-    /// The beginning of a message.
+    /// The start of a message.
     message: Vec<u8>,
-    /// Bytes of a message which is of no interest.
+    /// Bytes of the current message that remain to be skipped.
     passed_over: usize,
-    /// The first record that is no handshake message in the clear has come.
+    /// Whether the first record that is not an unencrypted handshake message has arrived.
     is_over: bool,
-    /// The session's id; empty: it has none.
+    /// The session's id; empty if it has none.
     pub(crate) id: Vec<u8>,
-    /// The ticket, and for how many seconds it is good; 0: that is not said.
+    /// The ticket and its lifetime in seconds; 0 if the server does not say.
     pub(crate) ticket: Option<(u32, Vec<u8>)>,
 }
 
 impl ServerFlight {
-    /// One whole record, as it was received.
+    /// Reads one whole record.
     pub(crate) fn record(&mut self, record: &[u8]) {
         match record.split_at_checked(RECORD_HEADER_LEN) {
             Some(([HANDSHAKE, ..], content)) if !self.is_over => self.messages(content),
@@ -58,7 +58,7 @@ impl ServerFlight {
         }
     }
 
-    /// How long what is collected becomes, as far as can be told.
+    /// Returns the length of the current message, as far as it is known.
     fn need(&self) -> usize {
         match self.message.as_slice() {
             &[kind, a, b, c] | &[kind, a, b, c, ..] => {
@@ -91,7 +91,7 @@ fn id(hello: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(len)).filter(|id| id.len() <= ID_MAX)
 }
 
-/// lifetime 4 | length 2 | ticket; an empty one is none.
+/// lifetime 4 | length 2 | ticket; an empty ticket counts as none.
 fn ticket(body: &[u8]) -> Option<(u32, Vec<u8>)> {
     let (lifetime_s, rest) = body.split_first_chunk::<4>()?;
     let (len, rest) = rest.split_first_chunk::<2>()?;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn id_and_ticket_are_read_however_messages_are_cut() {
+    fn id_and_ticket_are_read_from_any_fragments() {
         for len in 1..messages_of_a_flight().len() + 1 {
             let mut flight = ServerFlight::default();
             for record in records(&messages_of_a_flight(), len) {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_the_cleartext() {
+    fn nothing_is_read_after_the_unencrypted_flight() {
         let mut flight = ServerFlight::default();
         flight.record(&[20, 3, 3, 0, 1, 1]);
         for record in records(&messages_of_a_flight(), 100) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_bounded_and_harmless() {
+    fn malformed_input_is_bounded_and_harmless() {
         let mut flight = ServerFlight::default();
         let endless = [
             &[HANDSHAKE, 3, 3, 0, 0][..],

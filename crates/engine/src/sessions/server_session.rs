@@ -1,17 +1,16 @@
-//! A session as rustls writes it into tickets and caches, taken apart.
+//! Parses rustls' encoding of a session in tickets and caches.
 //!
-//! rustls takes from a session whatever it finds there, the client's certificates among it, and
-//! looks at nothing but server name and suite. What else has to be judged before a session may
-//! be resumed is judged here, so its encoding has to be read. That encoding is rustls' own
-//! (`ServerSessionValue`); a test holds this reader against the version in use, and whatever
-//! does not fit it to the last byte is not resumed.
+//! rustls uses everything that it finds in a session, including the client's certificates, but checks only
+//! server name and suite. This crate makes the other checks before a session is resumed, so it must parse the
+//! encoding. The encoding is rustls' own (`ServerSessionValue`); a test compares this parser with the version
+//! in use, and a session that does not parse exactly is not resumed.
 
 use crate::reader::Reader;
 
-/// The parts of a session; all of them point into its encoding.
+/// The fields of a session; all of them point into its encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session<'a> {
-    /// The server name the client had asked for.
+    /// The server name that the client requested.
     pub(crate) server_name: Option<&'a [u8]>,
     /// The protocol version's code point.
     pub(crate) version: u16,
@@ -19,20 +18,20 @@ pub(crate) struct Session<'a> {
     pub(crate) suite: u16,
     /// TLS 1.2: the master secret. TLS 1.3: the pre-shared key.
     pub(crate) secret: &'a [u8],
-    /// The master secret is an extended one (RFC 7627).
+    /// Whether the master secret is an extended one (RFC 7627).
     pub(crate) extended_master_secret: bool,
-    /// The client's certificates, its own first; none: it had shown none.
+    /// The client's certificates, its own first; empty if it sent none.
     pub(crate) client_chain: Vec<&'a [u8]>,
     /// The application protocol.
     pub(crate) alpn: Option<&'a [u8]>,
-    /// When it was made, in seconds of Unix time.
+    /// When it was created, in seconds of Unix time.
     pub(crate) created_s: u64,
-    /// What TLS 1.3 clients add to the age they tell (RFC 8446 §4.2.11.1).
+    /// The value that TLS 1.3 clients add to the ticket age (RFC 8446 §4.2.11.1).
     pub(crate) age_add: u32,
 }
 
 impl<'a> Session<'a> {
-    /// Reads all of `bytes`; `None` when they are anything else.
+    /// Parses all of `bytes`; `None` if they are anything else.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Session<'a>> {
         let mut reader = Reader::new(bytes);
         let server_name = optional(&mut reader)?;
@@ -46,7 +45,7 @@ impl<'a> Session<'a> {
             Vec::new()
         };
         let alpn = optional(&mut reader)?;
-        // Data of the application: there is none, since nothing here ever sets any.
+        // Application data, which we never set.
         let 0 = reader.u16()? else { return None };
         let created_s = u64::from_be_bytes(reader.array()?);
         let age_add = u32::from_be_bytes(reader.array()?);
@@ -93,8 +92,7 @@ fn chain<'a>(reader: &mut Reader<'a>) -> Option<Vec<&'a [u8]>> {
 mod tests {
     use super::*;
 
-    /// As rustls writes it, by its source: see also `resumption` in the tests of this crate,
-    /// where real sessions go through.
+    /// Encodes a session as in rustls' source. The tests of this crate in `resumption` use real sessions.
     fn encoded() -> Vec<u8> {
         let mut bytes = vec![1, 6];
         bytes.extend_from_slice(b"a.test");
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_taken_apart() {
+    fn a_session_is_parsed() {
         let bytes = encoded();
         let session = Session::read(&bytes).unwrap();
         assert_eq!(session.server_name, Some(&b"a.test"[..]));
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_to_the_last_byte_is_no_session() {
+    fn only_exact_encodings_are_sessions() {
         let bytes = encoded();
         for len in 0..bytes.len() {
             assert_eq!(Session::read(&bytes[..len]), None, "cut at {len}");

@@ -1,9 +1,8 @@
-//! Sessions which the server keeps itself, for tickets that can be used once and for the
-//! session ids of TLS 1.2.
+//! Sessions that the server stores, for tickets that work once and for TLS 1.2 session ids.
 //!
-//! What is kept is a ticket that never leaves the house: sealed with the same keys, bound to
-//! the same rules, judged in the same way. So a store needs no secrets and no locks. It may
-//! lose entries, give out old ones, or mix two of them up: what it gives is authenticated.
+//! The store holds tickets that never leave the server: sealed with the same keys, bound to the same policy,
+//! checked in the same way. So a store needs no secrets and no locks. It may lose entries, return old ones or
+//! mix two of them up: every entry is authenticated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,23 +14,23 @@ use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::resumption;
 use crate::sessions::tickets::Ticketer;
 
-/// Where sealed sessions are kept. It may forget anything at any time, and must never wait.
+/// Storage for sealed sessions. It may lose entries at any time, and must never block.
 pub trait ServerSessions: fmt::Debug + Send + Sync {
-    /// Keeps `sealed` under `id`. `false`: it does not fit.
+    /// Stores `sealed` under `id`. Returns false if it does not fit.
     fn put(&self, id: &[u8], sealed: &[u8]) -> bool;
 
-    /// What is kept under `id`.
+    /// Returns the entry under `id`.
     fn get(&self, id: &[u8]) -> Option<Vec<u8>>;
 
-    /// The same, and whoever asks again, in any process, gets nothing.
+    /// Removes and returns the entry; later calls, in any process, return nothing.
     fn take(&self, id: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// What rustls sees of a store.
+/// rustls' view of a store.
 pub(crate) struct SealedStore {
     pub(crate) ticketer: Arc<Ticketer>,
     pub(crate) store: Arc<dyn ServerSessions>,
-    /// It is for clients which know no tickets.
+    /// Whether it serves clients without ticket support.
     pub(crate) beside_tickets: bool,
 }
 
@@ -54,17 +53,17 @@ impl StoresServerSessions for SealedStore {
         let kept = in_scope(|scope| scope.now)
             .and_then(|now| self.ticketer.seal(&value, now))
             .is_some_and(|sealed| self.store.put(&key, &sealed));
-        // In TLS 1.3 the key is the ticket, and the message is ours: rustls sends none.
+        // In TLS 1.3 the key is the ticket, and we send the message; rustls sends none.
         let is_ours = self.ticketer.issue(&value, kept.then_some(&key));
         kept && !is_ours
     }
 
-    /// TLS 1.2: a session id may be used again, as long as its session lives.
+    /// TLS 1.2: a session id may be reused during its session's lifetime.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.open(self.store.get(key))
     }
 
-    /// TLS 1.3: a ticket is good for one connection.
+    /// TLS 1.3: a ticket works for one connection.
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.open(self.store.take(key))
     }

@@ -1,9 +1,8 @@
-//! The tickets which a TLS 1.3 server sends after the handshake.
+//! Tickets that a TLS 1.3 server sends after the handshake.
 //!
-//! Only rustls' `KernelConnection` can take them: it knows the resumption secret and the
-//! session store. So a client's connection keeps it until as many tickets came as were
-//! expected, or until its owner has waited long enough; then it is dropped, and later
-//! tickets are ignored.
+//! Only rustls' `KernelConnection` can handle them: it has the resumption secret and the session store. So a
+//! client's connection keeps it until the expected number of tickets has arrived, or until its owner has waited
+//! long enough. Then it is dropped, and later tickets are ignored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,19 +20,19 @@ use crate::sessions::client_session::{Session, SessionStore};
 
 const HEADER_LEN: usize = 4;
 const NEW_SESSION_TICKET: u8 = 4;
-/// The longest ticket message that is taken; they can hold a client certificate chain.
+/// Maximum length of a ticket message; tickets can hold a client certificate chain.
 const MESSAGE_MAX: usize = 16_384;
-/// A server which sends more tickets than this is not listened to any longer.
+/// Maximum number of tickets from one server; further tickets are ignored.
 const TICKETS_MAX: u32 = 32;
 
-/// Takes the tickets of one connection; see [`Rested::tickets`](crate::Rested).
+/// Receives the tickets of one connection; see [`Rested::tickets`](crate::Rested).
 pub struct TicketWatch {
     kernel: Box<KernelConnection<ClientConnectionData>>,
-    /// The beginning of one message which is not complete.
+    /// The start of one incomplete message.
     message: Zeroizing<Vec<u8>>,
     received: u32,
     expected: u32,
-    /// Where the caller keeps sessions, and the chain to which these belong.
+    /// The caller's session store, and the chain to which these tickets belong.
     kept: Option<(Arc<dyn SessionStore>, u64)>,
 }
 
@@ -56,12 +55,12 @@ impl TicketWatch {
         self.kernel
     }
 
-    /// Takes what `record::Opened::Ticket` pointed at: bytes of NewSessionTicket messages
-    /// (RFC 8446 §4.6.1), headers included, cut anywhere. Complete tickets go into the
-    /// session store. A ticket of which no session can be made is ignored.
+    /// Handles the bytes that `record::Opened::Ticket` points to: NewSessionTicket messages (RFC 8446 §4.6.1),
+    /// headers included, split anywhere. Complete tickets go into the session store. A ticket that cannot
+    /// become a session is ignored.
     ///
     /// # Errors
-    /// A message that can't be decoded: the connection ends with the alert of the refusal.
+    /// A message that cannot be decoded: the connection ends with the refusal's alert.
     pub fn handle_fragment(&mut self, now: UnixTime, mut fragment: &[u8]) -> Result<(), Refusal> {
         while !fragment.is_empty() && self.received < TICKETS_MAX {
             let need = self.message_len()?;
@@ -78,17 +77,17 @@ impl TicketWatch {
         Ok(())
     }
 
-    /// Complete tickets so far.
+    /// Returns the number of complete tickets so far.
     pub fn received(&self) -> u32 {
         self.received
     }
 
-    /// As many tickets came as were expected: it can be dropped.
+    /// Whether the expected number of tickets has arrived, so that this can be dropped.
     pub fn is_satisfied(&self) -> bool {
         self.received >= self.expected
     }
 
-    /// How long the message is which begins with `self.message`, as far as can be told.
+    /// Returns the length of the message that starts `self.message`, as far as it is known.
     fn message_len(&self) -> Result<usize, Refusal> {
         let &[kind, a, b, c, ..] = self.message.as_slice() else {
             return Ok(HEADER_LEN);

@@ -10,27 +10,27 @@ use super::connection::{Connection, Event};
 use super::end::End;
 use crate::handshake::info::HandshakeInfo;
 
-/// Received at once.
+/// Maximum bytes per receive call.
 const RECEIVE_MAX: usize = 16_384;
 
 /// A TLS connection over a blocking transport.
 ///
-/// Reading says `Ok(0)` only after close_notify; every other end is an error that carries the
-/// [`End`] ([`End::Truncated`] is `UnexpectedEof`). Dropping it says nothing to the peer: call
+/// Reading returns `Ok(0)` only after close_notify; every other end is an error that carries the [`End`]
+/// ([`End::Truncated`] is `UnexpectedEof`). Dropping the stream sends nothing to the peer: call
 /// [`BlockingStream::close`].
 ///
-/// `M` is the memory of the state: a `Box<State>`, or a `&mut State` wherever the caller has it.
+/// `M` holds the state: a `Box<State>`, or a `&mut State` in the caller's memory.
 pub struct BlockingStream<T, M> {
     transport: T,
     state: M,
     connection: Connection,
     clock: fn() -> UnixTime,
-    /// Plaintext that was opened and not read.
+    /// Plaintext that was opened but not read yet.
     opened: Vec<u8>,
 }
 
 impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
-    /// Puts a connection over a transport. `clock` tells the time (`UnixTime::now`).
+    /// Creates a stream. `clock` returns the time (`UnixTime::now`).
     pub fn new(transport: T, connection: Connection, state: M, clock: fn() -> UnixTime) -> Self {
         BlockingStream {
             transport,
@@ -41,7 +41,7 @@ impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
         }
     }
 
-    /// Shakes hands.
+    /// Completes the handshake.
     pub fn handshake(&mut self) -> io::Result<Box<HandshakeInfo>> {
         let mut received = [0; RECEIVE_MAX];
         let mut count = 0;
@@ -58,7 +58,7 @@ impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
             let flushed = self.flush();
             match outcome {
                 Some(Ok(info)) => return flushed.map(|()| info),
-                // The alert is sent as far as it gets; the reason is told in any case.
+                // The alert is sent if possible; the reason is returned in any case.
                 Some(Err(error)) => return Err(error),
                 None => flushed?,
             }
@@ -66,23 +66,23 @@ impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
         }
     }
 
-    /// Sends close_notify. Reading goes on until the peer's.
+    /// Sends close_notify. Reading continues until the peer's close_notify.
     pub fn close(&mut self) -> io::Result<()> {
         self.connection.close(self.state.borrow_mut());
         self.flush()
     }
 
-    /// The transport.
+    /// Returns the transport.
     pub fn transport(&mut self) -> &mut T {
         &mut self.transport
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> &State {
         self.state.borrow()
     }
 
-    /// What is in flight.
+    /// Returns the connection's data in flight.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -97,7 +97,7 @@ impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
         }
     }
 
-    /// Opens what was received. `None`: no plaintext yet.
+    /// Opens received bytes. Returns `None` if there is no plaintext yet.
     fn open(&mut self, received: &mut [u8]) -> Option<End> {
         let mut input = received;
         loop {
@@ -117,11 +117,11 @@ impl<T: Read + Write, M: BorrowMut<State>> Read for BlockingStream<T, M> {
         let mut received = [0; RECEIVE_MAX];
         let mut count = 0;
         while self.opened.is_empty() && !room.is_empty() {
-            // First without any: some may have come behind the handshake.
+            // The first pass has no input: plaintext may have arrived with the handshake.
             let end = self.open(received.get_mut(..count).unwrap_or_default());
             let flushed = self.flush();
             match end {
-                // What came before the end is read first; the end is found again.
+                // Plaintext before the end is read first; the next call finds the end again.
                 _ if !self.opened.is_empty() => break,
                 Some(End::Closed) => return Ok(0),
                 Some(end) => return Err(error(end)),
@@ -142,7 +142,7 @@ impl<T: Read + Write, M: BorrowMut<State>> Read for BlockingStream<T, M> {
 
 impl<T: Read + Write, M: BorrowMut<State>> Write for BlockingStream<T, M> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // What an earlier call could not send goes first.
+        // Output of an earlier call goes first.
         self.flush()?;
         let piece = bytes
             .get(..CONTENT_MAX.min(bytes.len()))

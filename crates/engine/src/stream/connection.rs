@@ -1,4 +1,4 @@
-//! What a TLS connection has beside its state: a handshake, a partial record, unsent output.
+//! The data of a TLS connection besides its state: a handshake, a partial record, unsent output.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use crate::handshake::{Handshake, HandshakeLimits, Progress};
 use crate::sessions::client_session::SessionStore;
 use crate::sessions::ticket_watch::TicketWatch;
 
-/// Plaintext that is sealed in one call.
+/// Maximum plaintext per seal call.
 const SEND_MAX: usize = 1 << 30;
 
-/// What a TLS connection has in flight. See the [module](super) for its use.
+/// The data in flight of a TLS connection. See the [module](super) for its use.
 ///
-/// Everything that outlives a quiet moment is in the [`State`], which the caller passes to each
-/// method. A connection [at rest](Connection::is_at_rest) has nothing here, no allocation either: it
-/// can be dropped, and [`Connection::default`] goes on with the state alone.
+/// Everything that outlives a quiet moment is in the [`State`], which the caller passes to each method. A
+/// connection [at rest](Connection::is_at_rest) holds nothing here, and owns no memory: it can be dropped, and
+/// [`Connection::default`] continues with the state alone.
 ///
 /// Invariants:
-/// - While `handshake` is there the state is empty, and output comes from the handshake.
-/// - `received[opened..]` begins with a record. Only around a handshake is there more than one: what
-///   came before it (`with_received`), or behind it.
-/// - `open_key` is there only between two calls of [`Connection::handle`] for the same input.
-/// - After `end` nothing more is opened.
+/// - While `handshake` is set, the state is empty, and output comes from the handshake.
+/// - `received[opened..]` starts with a record. It holds more than one only around a handshake: bytes from
+///   before it (`with_received`) or after it.
+/// - `open_key` is set only between two calls of [`Connection::handle`] for the same input.
+/// - After `end` is set, nothing more is opened.
 #[derive(Default)]
 pub struct Connection {
     handshake: Option<Box<Handshake>>,
@@ -49,19 +49,19 @@ pub struct Connection {
     end: Option<End>,
 }
 
-/// What [`Connection::handle`] found.
+/// Result of [`Connection::handle`].
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// All input is used up. Send the [output](Connection::output), then receive more.
+    /// All input was consumed. Send the [output](Connection::output), then receive more.
     InputUsed,
     /// The handshake is done, and its secrets are in the state.
     Established(Box<HandshakeInfo>),
     /// Plaintext, at least one byte.
     Data(&'a [u8]),
-    /// Client: bytes of NewSessionTicket messages. The connection has already taken the tickets.
+    /// Client: bytes of NewSessionTicket messages, which the connection has already handled.
     Ticket(&'a [u8]),
-    /// The peer's direction has ended; the rest of the input is ignored. Found again by each
-    /// further call.
+    /// The peer's direction ended; the rest of the input is ignored. Every further call returns this event
+    /// again.
     Ended(End),
 }
 
@@ -79,7 +79,7 @@ enum Kind {
     Ticket,
 }
 
-/// Where a record was opened.
+/// The buffer in which a record was opened.
 #[derive(Clone, Copy)]
 enum Source {
     Received,
@@ -87,13 +87,13 @@ enum Source {
 }
 
 impl Connection {
-    /// A connection with a client which has just connected.
+    /// Starts a connection with a client that has just connected.
     pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Connection {
         Connection::handshaking(Handshake::server(context, limits))
     }
 
-    /// A connection to the server `server_name`, a host name or an IP address. The ClientHello
-    /// comes of the first [`Connection::handle`], without any input.
+    /// Starts a connection to the server `server_name`, a host name or an IP address. The first
+    /// [`Connection::handle`], without input, produces the ClientHello.
     pub fn client(
         context: &ClientContext,
         server_name: &str,
@@ -102,7 +102,7 @@ impl Connection {
         Handshake::client(context, server_name, limits).map(Connection::handshaking)
     }
 
-    /// A connection whose handshake the caller has driven, and brought to rest.
+    /// Returns a connection whose handshake the caller has completed and brought to rest.
     pub fn established(rested: Rested) -> (Connection, HandshakeInfo) {
         let connection = Connection {
             tickets: rested.tickets.map(Box::new),
@@ -113,8 +113,8 @@ impl Connection {
         (connection, rested.info)
     }
 
-    /// An established connection with bytes that were received and not opened, and output that was not
-    /// sent: what [`Connection::take_unopened`] and [`Connection::take_output`] have given out.
+    /// Returns an established connection with received but unopened bytes and unsent output, as returned by
+    /// [`Connection::take_unopened`] and [`Connection::take_output`].
     pub fn in_flight(received: Vec<u8>, unsent: Vec<u8>) -> Connection {
         Connection {
             received,
@@ -123,8 +123,8 @@ impl Connection {
         }
     }
 
-    /// The same handshake, with bytes of the peer that came before it. The next [`Connection::handle`]
-    /// takes them before its input.
+    /// Adds bytes that the peer sent before the handshake. The next [`Connection::handle`] handles them before
+    /// its input.
     #[must_use]
     pub fn with_received(mut self, received: Vec<u8>) -> Connection {
         self.received = received;
@@ -138,19 +138,19 @@ impl Connection {
         }
     }
 
-    /// Client: takes sessions from `store` and puts new ones there; before anything else.
+    /// Client: takes sessions from `store` and puts new ones there. Call it first.
     pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
         if let Some(handshake) = &mut self.handshake {
             handshake.keep_sessions(store);
         }
     }
 
-    /// Whether the handshake is still under way, or has failed.
+    /// Whether the handshake is in progress or has failed.
     pub fn is_handshaking(&self) -> bool {
         self.handshake.is_some()
     }
 
-    /// Whether the state is all there is to this connection.
+    /// Whether this connection consists only of its state.
     pub fn is_at_rest(&self) -> bool {
         self.handshake.is_none()
             && self.tickets.is_none()
@@ -160,27 +160,27 @@ impl Connection {
             && self.unsent.capacity() == 0
     }
 
-    /// Client: whether tickets are still to come which this connection will take.
+    /// Client: whether this connection still waits for tickets.
     pub fn awaits_tickets(&self) -> bool {
         self.tickets.is_some()
     }
 
-    /// Client: ignores the tickets that are still to come, so that the connection can rest.
+    /// Client: ignores further tickets, so that the connection can rest.
     pub fn ignore_tickets(&mut self) {
         self.tickets = None;
     }
 
-    /// Client: takes what takes the tickets, for callers that open records by themselves.
+    /// Client: returns the ticket receiver, for callers that open records themselves.
     pub fn take_tickets(&mut self) -> Option<TicketWatch> {
         self.tickets.take().map(|tickets| *tickets)
     }
 
-    /// What was received and not opened.
+    /// Returns the bytes that were received but not opened.
     pub fn unopened(&self) -> &[u8] {
         self.received.get(self.opened..).unwrap_or_default()
     }
 
-    /// Takes the beginning of a record that is not whole: for tools that read on by themselves.
+    /// Takes the start of an incomplete record, for tools that continue reading themselves.
     pub fn take_unopened(&mut self) -> Vec<u8> {
         let mut unopened = std::mem::take(&mut self.received);
         unopened.drain(..self.opened.min(unopened.len()));
@@ -188,7 +188,7 @@ impl Connection {
         unopened
     }
 
-    /// How the peer's direction ended, if it has.
+    /// Returns how the peer's direction ended, if it has.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
@@ -196,9 +196,9 @@ impl Connection {
 
 /// Receiving.
 impl Connection {
-    /// Looks for the next event. Opens `input` in place and takes what is used off its front.
+    /// Returns the next event. Opens `input` in place and removes the consumed bytes from its front.
     ///
-    /// Call it until it says [`Event::InputUsed`] or [`Event::Ended`]. `now` is for certificates and
+    /// Call it until it returns [`Event::InputUsed`] or [`Event::Ended`]. `now` is used for certificates and
     /// tickets.
     pub fn handle<'e, 'i: 'e>(
         &'e mut self,
@@ -228,14 +228,14 @@ impl Connection {
         }
     }
 
-    /// The transport has ended, so nothing more comes. [`End::Closed`] only if close_notify came.
+    /// Handles the end of the transport. Returns [`End::Closed`] only if close_notify has arrived.
     pub fn handle_eof(&mut self, state: &State) -> End {
         let end = match &self.end {
             Some(end) => return end.clone(),
             None if self.handshake.is_some() => End::Handshake(Box::new(HandshakeFailure::new(
                 Blame::Peer,
                 FailureKind::PeerClosed,
-                "the peer closed during the handshake",
+                "the peer closed the connection during the handshake",
             ))),
             None if state.peer_closed() => End::Closed,
             None => End::Truncated,
@@ -244,7 +244,7 @@ impl Connection {
         end
     }
 
-    /// Counts the bytes of `input` it is done with in `used`.
+    /// Adds the consumed bytes of `input` to `used`.
     fn find(
         &mut self,
         state: &mut State,
@@ -259,16 +259,16 @@ impl Connection {
             }
             let found = if self.handshake.is_some() {
                 if !self.received.is_empty() {
-                    // What came before the handshake began.
+                    // Bytes received before the handshake began.
                     let early = std::mem::take(&mut self.received);
-                    match self.shake_hands(state, now, &early) {
+                    match self.advance_handshake(state, now, &early) {
                         Some(Found::InputUsed) => continue,
                         found => found,
                     }
                 } else {
                     let received = input.get(*used..).unwrap_or_default();
                     *used = input.len();
-                    self.shake_hands(state, now, received)
+                    self.advance_handshake(state, now, received)
                 }
             } else {
                 self.open_next(state, now, input, used)
@@ -279,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// Opens the next record. `None`: look again.
+    /// Opens the next record. Returns `None` to be called again.
     fn open_next(
         &mut self,
         state: &mut State,
@@ -344,8 +344,13 @@ impl Connection {
         (!range.is_empty()).then_some(Found::Bytes(kind, source, range))
     }
 
-    /// `None`: the handshake is not over, or what followed it is to be opened.
-    fn shake_hands(&mut self, state: &mut State, now: UnixTime, received: &[u8]) -> Option<Found> {
+    /// Advances the handshake. Returns `None` if it failed; `end` is then set.
+    fn advance_handshake(
+        &mut self,
+        state: &mut State,
+        now: UnixTime,
+        received: &[u8],
+    ) -> Option<Found> {
         let handshake = self.handshake.as_mut()?;
         match handshake.handle_input(now, received) {
             Ok(Progress::Handshaking) => return Some(Found::InputUsed),
@@ -368,7 +373,7 @@ impl Connection {
         }
     }
 
-    /// Whether there are bytes which came before the input. What was opened of them is dropped.
+    /// Whether bytes from before the input remain. Drops those that were opened.
     fn has_received(&mut self) -> bool {
         if self.opened > 0 && self.opened >= self.received.len() {
             (self.received, self.opened) = (Vec::new(), 0);
@@ -376,8 +381,7 @@ impl Connection {
         !self.received.is_empty()
     }
 
-    /// Moves the beginning of a record out of the input, as far as it has come. `false`: the record
-    /// is still not whole.
+    /// Moves the start of a record out of the input. Returns false if the record is still incomplete.
     fn take_partial(&mut self, need: usize, input: &[u8], used: &mut usize) -> bool {
         self.received.drain(..self.opened.min(self.received.len()));
         self.opened = 0;
@@ -389,20 +393,20 @@ impl Connection {
         !piece.is_empty() && piece.len() == missing
     }
 
-    /// Ends the event: the key goes, and the KeyUpdate that the peer asked for is sealed. If there is
-    /// output before it, the KeyUpdate waits for the next event or the next data.
+    /// Ends the event: drops the key and seals the KeyUpdate that the peer requested. If there is unsent
+    /// output, the KeyUpdate waits for the next event or the next data.
     fn input_used(&mut self, state: &mut State) -> Found {
         self.open_key = None;
         if state.owes_key_update() && self.output().is_empty() {
             let mut key = SealKey::new(state);
-            // Should it fail, the next data fails too, and says so.
+            // If it fails, the next data fails too and returns the error.
             let _ = self.seal_small(|room| seal_key_update(state, &mut key, room));
         }
         Found::InputUsed
     }
 
-    /// Answers a request, unless the peer has not taken the last answer: one that asks without end
-    /// and never reads makes nothing grow.
+    /// Replies to a request, unless the last reply is still unsent: a peer that sends requests without end and
+    /// never reads must not make the output grow.
     fn answer(&mut self, state: &mut State, alert: Alert) {
         if self.output().is_empty() {
             self.seal_alert(state, alert);
@@ -434,7 +438,7 @@ fn take_tickets(
 
 /// Sending.
 impl Connection {
-    /// Seals `plaintext` into the output, in as many records as it takes; 1 GiB at once at most.
+    /// Seals `plaintext` into the output, in as many records as needed; at most 1 GiB per call.
     pub fn send(&mut self, state: &mut State, plaintext: &[u8]) -> Result<(), SealError> {
         let mut rest = plaintext;
         self.send_with(state, plaintext.len(), |room| {
@@ -446,7 +450,7 @@ impl Connection {
         })
     }
 
-    /// Seals `len` bytes of plaintext into the output. `write` fills them in, piece by piece, where
+    /// Seals `len` bytes of plaintext into the output. `write` writes them piece by piece into the place where
     /// they are sealed.
     pub fn send_with(
         &mut self,
@@ -487,23 +491,23 @@ impl Connection {
         sealed.map(|_| ())
     }
 
-    /// Says that nothing more will be sent (close_notify). The peer's direction stays open.
+    /// Ends our direction (close_notify). The peer's direction stays open.
     pub fn close(&mut self, state: &mut State) {
         self.seal_alert(state, Alert::CLOSE_NOTIFY);
     }
 
-    /// Gives the connection up, with this alert for the peer.
+    /// Aborts the connection, with this alert for the peer.
     pub fn abort(&mut self, state: &mut State, why: AlertDescription) {
         self.seal_alert(state, Alert::fatal(why));
     }
 
-    /// TLS 1.3: replaces the key of our direction and says so to the peer (RFC 8446 §4.6.3).
+    /// TLS 1.3: replaces the key of our direction and tells the peer (RFC 8446 §4.6.3).
     pub fn update_keys(&mut self, state: &mut State) -> Result<(), SealError> {
         let mut key = SealKey::new(state);
         self.seal_small(|room| seal_key_update(state, &mut key, room))
     }
 
-    /// Takes all of the output, as if it had been sent.
+    /// Takes all of the output and counts it as sent.
     pub fn take_output(&mut self) -> Vec<u8> {
         if self.handshake.is_some() || self.sent > 0 {
             let output = self.output().to_vec();
@@ -513,7 +517,7 @@ impl Connection {
         std::mem::take(&mut self.unsent)
     }
 
-    /// What is to be sent to the peer, in order.
+    /// Returns the bytes to send to the peer, in order.
     pub fn output(&self) -> &[u8] {
         match &self.handshake {
             Some(handshake) => handshake.output(),
@@ -521,7 +525,7 @@ impl Connection {
         }
     }
 
-    /// The first `count` bytes of the output were sent.
+    /// Records that the first `count` bytes of the output were sent.
     pub fn output_sent(&mut self, count: usize) {
         match &mut self.handshake {
             Some(handshake) => handshake.output_sent(count),
@@ -532,14 +536,14 @@ impl Connection {
         }
     }
 
-    /// Gives the room of output back which was sent.
+    /// Frees the memory of sent output.
     fn release_output(&mut self) {
         if self.sent >= self.unsent.len() {
             (self.unsent, self.sent) = (Vec::new(), 0);
         }
     }
 
-    /// Once nothing may be sealed any more, there is no alert either.
+    /// Seals an alert, unless nothing may be sealed any more.
     fn seal_alert(&mut self, state: &mut State, alert: Alert) {
         let mut key = SealKey::new(state);
         let _ = self.seal_small(|room| seal_alert(state, &mut key, alert, room));

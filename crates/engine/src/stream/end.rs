@@ -1,4 +1,4 @@
-//! How the peer's direction of a connection ends.
+//! The ways in which the peer's direction of a connection ends.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use dormouse_record::Refusal;
 use crate::alert_name::alert_name;
 use crate::failure::HandshakeFailure;
 
-/// Why nothing more comes from the peer.
+/// Why the peer sends nothing more.
 ///
-/// Only [`End::Closed`] says that everything the peer sent has arrived.
+/// Only [`End::Closed`] means that everything the peer sent has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The peer sent close_notify (RFC 8446 §6.1). The other direction is still open.
     Closed,
     /// The transport ended without close_notify: bytes may be missing (RFC 8446 §6.1).
     Truncated,
-    /// The peer sent this fatal alert; [`alert_name`] knows its name. Nothing goes either way.
+    /// The peer sent this fatal alert; [`alert_name`] returns its name. Both directions are closed.
     Alert(u8),
-    /// The peer broke the protocol. The alert that tells the peer so was sealed.
+    /// The peer violated the protocol. The alert for the peer was sealed.
     Refused(Refusal),
     /// The handshake failed, on either side. The alert, if any, is in the output.
     Handshake(Box<HandshakeFailure>),

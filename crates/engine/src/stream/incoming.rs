@@ -1,4 +1,4 @@
-//! The core of the receiving direction: one record opened in place, and what follows from it.
+//! The core of the receiving direction: opens one record in place and says what follows from it.
 
 use std::ops::Range;
 
@@ -6,37 +6,37 @@ use dormouse_record::{Alert, OpenKey, Opened, State, open};
 
 use super::end::End;
 
-/// What the record at the start of a buffer means.
+/// Meaning of the record at the start of a buffer.
 #[derive(Debug)]
 pub enum Incoming {
-    /// The record is not whole: with its header it has `need` bytes. Nothing was touched.
+    /// The record is incomplete: with its header it has `need` bytes. Nothing was changed.
     Partial {
-        /// Bytes the buffer must hold before this can get further.
+        /// Bytes that the buffer must hold before this can continue.
         need: usize,
     },
     /// Application data.
     Data {
         /// Length of the record.
         consumed: usize,
-        /// Where in the buffer its plaintext lies; may be empty.
+        /// Where its plaintext lies in the buffer; may be empty.
         plaintext: Range<usize>,
     },
     /// Client: bytes of NewSessionTicket messages, for [`TicketWatch`](crate::TicketWatch).
     Ticket {
         /// Length of the record.
         consumed: usize,
-        /// Where in the buffer the bytes lie.
+        /// Where the bytes lie in the buffer.
         fragment: Range<usize>,
     },
-    /// Nothing for the application.
+    /// A record without data for the application.
     Handled {
-        /// Bytes that were used up.
+        /// Bytes that were consumed.
         consumed: usize,
-        /// An alert to seal and send; the connection goes on.
+        /// An alert to seal and send; the connection continues.
         answer: Option<Alert>,
     },
-    /// The peer's direction has ended, and whatever follows in the buffer is ignored. After
-    /// [`End::Refused`] its [`answer`](dormouse_record::Refusal::answer) is to be sealed and sent.
+    /// The peer's direction ended, and the rest of the buffer is ignored. After [`End::Refused`], seal and send
+    /// its [`answer`](dormouse_record::Refusal::answer).
     Ended(End),
 }
 

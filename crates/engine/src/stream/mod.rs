@@ -1,30 +1,29 @@
-//! TLS connections over bytes: the caller moves them, this seals and opens them.
+//! TLS connections over bytes: the caller moves the bytes, this module seals and opens them.
 //!
 //! A connection is two things:
 //!
-//! * its [`State`](dormouse_record::State): 128 bytes of plain data in the caller's memory, which
-//!   may be shared and may outlive the process. At rest that is all there is.
-//! * a [`Connection`]: what is in flight. The handshake, the beginning of a record, output that is
-//!   not sent yet, the wait for tickets. At rest ([`Connection::is_at_rest`]) it is empty, owns no
-//!   memory, and can be dropped; `Connection::default()` goes on with the state.
+//! * its [`State`](dormouse_record::State): 128 bytes of plain data in the caller's memory, which may be shared
+//!   and may outlive the process. A connection at rest consists only of its state.
+//! * a [`Connection`]: the data in flight. That is the handshake, the start of a record, unsent output, and the
+//!   wait for tickets. At rest ([`Connection::is_at_rest`]) it is empty, owns no memory, and can be dropped;
+//!   `Connection::default()` continues with the state.
 //!
-//! There are no sockets, threads or clocks here, and nothing is global.
+//! There are no sockets, threads or clocks, and no global state.
 //!
 //! # A connection, step by step
 //!
 //! 1. Make a context once: [`ServerContext`](crate::ServerContext) or
 //!    [`ClientContext`](crate::ClientContext).
 //! 2. Per connection: an empty state, and [`Connection::server`] or [`Connection::client`].
-//! 3. Call [`Connection::handle`] with what was received, until it says [`Event::InputUsed`] or
-//!    [`Event::Ended`]. The first call needs no input: a client's begins the handshake. Records are
-//!    opened in place, so [`Event::Data`] points into the caller's buffer, as a rule.
-//! 4. Send [`Connection::output`] after that, and say how much was sent
-//!    ([`Connection::output_sent`]). Handshake flights, KeyUpdates and alerts are in it too, whoever
-//!    caused them.
-//! 5. Receive more, and go on with 3. When the transport ends, call [`Connection::handle_eof`].
-//! 6. To send plaintext: [`Connection::send`], then step 4. It grows the output, so send no more
-//!    while there is enough of it.
-//! 7. To end our direction: [`Connection::close`], then step 4. The peer may go on sending.
+//! 3. Call [`Connection::handle`] with received bytes until it returns [`Event::InputUsed`] or
+//!    [`Event::Ended`]. The first call needs no input: on the client side it starts the handshake. Records are
+//!    opened in place, so [`Event::Data`] usually points into the caller's buffer.
+//! 4. Then send [`Connection::output`] and report how much was sent ([`Connection::output_sent`]). The output
+//!    includes all handshake flights, KeyUpdates and alerts.
+//! 5. Receive more, and continue with 3. When the transport ends, call [`Connection::handle_eof`].
+//! 6. To send plaintext: [`Connection::send`], then step 4. It adds to the output, so wait with further
+//!    plaintext while much output is unsent.
+//! 7. To end our direction: [`Connection::close`], then step 4. The peer may continue to send.
 //!
 //! ```
 //! use dormouse_engine::stream::{Connection, Event};
@@ -56,7 +55,7 @@
 //!         }
 //!     }
 //! }
-//! pass(&mut client, &mut server); // Nothing yet: the client has not begun.
+//! pass(&mut client, &mut server); // No output yet: the client has not started.
 //! pass(&mut server, &mut client);
 //! for _ in 0..2 {
 //!     pass(&mut client, &mut server);
@@ -68,27 +67,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! With blocking sockets [`BlockingStream`] does all of it; `examples/echo_server.rs` and
-//! `examples/client.rs` are whole programs over [`Connection`] itself.
+//! [`BlockingStream`] does all of this over blocking sockets; `examples/echo_server.rs` and
+//! `examples/client.rs` are whole programs over [`Connection`].
 //!
 //! # How a connection ends
 //!
-//! Only [`End::Closed`] says that everything has arrived. A transport that ends without
-//! close_notify is [`End::Truncated`], and may be an attack (RFC 8446 §6.1): a protocol which does
-//! not mark its own end must not take that for one. After [`End::Closed`] our own direction is still
-//! open; after every other end nothing more is sealed.
+//! Only [`End::Closed`] means that everything has arrived. A transport that ends without close_notify is
+//! [`End::Truncated`], and may be an attack (RFC 8446 §6.1): a protocol that does not mark its own end must not
+//! treat it as one. After [`End::Closed`] our own direction is still open; after every other end nothing more
+//! is sealed.
 //!
 //! # Invariants
 //!
-//! * Whatever comes from the network: no panic, no unbounded work per byte, and no memory but the
-//!   handshake (bounded by [`HandshakeLimits`](crate::HandshakeLimits)), one record and one answer.
-//! * A state belongs to one connection. With another's, or after a crash in the midst of a call,
+//! * Input from the network never causes a panic or unbounded work per byte. It uses only memory for the
+//!   handshake (bounded by [`HandshakeLimits`](crate::HandshakeLimits)), one record and one reply.
+//! * A state belongs to one connection. With another connection's state, or after a crash during a call,
 //!   nothing is opened or sealed with a wrong key: the connection ends.
 //!
-//! # Zero copies
+//! # Zero copy
 //!
-//! A program with its own buffers, such as the gateway's data path, can use the two cores under
-//! [`Connection`] alone: [`open_record`] and [`seal_batch`].
+//! A program with its own buffers, such as the gateway's data path, can use only the two cores below
+//! [`Connection`]: [`open_record`] and [`seal_batch`].
 
 mod blocking;
 mod connection;

@@ -1,13 +1,12 @@
-//! The core of the sending direction: records sealed in place, side by side in one buffer.
+//! The core of the sending direction: seals records in place, side by side in one buffer.
 //!
 //! ```text
 //! | room for a KeyUpdate | header, content, trailer | header, content, trailer | …
 //!                        ^ BATCH_START
 //! ```
 //!
-//! The caller writes plaintext into the contents ([`content_range`]), each full before the next
-//! begins, and [`seal_batch`] turns them into records that lie without a gap, behind the KeyUpdate
-//! that is owed, if one is.
+//! The caller writes plaintext into the content ranges ([`content_range`]), filling each before the next, and
+//! [`seal_batch`] turns them into contiguous records, after a KeyUpdate if one is owed.
 
 use std::ops::Range;
 
@@ -16,17 +15,17 @@ use dormouse_record::{
     seal_key_update,
 };
 
-/// Where the first record of a batch begins.
+/// Start of the first record of a batch.
 pub const BATCH_START: usize = SMALL_RECORD_MAX;
 
-/// Returns where the content of the record with this index goes.
+/// Returns the content range of the record with this index.
 pub fn content_range(state: &State, index: usize) -> Range<usize> {
     let before = index.saturating_mul(stride(state));
     let at = before.saturating_add(BATCH_START + record_room(state).header);
     at..at.saturating_add(CONTENT_MAX)
 }
 
-/// Returns the length of a buffer for a batch with this much content.
+/// Returns the buffer length for a batch with `content_len` bytes of content.
 pub fn batch_len(state: &State, content_len: usize) -> usize {
     let room = record_room(state);
     let records = content_len.div_ceil(CONTENT_MAX);
@@ -36,9 +35,9 @@ pub fn batch_len(state: &State, content_len: usize) -> usize {
         .saturating_add(around)
 }
 
-/// Seals the first `content_len` bytes of the contents. Returns where the records lie.
+/// Seals the first `content_len` bytes of content. Returns the range of the records.
 ///
-/// After an error nothing of the buffer may be sent.
+/// After an error no byte of the buffer may be sent.
 pub fn seal_batch(
     state: &mut State,
     key: &mut SealKey,

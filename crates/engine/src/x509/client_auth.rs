@@ -1,9 +1,8 @@
-//! Client certificates: who may connect, judged in every handshake, the resumed ones too.
+//! Client certificates, verified in every handshake, including resumed ones.
 //!
-//! rustls takes a resumed client's certificates from its ticket and does not look at them
-//! again. Here they are judged anew, by the chain, the time and the revocation lists of *now*;
-//! a session whose certificate would be refused is not resumed, and the full handshake that
-//! follows refuses it with the right alert.
+//! rustls takes a resumed client's certificates from its ticket and does not verify them again. This module
+//! verifies them against the *current* roots, time and revocation lists. A session whose certificate would be
+//! refused is not resumed, and the full handshake that follows refuses it with the right alert.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,27 +27,26 @@ use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::judgement::Shown;
 use crate::x509::trust::roots_from_pem;
 
-/// What a ticket says of the rules it was made under: as many bytes of a digest.
+/// Length of the policy digest in a ticket.
 pub(crate) const POLICY_LEN: usize = 16;
 
-/// Asking clients for certificates.
+/// Client certificate settings.
 #[derive(Debug, Clone, Default)]
 pub struct ClientCertificates {
-    /// Whether a client without one is refused.
+    /// Whether a client without a certificate is refused.
     pub required: bool,
-    /// Who may vouch for clients: a PEM bundle. Empty only where the context has a judge, which then
-    /// judges alone.
+    /// Authorities for client certificates: a PEM bundle. May be empty only if the context has a judge, which
+    /// then decides alone.
     pub roots: Vec<u8>,
-    /// Revocation lists in PEM, each with a name for messages. When there is any, there must
-    /// be a current one for every issuer in a client's chain.
+    /// Revocation lists in PEM, each with a name for messages. If there are any, every issuer in a client's
+    /// chain must have a current one.
     pub crls: Vec<(String, Vec<u8>)>,
-    /// Which of those with a good certificate may come in: each needs to fit one rule; no rules:
-    /// all.
+    /// Rules for valid certificates: each must match one rule. Empty: all are allowed.
     pub allow: Vec<ClientRule>,
 }
 
 impl ClientCertificates {
-    /// Revocation lists whose time is over, as of `now`: their issuers' clients are refused.
+    /// Returns a warning for each revocation list that has expired at `now`; clients of its issuer are refused.
     pub fn warnings(&self, now: UnixTime) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, pem) in &self.crls {
@@ -61,7 +59,7 @@ impl ClientCertificates {
                     && ends_s < now.as_secs()
                 {
                     warnings.push(format!(
-                        "{name}: the revocation list of {} ended at {}; clients with certificates of this issuer are refused until there is a newer one",
+                        "{name}: the revocation list of {} expired at {}; clients with certificates from this issuer are refused until a newer list is installed",
                         list.issuer(),
                         utc(ends_s)
                     ));
@@ -71,7 +69,7 @@ impl ClientCertificates {
         warnings
     }
 
-    /// Can they be used?
+    /// Checks that the settings can be used.
     pub fn check(&self) -> Result<(), SettingsError> {
         ClientAuth::with_roots(self, &provider(&Group::ALL)?).map(|_| ())
     }
@@ -86,7 +84,7 @@ impl ClientCertificates {
             }
             if lists.len() == before {
                 return Err(refuse(
-                    "there is no PEM revocation list in it (openssl crl -inform DER converts one)"
+                    "it contains no PEM revocation list (openssl crl -inform DER converts one)"
                         .to_owned(),
                 ));
             }
@@ -94,8 +92,8 @@ impl ClientCertificates {
         Ok(lists)
     }
 
-    /// A digest of what makes sessions comparable: who is asked, and who may vouch. Revocation
-    /// lists and rules are not part of it: they are looked at whenever a session is resumed.
+    /// Returns a digest of the policy: whether certificates are required, and the authorities. Revocation lists
+    /// and rules are not part of it, because they are checked whenever a session is resumed.
     fn policy(&self) -> [u8; POLICY_LEN] {
         let mut anchors: Vec<_> = CertificateDer::pem_slice_iter(&self.roots)
             .flatten()
@@ -116,9 +114,9 @@ impl ClientCertificates {
     }
 }
 
-/// The judge of one context.
+/// The client verifier of one context.
 pub(crate) struct ClientAuth {
-    /// None where there are no roots, and the caller alone judges.
+    /// `None` if there are no roots, and the caller decides alone.
     inner: Option<Arc<dyn ClientCertVerifier>>,
     required: bool,
     judge: Option<Arc<dyn JudgeCertificate>>,
@@ -168,7 +166,7 @@ impl ClientAuth {
         self.policy
     }
 
-    /// Judges the certificates out of a session.
+    /// Verifies the certificates from a session.
     pub(crate) fn judge_again(
         &self,
         chain: &[&[u8]],
@@ -206,7 +204,7 @@ impl ClientAuth {
         if judgement.is_ok()
             && let Err(claims) = client_rules::allow(&self.allow, own)
         {
-            // Its alert is access_denied (RFC 8446 §6.2): a good certificate, and no way in.
+            // The alert is access_denied (RFC 8446 §6.2): the certificate is valid but not allowed.
             let refused = CertificateError::ApplicationVerificationFailure;
             judgement = Err(Error::InvalidCertificate(refused));
             found = Some(CertificateProblem::NotAllowed { claims });
@@ -220,7 +218,7 @@ impl ClientAuth {
     }
 }
 
-/// Whose certificate it is, by its own account: in words for the log, and the common name.
+/// Returns the subject of a certificate as text for the log, and its common name.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     const LENGTH_MAX: usize = 200;
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
@@ -228,7 +226,7 @@ pub(crate) fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option
     };
     let subject = parsed.subject().to_string();
     let shown = dormouse_printable::line_up_to(&subject, LENGTH_MAX);
-    // A backend may decide by this one: it is told whole or not at all.
+    // A backend may base decisions on the common name, so it is passed complete or not at all.
     let name = parsed.subject().iter_common_name().next();
     let name = name.and_then(|name| name.as_str().ok());
     let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
@@ -299,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_out_of_a_session_is_judged_by_the_time_of_now() {
+    fn a_certificate_from_a_session_is_checked_against_the_current_time() {
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = rcgen::KeyPair::generate().unwrap();
@@ -326,7 +324,7 @@ mod tests {
             assert_eq!(judged.is_ok(), good);
             assert_eq!(scope.resumption.client_judged, good);
         }
-        let nobody = enter(CallScope::new(), || client_auth.judge_again(&[], during)).1;
-        assert!(nobody.is_err(), "required, and there is none");
+        let missing = enter(CallScope::new(), || client_auth.judge_again(&[], during)).1;
+        assert!(missing.is_err(), "a required certificate is missing");
     }
 }

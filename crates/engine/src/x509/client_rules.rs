@@ -1,28 +1,26 @@
-//! Rules which of the good client certificates may come in: by a name in them, or by themselves.
+//! Rules that decide which valid client certificates are allowed, by a name in them or their fingerprint.
 
 use std::fmt;
 
 use aws_lc_rs::digest;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// One way to be allowed in. A client needs one of those that are given.
+/// A condition on a client certificate. A client must match one of the configured rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientRule {
-    /// The subject's common name is this one.
+    /// The subject's common name equals this.
     CommonName(String),
-    /// One of the subject's organisational units is this one.
+    /// One of the subject's organisational units equals this.
     OrganisationalUnit(String),
-    /// A DNS name among the alternative names is this one; `*.` at its front stands for one label.
+    /// A DNS alternative name equals this; a leading `*.` stands for one label.
     Dns(String),
-    /// A URI among the alternative names (a SPIFFE id) is this one; `*` at its end stands for
-    /// whatever follows.
+    /// A URI alternative name (a SPIFFE id) equals this; a trailing `*` stands for any rest.
     Uri(String),
     /// The certificate has this SHA-256 digest.
     Fingerprint([u8; 32]),
 }
 
-/// May a client with this certificate come in by one of these rules? If not: what its certificate
-/// says of it, for the log.
+/// Checks a certificate against the rules. The error lists the certificate's names, for the log.
 pub(crate) fn allow(rules: &[ClientRule], certificate: &[u8]) -> Result<(), String> {
     if rules.is_empty() {
         return Ok(());
@@ -35,7 +33,7 @@ pub(crate) fn allow(rules: &[ClientRule], certificate: &[u8]) -> Result<(), Stri
     }
 }
 
-/// What a certificate says of its owner.
+/// The names in a certificate.
 #[derive(Default)]
 struct Claims {
     common_names: Vec<String>,
@@ -80,34 +78,33 @@ impl Claims {
         match rule {
             ClientRule::CommonName(name) => self.common_names.contains(name),
             ClientRule::OrganisationalUnit(unit) => self.units.contains(unit),
-            ClientRule::Dns(wanted) => self.dns.iter().any(|name| dns_fits(wanted, name)),
-            ClientRule::Uri(wanted) => self.uris.iter().any(|uri| uri_fits(wanted, uri)),
-            ClientRule::Fingerprint(wanted) => self.fingerprint == *wanted,
+            ClientRule::Dns(rule) => self.dns.iter().any(|name| dns_fits(rule, name)),
+            ClientRule::Uri(rule) => self.uris.iter().any(|uri| uri_fits(rule, uri)),
+            ClientRule::Fingerprint(rule) => self.fingerprint == *rule,
         }
     }
 }
 
-/// Names in certificates may have wildcards of their own: those stand for nobody in particular,
-/// and fit a rule only if they are the same.
-fn dns_fits(wanted: &str, name: &str) -> bool {
-    if wanted.eq_ignore_ascii_case(name) {
+/// A wildcard name in a certificate stands for no particular host, so it matches a rule only if both are equal.
+fn dns_fits(rule: &str, name: &str) -> bool {
+    if rule.eq_ignore_ascii_case(name) {
         return true;
     }
-    let (Some(parent), Some((label, rest))) = (wanted.strip_prefix("*."), name.split_once('.'))
+    let (Some(parent), Some((label, rest))) = (rule.strip_prefix("*."), name.split_once('.'))
     else {
         return false;
     };
     label != "*" && !label.is_empty() && rest.eq_ignore_ascii_case(parent)
 }
 
-fn uri_fits(wanted: &str, uri: &str) -> bool {
-    match wanted.strip_suffix('*') {
+fn uri_fits(rule: &str, uri: &str) -> bool {
+    match rule.strip_suffix('*') {
         Some(front) => uri.starts_with(front),
-        None => wanted == uri,
+        None => rule == uri,
     }
 }
 
-/// Longer lists are cut in the log.
+/// Maximum number of names shown in the log.
 const SHOWN_MAX: usize = 4;
 const SHOWN_LEN_MAX: usize = 120;
 
@@ -121,7 +118,7 @@ impl fmt::Display for Claims {
         ];
         for (kind, values) in named {
             for value in values.iter().take(SHOWN_MAX) {
-                // The one who wrote the certificate chose these.
+                // The author of the certificate chose these names.
                 let shown = dormouse_printable::line_up_to(value, SHOWN_LEN_MAX);
                 write!(f, "{kind}={shown}, ")?;
             }
@@ -150,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_lets_in_whom_it_is_for_and_nobody_else() {
+    fn each_rule_allows_only_matching_certificates() {
         let certificate = certificate();
         let fingerprint = Claims::of(&certificate).fingerprint;
         let good = [
@@ -180,14 +177,17 @@ mod tests {
             let why = allow(std::slice::from_ref(&rule), &certificate).unwrap_err();
             assert!(why.starts_with("cn=alice, ou=staff, dns=agent.example, uri=spiffe://"));
         }
-        assert!(allow(&[], &certificate).is_ok(), "no rules: everybody");
+        assert!(
+            allow(&[], &certificate).is_ok(),
+            "without rules all are allowed"
+        );
     }
 
-    /// A certificate for a whole domain is not the certificate of each host in it.
+    /// A certificate for a whole domain is not a certificate of each host in it.
     #[test]
-    fn a_wildcard_in_the_certificate_is_no_wildcard_in_the_rule() {
+    fn a_wildcard_in_the_certificate_matches_only_an_equal_rule() {
         assert!(!dns_fits("a.example", "*.example"));
         assert!(!dns_fits("*.example", "*.example.org"));
-        assert!(dns_fits("*.example", "*.example"), "said so in both");
+        assert!(dns_fits("*.example", "*.example"), "equal wildcards match");
     }
 }

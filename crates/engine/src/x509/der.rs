@@ -1,7 +1,7 @@
-//! The little of DER (X.690) that OCSP needs beyond certificates: elements read one after the
-//! other, and written.
+//! The part of DER (X.690) that OCSP needs beyond certificates: reads elements one after the other, and writes
+//! them.
 
-/// What an element is.
+/// The type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(u8);
 
@@ -19,12 +19,12 @@ impl Tag {
     pub(crate) const CONTEXT_1_CONSTRUCTED: Tag = Tag(0xa1);
 }
 
-/// Elements still to be read. Whatever is not as expected is `None`, and nothing is taken then.
+/// A sequence of unread elements. Methods return `None` for unexpected input and then consume nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// One element and nothing behind it.
+    /// Returns a reader for exactly one element.
     pub(crate) fn whole(bytes: &'a [u8]) -> Option<Der<'a>> {
         let der = Der(bytes);
         let (_, _, rest) = der.split()?;
@@ -35,14 +35,14 @@ impl<'a> Der<'a> {
         self.0.is_empty()
     }
 
-    /// The next element's tag and content.
+    /// Returns the next element's tag and content.
     pub(crate) fn any(&mut self) -> Option<(Tag, &'a [u8])> {
         let (tag, content, rest) = self.split()?;
         self.0 = rest;
         Some((tag, content))
     }
 
-    /// The content of the next element, which has this tag.
+    /// Returns the content of the next element, which must have this tag.
     pub(crate) fn expect(&mut self, tag: Tag) -> Option<&'a [u8]> {
         let (found, content, rest) = self.split()?;
         (found == tag).then(|| {
@@ -51,29 +51,29 @@ impl<'a> Der<'a> {
         })
     }
 
-    /// The next element as it stands, tag and length with it.
+    /// Returns the next element with its tag and length.
     pub(crate) fn element(&mut self, tag: Tag) -> Option<&'a [u8]> {
         let before = self.0;
         self.expect(tag)?;
         before.get(..before.len() - self.0.len())
     }
 
-    /// The elements within the next one.
+    /// Returns the elements within the next one.
     pub(crate) fn enter(&mut self, tag: Tag) -> Option<Der<'a>> {
         self.expect(tag).map(Der)
     }
 
-    /// Passes over the next element, if it has this tag.
+    /// Skips the next element if it has this tag.
     pub(crate) fn skip(&mut self, tag: Tag) {
         let _ = self.expect(tag);
     }
 
-    /// Tag, content, and what follows.
+    /// Returns tag, content, and the remaining bytes.
     fn split(&self) -> Option<(Tag, &'a [u8], &'a [u8])> {
         let [tag, first, rest @ ..] = self.0 else {
             return None;
         };
-        // Tags of more than one byte do not occur; nor do lengths which are not given.
+        // Tags of more than one byte and indefinite lengths do not occur.
         if tag & 0x1f == 0x1f {
             return None;
         }
@@ -93,10 +93,10 @@ impl<'a> Der<'a> {
     }
 }
 
-/// An element.
+/// Encodes an element.
 pub(crate) fn tagged(tag: Tag, content: &[u8]) -> Vec<u8> {
     let mut element = vec![tag.0];
-    // In as few bytes as can be.
+    // The shortest encoding of the length.
     match content.len().to_be_bytes() {
         [0, 0, 0, 0, 0, 0, 0, len @ 0..0x80] => element.push(len),
         [0, 0, 0, 0, 0, 0, 0, len] => element.extend([0x81, len]),
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_nothing_panics(
+        fn encoded_elements_are_decoded_without_panics(
             bytes in proptest::collection::vec(any::<u8>(), 0..600),
         ) {
             let element = sequence(&[&octets(&bytes), &tagged(Tag::NULL, &[])]);

@@ -1,4 +1,4 @@
-//! A certificate chain with its key, read once, checked against each other.
+//! A certificate chain with its key, parsed once and checked against each other.
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::pem;
 use crate::x509::words::in_words;
 
-/// A certificate chain with the key that belongs to it.
+/// A certificate chain with its key.
 #[derive(Clone)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
@@ -31,43 +31,42 @@ pub struct Identity {
     not_after_s: u64,
 }
 
-/// What a certificate is made with, in OpenSSL's words: what those expect to hear who are told.
+/// The algorithms of a certificate by their OpenSSL names, which programs that read them expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Algorithms {
-    /// How its authority signed it: `ecdsa-with-SHA256`.
+    /// The signature algorithm of its issuer: `ecdsa-with-SHA256`.
     pub signature: &'static str,
-    /// Its key: `EC256`.
+    /// The key's algorithm: `EC256`.
     pub key: String,
 }
 
-/// The same with an answer of the authority that it is not revoked.
+/// A certificate chain with an OCSP response that says it is not revoked.
 #[derive(Clone)]
 pub(crate) struct Stapled {
     pub(crate) certified: Arc<CertifiedKey>,
     pub(crate) until_s: u64,
 }
 
-/// Something about an identity that should be seen to, though it can be used.
+/// A problem with an identity that can still be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdentityWarning {
-    /// The certificate's time is over: clients will refuse it.
+    /// The certificate has expired; clients will refuse it.
     Expired {
-        /// When it ended, in seconds of Unix time.
+        /// Its last second of validity, in Unix time.
         not_after_s: u64,
     },
-    /// The certificate's time has not begun: clients will refuse it.
+    /// The certificate is not valid yet; clients will refuse it.
     NotYetValid {
-        /// When it begins, in seconds of Unix time.
+        /// Its first second of validity, in Unix time.
         not_before_s: u64,
     },
-    /// The certificate is for no name: clients will refuse it. (The common name has not
-    /// counted since RFC 9525.)
+    /// The certificate contains no names; clients will refuse it. (Clients ignore the common name, RFC 9525.)
     NoNames,
 }
 
 impl Identity {
-    /// From PEM: the chain, the server's own certificate first, and its key. Both names are
-    /// used in errors only. Both may be one file which holds chain and key.
+    /// Reads an identity from PEM: the chain, the server's own certificate first, and its key. Both may be in
+    /// one file. The names of the files are used only in errors.
     pub fn from_pem(
         certificate: &[u8],
         key: &[u8],
@@ -81,18 +80,18 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The one by which control of a name is shown, as [`Identity::acme_challenge_pem`] has made
-    /// it. That its key fits is not looked at: its extension is critical (RFC 8737 §3), so that
-    /// nobody takes it for a certificate, rustls neither.
+    /// Reads an identity for an ACME challenge, made by [`Identity::acme_challenge_pem`]. Does not check that
+    /// the key matches: the certificate's extension is critical (RFC 8737 §3), so that neither rustls nor any
+    /// client accepts it as an ordinary certificate.
     pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
         let chain = pem::chain(pem.as_bytes(), name)?;
         Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
     }
 
-    /// A chain, DER, the server's own certificate first, and a key that only `sign` can use. `name` is
-    /// for errors.
+    /// Makes an identity from a chain, DER, the server's own certificate first, and a key that only `sign` can
+    /// use. `name` is for errors.
     ///
-    /// Nothing proves here that the key belongs to the certificate: a peer finds out.
+    /// Does not check that the key belongs to the certificate; a mismatch fails in the handshake.
     pub fn from_signer(
         chain: Vec<Vec<u8>>,
         sign: Arc<dyn Sign>,
@@ -104,7 +103,7 @@ impl Identity {
         })
     }
 
-    /// The same from files.
+    /// Reads an identity from files.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
         let certificate_name = certificate.display().to_string();
         let key_name = key.display().to_string();
@@ -118,14 +117,14 @@ impl Identity {
         )
     }
 
-    /// A certificate for `name`, a host name or an IP address, which nobody trusts: for
-    /// trying things out. ECDSA P-256.
+    /// Generates a self-signed certificate for `name`, a host name or an IP address, for tests and trials.
+    /// ECDSA P-256.
     pub fn self_signed(name: &str) -> Result<Identity, IdentityError> {
         let (certificate, key) = Identity::self_signed_pem(name)?;
         Identity::from_pem(certificate.as_bytes(), key.as_bytes(), name, name)
     }
 
-    /// The same as PEM, certificate and key, for several processes that are to show the same one.
+    /// Generates a self-signed certificate and key as PEM, for several processes that present the same one.
     pub fn self_signed_pem(name: &str) -> Result<(String, Zeroizing<String>), IdentityError> {
         let refused = |error: rcgen::Error| bad_name(name, error);
         let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).map_err(refused)?;
@@ -139,8 +138,8 @@ impl Identity {
         Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
     }
 
-    /// The certificate by which control of `name` is shown to an ACME server (RFC 8737 §3), and its
-    /// key, as PEM. `digest`: SHA-256 of the key authorization.
+    /// Generates the certificate that proves control of `name` to an ACME server (RFC 8737 §3), and its key, as
+    /// PEM. `digest` is the SHA-256 of the key authorization.
     pub fn acme_challenge_pem(
         name: &str,
         digest: &[u8],
@@ -154,8 +153,7 @@ impl Identity {
         Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
     }
 
-    /// A request for a certificate for `name` (RFC 2986), DER, and its new key, ECDSA P-256, as
-    /// PEM.
+    /// Generates a certificate request for `name` (RFC 2986), DER, and its new key, ECDSA P-256, as PEM.
     pub fn request(name: &str) -> Result<(Vec<u8>, Zeroizing<String>), IdentityError> {
         let (params, key) = for_one_name(name)?;
         let request = params.serialize_request(&key);
@@ -177,7 +175,7 @@ impl Identity {
         })
     }
 
-    /// Reads the certificate, then asks for the key.
+    /// Parses the certificate, then gets the key for it.
     fn describe(
         chain: Vec<CertificateDer<'static>>,
         certificate_name: &str,
@@ -222,7 +220,7 @@ impl Identity {
         })
     }
 
-    /// Is the key the certificate's?
+    /// Checks that the key belongs to the certificate.
     fn check_key(&self, certificate_name: &str, key_name: &str) -> Result<(), IdentityError> {
         let about = |file: &str, problem| IdentityError {
             file: file.to_owned(),
@@ -244,32 +242,32 @@ impl Identity {
         }
     }
 
-    /// The names and addresses it is for.
+    /// Returns the names and addresses in the certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The kind of its key.
+    /// Returns the kind of its key.
     pub fn key_kind(&self) -> KeyKind {
         self.key_kind
     }
 
-    /// When it begins, in seconds of Unix time.
+    /// Returns its first second of validity, in Unix time.
     pub fn begins_at_s(&self) -> u64 {
         self.not_before_s
     }
 
-    /// What it is made with.
+    /// Returns its algorithms.
     pub(crate) fn algorithms(&self) -> Arc<Algorithms> {
         Arc::clone(&self.algorithms)
     }
 
-    /// When it ends, in seconds of Unix time.
+    /// Returns its last second of validity, in Unix time.
     pub fn expires_at_s(&self) -> u64 {
         self.not_after_s
     }
 
-    /// What should be seen to, as of `now`.
+    /// Returns the problems at `now`.
     pub fn warnings(&self, now: UnixTime) -> Vec<IdentityWarning> {
         let now_s = now.as_secs();
         let mut warnings = Vec::new();
@@ -289,18 +287,18 @@ impl Identity {
         warnings
     }
 
-    /// The server's own certificate, DER.
+    /// Returns the server's own certificate, DER.
     pub fn certificate_der(&self) -> &[u8] {
         self.certified.cert.first().map_or(&[], |leaf| leaf)
     }
 
-    /// The chain, DER, the server's own certificate first.
+    /// Returns the chain, DER, the server's own certificate first.
     pub fn chain(&self) -> Vec<&[u8]> {
         self.certified.cert.iter().map(AsRef::as_ref).collect()
     }
 
-    /// Shows this OCSP response (DER) with the certificate, as long as it holds. What is not about
-    /// this certificate, or not of now, is not taken.
+    /// Staples this OCSP response (DER) to the certificate while the response is valid. Refuses a response for
+    /// another certificate or another time.
     pub fn staple(&mut self, response: &[u8], now: UnixTime) -> Result<OcspTimes, OcspProblem> {
         let times = check_ocsp(response, &self.chain(), now)?;
         let mut certified =
@@ -313,7 +311,7 @@ impl Identity {
         Ok(times)
     }
 
-    /// Whether an OCSP response is shown with it, as long as that holds.
+    /// Whether an OCSP response is stapled.
     pub fn is_stapled(&self) -> bool {
         self.stapled.is_some()
     }
@@ -329,7 +327,7 @@ impl Identity {
 
 const SHA256_LEN: usize = 32;
 
-/// The name stands among the alternative names only, as authorities want it.
+/// The name is only an alternative name, as authorities require.
 fn for_one_name(name: &str) -> Result<(rcgen::CertificateParams, rcgen::KeyPair), IdentityError> {
     let params = rcgen::CertificateParams::new(vec![name.to_owned()]);
     let mut params = params.map_err(|e| bad_name(name, e))?;
@@ -345,7 +343,7 @@ fn bad_name(name: &str, why: impl ToString) -> IdentityError {
     }
 }
 
-/// Subject alternative names; the common name does not count (RFC 9525 §2).
+/// Returns the subject alternative names; the common name does not count (RFC 9525 §2).
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(alternative)) = certificate.subject_alternative_name() else {
         return Vec::new();
@@ -370,8 +368,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     Some(std::net::Ipv6Addr::from(v6).to_string())
 }
 
-/// OpenSSL's short name of the algorithm by which the certificate is signed; empty if it has none
-/// that is in use.
+/// Returns OpenSSL's short name of the certificate's signature algorithm; empty for one that is not in use.
 fn signature_algorithm(certificate: &X509Certificate<'_>) -> &'static str {
     let oid = certificate.signature_algorithm.algorithm.to_id_string();
     match oid.as_str() {
@@ -396,7 +393,7 @@ impl fmt::Display for IdentityWarning {
             }
             Self::NotYetValid { not_before_s } => write!(
                 f,
-                "the certificate is valid only from {} on",
+                "the certificate is not valid before {}",
                 utc(*not_before_s)
             ),
             Self::NoNames => write!(

@@ -1,54 +1,54 @@
-//! What can be wrong with a certificate or key.
+//! Problems with a certificate or key.
 
 use std::fmt;
 
-/// A certificate or key which can't be used: which file, what is wrong, what would be right.
+/// An unusable certificate or key: the file, the problem and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityError {
-    /// The file, or whatever the caller called it.
+    /// The file, or the caller's name for the source.
     pub file: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: IdentityProblem,
 }
 
-/// What is wrong with a certificate or key.
+/// A problem with a certificate or key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityProblem {
-    /// The operating system does not let it be read.
+    /// The file cannot be read.
     Unreadable(String),
-    /// Larger than any certificate or key.
+    /// The file is larger than any certificate or key.
     TooLarge,
-    /// Nothing in it.
+    /// The file is empty.
     Empty,
-    /// Not PEM, though it should be.
+    /// The file is not PEM.
     NotPem,
-    /// PEM which is cut off or broken.
+    /// The PEM is truncated or corrupt.
     BadPem(String),
-    /// There is no certificate in it.
+    /// The file contains no certificate.
     NoCertificate,
-    /// A key was given where the certificate is expected.
+    /// The file contains a key instead of the certificate.
     KeyInsteadOfCertificate,
-    /// A certificate was given where the key is expected.
+    /// The file contains a certificate instead of the key.
     CertificateInsteadOfKey,
-    /// There is no private key in it.
+    /// The file contains no private key.
     NoKey,
     /// The key is protected by a passphrase.
     EncryptedKey,
     /// More than one key.
     SeveralKeys(usize),
-    /// The certificate can't be parsed.
+    /// The certificate cannot be parsed.
     BadCertificate(String),
-    /// The certificate's key is of a kind that is not supported (its OID).
+    /// The certificate's key is of an unsupported kind (its OID).
     UnsupportedKey(String),
-    /// The private key can't be used.
+    /// The private key cannot be used.
     UnusableKey(String),
     /// The key belongs to another certificate.
     KeyMismatch {
         /// The certificate's file.
         certificate: String,
     },
-    /// A self-signed certificate can't be made for this name.
+    /// No certificate can be generated for this name.
     BadName(String),
 }
 
@@ -61,46 +61,46 @@ impl fmt::Display for IdentityError {
 impl fmt::Display for IdentityProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(why) => write!(f, "can't be read: {why}"),
+            Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::TooLarge => write!(f, "is larger than 1 MiB, which no certificate or key is"),
             Self::Empty => write!(f, "is empty"),
             Self::NotPem => write!(
                 f,
                 "is not PEM; convert it: openssl x509 -inform DER (certificate) or openssl pkey -inform DER (key)"
             ),
-            Self::BadPem(why) => write!(f, "is broken PEM: {why}"),
-            Self::NoCertificate => write!(f, "has no certificate in it"),
+            Self::BadPem(why) => write!(f, "is invalid PEM: {why}"),
+            Self::NoCertificate => write!(f, "contains no certificate"),
             Self::KeyInsteadOfCertificate => {
                 write!(
                     f,
-                    "is a key, but should be the certificate; are the two swapped?"
+                    "contains a key instead of the certificate; the two files may be swapped"
                 )
             }
             Self::CertificateInsteadOfKey => {
                 write!(
                     f,
-                    "is a certificate, but should be the key; are the two swapped?"
+                    "contains a certificate instead of the key; the two files may be swapped"
                 )
             }
-            Self::NoKey => write!(f, "has no private key in it"),
+            Self::NoKey => write!(f, "contains no private key"),
             Self::EncryptedKey => write!(
                 f,
-                "is encrypted with a passphrase; write it without one: openssl pkey -in FILE -out FILE"
+                "is encrypted with a passphrase; remove it with: openssl pkey -in FILE -out FILE"
             ),
             Self::SeveralKeys(count) => {
-                write!(f, "has {count} private keys in it; exactly one is needed")
+                write!(f, "contains {count} private keys; exactly one is required")
             }
-            Self::BadCertificate(why) => write!(f, "the certificate can't be used: {why}"),
+            Self::BadCertificate(why) => write!(f, "the certificate cannot be used: {why}"),
             Self::UnsupportedKey(oid) => write!(
                 f,
                 "the certificate's key is of an unsupported kind ({oid}); RSA, ECDSA and Ed25519 are supported"
             ),
-            Self::UnusableKey(why) => write!(f, "the key can't be used: {why}"),
+            Self::UnusableKey(why) => write!(f, "the key cannot be used: {why}"),
             Self::KeyMismatch { certificate } => write!(
                 f,
                 "the key does not belong to the certificate in {certificate}"
             ),
-            Self::BadName(why) => write!(f, "no certificate can be made for this name: {why}"),
+            Self::BadName(why) => write!(f, "no certificate can be generated for this name: {why}"),
         }
     }
 }

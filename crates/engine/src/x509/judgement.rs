@@ -1,4 +1,4 @@
-//! The judgement of a peer's certificate: the roots', then the caller's.
+//! The check of a peer's certificate: first against the roots, then by the caller.
 
 use rustls::{CertificateError, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::failure::CertificateProblem;
 use crate::hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
 
-/// What a peer showed.
+/// The data that a peer presented.
 pub(crate) struct Shown<'a> {
     pub(crate) end_entity: &'a CertificateDer<'a>,
     pub(crate) intermediates: &'a [CertificateDer<'a>],
@@ -16,12 +16,12 @@ pub(crate) struct Shown<'a> {
     pub(crate) now: UnixTime,
 }
 
-/// A judgement, and what is wrong in more words than its error has.
+/// A result, and the problem in more detail than the error has.
 pub(crate) type Judgement<V> = (Result<V, Error>, Option<CertificateProblem>);
 
 impl Shown<'_> {
-    /// Returns the judgement that counts. `of_roots` is `None` where there are no roots; without a judge
-    /// either, the peer is accepted. `accepted` is what stands for a good judgement.
+    /// Returns the final result. `of_roots` is `None` if there are no roots; without roots and judge, every
+    /// peer is accepted. `accepted` is returned on success.
     pub(crate) fn judge<V>(
         &self,
         of_roots: Option<Result<V, Error>>,
@@ -39,14 +39,14 @@ impl Shown<'_> {
             (None, _) => Finding::NoRoots,
             (Some(Ok(_)), _) => Finding::Trusted,
             (Some(Err(_)), Some(problem)) => Finding::Refused(problem),
-            // Not the certificate's fault: nothing to judge.
+            // The error is not about the certificate, so the caller is not asked.
             (Some(Err(error)), None) => return (Err(error.clone()), None),
         };
         match (self.ask(judge, finding), of_roots) {
             (Ok(()), _) => (Ok(accepted), None),
-            // The roots' error has the better alert.
+            // The roots' error has the more specific alert.
             (Err(_), Some(Err(error))) => (Err(error), problem),
-            // Its alert is access_denied (RFC 8446 §6.2).
+            // The alert is access_denied (RFC 8446 §6.2).
             (Err(why), _) => {
                 let error = CertificateError::ApplicationVerificationFailure;
                 let problem = CertificateProblem::Other(why);
@@ -67,8 +67,8 @@ impl Shown<'_> {
         })
     }
 
-    /// What is wrong, with what only the certificate itself can tell. An unknown issuer is
-    /// looked for at the end of the chain, where somebody has to add it.
+    /// Returns the problem with details from the certificates. An unknown issuer is taken from the end of the
+    /// chain, where the missing certificate belongs.
     fn problem(&self, error: &CertificateError) -> CertificateProblem {
         if is_authority_as_server(error) {
             return authority_as_server(self.end_entity, error);
@@ -95,7 +95,7 @@ impl Shown<'_> {
     }
 }
 
-/// webpki's own error for a leaf with CA:TRUE comes without a variant of rustls'.
+/// rustls has no variant for webpki's error about a leaf with CA:TRUE.
 fn is_authority_as_server(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
 }

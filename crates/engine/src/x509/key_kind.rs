@@ -1,4 +1,4 @@
-//! The kinds of keys that certificates have.
+//! The kinds of certificate keys.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use x509_parser::public_key::PublicKey;
 /// The kind of a certificate's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
-    /// RSA, with so many bits.
+    /// RSA.
     Rsa {
         /// The length of the modulus.
         bits: usize,
     },
-    /// ECDSA on a NIST curve, with so many bits.
+    /// ECDSA on a NIST curve.
     Ecdsa {
         /// The length of the curve's field.
         bits: usize,
@@ -23,7 +23,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The kind of this certificate's key; `None`: one that is not supported.
+    /// Returns the kind of this certificate's key; `None` if it is not supported.
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Option<KeyKind> {
         const ED25519: &str = "1.3.101.112";
         let info = certificate.public_key();

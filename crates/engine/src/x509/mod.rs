@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `identity`, `identity_error` | a chain with its key, and every mistake that can be made with them |
+//! | `identity`, `identity_error` | a chain with its key, and the errors for both |
 //! | `pem`, `der` | files and encodings |
 //! | `trust` | roots, and the verification of a server's certificate |
 //! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |

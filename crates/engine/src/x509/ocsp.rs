@@ -1,9 +1,9 @@
-//! OCSP (RFC 6960): the answer of an authority that a certificate is not revoked, to be shown with
-//! the certificate (RFC 6066 §8), and the question by which it is had.
+//! OCSP (RFC 6960): responses that say a certificate is not revoked, which are sent with the certificate (RFC
+//! 6066 §8), and requests for them.
 //!
-//! An answer is used only if it is about this very certificate, says that it is good, is of now,
-//! and is signed by the issuer or somebody whom the issuer has made its responder. Where the chain
-//! does not have the issuer, its signature can't be looked at here; clients do that.
+//! A response is used only if it is about this certificate, says "good", is valid now, and is signed by the
+//! issuer or a responder that the issuer authorised. If the chain lacks the issuer, the signature cannot be
+//! checked here; clients check it.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ use x509_parser::time::ASN1Time;
 use crate::failure::utc;
 use crate::x509::der::{Der, Tag, octets, sequence, tagged};
 
-/// Clocks differ by so much.
+/// Maximum clock difference.
 const SKEW_S: i64 = 300;
-/// An answer which does not say until when it holds is used for so long.
+/// Validity of a response without an end.
 const UNLIMITED_S: i64 = 7 * 86_400;
-/// Answers have 300 bytes to 3 kB; longer ones are not sent with every handshake.
+/// Maximum length of a response. They have 300 bytes to 3 kB; longer ones are not sent with every handshake.
 const RESPONSE_MAX: usize = 16 * 1024;
 
 const SHA1: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
@@ -28,33 +28,33 @@ const SHA256: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
 const BASIC_RESPONSE: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const OCSP: &str = "1.3.6.1.5.5.7.48.1";
 
-/// When an answer was made, and until when it holds.
+/// Validity of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OcspTimes {
-    /// In seconds of Unix time.
+    /// Start, in seconds of Unix time.
     pub from_s: u64,
-    /// In seconds of Unix time.
+    /// End, in seconds of Unix time.
     pub until_s: u64,
 }
 
-/// Why an answer is not used.
+/// Why a response is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OcspProblem {
-    /// It can't be parsed.
+    /// It cannot be parsed.
     Malformed,
-    /// It is longer than any answer.
+    /// It exceeds the maximum length.
     TooLarge,
-    /// The responder gave no answer, for this reason.
+    /// The responder returned this error.
     NoAnswer(&'static str),
-    /// It is about other certificates.
+    /// It is about another certificate.
     OtherCertificate,
-    /// It says that the certificate was revoked.
+    /// It says that the certificate is revoked.
     Revoked,
     /// The responder does not know the certificate.
     Unknown,
-    /// It is not from this time.
+    /// It is not valid now.
     NotNow(OcspTimes),
-    /// Neither the issuer nor a responder of the issuer's has signed it.
+    /// It is signed neither by the issuer nor by a responder of the issuer.
     BadSignature,
 }
 
@@ -62,24 +62,24 @@ impl fmt::Display for OcspProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed => {
-                f.write_str("is no OCSP response in DER (openssl ocsp -respout writes one)")
+                f.write_str("is not an OCSP response in DER (openssl ocsp -respout writes one)")
             }
             Self::TooLarge => write!(
                 f,
-                "is larger than {RESPONSE_MAX} bytes, which no OCSP response is"
+                "is larger than {RESPONSE_MAX} bytes, the limit for an OCSP response"
             ),
-            Self::NoAnswer(why) => write!(f, "has no answer: the responder says {why}"),
+            Self::NoAnswer(why) => write!(f, "is an error of the responder: {why}"),
             Self::OtherCertificate => f.write_str("is about another certificate"),
-            Self::Revoked => f.write_str("says that the certificate was REVOKED"),
+            Self::Revoked => f.write_str("says that the certificate is REVOKED"),
             Self::Unknown => f.write_str("says that the responder does not know the certificate"),
             Self::NotNow(times) => write!(
                 f,
-                "holds from {} to {}, which is not now",
+                "is valid only from {} to {}",
                 utc(times.from_s),
                 utc(times.until_s)
             ),
             Self::BadSignature => f.write_str(
-                "is not signed by the certificate's issuer, nor by a responder of the issuer's",
+                "is not signed by the certificate's issuer, nor by a responder of the issuer",
             ),
         }
     }
@@ -87,7 +87,7 @@ impl fmt::Display for OcspProblem {
 
 impl std::error::Error for OcspProblem {}
 
-/// Is this answer about the first certificate of the chain (DER), and can it be shown?
+/// Checks that this response is about the first certificate of the chain (DER) and can be stapled.
 pub fn check_ocsp(
     response: &[u8],
     chain: &[&[u8]],
@@ -121,7 +121,7 @@ pub fn check_ocsp(
     }
 }
 
-/// The question about the first certificate of the chain (DER), and whom to ask. `None`: the
+/// Returns the URL of the responder and a request about the first certificate of the chain (DER). `None` if the
 /// certificate names no responder, or its issuer is not in the chain.
 pub fn ocsp_question(chain: &[&[u8]]) -> Option<(String, Vec<u8>)> {
     let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
@@ -139,7 +139,7 @@ pub fn ocsp_question(chain: &[&[u8]]) -> Option<(String, Vec<u8>)> {
     Some((url, question))
 }
 
-/// The first responder that speaks HTTP (answers are signed; TLS would need an answer of its own).
+/// Returns the first responder with an HTTP URL (responses are signed; TLS would need a response of its own).
 fn responder(leaf: &X509Certificate<'_>) -> Option<String> {
     let access =
         leaf.extensions()
@@ -180,7 +180,7 @@ fn hash_of(algorithm: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
     Some(digest::digest(algorithm, bytes).as_ref().to_vec())
 }
 
-/// The signed answer, if there is one, and the responder's word on the whole (RFC 6960 §4.2.1).
+/// Returns the signed response, if there is one, and the responder's status (RFC 6960 §4.2.1).
 fn outer(response: &[u8]) -> Option<(Option<&[u8]>, u8)> {
     let mut response = Der::whole(response)?.enter(Tag::SEQUENCE)?;
     let &[status] = response.expect(Tag::ENUMERATED)? else {
@@ -199,12 +199,12 @@ fn outer(response: &[u8]) -> Option<(Option<&[u8]>, u8)> {
 
 fn reason(status: u8) -> &'static str {
     match status {
-        1 => "that the request was malformed",
-        2 => "that it has an internal error",
-        3 => "to try later",
-        5 => "that the request must be signed",
-        6 => "that it is not authorized",
-        _ => "nothing that is known",
+        1 => "malformedRequest",
+        2 => "internalError",
+        3 => "tryLater",
+        5 => "sigRequired",
+        6 => "unauthorized",
+        _ => "an unknown status",
     }
 }
 
@@ -217,7 +217,7 @@ struct Basic<'a> {
     certificates: Vec<&'a [u8]>,
 }
 
-/// What it says of one certificate.
+/// The response about one certificate.
 struct Single {
     status: Tag,
     from_s: i64,
@@ -243,7 +243,7 @@ impl<'a> Basic<'a> {
             }
         }
         let mut data = Der::whole(signed)?.enter(Tag::SEQUENCE)?;
-        // Its version, and who speaks.
+        // Version and responder id.
         data.skip(Tag::CONTEXT_0_CONSTRUCTED);
         data.any()?;
         data.expect(Tag::GENERALIZED_TIME)?;
@@ -275,8 +275,8 @@ impl<'a> Basic<'a> {
     }
 
     fn is_signed_by(&self, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
-        let by = |who: &X509Certificate<'_>| {
-            is_signature(self.algorithm, key_of(who), self.signed, self.signature)
+        let by = |signer: &X509Certificate<'_>| {
+            is_signature(self.algorithm, key_of(signer), self.signed, self.signature)
         };
         if by(issuer) {
             return true;
@@ -288,7 +288,7 @@ impl<'a> Basic<'a> {
     }
 }
 
-/// `Some(None)`: it is about another certificate. `None`: it can't be parsed.
+/// Returns `Some(None)` if it is about another certificate, `None` if it cannot be parsed.
 fn one(
     mut single: Der<'_>,
     leaf: &X509Certificate<'_>,
@@ -330,7 +330,7 @@ fn seconds(time: &[u8]) -> Option<i64> {
     Some(time.timestamp())
 }
 
-/// Has the issuer made this one its responder (RFC 6960 §4.2.2.2)?
+/// Whether the issuer has authorised this certificate as its OCSP responder (RFC 6960 §4.2.2.2).
 fn is_responder(one: &X509Certificate<'_>, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
     let may = matches!(one.extended_key_usage(), Ok(Some(usage)) if usage.value.ocsp_signing);
     let validity = one.validity();

@@ -1,4 +1,4 @@
-//! Certificates and keys out of PEM, with errors which say what was given instead.
+//! Reads certificates and keys from PEM, with errors that name what was found instead.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -12,11 +12,11 @@ use zeroize::Zeroizing;
 
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 
-/// No certificate or key file is as large as this.
+/// Maximum size of a certificate or key file.
 const FILE_MAX: usize = 1 << 20;
 
-/// Reads a PEM file, whatever it holds: for [`crate::Identity`] and [`crate::TrustStore`], by
-/// whoever may. The text is wiped when it is dropped, since it may be a key.
+/// Reads a PEM file for [`crate::Identity`] and [`crate::TrustStore`]. The text is wiped when dropped, because
+/// it may be a key.
 pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     let refuse = |problem| IdentityError {
         file: path.display().to_string(),
@@ -24,14 +24,14 @@ pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     };
     let unreadable = |error: io::Error| refuse(IdentityProblem::Unreadable(error.to_string()));
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
-    // All its room from the start: a vector that grows leaves copies behind.
+    // Allocated in full at the start, because a growing vector leaves copies behind.
     let expected = file.metadata().map_or(0, |found| found.len());
     let room = usize::try_from(expected).unwrap_or(FILE_MAX).min(FILE_MAX) + 1;
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut len = 0;
     loop {
         let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) else {
-            // It is too large, or has grown in this moment: it is read again in a moment, then.
+            // The file is too large, or it grew just now; then the next read succeeds.
             return Err(refuse(IdentityProblem::TooLarge));
         };
         match file.read(rest) {
@@ -46,13 +46,13 @@ pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-/// The certificates in a PEM text, DER, in their order. `None`: there is none that can be read.
+/// Returns the certificates in a PEM text, DER, in order; `None` if there are none that can be read.
 pub fn certificates(pem: &[u8]) -> Option<Vec<Vec<u8>>> {
     let chain = chain(pem, "").ok()?;
     Some(chain.iter().map(|one| one.to_vec()).collect())
 }
 
-/// The certificates in `bytes`, at least one, in their order.
+/// Returns the certificates in `bytes`, at least one, in order.
 pub(crate) fn chain(
     bytes: &[u8],
     name: &str,
@@ -80,7 +80,7 @@ pub(crate) fn chain(
     })
 }
 
-/// The one private key in `bytes`.
+/// Returns the one private key in `bytes`.
 pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, IdentityError> {
     let refuse = |problem| {
         Err(IdentityError {
@@ -88,7 +88,7 @@ pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, Id
             problem,
         })
     };
-    // First of all: an old-style encrypted key would be taken for a broken one.
+    // Checked first: an old-style encrypted key would look like a broken one.
     if is_encrypted(bytes) {
         return refuse(IdentityProblem::EncryptedKey);
     }
@@ -135,7 +135,7 @@ fn is_key(kind: SectionKind) -> bool {
     )
 }
 
-/// PKCS #8 says so in its label, the older forms in a header (RFC 1421).
+/// PKCS #8 marks encryption in its label, the older forms in a header (RFC 1421).
 fn is_encrypted(bytes: &[u8]) -> bool {
     contains(bytes, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
 }
@@ -144,10 +144,10 @@ fn contains(bytes: &[u8], needle: &[u8]) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle)
 }
 
-/// A certificate as PEM (RFC 7468 §5.1).
+/// Encodes a certificate as PEM (RFC 7468 §5.1).
 pub(crate) fn encode(certificate: &[u8]) -> String {
     let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    // 48 bytes are a line of 64 characters.
+    // 48 bytes make a line of 64 characters.
     for line in certificate.chunks(48) {
         for group in line.chunks(3) {
             text.extend(base64(group));
@@ -158,7 +158,7 @@ pub(crate) fn encode(certificate: &[u8]) -> String {
     text
 }
 
-/// Up to three bytes as four characters (RFC 4648 §4).
+/// Encodes up to three bytes as four characters (RFC 4648 §4).
 fn base64(group: &[u8]) -> [char; 4] {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let byte = |at: usize| group.get(at).copied().map_or(0, u32::from);
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_can_be_read_again() {
+    fn encoded_certificates_are_read_back() {
         for len in [1, 2, 3, 47, 48, 49, 1_000] {
             let der: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
             let again = chain(encode(&der).as_bytes(), "test").unwrap();

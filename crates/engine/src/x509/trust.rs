@@ -1,5 +1,4 @@
-//! Verifies the server's certificate by trusted roots, or not at all. Each problem has a name of
-//! its own.
+//! Trusted roots, and the verification of a server's certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +19,17 @@ use crate::x509::judgement::Shown;
 use crate::x509::pem;
 use crate::x509::words::in_words;
 
-/// Whom a client trusts to vouch for servers.
+/// The roots that a client trusts.
 #[derive(Debug, Clone)]
 pub enum Roots {
-    /// Those the operating system trusts.
+    /// The operating system's roots.
     System,
-    /// Those in this PEM bundle.
+    /// The certificates in this PEM bundle.
     Pem(Vec<u8>),
-    /// Anybody: the server's certificate is not judged. Only for measuring and trying out;
-    /// [`HandshakeInfo::verified`](crate::HandshakeInfo) is false then.
+    /// None: server certificates are not verified. Only for measurements and trials;
+    /// [`HandshakeInfo::verified`](crate::HandshakeInfo) is then false.
     Insecure,
-    /// Those in a store that was made before: several contexts share it.
+    /// A trust store that several contexts share.
     Store(TrustStore),
 }
 
@@ -39,26 +38,25 @@ pub enum Roots {
 pub struct TrustStore(Arc<RootCertStore>);
 
 impl TrustStore {
-    /// From a PEM bundle, in which every certificate must be usable.
+    /// Reads a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
         let store = roots_from_pem(bundle).map_err(SettingsError::Roots)?;
         Ok(TrustStore(Arc::new(store)))
     }
 
-    /// How many roots there are.
+    /// Returns the number of roots.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none, which [`TrustStore::from_pem`] refuses.
+    /// Whether there are no roots, which [`TrustStore::from_pem`] refuses.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Roots {
-    /// What the operating system trusts, as one PEM bundle: for processes which may not read
-    /// files themselves.
+    /// Returns the operating system's roots as one PEM bundle, for processes that cannot read files themselves.
     pub fn system_pem() -> Result<String, SettingsError> {
         let mut bundle = String::new();
         for certificate in usable_system_certificates()? {
@@ -101,7 +99,7 @@ fn system_roots() -> Result<RootCertStore, SettingsError> {
     Ok(store)
 }
 
-/// Systems ship certificates that nothing can use; what is left must not be empty.
+/// Systems ship some unusable certificates, which are skipped; at least one must remain.
 fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, SettingsError> {
     let found = rustls_native_certs::load_native_certs();
     let usable: Vec<_> = found
@@ -110,16 +108,16 @@ fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, Settings
         .filter(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok())
         .collect();
     if usable.is_empty() {
-        let why = found
-            .errors
-            .first()
-            .map_or_else(|| "the system has none".to_owned(), ToString::to_string);
+        let why = found.errors.first().map_or_else(
+            || "the system has no trusted certificates".to_owned(),
+            ToString::to_string,
+        );
         return Err(SettingsError::Roots(why));
     }
     Ok(usable)
 }
 
-/// Reads a bundle. It is somebody's choice, so every certificate in it must be usable.
+/// Reads a bundle. The operator chose it, so every certificate in it must be usable.
 pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for (index, certificate) in CertificateDer::pem_slice_iter(bundle).enumerate() {
@@ -129,12 +127,12 @@ pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
         added.map_err(|e| format!("certificate {}: {e}", index + 1))?;
     }
     if store.is_empty() {
-        return Err("there is no PEM certificate in the bundle".to_owned());
+        return Err("the bundle contains no PEM certificate".to_owned());
     }
     Ok(store)
 }
 
-/// Verifies servers: their key always, their chain where there are roots or a judge of the caller's.
+/// Verifies servers: their handshake signature always, their chain if there are roots or a judge.
 struct ServerVerifier {
     chain: Option<Arc<WebPkiServerVerifier>>,
     judge: Option<Arc<dyn JudgeCertificate>>,
@@ -142,7 +140,8 @@ struct ServerVerifier {
 }
 
 impl ServerCertVerifier for ServerVerifier {
-    /// The verdict of webpki, then the caller's, with the problem noted in more words than an error has.
+    /// Combines the results of webpki and of the caller, and records the problem in more detail than the error
+    /// has.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -204,7 +203,7 @@ impl fmt::Debug for ServerVerifier {
     }
 }
 
-/// In a handshake with ourselves nobody has anything to prove.
+/// In a loopback handshake nothing needs to be verified.
 fn is_loopback() -> bool {
     in_scope(|scope| scope.is_loopback) == Some(true)
 }

@@ -1,6 +1,6 @@
-//! Errors of the TLS library about certificates, in words.
+//! Plain descriptions of the TLS library's certificate errors.
 
-/// Why a certificate can't be used, without the names of a library's types.
+/// Describes why a certificate cannot be used, without the library's type names.
 pub(crate) fn in_words(error: &rustls::Error) -> String {
     let text = error.to_string();
     let known = [
@@ -9,8 +9,8 @@ pub(crate) fn in_words(error: &rustls::Error) -> String {
             "it is an X.509 certificate of version 1 or 2, and version 3 is needed: make it anew with \
              extensions, as `openssl req -x509` does",
         ),
-        ("BadDer", "it is broken: its DER can't be read"),
-        ("BadEncoding", "it is broken: its DER can't be read"),
+        ("BadDer", "its DER is invalid"),
+        ("BadEncoding", "its DER is invalid"),
     ];
     let found = known.iter().find(|(name, _)| text.contains(name));
     found.map_or_else(|| text.clone(), |(_, words)| (*words).to_owned())

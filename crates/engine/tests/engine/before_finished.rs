@@ -1,4 +1,4 @@
-//! One test for each row of the table in `src/handshake/record_rules.rs`: what comes in the clear.
+//! One test for each row of the table in `src/handshake/record_rules.rs`: unprotected records.
 
 use dormouse_engine::{
     ClientContext, ClientSettings, FailureKind, Handshake, HandshakeLimits, Progress, Protocols,
@@ -48,7 +48,7 @@ fn server() -> Handshake {
     Handshake::server(&context, HandshakeLimits::default())
 }
 
-/// Its hello has been sent.
+/// Returns a client that has sent its hello.
 fn client() -> Handshake {
     let context = ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap();
     let mut client = Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap();
@@ -64,7 +64,7 @@ fn hello() -> Vec<u8> {
     client.output().to_vec()
 }
 
-/// Refused with this alert, in the clear.
+/// Asserts a refusal with this unprotected alert.
 #[track_caller]
 fn assert_refused(mut handshake: Handshake, bytes: &[u8], alert: u8) {
     let failure = handshake.handle_input(now(), bytes).unwrap_err();
@@ -201,13 +201,13 @@ fn close_notify() {
     for mut scene in Scene::all() {
         let failure = scene.failure(&close);
         assert_eq!(failure.kind, FailureKind::PeerClosed);
-        assert!(scene.peer_hears_the_end());
+        assert!(scene.peer_receives_close());
     }
 }
 
 #[test]
 fn peer_alert() {
-    // Warnings that say nothing of an end are errors too, but for TLS 1.2 (RFC 8446 §6.2).
+    // Any warning other than close_notify is also an error, except in TLS 1.2 (RFC 8446 §6.2).
     for level in [1, 2] {
         for mut scene in scenes_of(Protocols::TLS13) {
             let failure = scene.failure(&record(ALERT, &[level, 40]));
@@ -247,7 +247,7 @@ fn old_client() {
         hello.extend_from_slice(&[0, 14, 0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0]);
         hello[3] = (hello.len() - 4) as u8;
         assert_refused(server(), &record(HANDSHAKE, &hello), PROTOCOL_VERSION);
-        // Whichever way it is cut.
+        // However it is split.
         let (start, rest) = hello.split_at(3);
         let cut = [record(HANDSHAKE, start), record(HANDSHAKE, rest)].concat();
         assert_refused(server(), &cut, PROTOCOL_VERSION);
@@ -261,7 +261,7 @@ fn no_key_share() {
     assert_refused(server(), &record(HANDSHAKE, &without), MISSING_EXTENSION);
 }
 
-/// A ClientHello without one of its extensions.
+/// Returns a ClientHello without one of its extensions.
 fn without_extension(hello: &[u8], unwanted: u16) -> Vec<u8> {
     let session_id_len = usize::from(hello[38]);
     let suites_at = 39 + session_id_len;
@@ -314,26 +314,26 @@ fn unexpected_message() {
 
 #[test]
 fn more_bytes_than_allowed() {
-    // A message of 16 MB, in whole records.
+    // A message of 16 MB, in complete records.
     let mut first = vec![1, 0xff, 0xff, 0xff];
     first.resize(16_384, 0);
     let bytes = [record(HANDSHAKE, &first), record(HANDSHAKE, &[0; 16_384])].concat();
     let mut server = server();
     let failure = (0..10).find_map(|_| server.handle_input(now(), &bytes).err());
     assert!(failure.unwrap().alert_sent.is_some());
-    // ChangeCipherSpec records are dropped, but counted.
+    // ChangeCipherSpec records are dropped but counted.
     for mut scene in scenes_of(Protocols::TLS13) {
         let flood = record(CHANGE_CIPHER_SPEC, &[1]).repeat(20_000);
         let failure = scene.failure(&flood);
         assert_eq!(failure.kind, FailureKind::TooLarge);
         assert_eq!(failure.alert_sent, Some(ILLEGAL_PARAMETER));
-        assert_eq!(scene.peer_hears(), Some(ILLEGAL_PARAMETER));
+        assert_eq!(scene.alert_at_peer(), Some(ILLEGAL_PARAMETER));
     }
 }
 
-/// A stock peer that was told something else than an alert would not say so.
+/// Control test: without tampering, a stock peer completes the handshake.
 #[test]
-fn scenes_are_good_until_they_are_spoilt() {
+fn scenes_complete_without_tampering() {
     for mut scene in Scene::all() {
         assert!(matches!(
             scene.peer,

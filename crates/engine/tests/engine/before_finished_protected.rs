@@ -1,5 +1,5 @@
-//! One test for each row of the table in `src/handshake/record_rules.rs`: what comes protected, from a
-//! peer that has the keys.
+//! One test for each row of the table in `src/handshake/record_rules.rs`: protected records, from a peer that
+//! has the keys.
 
 use dormouse_engine::{FailureKind, Protocols};
 
@@ -10,7 +10,7 @@ const DECRYPT_ERROR: u8 = 51;
 
 const BOTH: [Protocols; 2] = [Protocols::TLS13, Protocols::TLS12];
 
-/// In place of the peer's Finished comes what `forge` makes of it.
+/// Asserts a refusal when the peer's Finished is replaced with the result of `forge`.
 #[track_caller]
 fn assert_refused(protocols: &[Protocols], forge: Forge, alert: u8) {
     for &protocols in protocols {
@@ -59,7 +59,7 @@ fn message_across_keys() {
     let lengthen: Forge = |finished| (HANDSHAKE, [finished, &KEY_UPDATE].concat());
     let [mut of_server, mut of_client] = Scene::forged(Protocols::TLS13, lengthen);
     of_server.assert_next_refused(UNEXPECTED_MESSAGE);
-    // The server does not understand the alert: see docs/internals/conformance.md.
+    // The server cannot decrypt the alert: see docs/internals/conformance.md.
     let failure = of_client.next_failure();
     assert_eq!(failure.alert_sent, Some(UNEXPECTED_MESSAGE), "{failure}");
 }
@@ -78,7 +78,7 @@ fn protected_close_notify() {
         for mut scene in Scene::forged(protocols, |_| (ALERT, vec![1, CLOSE_NOTIFY])) {
             let failure = scene.next_failure();
             assert_eq!(failure.kind, FailureKind::PeerClosed, "{failure}");
-            assert!(scene.peer_hears_the_end());
+            assert!(scene.peer_receives_close());
         }
     }
 }

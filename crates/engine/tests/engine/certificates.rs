@@ -1,4 +1,4 @@
-//! Certificates: chosen by name and signature, and judged with every problem told apart.
+//! Certificates: chosen by name and signature, and verified with a distinct error for each problem.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn server(identities: Vec<Identity>, protocols: Protocols) -> ServerContext {
     ServerContext::new(settings).unwrap()
 }
 
-/// The client's verdict on `identity`, in both versions, and what the server was told.
+/// Returns the client's result for `identity`, which must be equal in both versions.
 fn verdict(identity: &Identity, roots: Roots) -> CertificateProblem {
     let mut verdicts = [Protocols::TLS13, Protocols::TLS12].map(|protocols| {
         let server = server(vec![identity.clone()], protocols);
@@ -43,7 +43,7 @@ fn verdict(identity: &Identity, roots: Roots) -> CertificateProblem {
 }
 
 #[test]
-fn problems_are_told_apart() {
+fn each_problem_has_its_own_error() {
     let authority = Authority::shared();
     let expired = authority.expired(&[NAME]).identity();
     assert!(matches!(
@@ -76,7 +76,7 @@ fn problems_are_told_apart() {
 }
 
 #[test]
-fn an_insecure_client_takes_them_all_and_says_so() {
+fn an_insecure_client_accepts_any_certificate_and_reports_it() {
     let own = Identity::self_signed(NAME).unwrap();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let context = server(vec![own.clone()], protocols);
@@ -119,8 +119,8 @@ fn ours(
     Ok((client.info, Vec::new()))
 }
 
-/// The server's own certificate as a stock client sees it which asks for `name` and accepts
-/// only these signatures.
+/// Returns the server's certificate as seen by a stock client that requests `name` and accepts only these
+/// signatures.
 fn shown(context: &ServerContext, name: &str, protocols: Protocols, rsa_only: bool) -> Vec<u8> {
     let mut provider = Arc::unwrap_or_clone(provider(None));
     if rsa_only {
@@ -168,7 +168,7 @@ fn chosen_by_name_and_by_signature() {
             ("default.test", true, &default_rsa),
             ("a.site.test", false, &exact),
             ("A.Site.TEST", false, &exact),
-            // No RSA certificate is for exactly this name.
+            // No RSA certificate covers exactly this name.
             ("a.site.test", true, &wild_rsa),
             ("b.site.test", false, &wild),
             ("b.site.test", true, &wild_rsa),
@@ -181,7 +181,7 @@ fn chosen_by_name_and_by_signature() {
     }
 }
 
-/// A wildcard is for one label (RFC 6125 §6.4.3); what nothing is for gets the default.
+/// A wildcard covers one label (RFC 6125 §6.4.3); unknown names get the default.
 #[test]
 fn unknown_names_get_the_default() {
     let authority = Authority::shared();

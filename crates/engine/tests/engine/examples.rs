@@ -1,9 +1,9 @@
-//! The examples, talking to each other.
+//! The examples, connected to each other.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-// Their `main` and the words for the terminal are not used here.
+// Their `main` functions are not used here.
 #[allow(dead_code)]
 #[path = "../../examples/client.rs"]
 mod client;
@@ -12,7 +12,7 @@ mod client;
 mod echo_server;
 
 #[test]
-fn the_client_hears_what_it_said_to_the_server() {
+fn the_client_receives_its_own_words_back() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || echo_server::serve(&listener).unwrap());
@@ -23,7 +23,7 @@ fn the_client_hears_what_it_said_to_the_server() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_an_error() {
+fn a_lost_server_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     drop(listener.accept().unwrap());

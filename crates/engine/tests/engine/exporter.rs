@@ -1,4 +1,4 @@
-//! Exported keying material, against what rustls itself exports.
+//! Exported keying material, compared with rustls' own export.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ fn stock_client(version: &'static SupportedProtocolVersion) -> ClientConnection 
     ClientConnection::new(Arc::new(config), "dormouse.test".try_into().unwrap()).unwrap()
 }
 
-/// Brings both together.
-fn shake(client: &mut ClientConnection, server: &ServerContext) -> Box<HandshakeInfo> {
+/// Completes the handshake.
+fn run_handshake(client: &mut ClientConnection, server: &ServerContext) -> Box<HandshakeInfo> {
     let mut connection = Connection::server(server, HandshakeLimits::default());
     let (mut state, mut info) = (State::empty(), None);
     for _ in 0..4 {
@@ -65,7 +65,7 @@ fn server() -> ServerContext {
 fn both_ends_export_the_same() {
     for version in [&TLS12, &TLS13] {
         let mut client = stock_client(version);
-        let exporter = shake(&mut client, &server()).exporter.unwrap();
+        let exporter = run_handshake(&mut client, &server()).exporter.unwrap();
         for (label, context, len) in [
             (&b"EXPORTER-test"[..], None, 32),
             (b"EXPORTER-test", Some(&b""[..]), 32),
@@ -81,9 +81,9 @@ fn both_ends_export_the_same() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_refused() {
+fn invalid_exports_are_refused() {
     for version in [&TLS12, &TLS13] {
-        let exporter = shake(&mut stock_client(version), &server())
+        let exporter = run_handshake(&mut stock_client(version), &server())
             .exporter
             .unwrap();
         let export = |label: &[u8], context: Option<&[u8]>, len: usize| {

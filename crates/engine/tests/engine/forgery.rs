@@ -1,4 +1,4 @@
-//! A handshake of ours with a stock peer that is about to misbehave.
+//! One of our handshakes with a stock peer that will misbehave.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) const HANDSHAKE: u8 = 22;
 pub(crate) const DATA: u8 = 23;
 pub(crate) const CLOSE_NOTIFY: u8 = 0;
 
-/// Makes another record's type and content of a Finished message.
+/// Makes the type and content of a replacement record from a Finished message.
 pub(crate) type Forge = fn(&[u8]) -> (u8, Vec<u8>);
 
 pub(crate) fn record(typ: u8, content: &[u8]) -> Vec<u8> {
@@ -34,8 +34,8 @@ pub(crate) fn record(typ: u8, content: &[u8]) -> Vec<u8> {
     [&[typ, 3, 3][..], &len, content].concat()
 }
 
-/// A handshake of ours in its middle. The stock peer has everything of ours, and its answer is in
-/// `next`. In TLS 1.3 both have the handshake's keys.
+/// One of our handshakes halfway through. The stock peer has received all our output, and its reply is in
+/// `next`. In TLS 1.3 both have the handshake keys.
 pub(crate) struct Scene {
     ours: Handshake,
     pub(crate) peer: Connection,
@@ -44,13 +44,13 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A server and a client of ours, in both versions.
+    /// Returns scenes with our server and our client, in both versions.
     pub(crate) fn all() -> Vec<Scene> {
         let both = [Protocols::TLS13, Protocols::TLS12];
         both.into_iter().flat_map(scenes_of).collect()
     }
 
-    /// The same in one version, with a peer that forges its Finished.
+    /// Returns both scenes in one version, with a peer that forges its Finished.
     pub(crate) fn forged(protocols: Protocols, forge: Forge) -> [Scene; 2] {
         let provider = Arc::new(forging(forge));
         [
@@ -86,7 +86,7 @@ impl Scene {
             next: Vec::new(),
         };
         scene.pass_to_peer().unwrap();
-        // The ServerHello, and the ChangeCipherSpec behind it.
+        // The ServerHello and the ChangeCipherSpec after it.
         scene.take(1);
         if protocols == Protocols::TLS12 {
             let rest = scene.next.len();
@@ -96,7 +96,7 @@ impl Scene {
         scene
     }
 
-    /// Gives the peer what we have to say, and fetches its answer.
+    /// Passes our output to the peer and fetches its reply.
     fn pass_to_peer(&mut self) -> Result<(), Error> {
         let output = self.ours.output().to_vec();
         self.ours.output_sent(output.len());
@@ -109,14 +109,14 @@ impl Scene {
         Ok(())
     }
 
-    /// Takes the next records of the peer.
+    /// Handles the next records of the peer.
     fn take(&mut self, count: usize) {
         for record in self.next.drain(..count) {
             self.ours.handle_input(now(), &record).unwrap();
         }
     }
 
-    /// TLS 1.2: takes what the peer has sent up to its ChangeCipherSpec.
+    /// TLS 1.2: handles the peer's records up to its ChangeCipherSpec.
     pub(crate) fn change_cipher(&mut self) {
         let is_change = |record: &Vec<u8>| record[0] == CHANGE_CIPHER_SPEC;
         let at = self.next.iter().position(is_change).unwrap();
@@ -133,7 +133,7 @@ impl Scene {
         assert_eq!(progress, Progress::Handshaking);
     }
 
-    /// Everything goes well if the peer's own records come.
+    /// Asserts that the handshake completes with the peer's own records.
     #[track_caller]
     pub(crate) fn assert_established(&mut self) {
         let mut progress = Progress::Handshaking;
@@ -149,14 +149,13 @@ impl Scene {
         self.ours.handle_input(now(), bytes).unwrap_err()
     }
 
-    /// The failure to which the peer's next records lead.
+    /// Returns the failure that the peer's next records cause.
     pub(crate) fn next_failure(&mut self) -> HandshakeFailure {
         let bytes = std::mem::take(&mut self.next).concat();
         self.failure(&bytes)
     }
 
-    /// Refused, and the peer hears it in the way in which it understands it: protected if there are
-    /// keys, else in the clear.
+    /// Asserts a refusal whose alert the peer understands: protected if there are keys, otherwise unprotected.
     #[track_caller]
     pub(crate) fn assert_refused(&mut self, bytes: &[u8], alert: u8) {
         let failure = self.failure(bytes);
@@ -172,23 +171,23 @@ impl Scene {
     #[track_caller]
     fn assert_alert(&mut self, failure: &HandshakeFailure, alert: u8) {
         assert_eq!(failure.alert_sent, Some(alert), "{failure}");
-        assert_eq!(self.peer_hears(), Some(alert), "{failure}");
+        assert_eq!(self.alert_at_peer(), Some(alert), "{failure}");
     }
 
-    /// The alert that the peer hears.
-    pub(crate) fn peer_hears(&mut self) -> Option<u8> {
+    /// Returns the alert that the peer receives.
+    pub(crate) fn alert_at_peer(&mut self) -> Option<u8> {
         match self.pass_to_peer() {
             Err(Error::AlertReceived(alert)) => Some(alert.into()),
-            heard => {
-                eprintln!("instead of an alert: {heard:?}");
+            received => {
+                eprintln!("instead of an alert: {received:?}");
                 None
             }
         }
     }
 
-    /// A close_notify reaches the peer: in the middle of a handshake stock rustls takes it for an
-    /// error in TLS 1.3, and for a warning in TLS 1.2.
-    pub(crate) fn peer_hears_the_end(&mut self) -> bool {
+    /// Whether a close_notify reaches the peer. In the middle of a handshake, stock rustls treats it as an
+    /// error in TLS 1.3 and as a warning in TLS 1.2.
+    pub(crate) fn peer_receives_close(&mut self) -> bool {
         if self.ours.output().is_empty() {
             return false;
         }
@@ -200,7 +199,7 @@ impl Scene {
     }
 }
 
-/// A server and a client of ours.
+/// Returns scenes with our server and our client.
 pub(crate) fn scenes_of(protocols: Protocols) -> [Scene; 2] {
     [
         Scene::of_server(protocols, provider(None)),
@@ -219,7 +218,7 @@ fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     records
 }
 
-/// A stock provider whose records of Finished are forged.
+/// Returns a stock provider that forges Finished records.
 fn forging(forge: Forge) -> CryptoProvider {
     let mut provider = CryptoProvider::clone(&provider(None));
     for suite in &mut provider.cipher_suites {
@@ -265,7 +264,7 @@ impl MessageEncrypter for ForgingEncrypter {
         const ENCRYPTED_EXTENSIONS: u8 = 8;
         const FINISHED: u8 = 20;
         let content = message.payload.to_vec();
-        // A server of TLS 1.3 sends Finished at the end of its flight.
+        // A TLS 1.3 server sends Finished at the end of its flight.
         let at = content.len().saturating_sub(4 + 48);
         let starts = (at..content.len()).chain([0]);
         let is_finished = |start: &usize| {
@@ -277,7 +276,7 @@ impl MessageEncrypter for ForgingEncrypter {
             return self.0.encrypt(message, sequence);
         };
         let (typ, made) = (self.1)(&content[start..]);
-        // What stands before Finished in a flight stays there.
+        // Messages before Finished in the flight stay.
         let replaces_all = matches!(made[..], [] | [ENCRYPTED_EXTENSIONS, ..]);
         let is_flight = typ == HANDSHAKE && !replaces_all;
         let head = &content[..if is_flight { start } else { 0 }];

@@ -1,4 +1,4 @@
-//! A look at the ClientHello tells who comes back.
+//! Recognising resumption from the ClientHello.
 
 use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits, Protocols, Version};
 use dormouse_testkit::{Pair, PairSettings, now};
@@ -9,9 +9,9 @@ fn first_flight(pair: &Pair) -> Vec<u8> {
     client.output().to_vec()
 }
 
-/// In both versions; and at every cut it is known that the message is not whole.
+/// In both versions; and at every cut the message is known to be incomplete.
 #[test]
-fn clients_which_come_back_are_recognised() {
+fn resuming_clients_are_recognised() {
     assert!(HandshakeLimits::default().bytes_max > 4096);
     for version in [Version::Tls12, Version::Tls13] {
         let pair = Pair::new(PairSettings {
@@ -44,9 +44,9 @@ fn clients_which_come_back_are_recognised() {
     }
 }
 
-/// Erlang/OTP 25 crashes on them at a resumption.
+/// Erlang/OTP 25 crashes on these schemes during resumption.
 #[test]
-fn no_signature_scheme_of_ml_dsa_is_offered() {
+fn no_ml_dsa_scheme_is_offered() {
     const SIGNATURE_ALGORITHMS: [u8; 2] = [0, 13];
     let hello = first_flight(&Pair::new(PairSettings::default()));
     let at = (hello.windows(4))

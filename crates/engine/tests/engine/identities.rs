@@ -1,4 +1,4 @@
-//! Certificates and keys which can't be used, each with its own error.
+//! Unusable certificates and keys, each with its own error.
 
 use std::process::Command;
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn every_mistake_has_its_own_error() {
     ));
 }
 
-/// Both ways in which OpenSSL writes an encrypted key, and its older forms without encryption.
+/// Both of OpenSSL's formats for encrypted keys, and its older formats without encryption.
 #[test]
 fn keys_as_openssl_writes_them() {
     let leaf = Authority::shared().rsa(&["a.test"]);
@@ -112,7 +112,7 @@ fn keys_as_openssl_writes_them() {
 }
 
 #[test]
-fn files_which_cannot_be_read() {
+fn unreadable_files_are_errors() {
     let leaf = Authority::shared().ecdsa(&["a.test"]);
     let files = PemFiles::write(Authority::shared(), &leaf).unwrap();
     let missing = files.directory().join("nothing.pem");
@@ -144,7 +144,7 @@ fn one_file_may_hold_chain_and_key() {
 }
 
 #[test]
-fn what_can_be_used_but_should_be_seen_to() {
+fn usable_identities_with_problems_get_warnings() {
     let authority = Authority::shared();
     let good = authority.ecdsa(&["a.test"]).identity();
     assert!(good.warnings(now()).is_empty());

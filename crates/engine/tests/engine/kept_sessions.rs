@@ -1,5 +1,4 @@
-//! Sessions which the caller keeps as bytes: another context, as another process would have it,
-//! resumes with them.
+//! Sessions that the caller stores as bytes: another context, like another process, resumes with them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +13,7 @@ use dormouse_testkit::{Authority, Cut, drive};
 
 use crate::stock::NAME;
 
-/// Bytes and nothing else, as a file would hold them.
+/// Stores only bytes, like a file.
 #[derive(Debug)]
 struct Shelf {
     chain: AtomicU64,
@@ -105,7 +104,7 @@ fn another_process_resumes_with_the_bytes() {
 }
 
 #[test]
-fn a_session_that_the_server_does_not_know_costs_a_full_handshake() {
+fn an_unknown_session_costs_a_full_handshake() {
     let shelf = Arc::new(Shelf::default());
     let client = client(100);
     let (first, second) = (server(Protocols::ALL, true), server(Protocols::ALL, true));
@@ -118,7 +117,7 @@ fn a_session_that_the_server_does_not_know_costs_a_full_handshake() {
     assert!(!visit(&client, &silent, &shelf).resumed);
 }
 
-/// A damaged ticket is the server's to refuse; a damaged key must not get anybody in.
+/// The server refuses a damaged ticket; a damaged key must not authenticate.
 #[test]
 fn damaged_sessions_do_not_resume() {
     let server = server(Protocols::ALL, true);
@@ -133,7 +132,7 @@ fn damaged_sessions_do_not_resume() {
     };
     damaged(whole.len() - 1);
     assert!(!visit(&client, &server, &shelf).resumed);
-    // The binder of a wrong key does not verify (RFC 8446 §4.2.11): the server must give up.
+    // The binder of a wrong key does not verify (RFC 8446 §4.2.11): the server must abort.
     damaged(20);
     let limits = HandshakeLimits::default();
     let mut handshake = Handshake::client(&client, NAME, limits).unwrap();
@@ -141,8 +140,8 @@ fn damaged_sessions_do_not_resume() {
     assert!(drive(handshake, Handshake::server(&server, limits), Cut::Whole).is_err());
 }
 
-/// Of TLS 1.2 too: other contexts resume with the bytes, whatever kind of certificate the server
-/// has, and whether it goes by tickets or by ids.
+/// The same for TLS 1.2: other contexts resume with the bytes, for every kind of server certificate, with
+/// tickets and with ids.
 #[test]
 fn another_process_resumes_tls12_with_the_bytes() {
     let authority = Authority::shared();
@@ -170,7 +169,7 @@ fn another_process_resumes_tls12_with_the_bytes() {
     }
 }
 
-/// Sessions by id, as many servers of TLS 1.2 keep them.
+/// Stores sessions by id, as many TLS 1.2 servers do.
 #[derive(Debug, Default)]
 struct Ids(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 
@@ -189,7 +188,7 @@ impl ServerSessions for Ids {
     }
 }
 
-/// A TLS 1.2 session with a wrong master secret must not get anybody in, and is not tried again.
+/// A TLS 1.2 session with a wrong master secret must not authenticate, and is not tried again.
 #[test]
 fn damaged_tls12_sessions_do_not_resume() {
     let server = server(Protocols::TLS12, true);
@@ -205,7 +204,7 @@ fn damaged_tls12_sessions_do_not_resume() {
     damage(whole.len() - 1);
     assert!(
         !visit(&second, &server, &shelf).resumed,
-        "the ticket is the server's to refuse"
+        "the server refuses the ticket"
     );
     assert!(visit(&second, &server, &shelf).resumed);
     damage(20 + 10);
@@ -218,7 +217,7 @@ fn damaged_tls12_sessions_do_not_resume() {
     assert!(visit(&other, &server, &shelf).resumed);
 }
 
-/// What the caller has no room for is kept by the context, and counted there.
+/// A session too large for the caller's store stays in the context, which counts its uses.
 #[test]
 fn a_tls12_session_too_large_for_the_caller_stays_in_the_context() {
     let server = server(Protocols::TLS12, true);
@@ -232,7 +231,7 @@ fn a_tls12_session_too_large_for_the_caller_stays_in_the_context() {
     assert!(shelf.sessions.lock().unwrap().is_empty());
 }
 
-/// The caller's answer counts: what it does not give out is not used.
+/// The caller decides: a session that its store does not return is not used.
 #[test]
 fn a_tls12_session_ends_with_its_chain() {
     let server = server(Protocols::TLS12, true);

@@ -1,4 +1,4 @@
-//! The engine against stock rustls, against bad peers and with bad certificates.
+//! The engine against stock rustls, misbehaving peers and invalid certificates.
 
 mod before_finished;
 mod before_finished_protected;

@@ -1,4 +1,4 @@
-//! OCSP responses made by OpenSSL (`data/ocsp/make`), good and bad.
+//! Valid and invalid OCSP responses made by OpenSSL (`data/ocsp/make`).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn made_at_s() -> u64 {
     text.trim().parse().expect("a number")
 }
 
-/// As of so many days after they were made.
+/// Checks a response as of `days` days after it was made.
 fn check(response: &[u8], days: u64) -> Result<(), OcspProblem> {
     check_with(response, &chain(), made_at_s() + days * DAY_S)
 }
@@ -33,7 +33,7 @@ fn check_with(response: &[u8], chain: &[Vec<u8>], at_s: u64) -> Result<(), OcspP
 }
 
 #[test]
-fn only_what_the_issuer_says_of_this_certificate_and_of_now_is_taken() {
+fn only_current_responses_of_the_issuer_for_this_certificate_are_accepted() {
     assert_eq!(check(file!("good.der"), 1), Ok(()));
     assert_eq!(check(file!("delegated.der"), 1), Ok(()));
     let refused = [
@@ -45,7 +45,7 @@ fn only_what_the_issuer_says_of_this_certificate_and_of_now_is_taken() {
         (file!("chain.pem"), OcspProblem::Malformed),
         (
             &[0x30, 3, 0x0a, 1, 6],
-            OcspProblem::NoAnswer("that it is not authorized"),
+            OcspProblem::NoAnswer("unauthorized"),
         ),
         (&[0x30; 20_000], OcspProblem::TooLarge),
     ];
@@ -55,7 +55,7 @@ fn only_what_the_issuer_says_of_this_certificate_and_of_now_is_taken() {
 }
 
 #[test]
-fn its_time_counts() {
+fn responses_outside_their_validity_are_refused() {
     let short = file!("short.der");
     assert_eq!(check(short, 0), Ok(()));
     assert!(matches!(check(short, 2), Err(OcspProblem::NotNow(_))));
@@ -63,11 +63,11 @@ fn its_time_counts() {
     assert!(matches!(early, Err(OcspProblem::NotNow(_))));
 }
 
-/// No byte of what is signed, nor of the signature, may change, and nothing may be missing.
+/// No byte of the signed data or the signature may change, and none may be missing.
 #[test]
-fn what_was_changed_on_the_way_is_not_taken() {
+fn changed_responses_are_refused() {
     let good = file!("good.der");
-    // The authority's own certificate comes along, and is not looked at.
+    // The authority's own certificate is included but not used.
     let issuer = &chain()[1];
     let mut windows = good.windows(issuer.len());
     let behind = windows
@@ -82,18 +82,21 @@ fn what_was_changed_on_the_way_is_not_taken() {
 }
 
 #[test]
-fn without_the_issuer_the_certificate_must_be_the_one() {
+fn without_the_issuer_the_certificate_must_match() {
     let alone = &chain()[..1];
     let at_s = made_at_s() + DAY_S;
     assert_eq!(check_with(file!("good.der"), alone, at_s), Ok(()));
     let other = check_with(file!("other.der"), alone, at_s);
     assert_eq!(other, Err(OcspProblem::OtherCertificate));
-    assert!(ocsp_question(&[&alone[0]]).is_none(), "nobody can be asked");
+    assert!(
+        ocsp_question(&[&alone[0]]).is_none(),
+        "there is no responder"
+    );
 }
 
-/// Byte by byte the question that OpenSSL asks.
+/// The request equals OpenSSL's, byte for byte.
 #[test]
-fn the_question_is_that_of_openssl() {
+fn the_request_equals_that_of_openssl() {
     let chain = chain();
     let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
     let (url, question) = ocsp_question(&chain).expect("a responder");

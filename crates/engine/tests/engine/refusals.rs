@@ -1,4 +1,4 @@
-//! Peers which don't speak TLS, or not the TLS we want, and what they are told.
+//! Peers that do not use TLS, or not a TLS that we accept, and the alerts they get.
 
 use dormouse_engine::{
     Blame, ClientContext, ClientSettings, FailureKind, Group, Handshake, HandshakeFailure,
@@ -25,7 +25,7 @@ fn client() -> Handshake {
 }
 
 #[test]
-fn plain_http_is_told_what_this_port_is() {
+fn plain_http_gets_a_400_reply() {
     for request in ["GET / HTTP/1.1\r\n\r\n", "POST /x HTTP/1.0\r\n\r\n"] {
         for piece_len in [1, 3, 100] {
             let mut server = server();
@@ -47,7 +47,7 @@ fn garbage_is_not_tls() {
         let mut server = server();
         let failure = server.handle_input(now(), garbage).unwrap_err();
         assert_eq!(failure.kind, FailureKind::NotTls, "{failure}");
-        // A failure is final, and says the same again.
+        // A failure is final, and is returned again.
         let again = server.handle_input(now(), b"more").unwrap_err();
         assert_eq!(again.kind, failure.kind);
     }
@@ -88,13 +88,13 @@ fn a_client_hello_byte_by_byte_costs_one_buffer() {
 }
 
 #[test]
-fn whoever_says_nothing_costs_no_buffer() {
+fn silent_clients_cost_no_buffer() {
     let mut server = server();
     let progress = server.handle_input(now(), &[]).unwrap();
     assert_eq!(progress, Progress::Handshaking);
     assert_eq!(server.buffered_bytes(), 0);
 
-    // Nor does whoever does not answer.
+    // Neither does a client that sends nothing after its hello.
     server.handle_input(now(), client().output()).unwrap();
     assert!(server.buffered_bytes() > 0);
     server.output_sent(server.output().len());
@@ -112,7 +112,7 @@ fn more_bytes_than_allowed() {
     assert_eq!(failure.kind, FailureKind::TooLarge);
     assert_eq!(failure.blame, Blame::Limit);
 
-    // Records of one byte: the buffer is bounded too.
+    // With records of one byte the buffer is bounded too.
     let hello = [22, 3, 1, 0, 1, 1];
     let mut server = Handshake::server(&pair.server, HandshakeLimits::default());
     let failure = (0..100_000)
@@ -122,7 +122,7 @@ fn more_bytes_than_allowed() {
 }
 
 #[test]
-fn a_record_which_is_too_long_is_refused_by_its_header() {
+fn an_overlong_record_is_refused_at_its_header() {
     let mut server = server();
     let failure = server.handle_input(now(), &[22, 3, 1, 0xff, 0xff]);
     assert_eq!(failure.unwrap_err().kind, FailureKind::Malformed);
@@ -143,10 +143,10 @@ fn refused(settings: PairSettings, server: impl FnOnce(&mut ServerSettings)) -> 
     }
 }
 
-/// Before TLS 1.2 clients did not say which signatures they take (RFC 5246 §7.4.1.4.1), which is not
-/// what is wrong with them.
+/// Before TLS 1.2, clients did not list the signatures they accept (RFC 5246 §7.4.1.4.1); the failure must name
+/// the version instead.
 #[test]
-fn a_client_of_tls_1_1_is_told_that_its_version_is_too_old() {
+fn a_tls_1_1_client_gets_protocol_version() {
     for minor in [1, 2] {
         let mut hello = vec![3, minor];
         hello.extend_from_slice(&[7; 32]);
@@ -174,7 +174,7 @@ fn a_client_of_tls_1_1_is_told_that_its_version_is_too_old() {
 }
 
 #[test]
-fn nothing_in_common() {
+fn no_common_parameters() {
     let failure = refused(
         PairSettings {
             protocols: Protocols::TLS12,
@@ -216,7 +216,7 @@ fn the_peers_alert_is_named() {
 
 /// The server learns why the client refused, in both versions.
 #[test]
-fn the_server_is_told_why_the_client_refused() {
+fn the_server_learns_why_the_client_refused() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let stranger = Authority::new("A Stranger").ecdsa(&[NAME]);
         let pair = Pair::new(PairSettings {
@@ -245,7 +245,7 @@ fn resting_too_early_is_misuse() {
 }
 
 #[test]
-fn settings_which_cannot_be_used() {
+fn unusable_settings_are_refused() {
     let with = |change: fn(&mut ServerSettings)| {
         let identity = Authority::shared().ecdsa(&[NAME]).identity();
         let mut settings = ServerSettings::new(vec![identity]);
@@ -284,9 +284,9 @@ fn settings_which_cannot_be_used() {
 }
 
 proptest! {
-    /// Whatever comes, behind whatever part of a real handshake: an error, never a panic.
+    /// Any bytes after any part of a real handshake cause an error, never a panic.
     #[test]
-    fn any_bytes_at_all(
+    fn any_bytes_are_handled_without_panics(
         tls12 in any::<bool>(),
         real_len in 0_usize..600,
         kind in 20_u8..25,

@@ -1,6 +1,6 @@
-//! When a session may be resumed, and when it may not: never under another server name,
-//! protocol or rule for clients, never twice where tickets are for single use, and never with a
-//! client certificate that would be refused today. What is refused is a full handshake.
+//! Conditions for resumption. A session is never resumed under another server name, protocol or client policy,
+//! never twice for single-use tickets, and never with a client certificate that is refused now. A refused
+//! session leads to a full handshake.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::stock::NAME;
 
 const BOTH: [Protocols; 2] = [Protocols::TLS13, Protocols::TLS12];
 
-/// A server with these keys; `change` is what the test is about.
+/// Returns a server with these keys; `change` sets what the test is about.
 fn server(keys: &TicketKeys, change: impl FnOnce(&mut ServerSettings)) -> ServerContext {
     let identity = Authority::shared().ecdsa(&[NAME]).identity();
     let mut settings = ServerSettings::new(vec![identity]);
@@ -51,7 +51,7 @@ fn meet(
     )
 }
 
-/// A handshake that succeeds, tickets taken: what the server says of it.
+/// Completes a handshake with its tickets, and returns the server's info.
 fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
     let (mut client, server) = meet(client, server).unwrap();
     assert!(client.open(&[]).is_empty());
@@ -59,7 +59,7 @@ fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
     server.info
 }
 
-/// Not resumed, for this reason; and the session made now is resumed.
+/// Asserts that the session is not resumed for this reason, and that the next session is resumed.
 fn assert_refused(
     client: &ClientContext,
     server: &ServerContext,
@@ -169,8 +169,8 @@ fn a_certificate_revoked_after_the_ticket_was_made_is_refused() {
             visit(&as_bob, &after).resumed,
             "and bob is not revoked at all"
         );
-        // The session is not resumed, and the full handshake says why.
-        let failure = meet(&as_alice, &after).err().expect("alice is out");
+        // The session is not resumed, and the full handshake reports why.
+        let failure = meet(&as_alice, &after).err().expect("refused");
         assert_eq!(
             failure.kind,
             FailureKind::Certificate(CertificateProblem::Revoked)
@@ -181,13 +181,13 @@ fn a_certificate_revoked_after_the_ticket_was_made_is_refused() {
 }
 
 #[test]
-fn who_must_show_a_certificate_and_shows_none_is_refused() {
+fn a_missing_required_certificate_is_refused() {
     for protocols in BOTH {
         let server = server(&keys(), |settings| {
             settings.client_certificates = asking(true, &[]);
         });
-        let nobody = client(|settings| settings.protocols = protocols);
-        let failure = meet(&nobody, &server).err().expect("nobody is out");
+        let anonymous = client(|settings| settings.protocols = protocols);
+        let failure = meet(&anonymous, &server).err().expect("refused");
         assert_eq!(
             failure.kind,
             FailureKind::Certificate(CertificateProblem::Missing)
@@ -197,7 +197,7 @@ fn who_must_show_a_certificate_and_shows_none_is_refused() {
 }
 
 #[test]
-fn a_chain_too_long_for_a_ticket_is_not_put_into_one() {
+fn an_overlong_chain_gets_no_ticket() {
     let authority = Authority::shared();
     let mut leaf = authority.ecdsa(&["alice"]);
     for n in 0..10 {
@@ -218,7 +218,7 @@ fn a_chain_too_long_for_a_ticket_is_not_put_into_one() {
 }
 
 #[test]
-fn tickets_of_strangers_lead_to_a_full_handshake() {
+fn foreign_tickets_lead_to_a_full_handshake() {
     for protocols in BOTH {
         let client = client(|settings| settings.protocols = protocols);
         let (ours, theirs) = (server(&keys(), |_| {}), server(&keys(), |_| {}));
@@ -227,7 +227,7 @@ fn tickets_of_strangers_lead_to_a_full_handshake() {
     }
 }
 
-/// The simplest store there is.
+/// A minimal session store.
 #[derive(Debug, Default)]
 struct InMemory(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 
@@ -247,7 +247,7 @@ impl ServerSessions for InMemory {
 }
 
 #[test]
-fn what_a_store_keeps_is_resumed_and_what_it_lost_or_spoiled_is_not() {
+fn stored_sessions_are_resumed_and_lost_or_damaged_ones_are_not() {
     for protocols in BOTH {
         let store = Arc::new(InMemory::default());
         let server = server(&keys(), |settings| {
@@ -270,7 +270,7 @@ fn what_a_store_keeps_is_resumed_and_what_it_lost_or_spoiled_is_not() {
 }
 
 #[test]
-fn a_context_warms_up_whatever_it_is_set_to() {
+fn a_context_warms_up_with_any_settings() {
     let keys = keys();
     for protocols in [Protocols::ALL, Protocols::TLS12, Protocols::TLS13] {
         for rules in [None, asking(false, &[]), asking(true, &[])] {

@@ -1,5 +1,4 @@
-//! What a handshake agrees on; tickets across contexts, that is across processes; and
-//! resumption switched off.
+//! Negotiated parameters; tickets across contexts, and so across processes; and disabled resumption.
 
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ fn client() -> ClientContext {
     ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap()
 }
 
-/// A handshake, tickets taken: what the server says of it.
+/// Completes a handshake with its tickets, and returns the server's info.
 fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
     let limits = HandshakeLimits::default();
     let handshake = Handshake::client(client, NAME, limits).unwrap();
@@ -49,7 +48,7 @@ fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
 }
 
 #[test]
-fn groups_and_signatures_are_told() {
+fn groups_and_signatures_are_reported() {
     let authority = Authority::shared();
     for (leaf, in_13, in_12) in [
         (
@@ -71,7 +70,7 @@ fn groups_and_signatures_are_told() {
         for group in Group::ALL {
             for (protocols, signature) in [(Protocols::TLS13, in_13), (Protocols::TLS12, in_12)] {
                 if group == Group::X25519MlKem768 && protocols == Protocols::TLS12 {
-                    continue; // It is for TLS 1.3 only.
+                    continue; // TLS 1.3 only
                 }
                 let pair = Pair::new(PairSettings {
                     leaf: leaf.clone(),
@@ -102,7 +101,7 @@ fn processes_with_the_same_keys_resume_each_others_sessions() {
         assert!(!visit(&client, &one).resumed);
         assert!(visit(&client, &other).resumed);
         assert!(visit(&client, &one).resumed);
-        // One rotation later the old tickets still open; three later they don't.
+        // After one rotation the old tickets still open; after three they do not.
         let later = |periods: u64| at(NOW_S + periods * u64::from(LIFETIME_S));
         assert!(keys.rotate_if_due(later(1)).unwrap());
         other.replace_ticket_keys(&keys).unwrap();
@@ -137,7 +136,7 @@ fn without_tickets_nothing_is_resumed() {
 }
 
 #[test]
-fn as_many_tickets_as_were_set() {
+fn the_configured_number_of_tickets_is_sent() {
     for count in [0, 1, 5] {
         let tickets = TicketSettings {
             per_handshake: count,

@@ -1,4 +1,4 @@
-//! Stock rustls, buffered, as the peer: its record layer checks ours.
+//! Stock rustls, buffered, as the peer; its record layer verifies ours.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub(crate) fn server_config(
     )
 }
 
-/// The same for a server which asks its clients for certificates.
+/// Returns a server configuration that requests client certificates.
 pub(crate) fn server_config_asking(
     verifier: Arc<dyn ClientCertVerifier>,
     leaf: &Leaf,
@@ -115,7 +115,7 @@ pub(crate) fn server_config_asking(
     config
 }
 
-/// Everything the connection wants to send.
+/// Returns everything the connection has to send.
 pub(crate) fn outgoing(connection: &mut Connection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while connection.wants_write() {
@@ -124,7 +124,7 @@ pub(crate) fn outgoing(connection: &mut Connection) -> Vec<u8> {
     bytes
 }
 
-/// Gives it bytes, and returns the plaintext in them.
+/// Feeds bytes to the connection and returns their plaintext.
 pub(crate) fn incoming(connection: &mut Connection, mut bytes: &[u8]) -> Vec<u8> {
     let mut plaintext = Vec::new();
     while !bytes.is_empty() {
@@ -140,12 +140,12 @@ pub(crate) fn incoming(connection: &mut Connection, mut bytes: &[u8]) -> Vec<u8>
     plaintext
 }
 
-/// Has it protect `content`; the bytes come with the next [`outgoing`].
+/// Protects `content`; the next [`outgoing`] returns the bytes.
 pub(crate) fn write(connection: &mut Connection, content: &[u8]) {
     connection.writer().write_all(content).unwrap();
 }
 
-/// Content of `len` bytes which tells its own place.
+/// Returns `len` bytes of content that encode their own position.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }

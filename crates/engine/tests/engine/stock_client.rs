@@ -20,8 +20,8 @@ fn server() -> ServerContext {
     ServerContext::new(ServerSettings::new(vec![identity])).unwrap()
 }
 
-/// Up to the server's rest. `behind` is called when the client's last flight is about to be
-/// taken out of it, so that what it writes follows Finished in the same segment.
+/// Brings the server to rest. `behind` is called before the client's last flight is taken, so that its data
+/// follows Finished in the same segment.
 fn connect(
     context: &ServerContext,
     config: &Arc<ClientConfig>,
@@ -94,7 +94,7 @@ fn exchange(client: &mut Connection, server: &mut Resting, len: usize) {
 }
 
 #[test]
-fn data_right_behind_finished_is_left_over() {
+fn data_right_after_finished_is_left_over() {
     let context = server();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let config = Arc::new(client_config(protocols, provider(None)));
@@ -113,7 +113,7 @@ fn data_right_behind_finished_is_left_over() {
 }
 
 #[test]
-fn a_key_update_right_behind_finished_is_left_over() {
+fn a_key_update_right_after_finished_is_left_over() {
     let context = server();
     let config = Arc::new(client_config(Protocols::TLS13, provider(None)));
     let (mut client, mut server) = connect(&context, &config, |client| {
@@ -152,7 +152,7 @@ fn sessions_resume_and_early_data_is_never_offered() {
     }
 }
 
-/// Clients of wolfSSL have room for a nonce of eight bytes. Each ticket of a connection needs another one
+/// wolfSSL clients have room for a nonce of eight bytes. Each ticket of a connection needs a different nonce
 /// (RFC 8446 §4.6.1).
 #[test]
 fn nonces_of_tickets_are_short_and_differ() {
@@ -184,7 +184,7 @@ fn nonces_of_tickets_are_short_and_differ() {
     while let [kind, 0, high, low, body @ ..] = rest {
         assert_eq!(*kind, NEW_SESSION_TICKET);
         let (ticket, behind) = body.split_at(usize::from(u16::from_be_bytes([*high, *low])));
-        // Behind the lifetime and age_add.
+        // After the lifetime and age_add.
         let nonce_len = usize::from(ticket[8]);
         assert!((1..=8).contains(&nonce_len), "{nonce_len} bytes");
         nonces.push(&ticket[9..9 + nonce_len]);

@@ -21,7 +21,7 @@ fn client() -> ClientContext {
     ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap()
 }
 
-/// Up to the client's rest. `behind` is called whenever the server is about to send.
+/// Brings the client to rest. `behind` is called whenever the server is about to send.
 fn connect(
     context: &ClientContext,
     config: &Arc<ServerConfig>,
@@ -84,7 +84,7 @@ fn exchange(client: &mut Resting, server: &mut Connection, len: usize) {
     assert_eq!(client.open(&outgoing(server)), [Event::Data(content)]);
 }
 
-/// The server writes before it has the client's Finished: its data comes before its tickets.
+/// The server writes before it has the client's Finished, so its data precedes its tickets.
 #[test]
 fn half_rtt_data_comes_before_the_tickets() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
@@ -112,7 +112,7 @@ fn half_rtt_data_comes_before_the_tickets() {
 }
 
 #[test]
-fn tickets_which_are_cut_anywhere_are_taken() {
+fn fragmented_tickets_are_accepted() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     let config = Arc::new(server_config(&leaf, Protocols::TLS13, provider(None)));
     let context = client();
@@ -128,7 +128,7 @@ fn tickets_which_are_cut_anywhere_are_taken() {
 }
 
 #[test]
-fn a_watch_is_fed_byte_by_byte_and_refuses_what_is_no_ticket() {
+fn a_ticket_watch_accepts_single_bytes_and_refuses_other_messages() {
     let leaf = Authority::shared().ecdsa(&[NAME]);
     let config = Arc::new(server_config(&leaf, Protocols::TLS13, provider(None)));
     let context = client();
@@ -191,7 +191,7 @@ fn a_ticket_that_cannot_be_decoded_ends_the_connection() {
         panic!("{event:?}");
     };
     assert_eq!(refusal.alert, record::AlertDescription::DecodeError);
-    // The peer is told so.
+    // The peer gets the alert.
     let mut alert = connection.output().to_vec();
     let mut key = record::OpenKey::new(&of_peer);
     let opened = record::open(&mut of_peer, &mut key, &mut alert).unwrap();
@@ -204,9 +204,9 @@ fn a_ticket_that_cannot_be_decoded_ends_the_connection() {
     ));
 }
 
-/// The server wants to know who the client is.
+/// The server requests a client certificate.
 #[test]
-fn a_client_shows_its_certificate_when_asked() {
+fn a_client_presents_its_certificate_when_requested() {
     let authority = Authority::shared();
     let own = authority.ecdsa(&["client.test"]).identity();
     let mut settings = ClientSettings::new(authority.roots());

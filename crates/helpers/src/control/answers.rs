@@ -1,7 +1,7 @@
 //! Responses to requests, and the orders that are forwarded to main.
 
-use super::door::Access;
 use super::http::{Request, Response};
+use super::listener::Access;
 use super::view::View;
 use super::{metrics, status};
 use dormouse_config as config;

@@ -10,7 +10,7 @@ use dormouse_tables::backends::CheckedHealth;
 use dormouse_tables::traffic::{Row, Tally};
 
 /// A backend and its figures.
-struct Known<'a> {
+struct BackendFigures<'a> {
     backend: &'a Backend,
     connections: u64,
     failures: u64,
@@ -18,16 +18,16 @@ struct Known<'a> {
     checked: CheckedHealth,
 }
 
-impl Known<'_> {
+impl BackendFigures<'_> {
     fn row(&self) -> Option<Row> {
         Row::of_backend(self.backend.place)
     }
 }
 
-fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
+fn all(view: &View) -> impl Iterator<Item = BackendFigures<'_>> {
     let now_ms = process::boottime_ms();
     let told = view.state().into_iter().flat_map(|state| &state.backends);
-    told.map(move |backend| Known {
+    told.map(move |backend| BackendFigures {
         backend,
         connections: view.backends.load(backend.place),
         failures: match backend.place {
@@ -44,7 +44,7 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
 
 /// The backends of `GET /status`.
 pub(super) fn document(view: &View) -> Vec<BackendStatus> {
-    let one = |known: Known<'_>| BackendStatus {
+    let one = |known: BackendFigures<'_>| BackendStatus {
         routes: known.backend.routes.clone(),
         address: known.backend.address.clone(),
         name: known.backend.name.clone(),
@@ -70,8 +70,8 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
 /// The backends of `GET /metrics`. A backend shared by several routes is one series; its label lists all
 /// of them.
 pub(super) fn metrics(view: &View, page: &mut Page) {
-    type Value<'a> = Box<dyn Fn(&Known<'_>) -> u64 + 'a>;
-    let known: Vec<Known<'_>> = all(view).collect();
+    type Value<'a> = Box<dyn Fn(&BackendFigures<'_>) -> u64 + 'a>;
+    let known: Vec<BackendFigures<'_>> = all(view).collect();
     if known.is_empty() {
         return;
     }

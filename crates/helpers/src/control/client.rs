@@ -1,14 +1,14 @@
 //! A client of the admin address: a connection with one request and one response, with a deadline
 //! for each step.
 
-use super::door::Access;
 use super::http::{self, HEAD_BYTES_MAX, Parsed, Request, Response};
+use super::listener::Access;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
 use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
-const PATIENCE_MS: u64 = 5_000;
+const TIMEOUT_MS: u64 = 5_000;
 /// Time for main to carry out an order.
 pub(super) const ORDER_MS: u64 = 600_000;
 
@@ -49,7 +49,7 @@ impl Client {
         Client {
             fd,
             access,
-            deadline_ms: now_ms + PATIENCE_MS,
+            deadline_ms: now_ms + TIMEOUT_MS,
             // With all its room from the start: a vector that grows leaves copies of a key behind.
             state: ClientState::Reading(Zeroizing::new(Vec::with_capacity(room(access)))),
         }
@@ -101,7 +101,7 @@ impl Client {
 
     /// Starts to send the response.
     pub(super) fn respond(&mut self, response: &Response, now_ms: u64) -> ClientStep {
-        self.deadline_ms = now_ms + PATIENCE_MS;
+        self.deadline_ms = now_ms + TIMEOUT_MS;
         self.state = ClientState::Writing {
             bytes: response.encode(),
             sent: 0,

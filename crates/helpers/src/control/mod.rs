@@ -15,9 +15,9 @@
 mod answers;
 mod backends;
 mod client;
-mod door;
 mod exposition;
 pub(crate) mod http;
+mod listener;
 mod metrics;
 mod routes;
 mod status;
@@ -26,7 +26,6 @@ mod view;
 use crate::helper::{self, Privileges};
 use answers::Handling;
 use client::{Client, ClientStep};
-use door::{Access, Door};
 use dormouse_config::Log;
 use dormouse_handover::control::{AdminOrder, ControlArguments, ForwardedOrder, Report};
 use dormouse_handover::message;
@@ -38,6 +37,7 @@ use dormouse_reactor::{Fd, OnExec, shared};
 use dormouse_tables::backends::Backends;
 use dormouse_tables::traffic::Traffic;
 use http::Response;
+use listener::{Access, ControlListener};
 use std::io;
 use std::process::ExitCode;
 use view::View;
@@ -45,24 +45,24 @@ use view::View;
 /// Maximum number of clients; more wait in the listen queue.
 const CLIENTS_MAX: usize = 32;
 /// Interval at which control checks for remaining workers after main's death.
-const LOOK_MS: u64 = 1_000;
+const POLL_MS: u64 = 1_000;
 
 const TOKEN_MAIN: u64 = 1;
 /// First token of the listeners.
-const TOKEN_DOORS: u64 = 2;
+const TOKEN_LISTENERS: u64 = 2;
 /// First token of the clients.
 const TOKEN_CLIENTS: u64 = 100;
 
 /// Entry point of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    helper::run("control", args, start_logs, |privileges, told| {
-        Control::begin(privileges, told)?.run()
+    helper::run("control", args, start_logs, |privileges, arguments| {
+        Control::begin(privileges, arguments)?.run()
     })
 }
 
 struct Control {
     poller: Poller,
-    doors: Vec<Door>,
+    listeners: Vec<ControlListener>,
     owner: u32,
     main: Fd,
     clients: Vec<Option<Client>>,
@@ -71,25 +71,27 @@ struct Control {
 }
 
 impl Control {
-    fn begin(privileges: &Privileges, told: &ControlArguments) -> io::Result<Control> {
-        let counters = shared::View::open(Fd(told.counters), told.workers as usize)
+    fn begin(privileges: &Privileges, arguments: &ControlArguments) -> io::Result<Control> {
+        let counters = shared::View::open(Fd(arguments.counters), arguments.workers as usize)
             .map_err(io::Error::other)?;
-        let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
-        let traffic = Traffic::view(Fd(told.traffic), told.workers).map_err(io::Error::other)?;
+        let backends =
+            Backends::view(Fd(arguments.backends), arguments.workers).map_err(io::Error::other)?;
+        let traffic =
+            Traffic::view(Fd(arguments.traffic), arguments.workers).map_err(io::Error::other)?;
         let mut control = Control {
             poller: Poller::create(OnExec::Close)?,
-            doors: Door::all(told),
-            owner: told.owner,
-            main: Fd(told.channel),
+            listeners: ControlListener::all(arguments),
+            owner: arguments.owner,
+            main: Fd(arguments.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_order: 0,
-            view: View::new(counters, backends, traffic, told.restarts),
+            view: View::new(counters, backends, traffic, arguments.restarts),
         };
         privileges.confine(Role::Control)?;
         let poller = &control.poller;
         poller.add(control.main, TOKEN_MAIN, Interest::READ)?;
-        for (n, door) in control.doors.iter_mut().enumerate() {
-            door.open(poller, TOKEN_DOORS + n as u64)?;
+        for (n, listener) in control.listeners.iter_mut().enumerate() {
+            listener.start_polling(poller, TOKEN_LISTENERS + n as u64)?;
         }
         Ok(control)
     }
@@ -101,8 +103,8 @@ impl Control {
             self.poller.wait(&mut events, self.timeout_ms())?;
             for event in events.iter() {
                 match event.token() {
-                    token @ TOKEN_DOORS..TOKEN_CLIENTS => {
-                        self.accept((token - TOKEN_DOORS) as usize);
+                    token @ TOKEN_LISTENERS..TOKEN_CLIENTS => {
+                        self.accept((token - TOKEN_LISTENERS) as usize);
                     }
                     TOKEN_MAIN => {
                         if self.receive_report() {
@@ -113,7 +115,7 @@ impl Control {
                 }
             }
             self.end_late_clients();
-            if !self.view.main_alive() && !self.view.is_anybody_there() {
+            if !self.view.main_alive() && !self.view.is_any_process_serving() {
                 tracing::info!("no workers left; control process exiting");
                 return Ok(());
             }
@@ -123,8 +125,8 @@ impl Control {
     fn timeout_ms(&self) -> Option<u64> {
         let now_ms = process::boottime_ms();
         let deadlines = self.clients.iter().flatten().map(|c| c.deadline_ms);
-        let look_ms = (!self.view.main_alive()).then_some(now_ms + LOOK_MS);
-        let next = deadlines.chain(look_ms).min();
+        let poll_ms = (!self.view.main_alive()).then_some(now_ms + POLL_MS);
+        let next = deadlines.chain(poll_ms).min();
         next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
     }
 
@@ -149,8 +151,8 @@ impl Control {
             Err(error) => {
                 tracing::error!(%error, "main process gone; control process still answers queries");
                 let _ = self.poller.remove(self.main);
-                self.view.note_that_main_is_gone();
-                self.make_room();
+                self.view.note_main_death();
+                self.close_metrics_listener();
                 for index in 0..self.clients.len() {
                     if self.clients[index].as_ref().is_some_and(Client::waits) {
                         self.respond(index, &answers::gone());
@@ -163,12 +165,12 @@ impl Control {
 
     /// Closes the TCP listener after main's death, so that the next start can bind its port. A unix
     /// socket stays open: the next start replaces its path.
-    fn make_room(&mut self) {
+    fn close_metrics_listener(&mut self) {
         let poller = &self.poller;
-        self.doors.retain_mut(|door| {
-            let stays = door.access == Access::Orders;
+        self.listeners.retain_mut(|listener| {
+            let stays = listener.access == Access::Orders;
             if !stays {
-                door.give_up(poller);
+                listener.close(poller);
             }
             stays
         });
@@ -176,19 +178,19 @@ impl Control {
 
     // ---- clients ----
 
-    fn accept(&mut self, door: usize) {
-        let Some(door) = self.doors.get_mut(door) else {
+    fn accept(&mut self, listener: usize) {
+        let Some(listener) = self.listeners.get_mut(listener) else {
             return;
         };
-        let access = door.access;
+        let access = listener.access;
         loop {
             let others = self.clients.iter().flatten();
             let others = others.filter(|client| client.access == access).count();
             let free = self.clients.iter().position(Option::is_none);
             let Some(index) = free.filter(|_| others < access.clients_max()) else {
-                return door.close(&self.poller);
+                return listener.stop_polling(&self.poller);
             };
-            let Some(fd) = door.accept() else {
+            let Some(fd) = listener.accept() else {
                 return;
             };
             let mut client = Client::new(fd, access, process::boottime_ms());
@@ -282,9 +284,9 @@ impl Control {
         if let Some(client) = self.clients.get_mut(index).and_then(Option::take) {
             client.fd.close();
         }
-        for (n, door) in self.doors.iter_mut().enumerate() {
+        for (n, listener) in self.listeners.iter_mut().enumerate() {
             // If polling fails, the next closed client tries it again.
-            let _ = door.open(&self.poller, TOKEN_DOORS + n as u64);
+            let _ = listener.start_polling(&self.poller, TOKEN_LISTENERS + n as u64);
         }
     }
 }

@@ -50,7 +50,7 @@ impl View {
         self.state = Some(state);
     }
 
-    pub(super) fn note_that_main_is_gone(&mut self) {
+    pub(super) fn note_main_death(&mut self) {
         self.main_gone = true;
     }
 
@@ -102,7 +102,7 @@ impl View {
     }
 
     /// Whether any worker or keeper still runs.
-    pub(super) fn is_anybody_there(&self) -> bool {
+    pub(super) fn is_any_process_serving(&self) -> bool {
         let keepers = self.state.iter().flat_map(|state| &state.keepers);
         let mut keepers = keepers.filter(|keeper| keeper.ended.is_none());
         self.workers_alive() > 0 || keepers.any(|keeper| is_alive(keeper.pid))

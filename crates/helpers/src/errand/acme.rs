@@ -40,14 +40,14 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// Time for one request and its response.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time from the first request to the certificate. Main waits a little longer.
-const ORDER_PATIENCE: Duration = Duration::from_secs(100);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(100);
 /// Pause between two polls of an order, at first and at most.
-const LOOK: Duration = Duration::from_millis(250);
-const LOOK_MAX: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(250);
+const POLL_MAX: Duration = Duration::from_secs(3);
 /// Pause between two looks at the channel to main.
-const MAIN_LOOK: Duration = Duration::from_millis(20);
+const MAIN_POLL: Duration = Duration::from_millis(20);
 /// Maximum number of orders when the server rejects our nonces (RFC 8555 §6.5).
 const NONCE_TRIES: usize = 4;
 /// Maximum characters of a server's error message.
@@ -76,7 +76,7 @@ impl AcmeClient {
         &mut self,
         request: &CertificateRequest,
     ) -> Result<IssuedCertificate, String> {
-        let deadline = Instant::now() + ORDER_PATIENCE;
+        let deadline = Instant::now() + ORDER_TIMEOUT;
         let mut tries = 1;
         loop {
             match at_once(self.order(request, deadline)) {
@@ -226,14 +226,14 @@ impl AcmeClient {
             match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
                 Some(_) => {
-                    return Err(late(
+                    return Err(failure(
                         "main sent another job instead of a confirmation of the challenge",
                     ));
                 }
-                None => thread::sleep(MAIN_LOOK),
+                None => thread::sleep(MAIN_POLL),
             }
         }
-        Err(late("main did not confirm the challenge in time"))
+        Err(failure("main did not confirm the challenge in time"))
     }
 }
 
@@ -279,7 +279,7 @@ async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Or
 
 /// Polls until the order has reached this status.
 async fn until(order: &mut Order, wanted: OrderStatus, deadline: Instant) -> Result<(), Error> {
-    let mut pause = LOOK;
+    let mut pause = POLL;
     loop {
         let status = order.refresh().await?.status;
         if status == wanted || status == OrderStatus::Valid {
@@ -289,10 +289,10 @@ async fn until(order: &mut Order, wanted: OrderStatus, deadline: Instant) -> Res
             return Err(why_invalid(order).await);
         }
         if Instant::now() + pause >= deadline {
-            return Err(late("the server did not complete the order in time"));
+            return Err(failure("the server did not complete the order in time"));
         }
         thread::sleep(pause);
-        pause = (pause * 3 / 2).min(LOOK_MAX);
+        pause = (pause * 3 / 2).min(POLL_MAX);
     }
 }
 
@@ -310,7 +310,7 @@ async fn why_invalid(order: &mut Order) -> Error {
         }
     }
     of_order.map_or(
-        late("the server rejected the order without a reason"),
+        failure("the server rejected the order without a reason"),
         Error::Api,
     )
 }
@@ -348,7 +348,7 @@ fn in_words(error: &Error) -> String {
     dormouse_printable::line_up_to(&words, WORDS_MAX).to_string()
 }
 
-fn late(why: &str) -> Error {
+fn failure(why: &str) -> Error {
     other(io::Error::other(why.to_owned()))
 }
 
@@ -384,8 +384,8 @@ impl Http {
             content_type: kind.and_then(|kind| kind.to_str().ok()),
             body: &body,
         };
-        let response = http::exchange(&request, Some(&self.0), REQUEST_PATIENCE)
-            .map_err(|error| late(&format!("{url}: {error}")))?;
+        let response = http::exchange(&request, Some(&self.0), REQUEST_TIMEOUT)
+            .map_err(|error| failure(&format!("{url}: {error}")))?;
         let mut built = ::http::Response::builder().status(response.status);
         for (name, value) in &response.headers {
             built = built.header(name, value.as_slice());
@@ -402,7 +402,7 @@ impl Http {
 fn at_once<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => Err(late("a future waits that must complete at once")),
+        Poll::Pending => Err(failure("a future waits that must complete at once")),
     }
 }
 

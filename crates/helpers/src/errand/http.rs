@@ -63,7 +63,7 @@ impl<'a> Place<'a> {
 pub(super) fn exchange(
     request: &Request<'_>,
     tls: Option<&Connector>,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<Response> {
     let invalid = |why: &'static str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let place = Place::of(request.url).ok_or_else(|| invalid("not a valid http or https URL"))?;
@@ -75,7 +75,7 @@ pub(super) fn exchange(
     }
     let plain = Connector::plain();
     let connector = tls.unwrap_or(&plain);
-    let mut transport = connector.connect(place.host, place.port, patience)?;
+    let mut transport = connector.connect(place.host, place.port, timeout)?;
     transport.write_all(&message(request, &place))?;
     let is_head = request.method == "HEAD";
     let mut received = Vec::new();

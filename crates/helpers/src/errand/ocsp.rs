@@ -5,7 +5,7 @@ use dormouse_engine::{check_ocsp, ocsp_question};
 use dormouse_handover::unix_time;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Returns the response (DER) and the end of its validity; or the reason why there is no usable response.
 pub(super) fn ask(chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
@@ -19,7 +19,7 @@ pub(super) fn ask(chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
             body: &question,
         },
         None,
-        PATIENCE,
+        TIMEOUT,
     )
     .map_err(|error| format!("{url}: {error}"))?;
     if response.status != 200 {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// How long the start waits for the fleet's keys; after that they are used as soon as they arrive.
-const START_PATIENCE: Duration = Duration::from_secs(3);
+const START_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The process, and what it takes to restart it.
 pub struct StoreLink {
@@ -98,7 +98,7 @@ impl StoreLink {
 
     fn wait_for_first(&mut self, poller: &Poller, shared: &Shared) -> Option<TicketKeys> {
         let mut events = Events::with_capacity(1);
-        let until = Instant::now() + START_PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             poller
@@ -112,7 +112,7 @@ impl StoreLink {
     }
 
     /// The channel, once after each start of the process, for the caller to poll.
-    pub fn new_bell(&mut self) -> Option<Fd> {
+    pub fn new_channel(&mut self) -> Option<Fd> {
         std::mem::take(&mut self.is_new).then_some(self.channel)
     }
 
@@ -121,7 +121,7 @@ impl StoreLink {
         let mut latest = None;
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
         while self.channel != Fd::NONE {
-            let received = socket::receive_words(self.channel, &mut room);
+            let received = socket::receive_plain_message(self.channel, &mut room);
             let report: Option<StoreReport> = match received {
                 Ok(Attempt::WouldBlock) => break,
                 Ok(Attempt::Done(words)) => {

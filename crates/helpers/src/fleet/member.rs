@@ -20,10 +20,10 @@ use zeroize::Zeroizing;
 const KEY: &str = "dormouse:ticket-keys";
 
 /// Interval between two polls of the store.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time for one poll, connecting included.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The store deletes keys that no machine has replaced for this number of rotations.
 const ROTATIONS_KEPT: u64 = 4;
@@ -108,13 +108,13 @@ impl Member {
         let channel = Fd(started.channel);
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
-        let mut told = told(channel, &poller)?;
-        let connector = Connector::to_store(&told.address, told.ca.as_deref());
-        let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
+        let mut first = receive_first_message(channel, &poller)?;
+        let connector = Connector::to_store(&first.address, first.ca.as_deref());
+        let keys = TicketKeys::import(&first.keys).map_err(io::Error::other)?;
         privileges.confine(Role::Scout)?;
         Ok(Member {
-            address: told.address.clone(),
-            secret: Zeroizing::new(std::mem::take(&mut told.secret)),
+            address: first.address.clone(),
+            secret: Zeroizing::new(std::mem::take(&mut first.secret)),
             connector: connector.map_err(io::Error::other)?,
             store: None,
             keys,
@@ -129,13 +129,13 @@ impl Member {
     fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1);
         loop {
-            let outcome = self.look();
+            let outcome = self.poll_store();
             if outcome.is_err() {
                 self.store = None;
             }
-            self.tell(&outcome)?;
+            self.report_outcome(&outcome)?;
             self.poller
-                .wait(&mut events, Some(LOOK.as_millis() as u64))?;
+                .wait(&mut events, Some(POLL_INTERVAL.as_millis() as u64))?;
             // Main sends nothing more on this channel, so an event means that main closed it.
             if events.iter().next().is_some() {
                 return Ok(());
@@ -144,16 +144,16 @@ impl Member {
     }
 
     /// Polls the store once: adopts its keys, or writes keys if there are none or a rotation is due.
-    fn look(&mut self) -> Result<(), StoreError> {
+    fn poll_store(&mut self) -> Result<(), StoreError> {
         let mut store = match self.store.take() {
             Some(store) => store,
             None => {
                 let StoreAddress { host, port, .. } = &self.address;
-                let transport = self.connector.connect(host, *port, PATIENCE)?;
+                let transport = self.connector.connect(host, *port, TIMEOUT)?;
                 Store::open(transport, &self.address)?
             }
         };
-        store.set_deadline(PATIENCE);
+        store.set_deadline(TIMEOUT);
         store.watch(KEY)?;
         match store.get(KEY)? {
             None => {
@@ -194,7 +194,7 @@ impl Member {
     }
 
     /// Reports every outcome to main, and logs changes of the state.
-    fn tell(&mut self, outcome: &Result<(), StoreError>) -> io::Result<()> {
+    fn report_outcome(&mut self, outcome: &Result<(), StoreError>) -> io::Result<()> {
         let state = match outcome {
             Ok(()) => StoreState::Reachable,
             Err(trouble) => trouble.state(),
@@ -222,11 +222,11 @@ impl Member {
     }
 }
 
-fn told(channel: Fd, poller: &Poller) -> io::Result<FirstMessage> {
+fn receive_first_message(channel: Fd, poller: &Poller) -> io::Result<FirstMessage> {
     let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
     let mut events = Events::with_capacity(1);
     loop {
-        match socket::receive_words(channel, &mut room)? {
+        match socket::receive_plain_message(channel, &mut room)? {
             Attempt::Done(words) => {
                 let bytes = room.get(..words.len).unwrap_or_default();
                 return serde_json::from_slice(bytes).map_err(io::Error::other);

@@ -22,7 +22,7 @@ impl Secret {
         let secret = bytes.trim_ascii();
         if secret.len() < TicketKeys::SECRET_MIN {
             return Err(format!(
-                "{}: the secret has {} bytes, but needs at least {}\n  {}",
+                "{}: the secret has {} bytes, but at least {} bytes are needed\n  {}",
                 path.display(),
                 secret.len(),
                 TicketKeys::SECRET_MIN,

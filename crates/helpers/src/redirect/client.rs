@@ -6,7 +6,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
 
 /// Time to receive the head of a request; then for the response and the client's close.
-const PATIENCE_MS: u64 = 5_000;
+const TIMEOUT_MS: u64 = 5_000;
 /// Maximum bytes after the head that are read and discarded: closing a socket with unread bytes sends a
 /// reset, which could overtake the response.
 const DISCARDED_MAX: usize = 256 << 10;
@@ -39,7 +39,7 @@ impl Client {
     pub(super) fn new(fd: Fd, now_ms: u64) -> Client {
         Client {
             fd,
-            deadline_ms: now_ms + PATIENCE_MS,
+            deadline_ms: now_ms + TIMEOUT_MS,
             phase: Phase::Reading(Vec::new()),
         }
     }
@@ -58,7 +58,7 @@ impl Client {
             let Some(response) = response::respond(head, site, challenge) else {
                 return Next::Read;
             };
-            self.deadline_ms = now_ms + PATIENCE_MS;
+            self.deadline_ms = now_ms + TIMEOUT_MS;
             self.phase = Phase::Writing { response, sent: 0 };
         }
         if let Phase::Writing { response, sent } = &mut self.phase {

@@ -1,7 +1,6 @@
 //! The redirect process: answers plain HTTP with a redirect to https, or with the response to an ACME
 //! challenge (http-01).
 //!
-//! It reads what strangers send, so it is a process of its own: no privileges, no file, no new
 //! It parses untrusted requests, so it is a process of its own: no privileges, no file, no outgoing
 //! connection, no secret. Workers never see these clients. Clients, bytes and times are all bounded. At
 //! the limit of clients, a new client replaces the client with the earliest deadline.
@@ -89,7 +88,7 @@ impl Redirect {
             let now_ms = process::boottime_ms();
             for event in events.iter() {
                 match event.token() {
-                    TOKEN_MAIN => self.hear_main(),
+                    TOKEN_MAIN => self.receive_from_main(),
                     token @ TOKEN_CLIENTS.. => {
                         self.on_client((token - TOKEN_CLIENTS) as usize, now_ms);
                     }
@@ -111,7 +110,7 @@ impl Redirect {
 
     // ---- main ----
 
-    fn hear_main(&mut self) {
+    fn receive_from_main(&mut self) {
         match message::receive::<ChallengeOrder>(self.main) {
             Ok(None) => {}
             Ok(Some(order)) => {

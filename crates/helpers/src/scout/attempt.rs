@@ -129,7 +129,7 @@ impl CheckAttempt {
                 Attempt::Done(n) => n,
                 Attempt::WouldBlock => return Ok(Progress::Pending),
             };
-            let next = self.hear(check, &mut room[..n]);
+            let next = self.process(check, &mut room[..n]);
             if !matches!(next, Progress::Pending) {
                 // Best effort: an alert may be left to send, and the connection is closed next.
                 let _ = socket::send(self.fd, &self.unsent);
@@ -138,7 +138,7 @@ impl CheckAttempt {
         }
     }
 
-    fn hear(&mut self, check: &Check, received: &mut [u8]) -> Progress {
+    fn process(&mut self, check: &Check, received: &mut [u8]) -> Progress {
         let request = check.request.as_ref();
         let Some(tls) = &mut self.tls else {
             self.answer.extend_from_slice(received);

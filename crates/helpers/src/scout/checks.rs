@@ -315,8 +315,8 @@ mod tests {
         let mut others = [other, one].into_iter().cycle();
         let told = (0..200).any(|_| {
             let next = others.next().expect("one of two");
-            let told = send_checks(main, &[stays.clone(), next]).expect("told");
-            assert_eq!(told, Attempt::Done(()));
+            let sent = send_checks(main, &[stays.clone(), next]).expect("sent");
+            assert_eq!(sent, Attempt::Done(()));
             std::thread::sleep(Duration::from_millis(50));
             let found = std::iter::from_fn(|| message::receive(main).expect("the scout is there"));
             found.into_iter().any(|found: ScoutReport| found == well)

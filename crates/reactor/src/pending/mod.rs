@@ -1,14 +1,13 @@
-//! Bytes which could not be finished: partial records and blocked writes.
+//! Bytes that could not be processed yet: partial records and blocked writes.
 //!
-//! They lie in a memory file of their own, in chunks of 256 bytes to 256 KiB which are named by
-//! 32-bit [`Handle`]s, so that they outlive the process like the slots which own them.
-//! Invariants:
+//! They lie in a separate memory file, in chunks of 256 bytes to 256 KiB that are named by 32-bit [`Handle`]s,
+//! so that they outlive the process like the slots that own them. Invariants:
 //!
-//! - A chunk begins with a header that says whose it is and which of its bytes are waiting. Which
-//!   chunks are free is kept in the heap, and found again from the handles that live slots name.
-//! - A chunk is wiped when it is freed: plaintext may have been in it.
-//! - Pages in which no chunk is left are given back, but for a few that are kept warm. The pages
-//!   in use never exceed the bound that the pool was created with.
+//! - A chunk starts with a header that names its owner and the range of waiting bytes. The set of free chunks
+//!   is in the heap, and is rebuilt from the handles in live slots.
+//! - A chunk is wiped when it is freed, because it may have held plaintext.
+//! - Pages without a chunk are returned, except for a few that are kept warm. The pages in use never exceed the
+//!   pool's limit.
 
 mod spans;
 
@@ -22,21 +21,21 @@ use crate::step::step;
 use crate::{AdoptError, Fd};
 use spans::{CHUNK_MIN, CLASSES, ChunkPlace, SPAN, Spans, chunk_bytes};
 
-/// Bytes of a chunk which its header takes.
+/// Length of a chunk's header.
 const HEADER: usize = size_of::<ChunkHeader>();
-/// The smallest chunk holds this much.
+/// Capacity of the smallest chunk.
 pub const SMALLEST: usize = CHUNK_MIN - HEADER;
-/// The largest chunk holds this much.
+/// Capacity of the largest chunk.
 pub const LARGEST: usize = SPAN - HEADER;
-/// Largest bound of a pool.
+/// Maximum limit of a pool.
 pub const BYTES_MAX: usize = 1 << 38;
-/// Free pages which are kept, so that a connection that blocks now and then costs no system call.
+/// Number of free pages that are kept, so that a connection that blocks now and then costs no system call.
 const WARM_PAGES: usize = 64;
 
-/// "pend" in the upper bits; the class of the chunk in the lowest byte.
+/// "pend" in the upper bytes; the chunk's class in the lowest byte.
 const MARK: u32 = 0x7065_6e00;
 
-/// Names a chunk. All-zero is none; plain data, to be kept in a slot.
+/// Names a chunk. Zero means none. Plain data, stored in a slot.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -66,16 +65,16 @@ impl Handle {
     }
 }
 
-/// What a chunk begins with.
+/// The header of a chunk.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct ChunkHeader {
     mark: u32,
     owner: u32,
-    /// Waiting bytes: from `start` to `end`, counted from the end of the header.
+    /// Waiting bytes from `start` to `end`, counted from the end of the header.
     start: u32,
     end: u32,
-    /// No byte at or beyond this one was ever written.
+    /// No byte at or after this one was ever written.
     high: u32,
     reserved: [u32; 3],
 }
@@ -88,16 +87,16 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Creates a pool which never uses more than `bytes_max` of memory (rounded up to pages;
-    /// 256 KiB of free pages may be kept besides). The descriptor stays open over an exec.
+    /// Creates a pool that never uses more than `bytes_max` bytes (rounded up to pages), plus up to 256 KiB of
+    /// free pages. The descriptor stays open over an exec.
     ///
     /// # Errors
-    /// What the operating system says; `InvalidInput` for a bound of 0 or beyond [`BYTES_MAX`].
+    /// The operating system's error; `InvalidInput` for a limit of 0 or above [`BYTES_MAX`].
     pub fn create(name: &str, bytes_max: usize) -> io::Result<Pending> {
         if bytes_max == 0 || bytes_max > BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("pending bytes are bounded by 1 to {BYTES_MAX} bytes, not {bytes_max}"),
+                format!("the limit for pending bytes must be 1 to {BYTES_MAX}, not {bytes_max}"),
             ));
         }
         Ok(Pending {
@@ -106,19 +105,19 @@ impl Pending {
         })
     }
 
-    /// Goes on with the pool of a process that is gone. `live` are the handles which live slots
-    /// name, with the index of the slot; everything else is wiped and given back. Handles which
-    /// name no chunk, or not one of this owner, are returned: their slots are in doubt.
+    /// Adopts the pool of a dead process. `live` are the handles in live slots, with the slots' indexes;
+    /// everything else is wiped and returned. Handles that name no chunk, or a chunk of another owner, are
+    /// returned, because their slots cannot be trusted.
     ///
     /// # Errors
-    /// The memory is not a pool of this bound, or the operating system refuses.
+    /// The memory is not a pool with this limit, or the operating system's error.
     pub fn adopt(
         fd: Fd,
         bytes_max: usize,
         live: impl IntoIterator<Item = (Handle, u32)>,
     ) -> Result<(Pending, Vec<(Handle, u32)>), AdoptError> {
         AdoptError::check(
-            "bound of pending bytes",
+            "limit of pending bytes",
             bytes_max as u64,
             bytes_max.clamp(1, BYTES_MAX) as u64,
         )?;
@@ -139,13 +138,13 @@ impl Pending {
         Ok((pool, refused))
     }
 
-    /// The descriptor of the memory file.
+    /// Returns the descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.memory.fd()
     }
 
-    /// Takes an empty chunk with room for `len` bytes at least, for the slot `owner`. `None` when
-    /// there is no memory left, or `len` is beyond [`LARGEST`].
+    /// Allocates an empty chunk for at least `len` bytes, for the slot `owner`. Returns `None` if there is no
+    /// memory left, or `len` exceeds [`LARGEST`].
     pub fn alloc(&mut self, len: usize, owner: u32) -> Option<Handle> {
         let place = self.spans.place(class_for(len)?)?;
         self.spans.take(place);
@@ -165,7 +164,7 @@ impl Pending {
         Some(Handle::at(offset))
     }
 
-    /// Wipes a chunk and frees it. False when there is no such chunk.
+    /// Wipes and frees a chunk. Returns false if there is no such chunk.
     pub fn free(&mut self, handle: Handle) -> bool {
         let Some(place) = self.find(handle) else {
             return false;
@@ -183,35 +182,35 @@ impl Pending {
         true
     }
 
-    /// Whether a chunk for `len` bytes can be had now.
+    /// Whether a chunk for `len` bytes can be allocated now.
     pub fn can_hold(&self, len: usize) -> bool {
         class_for(len).is_some_and(|class| self.spans.place(class).is_some())
     }
 
-    /// Bytes of all chunks in use, as they are counted against the bound.
+    /// Returns the bytes of all chunks in use, as counted against the limit.
     pub fn bytes_in_use(&self) -> usize {
         self.spans.used_pages() * PAGE
     }
 
-    /// The bound on [`Pending::bytes_in_use`].
+    /// Returns the limit for [`Pending::bytes_in_use`].
     pub fn bytes_max(&self) -> usize {
         self.spans.pages_max() * PAGE
     }
 
-    /// Chunks in use.
+    /// Returns the number of chunks in use.
     pub fn chunks(&self) -> usize {
         self.spans.chunks()
     }
 
-    /// Bytes of memory behind the pool.
+    /// Returns the bytes of memory that the pool uses.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn resident_bytes(&self) -> io::Result<usize> {
         self.memory.resident_bytes()
     }
 
-    /// The waiting bytes of a chunk, in order. Empty when there is no such chunk.
+    /// Returns the waiting bytes of a chunk, in order; empty if there is no such chunk.
     pub fn data(&self, handle: Handle) -> &[u8] {
         let range = self.find(handle).and_then(|place| self.waiting(place));
         range
@@ -219,7 +218,7 @@ impl Pending {
             .unwrap_or_default()
     }
 
-    /// The waiting bytes of a chunk, to be worked on in place.
+    /// Returns the waiting bytes of a chunk for work in place.
     pub fn data_mut(&mut self, handle: Handle) -> &mut [u8] {
         let range = self.find(handle).and_then(|place| self.waiting(place));
         range
@@ -227,28 +226,28 @@ impl Pending {
             .unwrap_or_default()
     }
 
-    /// How many bytes wait in a chunk.
+    /// Returns the number of waiting bytes in a chunk.
     pub fn len(&self, handle: Handle) -> usize {
         self.data(handle).len()
     }
 
-    /// Whether no byte waits in a chunk (or there is none).
+    /// Whether no bytes wait in a chunk, or there is no such chunk.
     pub fn is_empty(&self, handle: Handle) -> bool {
         self.len(handle) == 0
     }
 
-    /// How many bytes a chunk can hold. 0 when there is no such chunk.
+    /// Returns the capacity of a chunk; 0 if there is no such chunk.
     pub fn capacity(&self, handle: Handle) -> usize {
         self.find(handle)
             .map_or(0, |place| place.chunk_bytes() - HEADER)
     }
 
-    /// The slot that a chunk belongs to.
+    /// Returns the slot that owns a chunk.
     pub fn owner(&self, handle: Handle) -> Option<u32> {
         Some(self.header(self.find(handle)?)?.owner)
     }
 
-    /// Gives a chunk to another slot: after [`crate::slab::Slab::relocate`].
+    /// Changes the owner of a chunk, after [`crate::slab::Slab::relocate`].
     pub fn set_owner(&mut self, handle: Handle, owner: u32) -> bool {
         let header = self
             .find(handle)
@@ -257,7 +256,7 @@ impl Pending {
         header.is_some()
     }
 
-    /// Adds bytes behind those that wait; false when they do not all fit, and nothing is added.
+    /// Appends bytes to the waiting ones. Returns false, with nothing appended, if they do not all fit.
     #[must_use]
     pub fn append(&mut self, handle: Handle, bytes: &[u8]) -> bool {
         let room = self.room(handle, bytes.len());
@@ -269,15 +268,15 @@ impl Pending {
         true
     }
 
-    /// Room for up to `len` bytes behind those that wait, to receive into. What is written there
-    /// counts after [`Pending::filled`].
+    /// Returns room for up to `len` bytes after the waiting ones, to receive into. The bytes count only after
+    /// [`Pending::filled`].
     pub fn room(&mut self, handle: Handle, len: usize) -> &mut [u8] {
         self.reserve(handle, len)
             .and_then(|range| self.memory.bytes_mut().get_mut(range))
             .unwrap_or_default()
     }
 
-    /// Says that the first `count` bytes of the room which was handed out last are filled.
+    /// Records that the first `count` bytes of the last room are filled.
     pub fn filled(&mut self, handle: Handle, count: usize) {
         if let Some(header) = self.find(handle).and_then(|place| self.header_mut(place)) {
             let end = (header.end as usize).saturating_add(count);
@@ -286,7 +285,7 @@ impl Pending {
         step();
     }
 
-    /// Drops `count` of the waiting bytes from the front: they were sent.
+    /// Drops the first `count` waiting bytes, which were sent.
     pub fn consume(&mut self, handle: Handle, count: usize) {
         if let Some(header) = self.find(handle).and_then(|place| self.header_mut(place)) {
             let start = (header.start as usize).saturating_add(count);
@@ -295,9 +294,9 @@ impl Pending {
         step();
     }
 
-    /// Adds bytes to what waits behind `handle`, in a chunk that is taken or exchanged for a
-    /// larger one as needed, and returns the handle that holds them from now on. `None` when there
-    /// is no room: then nothing has changed.
+    /// Appends bytes to those in `handle`, in a chunk that is allocated, or replaced by a larger one, as
+    /// needed. Returns the handle that holds them from now on. Returns `None`, with nothing changed, if there
+    /// is no room.
     #[must_use]
     pub fn store(&mut self, handle: Handle, owner: u32, bytes: &[u8]) -> Option<Handle> {
         if self.append(handle, bytes) {
@@ -319,7 +318,7 @@ impl Pending {
         Some(larger)
     }
 
-    /// Gives back the free pages which are kept warm.
+    /// Returns the warm free pages to the operating system.
     pub fn trim(&mut self) {
         for span in 0..self.spans.len() {
             self.give_back(span, self.spans.unused_pages(span));
@@ -341,14 +340,15 @@ impl Pending {
         ChunkHeader::mut_from_bytes(bytes).ok()
     }
 
-    /// Where in the memory the waiting bytes of a chunk lie.
+    /// Returns the range of a chunk's waiting bytes in the memory.
     fn waiting(&self, place: ChunkPlace) -> Option<Range<usize>> {
         let header = self.header(place)?;
         let base = place.offset() + HEADER;
         Some(base + header.start as usize..base + header.end as usize)
     }
 
-    /// Where up to `len` bytes can be added; moves the waiting bytes to the front if need be.
+    /// Returns the range where up to `len` bytes can be appended; moves the waiting bytes to the front if
+    /// necessary.
     fn reserve(&mut self, handle: Handle, len: usize) -> Option<Range<usize>> {
         let place = self.find(handle)?;
         let base = place.offset() + HEADER;
@@ -370,7 +370,7 @@ impl Pending {
         Some(base + end..base + end + len)
     }
 
-    /// Takes a chunk which a live slot names, if it is one and is that slot's.
+    /// Adopts a chunk named by a live slot, if it exists and belongs to that slot.
     fn readopt(&mut self, handle: Handle, owner: u32) -> Option<()> {
         let offset = handle.offset()?;
         let bytes = self.memory.bytes().get(offset..offset + HEADER)?;
@@ -386,7 +386,7 @@ impl Pending {
         self.spans.readopt(offset, class)
     }
 
-    /// After an adoption: wipes and gives back everything that is in no chunk.
+    /// After an adoption: wipes and returns everything that is in no chunk.
     fn sweep(&mut self) -> io::Result<()> {
         for data in self.memory.data()? {
             for page in data.start / PAGE..data.end / PAGE {
@@ -401,14 +401,14 @@ impl Pending {
         Ok(())
     }
 
-    /// Gives pages of a span (one bit each) back to the operating system, in runs.
+    /// Returns pages of a span (one bit each) to the operating system, in runs.
     fn give_back(&mut self, span: usize, mut pages: u64) {
         self.spans.untouch(span, pages);
         while pages != 0 {
             let first = pages.trailing_zeros() as usize;
             let count = (!(pages >> first)).trailing_zeros() as usize;
             let start = span * SPAN + first * PAGE;
-            // Refusal costs memory and nothing else; free chunks are all zero already.
+            // A failure only costs memory; free chunks are already zero.
             let _ = self.memory.punch(start..start + count * PAGE);
             pages &= !(u64::MAX >> (64 - count) << first);
         }
@@ -419,7 +419,7 @@ fn class_for(len: usize) -> Option<usize> {
     (0..CLASSES).find(|&class| chunk_bytes(class) - HEADER >= len)
 }
 
-/// Addresses are cheap, and spans belong to one class at a time: twice the bound, and some.
+/// Address space is cheap, and a span belongs to one class at a time: twice the limit and a little more.
 fn mapping_len(bytes_max: usize) -> usize {
     (2 * bytes_max).next_multiple_of(SPAN) + (CLASSES + 1) * SPAN
 }

@@ -1,17 +1,17 @@
-//! Which chunks of the pool are taken, in the heap.
+//! Bookkeeping of the pool's chunks, in the heap.
 //!
-//! The memory is cut into spans of 256 KiB (64 pages). A span belongs to one class of chunks at a
-//! time, or to none. Per span there is one bit per chunk, and one bit per page that has memory.
+//! The memory is divided into spans of 256 KiB (64 pages). A span belongs to one class of chunks at a time, or
+//! to none. A span has one bit per chunk, and one bit per page that uses memory.
 
 use std::ops::Range;
 
 use crate::memory::PAGE;
 
-/// Bytes of a span, and of the largest chunk.
+/// Length of a span, and of the largest chunk.
 pub(super) const SPAN: usize = 256 * 1024;
-/// Bytes of the smallest chunk.
+/// Length of the smallest chunk.
 pub(super) const CHUNK_MIN: usize = 256;
-/// Chunks have CHUNK_MIN << class bytes.
+/// Number of classes. A chunk has CHUNK_MIN << class bytes.
 pub(super) const CLASSES: usize = 11;
 
 const PAGES: usize = SPAN / PAGE;
@@ -25,7 +25,7 @@ pub(super) const fn chunk_bytes(class: usize) -> usize {
     CHUNK_MIN << class
 }
 
-/// A chunk, taken or not.
+/// The place of a chunk, used or free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkPlace {
     pub(super) span: usize,
@@ -42,7 +42,7 @@ impl ChunkPlace {
         chunk_bytes(self.class)
     }
 
-    /// The pages of its span on which it lies.
+    /// Returns the pages of its span that it covers.
     fn pages(self) -> u64 {
         let first = self.chunk * chunk_bytes(self.class) / PAGE;
         let count = chunk_bytes(self.class).div_ceil(PAGE);
@@ -54,10 +54,10 @@ impl ChunkPlace {
 struct Span {
     class: u8,
     taken_count: u16,
-    /// Neighbours in the list of spans of the same class which have free chunks.
+    /// Neighbours in the list of spans of the same class with free chunks.
     next: u32,
     previous: u32,
-    /// Pages that have memory.
+    /// Pages that use memory.
     touched: u64,
     taken: [u64; BITMAP],
 }
@@ -90,7 +90,7 @@ impl Span {
         (chunk < self.chunks()).then_some(chunk)
     }
 
-    /// Pages on which a chunk is taken.
+    /// Returns the pages with a used chunk.
     fn used(&self) -> u64 {
         if self.taken_count == 0 {
             return 0;
@@ -115,7 +115,7 @@ impl Span {
             })
     }
 
-    /// Whether a chunk other than `place` is taken on its pages.
+    /// Whether another used chunk shares its pages.
     fn shares_pages(&self, place: ChunkPlace) -> bool {
         let bytes = chunk_bytes(place.class);
         if bytes >= PAGE {
@@ -128,12 +128,12 @@ impl Span {
     }
 }
 
-/// All spans of a pool. They come into being as they are needed, lowest first.
+/// All spans of a pool. They are created as needed, lowest first.
 #[derive(Debug)]
 pub(super) struct Spans {
     spans: Vec<Span>,
     spans_max: usize,
-    /// Spans which belong to no class.
+    /// Spans without a class.
     free: Vec<u32>,
     /// Per class: the first span with a free chunk.
     open: [u32; CLASSES],
@@ -177,7 +177,7 @@ impl Spans {
         self.chunks
     }
 
-    /// A free chunk of the class, or of a larger one when no span is left; within the bound.
+    /// Returns a free chunk of the class, or of a larger class if no span is left; within the limit.
     pub(super) fn place(&self, class: usize) -> Option<ChunkPlace> {
         let own = self.open_place(class).or_else(|| self.fresh_place(class));
         let larger = || (class + 1..CLASSES).find_map(|class| self.open_place(class));
@@ -208,7 +208,7 @@ impl Spans {
         })
     }
 
-    /// Takes what [`Spans::place`] found.
+    /// Marks the chunk from [`Spans::place`] as used.
     pub(super) fn take(&mut self, place: ChunkPlace) {
         if place.span == self.spans.len() {
             self.spans.push(Span::EMPTY);
@@ -237,7 +237,7 @@ impl Spans {
         self.chunks += 1;
     }
 
-    /// Frees a taken chunk. Its pages keep their memory until [`Spans::untouch`].
+    /// Frees a chunk. Its pages keep their memory until [`Spans::untouch`].
     pub(super) fn release(&mut self, place: ChunkPlace) {
         let span = &mut self.spans[place.span];
         let was_full = span.is_full();
@@ -258,7 +258,7 @@ impl Spans {
         }
     }
 
-    /// The taken chunk which begins at `offset`.
+    /// Returns the used chunk that starts at `offset`.
     pub(super) fn find(&self, offset: usize) -> Option<ChunkPlace> {
         let index = offset / SPAN;
         let span = self
@@ -276,12 +276,12 @@ impl Spans {
         })
     }
 
-    /// Pages of the (just released) place which no chunk uses, but which have memory.
+    /// Returns the pages of a released chunk that use memory without holding a chunk.
     pub(super) fn unused_pages_of(&self, place: ChunkPlace) -> u64 {
         self.unused_pages(place.span) & place.pages()
     }
 
-    /// Pages of a span which no chunk uses, but which have memory.
+    /// Returns the pages of a span that use memory without holding a chunk.
     pub(super) fn unused_pages(&self, span: usize) -> u64 {
         self.spans
             .get(span)
@@ -290,7 +290,7 @@ impl Spans {
 
     pub(super) fn touch(&mut self, span: usize, pages: u64) {
         while self.spans.len() <= span && span < self.spans_max {
-            // Only an adoption comes here: spans which no live chunk lies in.
+            // Only an adoption gets here, for spans without live chunks.
             self.free.push(self.spans.len() as u32);
             self.spans.push(Span::EMPTY);
         }
@@ -307,7 +307,7 @@ impl Spans {
         }
     }
 
-    /// Takes a chunk that was found in memory. Lists are made by [`Spans::finish_adoption`].
+    /// Marks a chunk found in memory as used. [`Spans::finish_adoption`] rebuilds the lists.
     pub(super) fn readopt(&mut self, offset: usize, class: usize) -> Option<()> {
         let index = offset / SPAN;
         if index >= self.spans_max || !offset.is_multiple_of(chunk_bytes(class)) {
@@ -344,7 +344,7 @@ impl Spans {
         }
     }
 
-    /// Ranges of memory which lie beside live chunks on the same page.
+    /// Returns the free ranges on pages that also hold live chunks.
     pub(super) fn unused_chunks_in_used_pages(&self) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         for (index, span) in self.spans.iter().enumerate() {

@@ -19,7 +19,7 @@ fn bytes_wait_in_order() {
     assert_eq!(pool.capacity(handle), SMALLEST);
     assert!(pool.append(handle, &[1; 150]));
     pool.consume(handle, 100);
-    // Room at the front is used again.
+    // Room at the front is reused.
     assert!(pool.append(handle, &[2; 174]));
     assert!(!pool.append(handle, &[3; 1]));
     assert_eq!(pool.data(handle), [vec![1; 50], vec![2; 174]].concat());
@@ -37,7 +37,7 @@ fn bytes_wait_in_order() {
 }
 
 #[test]
-fn store_grows_as_needed_and_changes_nothing_when_it_cannot() {
+fn store_grows_as_needed_and_fails_without_changes() {
     let mut pool = pool(512 * KIB);
     let mut handle = Handle::NONE;
     let all = pattern(0, LARGEST);
@@ -52,7 +52,7 @@ fn store_grows_as_needed_and_changes_nothing_when_it_cannot() {
 }
 
 #[test]
-fn the_bound_holds_and_can_hold_tells_the_truth() {
+fn the_limit_holds_and_can_hold_is_exact() {
     for len in [1, SMALLEST, 1000, 5000, 16_406, 65_000, LARGEST] {
         let mut pool = pool(3000 * KIB);
         let mut handles = Vec::new();
@@ -81,7 +81,7 @@ fn the_bound_holds_and_can_hold_tells_the_truth() {
 }
 
 #[test]
-fn one_chunk_left_per_span_does_not_hold_the_others_pages() {
+fn one_remaining_chunk_per_span_frees_all_other_pages() {
     let mut pool = pool(64 * 1024 * KIB);
     let handles: Vec<_> = (0..1000).map(|i| pool.alloc(16_406, i).unwrap()).collect();
     for &handle in &handles {
@@ -104,7 +104,7 @@ fn freed_chunks_are_wiped() {
     let keep = pool.alloc(100, 1).unwrap();
     let handle = pool.alloc(200, 1).unwrap();
     assert!(pool.append(handle, b"the secret plaintext"));
-    // Written, but never said to be filled.
+    // Written, but not reported as filled.
     pool.room(handle, 100).fill(0x55);
     pool.consume(handle, 20);
     pool.free(handle);
@@ -116,7 +116,7 @@ fn freed_chunks_are_wiped() {
 }
 
 #[test]
-fn handles_that_name_nothing_are_refused_on_adoption() {
+fn invalid_handles_are_refused_on_adoption() {
     let mut pool = pool(KIB * 1024);
     let good = pool.alloc(1000, 1).unwrap();
     assert!(pool.append(good, &pattern(3, 900)));
@@ -177,8 +177,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Chunks of many sizes come and go, and the process with them: every owner finds its bytes,
-    /// the bound holds, and free memory is zero and given back.
+    /// Chunks of many sizes are allocated and freed, and the process crashes in between: every owner finds its
+    /// bytes, the limit holds, and free memory is zero and returned.
     #[test]
     fn agrees_with_a_map_over_crashes(steps in steps()) {
         const BOUND: usize = 700 * KIB;

@@ -33,7 +33,7 @@ fn readiness_is_level_triggered_and_can_be_changed() {
 }
 
 #[test]
-fn the_end_of_reading_is_told_only_while_reading() {
+fn the_end_of_reading_is_reported_only_while_reading() {
     let (a, b) = pair(OnExec::Close).unwrap();
     let poller = Poller::create(OnExec::Close).unwrap();
     poller.add(a, 1, Interest::NONE).unwrap();
@@ -66,7 +66,7 @@ fn an_instance_is_adopted_with_its_registrations() {
 }
 
 #[test]
-fn a_listener_is_watched_by_several_and_stops_for_one() {
+fn one_of_several_watchers_can_stop() {
     let any = "127.0.0.1:0".parse().unwrap();
     let listener = socket::listen(&any, &socket::ListenOptions::default()).unwrap();
     let address = socket::Addr::local(listener).unwrap();
@@ -74,7 +74,7 @@ fn a_listener_is_watched_by_several_and_stops_for_one() {
     for poller in &pollers {
         poller.add_exclusive(listener, 3).unwrap();
     }
-    // The first is full: it stops, and the other one gets everything.
+    // The first worker is full: it stops watching, and the other one gets every connection.
     pollers[0].remove(listener).unwrap();
     let client = socket::connect(&address, &socket::ConnectOptions::default()).unwrap();
     let mut events = Events::with_capacity(1);
@@ -91,7 +91,7 @@ fn a_listener_is_watched_by_several_and_stops_for_one() {
 }
 
 #[test]
-fn events_can_be_made_up() {
+fn events_can_be_simulated() {
     let mut events = Events::with_capacity(1);
     events.push(7, Interest::READ, Condition::NONE);
     events.push(8, Interest::READ | Interest::WRITE, Condition::ERROR);

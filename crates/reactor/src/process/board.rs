@@ -1,15 +1,15 @@
-//! The board: one page on which main writes what a keeper is to do.
+//! The board: one page with the commands of main for a keeper.
 //!
-//! A keeper reads no message from any descriptor, because whoever takes over its worker can put
-//! another one in its place. It looks at this page. Main alone can write there: the page is given
-//! out by a descriptor that was opened for reading, which cannot be mapped for writing; and after
-//! an exec it is known again by its identity, which no other file of the machine has.
+//! A keeper reads no message from any descriptor, because an attacker who controls its worker can replace any
+//! descriptor of the shared table. It reads this page instead. Only main can write to it: the keeper gets a
+//! read-only descriptor, which cannot be mapped for writing. After an exec the keeper recognises the page by
+//! its identity, which is unique on the machine.
 //!
-//! A post is a text and, after it, a number that grows by one with every post and says what is to
-//! be done. Readers look at the number before and after they read the text.
+//! A post is a text followed by a number, which grows with every post and includes the command. Readers check
+//! the number before and after they read the text.
 //!
-//! Besides there is a list of files that main has made for the pair. A keeper believes what it reads
-//! from a descriptor of the shared table only if the descriptor names one of them.
+//! The page also lists the files that main created for the pair. A keeper trusts the contents of a descriptor
+//! of the shared table only if the descriptor refers to one of them.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,32 +28,32 @@ const TEXT_AT: usize = 64;
 const LIST_AT: usize = PAGE - FILES_MAX * FILE_BYTES;
 /// Device and inode.
 const FILE_BYTES: usize = 16;
-/// How many files the list remembers; the oldest go first.
+/// Maximum number of files in the list; the oldest are dropped first.
 pub const FILES_MAX: usize = 32;
-/// Longest text of a post, in bytes.
+/// Maximum length of a post's text in bytes.
 pub const TEXT_MAX: usize = LIST_AT - TEXT_AT;
 
-/// The lowest bits of the state say what is to be done; the others count.
+/// The lowest bits of the state hold the command; the others count.
 const COMMAND_BITS: u32 = 4;
 
-/// Main's end.
+/// Main's side of the board.
 #[derive(Debug)]
 pub struct Board {
     words: Words,
 }
 
-/// A keeper's end.
+/// A keeper's side of the board.
 #[derive(Debug)]
 pub struct BoardReader {
     words: Words,
 }
 
-/// What is on a board.
+/// A post on a board.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Post {
     /// Grows with every post.
     pub number: u32,
-    /// What is to be done, 0 to 15. 0: nothing.
+    /// The command, 0 to 15. 0: nothing.
     pub command: u32,
 }
 
@@ -71,10 +71,10 @@ impl Post {
 }
 
 impl Board {
-    /// An empty board, which belongs to this process.
+    /// Creates an empty board that belongs to this process.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn create(name: &str) -> io::Result<Board> {
         let words = Words::create(name, PAGE)?;
         let board = Board { words };
@@ -84,10 +84,10 @@ impl Board {
         Ok(board)
     }
 
-    /// The board again, after an exec of the process that created it.
+    /// Maps the board again, after an exec of the process that created it.
     ///
     /// # Errors
-    /// It is no board, or cannot be mapped.
+    /// It is not a board, or cannot be mapped.
     pub fn adopt(fd: Fd) -> Result<Board, AdoptError> {
         let words = Words::adopt(fd, PAGE)?;
         let board = Board { words };
@@ -96,15 +96,15 @@ impl Board {
         Ok(board)
     }
 
-    /// The descriptor for writing: for nobody but its owner.
+    /// Returns the writable descriptor, for the owner only.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }
 
-    /// A descriptor for reading, to be given to the keeper.
+    /// Returns a read-only descriptor for the keeper.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn reader(&self) -> io::Result<Fd> {
         let path = format!("/proc/self/fd/{}", self.fd());
         let reader = Fd::from_owned(std::fs::File::open(path)?.into());
@@ -114,8 +114,7 @@ impl Board {
         Ok(reader)
     }
 
-    /// Says what is to be done, and wakes those who wait for it. A text that is longer than
-    /// [`TEXT_MAX`] is refused.
+    /// Posts a command and wakes the waiting reader. Refuses a text longer than [`TEXT_MAX`].
     ///
     /// # Errors
     /// `InvalidInput`: the text is too long.
@@ -123,7 +122,10 @@ impl Board {
         if text.len() > TEXT_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a post has at most {TEXT_MAX} bytes, not {}", text.len()),
+                format!(
+                    "the text of a post is limited to {TEXT_MAX} bytes, not {}",
+                    text.len()
+                ),
             ));
         }
         let state = self.at32(STATE_AT);
@@ -145,16 +147,16 @@ impl Board {
         Ok(post)
     }
 
-    /// From now on the keeper believes this file, also when it finds it in the shared table.
+    /// Adds a file that the keeper may trust, also when it finds it in the shared table.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn vouch_for(&self, file: Fd) -> io::Result<FileIdentity> {
         let identity = FileIdentity::of(file)?;
         let count = self.at(FILES_AT);
         let number = count.load(Ordering::Relaxed) as usize;
         let at = LIST_AT + number % FILES_MAX * FILE_BYTES;
-        // Without an inode the entry is none, while it is written.
+        // While the entry is written, its inode is 0, which matches no file.
         self.at(at + 8).store(0, Ordering::SeqCst);
         self.at(at).store(identity.device, Ordering::SeqCst);
         self.at(at + 8).store(identity.inode, Ordering::SeqCst);
@@ -172,10 +174,10 @@ impl Board {
 }
 
 impl BoardReader {
-    /// Maps a board for reading. `expected` is its identity when it was given out.
+    /// Maps a board for reading. `expected` is the identity that was passed on.
     ///
     /// # Errors
-    /// It is no board, or another one, or cannot be mapped.
+    /// It is not a board, or a different one, or cannot be mapped.
     pub fn open(fd: Fd, expected: FileIdentity) -> Result<BoardReader, AdoptError> {
         let found = FileIdentity::of(fd);
         let found = found.map_err(AdoptError::system("use the descriptor of the board"))?;
@@ -187,7 +189,7 @@ impl BoardReader {
         Ok(BoardReader { words })
     }
 
-    /// Whether main vouches for the file with this identity.
+    /// Whether the list contains the file with this identity.
     pub fn vouches_for(&self, file: FileIdentity) -> bool {
         let entry = |n: usize| {
             let at = LIST_AT + n * FILE_BYTES;
@@ -200,17 +202,17 @@ impl BoardReader {
         file.inode != 0 && (0..FILES_MAX).any(|n| entry(n) == file)
     }
 
-    /// The process that writes here.
+    /// Returns the process that writes to the board.
     pub fn owner(&self) -> Pid {
         Pid(self.words.word32_at(OWNER_AT).load(Ordering::Relaxed) as i32)
     }
 
-    /// What is there now.
+    /// Returns the current post.
     pub fn post(&self) -> Post {
         Post::of(self.words.word32_at(STATE_AT).load(Ordering::SeqCst))
     }
 
-    /// The text of the post. `None`: there is another post by now, or it is no text.
+    /// Returns the text of the post; `None` if there is another post by now, or the text is not UTF-8.
     pub fn text(&self, post: Post) -> Option<String> {
         let len = self.words.word(TEXT_LEN_AT)?.load(Ordering::Relaxed) as usize;
         let mut bytes: Vec<u8> = (0..len.min(TEXT_MAX).div_ceil(8))
@@ -222,10 +224,10 @@ impl BoardReader {
         (self.post() == post).then(|| String::from_utf8(bytes).ok())?
     }
 
-    /// Sleeps until there is another post, or for `timeout_ms`. Returns early now and then.
+    /// Sleeps until there is another post, or for `timeout_ms`. May return early.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn wait(&self, while_it_is: Post, timeout_ms: u64) -> io::Result<()> {
         let state = self.words.word32_at(STATE_AT);
         futex_wait(state, while_it_is.state(), Some(timeout_ms))
@@ -250,12 +252,12 @@ mod tests {
         assert_eq!(reader.text(first).as_deref(), Some("/usr/bin/dormouse"));
         let second = board.post(1, "x").unwrap();
         assert_eq!(second.number, first.number + 1);
-        assert_eq!(reader.text(first), None, "that post is gone");
+        assert_eq!(reader.text(first), None, "the post was replaced");
         assert_eq!(reader.text(second).as_deref(), Some("x"));
         assert!(board.post(1, &"x".repeat(TEXT_MAX + 1)).is_err());
         assert!(
             Words::adopt(fd, PAGE).is_err(),
-            "mapped for writing by a descriptor for reading"
+            "mapped for writing through a read-only descriptor"
         );
         let FileIdentity { device, inode } = identity;
         for (device, inode) in [(device, inode + 1), (device + 1, inode)] {
@@ -283,12 +285,15 @@ mod tests {
             .iter()
             .map(|&file| board.vouch_for(file).unwrap())
             .collect();
-        assert!(!reader.vouches_for(known[0]), "the oldest is forgotten");
+        assert!(!reader.vouches_for(known[0]), "the oldest is dropped");
         assert!(known[1..].iter().all(|&file| reader.vouches_for(file)));
         assert!(!reader.vouches_for(FileIdentity::of(stranger).unwrap()));
         let post = board.post(1, &"x".repeat(TEXT_MAX)).unwrap();
         assert_eq!(reader.text(post).map(|text| text.len()), Some(TEXT_MAX));
-        assert!(reader.vouches_for(known[1]), "the longest text ends before");
+        assert!(
+            reader.vouches_for(known[1]),
+            "the longest text does not reach the list"
+        );
         files.into_iter().for_each(Fd::close);
         [stranger, fd, board.fd()].into_iter().for_each(Fd::close);
     }

@@ -1,8 +1,8 @@
-//! Processes: starting them in three ways, watching them, and what a process asks of itself.
+//! Processes: three ways to start them, supervision, and calls about this process.
 //!
-//! - [`share_table`] starts a worker which shares the file table of its keeper.
+//! - [`share_table`] starts a worker that shares its keeper's file table.
 //! - [`Program`] starts another program, or replaces this one.
-//! - [`wait`] says in words how a child ended; [`open_pidfd`] makes its end pollable.
+//! - [`wait`] reports how a child ended; [`open_pidfd`] makes its end pollable.
 
 mod board;
 mod oom;
@@ -36,7 +36,7 @@ pub struct Pid(pub i32);
 
 impl Pid {
     fn rustix(self) -> std::io::Result<rustix::process::Pid> {
-        // Zero and negative numbers would mean groups of processes.
+        // Zero and negative numbers would mean process groups.
         let pid = (self.0 > 0).then(|| rustix::process::Pid::from_raw(self.0));
         Ok(pid.flatten().ok_or(rustix::io::Errno::SRCH)?)
     }

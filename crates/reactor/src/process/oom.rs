@@ -1,14 +1,13 @@
-//! Whom the kernel takes first when memory runs out: a child before its parent.
+//! The order in which the kernel kills processes when memory runs out: a child before its parent.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 
-/// The highest score adjustment there is.
+/// The maximum score adjustment.
 const MOST: i32 = 1000;
 
-/// The score adjustment of this process, which its children inherit. It is opened before the
-/// process makes itself unreadable: afterwards only root can. Not for a process which shares its
-/// table of descriptors.
+/// The score adjustment of this process, which its children inherit. Open it before the process becomes
+/// non-dumpable, because afterwards only root can. Not for a process that shares its file table.
 #[derive(Debug)]
 pub struct OomScore {
     file: File,
@@ -16,10 +15,10 @@ pub struct OomScore {
 }
 
 impl OomScore {
-    /// Opens it, and reads what it is.
+    /// Opens the file and reads the current value.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn open() -> io::Result<OomScore> {
         let path = "/proc/self/oom_score_adj";
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -29,8 +28,8 @@ impl OomScore {
         Ok(OomScore { file, own })
     }
 
-    /// Does `start` while the score is raised by so much, so that who is started there goes first;
-    /// then puts it back.
+    /// Runs `start` with the score raised by `by`, so that processes started there are killed first; then
+    /// restores the score.
     pub fn raised<T>(&mut self, by: i32, start: impl FnOnce() -> T) -> (T, io::Result<()>) {
         let own = self.own;
         let raised = self.set((own + by).min(MOST));

@@ -1,4 +1,4 @@
-//! Giving up what a process may do.
+//! Dropping privileges.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::ffi::{CStr, CString};
@@ -9,7 +9,7 @@ use std::ptr;
 
 use crate::os_result::os_result;
 
-/// Who a process is to be.
+/// The user and group of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct User {
     /// User id.
@@ -18,24 +18,24 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Looks a user up by name or number. `group` takes the place of the user's own group.
+/// Looks up a user by name or number. `group` replaces the user's own group.
 ///
 /// # Errors
-/// In words: there is no such user or group.
+/// There is no such user or group.
 pub fn look_up_user(user: &str, group: Option<&str>) -> Result<User, String> {
     let found = match user.parse::<u32>() {
         Ok(uid) => User {
             uid,
             gid: group_of(uid).unwrap_or(uid),
         },
-        Err(_) => user_named(user).ok_or_else(|| format!("there is no user `{user}`"))?,
+        Err(_) => user_named(user).ok_or_else(|| format!("user `{user}` does not exist"))?,
     };
     let Some(group) = group else {
         return Ok(found);
     };
     let gid = match group.parse::<u32>() {
         Ok(gid) => gid,
-        Err(_) => group_named(group).ok_or_else(|| format!("there is no group `{group}`"))?,
+        Err(_) => group_named(group).ok_or_else(|| format!("group `{group}` does not exist"))?,
     };
     Ok(User { gid, ..found })
 }
@@ -44,8 +44,8 @@ fn user_named(name: &str) -> Option<User> {
     let name = CString::new(name).ok()?;
     // SAFETY: the name ends with a zero byte.
     let entry = unsafe { libc::getpwnam(name.as_ptr()) };
-    // SAFETY: what is returned is null or valid until the next call of the kind; it is copied at
-    // once, and this runs before there is a second thread.
+    // SAFETY: the result is null or valid until the next such call; it is copied at once, and this runs before
+    // there is a second thread.
     unsafe { entry.as_ref() }.map(|entry| User {
         uid: entry.pw_uid,
         gid: entry.pw_gid,
@@ -67,24 +67,24 @@ fn group_named(name: &str) -> Option<u32> {
     unsafe { entry.as_ref() }.map(|entry| entry.gr_gid)
 }
 
-/// What a process may still do that its user alone may not.
+/// The privileges that a process keeps beyond those of its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
     /// Nothing.
     Nothing,
-    /// To pass by the modes of files, if it is root and stays so: sockets of backends belong to
-    /// others.
+    /// If it is root and stays root: bypassing file permissions, because sockets of backends belong to other
+    /// users.
     FilesOfOthers,
-    /// All that it may do now, if it is root and stays so.
+    /// If it is root and stays root: all current privileges.
     Everything,
 }
 
-/// Becomes `user` for good, without supplementary groups; and whoever it is, without capabilities but
-/// those of `kept`, and no program that is executed from here on gains anything by it
-/// (no_new_privs): also root gets no capability back. To be called before there is a second thread.
+/// Switches to `user` permanently, without supplementary groups. For every user, drops all capabilities except
+/// those of `kept`, and sets no_new_privs, so that no executed program gains privileges: not even root gets a
+/// capability back. Call it before there is a second thread.
 ///
 /// # Errors
-/// What the operating system says: only a privileged process may become somebody else.
+/// The operating system's error; only a privileged process can switch users.
 pub fn drop_privileges(user: Option<User>, kept: Kept) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     if let Some(user) = user {
@@ -98,7 +98,7 @@ pub fn drop_privileges(user: Option<User>, kept: Kept) -> io::Result<()> {
         }
         Kept::Everything | Kept::FilesOfOthers | Kept::Nothing => CapabilitySet::empty(),
     };
-    // What is in no permitted and inheritable set is in no ambient one.
+    // A capability that is not permitted and inheritable cannot be ambient.
     let sets = CapabilitySets {
         effective: left,
         permitted: left,
@@ -107,8 +107,8 @@ pub fn drop_privileges(user: Option<User>, kept: Kept) -> io::Result<()> {
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Whether this process can become any user: a container may be root without the right to, and have
-/// no other users.
+/// Whether this process can become `user`. A container may run as root without that privilege, or without other
+/// users.
 pub fn can_become(user: User) -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     let held = rustix::thread::capabilities(None);
@@ -127,10 +127,10 @@ pub fn can_become(user: User) -> bool {
         && is_mapped("/proc/self/gid_map", user.gid)
 }
 
-/// Has a command start with [`drop_privileges`]: as `user`, who must not gain anything by it.
+/// Makes a command start with [`drop_privileges`]: as `user`, and without a way to gain privileges.
 pub fn confined(command: &mut Command, user: Option<User>) -> &mut Command {
-    // SAFETY: what the child does before its exec are system calls; it takes no lock, and allocates only for
-    // an error that ends it.
+    // SAFETY: before its exec the child makes only system calls; it takes no lock, and allocates only for an
+    // error that ends it.
     unsafe { command.pre_exec(move || drop_privileges(user, Kept::Everything)) }
 }
 
@@ -143,11 +143,11 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
     os_result(unsafe { libc::setgroups(0, ptr::null()) })?;
     // SAFETY: takes numbers.
     os_result(unsafe { libc::setresgid(gid, gid, gid) })?;
-    // SAFETY: takes numbers. From privileged to not: this empties the capabilities too.
+    // SAFETY: takes numbers. Dropping root also clears the capabilities.
     os_result(unsafe { libc::setresuid(uid, uid, uid) })?;
-    // SAFETY: takes numbers. What was given up cannot be had back.
+    // SAFETY: takes numbers. Checks that dropped privileges cannot be regained.
     if uid != 0 && unsafe { libc::setresuid(0, 0, 0) } == 0 {
-        return Err(io::Error::other("privileges could be taken back"));
+        return Err(io::Error::other("dropped privileges can be regained"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Another program: in a child, or in place of this one.
+//! Running another program, in a child or in place of this one.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
@@ -14,51 +14,51 @@ use super::share::exit_at_once;
 use super::{Pid, Wait, set_close_on_exec_from, wait};
 use crate::{Fd, OnExec};
 
-/// Which program to run.
+/// The program to run.
 #[derive(Clone, Debug)]
 pub enum ProgramFile {
-    /// The file that this process runs, even if it was replaced or deleted meanwhile.
+    /// This process's own executable, even if it has been replaced or deleted since.
     This,
     /// A path.
     Path(PathBuf),
-    /// An open file: what was checked is what is run.
+    /// An open file, so that the checked file is the one that runs.
     Open(Fd),
 }
 
-/// Opens a program to be run by its descriptor ([`ProgramFile::Open`]), not to be read.
+/// Opens a program to run by descriptor ([`ProgramFile::Open`]), not to read.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn open_program(path: &Path) -> io::Result<Fd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// Which descriptors the program gets, besides 0, 1 and 2.
+/// The descriptors that the program inherits, besides 0, 1 and 2.
 #[derive(Clone, Debug)]
 pub enum Inherit {
-    /// All that are not marked to close on exec: a keeper which replaces itself keeps the
-    /// connections of its worker.
+    /// All descriptors without close-on-exec: a keeper that executes itself keeps the connections of its
+    /// worker.
     Unmarked,
-    /// These, under their numbers, and nothing else.
+    /// Only these, with their numbers.
     Only(Vec<Fd>),
 }
 
-/// A program to be run.
+/// A program with its arguments, environment and descriptors.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Which.
+    /// The file to execute.
     pub file: ProgramFile,
-    /// Its arguments, the name of the program first.
+    /// Its arguments, starting with the program's name.
     pub arguments: Vec<OsString>,
-    /// Its environment; `None` for this process's own.
+    /// Its environment; `None`: the environment of this process.
     pub environment: Option<Vec<(OsString, OsString)>>,
     /// Its descriptors.
     pub inherit: Inherit,
 }
 
 impl Program {
-    /// This program again, with other arguments and the given descriptors only.
+    /// Returns this program with other arguments, and without descriptors.
     pub fn this(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Program {
         Program {
             file: ProgramFile::This,
@@ -68,33 +68,33 @@ impl Program {
         }
     }
 
-    /// With these descriptors.
+    /// Returns the program with these descriptors.
     #[must_use]
     pub fn with(mut self, inherit: Inherit) -> Program {
         self.inherit = inherit;
         self
     }
 
-    /// Replaces this process. The process id stays, children stay children, the mask of signals
-    /// stays. A table that was shared is shared no longer.
+    /// Replaces this process. It keeps its process id, its children and its signal mask. A shared file table is
+    /// no longer shared.
     ///
     /// # Errors
-    /// It returns only then, and this process goes on. Marks on descriptors may have changed if
-    /// [`Inherit::Only`] was asked for.
+    /// It returns only on failure, and this process continues. Close-on-exec flags may have changed if
+    /// `inherit` is [`Inherit::Only`].
     pub fn replace_this(&self) -> io::Result<Infallible> {
         let prepared = Prepared::new(self)?;
         Err(prepared.exec())
     }
 
-    /// Starts the program in a child, with a table of its own. When it returns, the program runs.
+    /// Starts the program in a child with its own file table. When this returns, the program is running.
     ///
     /// # Errors
-    /// What the operating system says, also when it is the exec in the child that fails.
+    /// The operating system's error, including that of the exec in the child.
     pub fn start(&self) -> io::Result<Pid> {
         let prepared = Prepared::new(self)?;
         let (mut reader, writer) = io::pipe()?;
-        // SAFETY: the child calls nothing but system calls on what was prepared before: it takes
-        // no lock and allocates nothing, so it may be forked from a process with threads.
+        // SAFETY: the child makes only system calls on prepared data; it takes no lock and allocates nothing,
+        // so it may be forked from a process with threads.
         let pid = match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => exec_in_child(&prepared, &OwnedFd::from(writer)),
@@ -103,7 +103,7 @@ impl Program {
         drop(writer);
         let mut errno = [0; 4];
         match reader.read_exact(&mut errno) {
-            // The pipe closed with the exec: it has happened.
+            // The exec closed the pipe: it succeeded.
             Err(_) => Ok(pid),
             Ok(()) => {
                 let _ = wait(Wait::For(pid));
@@ -113,7 +113,7 @@ impl Program {
     }
 }
 
-/// Everything that exec needs, allocated before fork.
+/// The data that exec needs, allocated before fork.
 struct Prepared {
     file: Fd,
     path: CString,
@@ -162,7 +162,7 @@ impl Prepared {
         })
     }
 
-    /// Replaces the process, or says why not. Allocates nothing.
+    /// Executes the program, or returns the error. Allocates nothing.
     fn exec(&self) -> io::Error {
         if let Some(only) = &self.only {
             if let Err(error) = set_close_on_exec_from(3) {
@@ -199,7 +199,7 @@ impl Prepared {
         if error.raw_os_error() != Some(libc::ENOENT) || !self.file.is_some() {
             return error;
         }
-        // A script: what interprets it opens it again by this descriptor, which has to be there.
+        // A script: its interpreter opens it through this descriptor, which must stay open.
         match self.file.set_on_exec(OnExec::Keep) {
             Ok(()) => exec(),
             Err(error) => error,
@@ -207,7 +207,7 @@ impl Prepared {
     }
 }
 
-/// In the child: the exec, or its error number through the pipe.
+/// In the child: executes the program, or writes the error number to the pipe.
 fn exec_in_child(prepared: &Prepared, writer: &OwnedFd) -> ! {
     let error = prepared.exec();
     let errno = error.raw_os_error().unwrap_or(libc::EIO);

@@ -1,4 +1,4 @@
-//! Memory and CPU time of a process, from files that every user may read (proc(5)).
+//! Memory and CPU time of a process, from files that every user can read (proc(5)).
 
 use std::fs;
 use std::time::SystemTime;
@@ -6,15 +6,15 @@ use std::time::SystemTime;
 use super::boottime_ms;
 use crate::memory::PAGE;
 
-/// Returns a process's resident memory in bytes, pages that it shares with other processes included.
-/// None if the process has ended.
+/// Returns a process's resident memory in bytes, including pages that it shares with other processes. Returns
+/// `None` if the process has ended.
 pub fn resident_bytes(pid: i32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * PAGE as u64)
 }
 
-/// Returns the part of it that belongs to no file: heap, stacks and shared memory, without the program.
+/// Returns the resident memory that belongs to no file: heap, stacks and shared memory, without the program.
 pub fn own_bytes(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kilobytes = |name: &str| {
@@ -27,14 +27,14 @@ pub fn own_bytes(pid: i32) -> Option<u64> {
 /// Units of time in /proc/PID/stat: a constant of the kernel's interface (USER_HZ).
 const TICKS_PER_S: f64 = 100.0;
 
-/// What a process has used.
+/// Resource usage of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessUse {
     /// CPU time in seconds, all threads.
     pub cpu_s: f64,
     /// When the process was started, as Unix time in seconds.
     pub started_s: f64,
-    /// Resident memory in bytes, pages that it shares with other processes included.
+    /// Resident memory in bytes, including pages that it shares with other processes.
     pub resident_bytes: u64,
     /// Virtual memory in bytes.
     pub virtual_bytes: u64,
@@ -44,10 +44,10 @@ pub struct ProcessUse {
     pub descriptors_max: Option<u64>,
 }
 
-/// Returns what a process has used. None if the process has ended.
+/// Returns a process's resource usage; `None` if the process has ended.
 pub fn process_use(pid: i32) -> Option<ProcessUse> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may have spaces and brackets. The first field behind it is number 3 of proc(5).
+    // The name may contain spaces and brackets. The first field after it is number 3 of proc(5).
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let per_s = TICKS_PER_S;
@@ -58,7 +58,7 @@ pub fn process_use(pid: i32) -> Option<ProcessUse> {
         .ok()?;
     Some(ProcessUse {
         cpu_s: (field(14)? + field(15)?) as f64 / per_s,
-        // To the second: the two clocks are not read in the same moment.
+        // Rounded to seconds, because the two clocks are not read at the same moment.
         started_s: (now.as_secs_f64() - since_boot_s + started_after_boot_s).round(),
         resident_bytes: field(24)? * PAGE as u64,
         virtual_bytes: field(23)?,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_memory_is_a_part_of_the_resident() {
+    fn own_memory_is_part_of_resident_memory() {
         let own = std::process::id() as i32;
         let (all, part) = (resident_bytes(own), own_bytes(own));
         assert!(part > Some(0) && part < all, "{part:?} of {all:?}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_was_started_before_now_and_uses_what_it_uses() {
+    fn process_use_is_plausible() {
         let used = process_use(std::process::id() as i32).expect("this process");
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now_s = now.expect("after 1970").as_secs_f64();

@@ -1,4 +1,4 @@
-//! A child which shares the table of descriptors.
+//! A child that shares its parent's file table.
 
 use std::io;
 use std::sync::mpsc;
@@ -6,34 +6,32 @@ use std::thread;
 
 use super::{Pid, thread_count};
 
-/// Exit code of a child whose work could not be started or has panicked.
+/// Exit code of a child whose work failed to start or panicked.
 const EXIT_PANICKED: i32 = 101;
 
-/// Starts a child process which shares this one's table of descriptors, and runs `work` in it.
-/// Memory is copied as by fork; mappings of memory files are shared. What `work` returns is the
-/// exit code.
+/// Starts a child process that shares this process's file table, and runs `work` in it. Memory is copied as by
+/// fork; mappings of memory files are shared. The result of `work` is the exit code.
 ///
-/// Descriptors which the child opens are open here too, and stay open when it is killed: that is
-/// how connections outlive a worker. Three things follow:
+/// Descriptors that the child opens are also open here, and stay open when it is killed: that is how
+/// connections outlive a worker. Three consequences:
 ///
-/// - The child must never exec: that would give it a table of its own.
-/// - glibc does not know about this way of starting a process, and keeps the parent's thread id
-///   in its records of the thread that goes on in the child. `work` therefore runs in a thread
-///   which is started there, and about which the records are true.
-/// - Only the calling thread goes on in the child: a lock that another one holds would stay
-///   locked for ever. The caller must be single-threaded, which is checked.
+/// - The child must never exec, which would give it a separate table.
+/// - glibc does not know this way of starting a process, and its data about the child's first thread has the
+///   parent's thread id. So `work` runs in a new thread of the child, for which the data is correct.
+/// - Only the calling thread exists in the child: a lock held by another thread would stay locked forever. The
+///   caller must be single-threaded, which is checked.
 ///
 /// # Errors
-/// What the operating system says; EBUSY when this process has more than one thread.
+/// The operating system's error; EBUSY if this process has more than one thread.
 pub fn share_table(name: &str, work: impl FnOnce() -> i32 + Send + 'static) -> io::Result<Pid> {
     share_table_confined(name, || Ok(()), |_| work())
 }
 
-/// As [`share_table`]; the first thread of the child runs `confine`, and waits. `work` is given what
-/// came of that ([`FirstThread::confined`]).
+/// Like [`share_table`], but the child's first thread runs `confine` and then waits. `work` gets the result
+/// ([`FirstThread::confined`]).
 ///
 /// # Errors
-/// As [`share_table`].
+/// See [`share_table`].
 pub fn share_table_confined(
     name: &str,
     confine: impl FnOnce() -> io::Result<()>,
@@ -46,8 +44,8 @@ pub fn share_table_confined(
         ));
     }
     let flags = libc::CLONE_FILES | libc::SIGCHLD;
-    // SAFETY: without CLONE_VM this is a fork: the child has a copy of the memory and, with a null
-    // stack, goes on on a copy of this stack. There was one thread, so no lock is left behind.
+    // SAFETY: without CLONE_VM this is a fork: the child has a copy of the memory and, with a null stack,
+    // continues on a copy of this stack. There was one thread, so no lock is left held.
     let result = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match result {
         0 => run(name, confine, work),
@@ -56,7 +54,7 @@ pub fn share_table_confined(
     }
 }
 
-/// The thread that a child began with.
+/// The first thread of a child.
 #[derive(Debug)]
 pub struct FirstThread(mpsc::Receiver<io::Result<()>>);
 
@@ -64,14 +62,14 @@ impl FirstThread {
     /// Waits until it has confined itself.
     ///
     /// # Errors
-    /// Why it has not.
+    /// The reason why it could not.
     pub fn confined(self) -> io::Result<()> {
         let confined = self.0.recv();
-        confined.unwrap_or_else(|_| Err(io::Error::other("the first thread is gone")))
+        confined.unwrap_or_else(|_| Err(io::Error::other("the first thread has ended")))
     }
 }
 
-/// The child's whole life.
+/// Runs the whole life of the child.
 fn run(
     name: &str,
     confine: impl FnOnce() -> io::Result<()>,
@@ -80,7 +78,7 @@ fn run(
     let (confined, first) = mpsc::channel();
     let builder = thread::Builder::new().name(name.to_owned());
     let started = builder.spawn(move || work(FirstThread(first)));
-    // Who does not wait for it has ended.
+    // If `work` does not wait for the result, it has ended.
     let _ = confined.send(confine());
     let code = match started.map(thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
@@ -89,7 +87,7 @@ fn run(
     exit_at_once(code)
 }
 
-/// Ends the process without running anything of the parent's that was copied into it.
+/// Ends the process without running any of the parent's copied destructors.
 pub(super) fn exit_at_once(code: i32) -> ! {
     // SAFETY: `_exit` does not return, and runs no code of this program.
     unsafe { libc::_exit(code) }

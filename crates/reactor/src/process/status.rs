@@ -1,4 +1,4 @@
-//! Watching processes, and ending them.
+//! Supervising and ending processes.
 
 use std::fmt;
 use std::io;
@@ -13,9 +13,9 @@ use crate::{Fd, OnExec};
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Exited(i32),
-    /// By a signal of this number.
+    /// It was killed by this signal.
     Killed(i32),
 }
 
@@ -31,21 +31,21 @@ impl fmt::Display for Ended {
     }
 }
 
-/// For whom to wait, and whether to.
+/// The child to wait for, and whether to block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// Until this child ends.
+    /// Blocks until this child ends.
     For(Pid),
-    /// This child, if it has ended already.
+    /// This child, if it has already ended.
     IfEnded(Pid),
-    /// Any child that has ended already: call it until there is none after a SIGCHLD.
+    /// Any child that has already ended. After a SIGCHLD, call it until none is left.
     AnyEnded,
 }
 
-/// Takes note of the end of a child. `None` when none has ended (or there are no children).
+/// Reaps a child. Returns `None` if none has ended (or there are no children).
 ///
 /// # Errors
-/// ECHILD when the given process is no child of this one.
+/// ECHILD if the process is not a child of this one.
 pub fn wait(whom: Wait) -> io::Result<Option<(Pid, Ended)>> {
     let (pid, options) = match whom {
         Wait::For(pid) => (Some(pid), WaitOptions::empty()),
@@ -72,7 +72,7 @@ pub fn wait(whom: Wait) -> io::Result<Option<(Pid, Ended)>> {
     }
 }
 
-/// Whether this process has any child of which no note was taken yet, ended or not.
+/// Whether this process has an unreaped child, running or ended.
 pub fn has_children() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(
@@ -81,13 +81,13 @@ pub fn has_children() -> bool {
     )
 }
 
-/// How a child has ended, if it has; it is left for [`wait`] to take note of.
+/// Returns how a child ended, if it has; [`wait`] can still reap it.
 ///
-/// To take note of an end can cost the kernel 40 ms: it then forgets what was read of the process
-/// under `/proc`, one entry after the other, and somebody may have listed its 15,000 descriptors.
+/// Reaping can cost the kernel 40 ms: it then drops its entries under `/proc` for the process one by one, and
+/// another process may have listed its 15,000 descriptors.
 ///
 /// # Errors
-/// ECHILD when the given process is no child of this one.
+/// ECHILD if the process is not a child of this one.
 pub fn peek(child: Pid) -> io::Result<Option<Ended>> {
     let whom = WaitId::Pid(child.rustix()?);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -104,10 +104,10 @@ pub fn peek(child: Pid) -> io::Result<Option<Ended>> {
     }
 }
 
-/// A descriptor which is readable when the process has ended.
+/// Returns a descriptor that becomes readable when the process ends.
 ///
 /// # Errors
-/// What the operating system says: there is no such process.
+/// The operating system's error: there is no such process.
 pub fn open_pidfd(pid: Pid, on_exec: OnExec) -> io::Result<Fd> {
     let fd: Fd = rustix::process::pidfd_open(pid.rustix()?, PidfdFlags::empty())?.into();
     fd.set_on_exec(on_exec).inspect_err(|_| fd.close())?;
@@ -117,7 +117,7 @@ pub fn open_pidfd(pid: Pid, on_exec: OnExec) -> io::Result<Fd> {
 /// Sends a signal to a process.
 ///
 /// # Errors
-/// What the operating system says: there is no such process (never a group of them).
+/// The operating system's error: there is no such process. Never signals a process group.
 pub fn send_signal(pid: Pid, signal: Signal) -> io::Result<()> {
     let pid = pid.rustix()?;
     let number = rustix::process::Signal::from_named_raw(signal.number());
@@ -127,11 +127,10 @@ pub fn send_signal(pid: Pid, signal: Signal) -> io::Result<()> {
     )?)
 }
 
-/// Whether a process goes on: it is there, and is not one that has ended and waits for its parent
-/// to take note.
+/// Whether a process is running: it exists and is not a zombie.
 pub fn runs(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses and may contain anything.
+    // The name is in parentheses and may contain any character.
     let state = stat
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());

@@ -1,4 +1,4 @@
-//! What a process asks of itself.
+//! Calls about this process.
 
 use std::fs;
 use std::io;
@@ -14,29 +14,29 @@ use super::Pid;
 use crate::os_result::os_result;
 use crate::signal::Signal;
 
-/// This process.
+/// Returns the id of this process.
 pub fn pid() -> Pid {
     Pid(std::process::id() as i32)
 }
 
-/// The name of this machine, if it is one that protocols take: ASCII without spaces.
+/// Returns the host name, if protocols accept it: ASCII without spaces.
 pub fn host_name() -> Option<String> {
     let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
     let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain.then_some(name)
 }
 
-/// The user whose rights this process has (its effective user id).
+/// Returns the effective user id of this process.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The group whose rights this process has (its effective group id).
+/// Returns the effective group id of this process.
 pub fn group_id() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// Whether this process may make files in the directory.
+/// Checks that this process may create files in the directory.
 ///
 /// # Errors
 /// Why it may not.
@@ -51,38 +51,38 @@ pub fn may_write(directory: &std::path::Path) -> io::Result<()> {
     )?)
 }
 
-/// Milliseconds since the machine was started, time of sleep included (CLOCK_BOOTTIME). The same
-/// for all processes; it never goes back.
+/// Returns the milliseconds since boot, including time asleep (CLOCK_BOOTTIME). The same for all processes;
+/// never decreases.
 pub fn boottime_ms() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Milliseconds since the machine was started, time of sleep left out (CLOCK_MONOTONIC): for how
-/// long somebody has been silent who cannot speak while the machine sleeps.
+/// Returns the milliseconds since boot, without time asleep (CLOCK_MONOTONIC). For silence timeouts of
+/// processes that cannot run while the machine sleeps.
 pub fn monotonic_ms() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Microseconds on the clock of [`monotonic_ms`].
+/// Returns microseconds on the clock of [`monotonic_ms`].
 pub fn monotonic_us() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// The process that this one is a child of now.
+/// Returns the current parent process.
 pub fn parent() -> Pid {
     Pid(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()))
 }
 
-/// CPU time that this process has used, all its threads, in nanoseconds.
+/// Returns the CPU time of this process, all threads, in nanoseconds.
 pub fn cpu_ns() -> u64 {
     let used = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// How many threads this process has.
+/// Returns the number of threads of this process.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -90,31 +90,30 @@ pub fn thread_count() -> io::Result<usize> {
     Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Becomes the parent of descendants whose own parents are gone. Survives an exec.
+/// Makes this process the parent of orphaned descendants. Survives an exec.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_subreaper() -> io::Result<()> {
     let this = rustix::process::getpid();
     Ok(rustix::process::set_child_subreaper(Some(this))?)
 }
 
-/// Asks for a signal when the thread that started this process ends. A parent that is gone
-/// already is told by the result: false.
+/// Requests a signal when the thread that started this process ends. Returns false if the parent has already
+/// ended.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn die_with_parent(signal: Signal, parent: Pid) -> io::Result<bool> {
     signal_with_parent(signal)?;
     let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     Ok(now == Some(parent.0))
 }
 
-/// Asks for a signal when the parent ends, whoever that is then. An exec keeps the wish, a change of
-/// user forgets it.
+/// Requests a signal when the current parent ends. The setting survives an exec, but not a change of user.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn signal_with_parent(signal: Signal) -> io::Result<()> {
     let signal = rustix::process::Signal::from_named_raw(signal.number()).ok_or(Errno::INVAL)?;
     Ok(rustix::process::set_parent_process_death_signal(Some(
@@ -122,11 +121,11 @@ pub fn signal_with_parent(signal: Signal) -> io::Result<()> {
     ))?)
 }
 
-/// No core dumps, and no debugger or reader of `/proc/self/mem` without privileges: the memory
-/// holds secrets. An exec sets "dumpable" back; the limit stays.
+/// Forbids core dumps, and debuggers and readers of `/proc/self/mem` without privileges, because the memory
+/// holds secrets. An exec resets "dumpable"; the limit stays.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn forbid_core_dumps() -> io::Result<()> {
     let zero = Rlimit {
         current: Some(0),
@@ -137,21 +136,21 @@ pub fn forbid_core_dumps() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(not)?)
 }
 
-/// How soon the kernel takes this process when memory runs out: -1000 (never; needs privileges)
+/// Sets the kernel's preference for killing this process when memory runs out: -1000 (never; needs privileges)
 /// to 1000 (first).
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn protect_from_oom(score_adjustment: i16) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score_adjustment.to_string())
 }
 
-/// Marks every descriptor from `first` on to be closed by an exec.
+/// Sets close-on-exec on every descriptor from `first` on.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_close_on_exec_from(first: u32) -> io::Result<()> {
-    // SAFETY: only marks are changed.
+    // SAFETY: changes only flags.
     let result = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -163,22 +162,21 @@ pub fn set_close_on_exec_from(first: u32) -> io::Result<()> {
     os_result(result)
 }
 
-/// Gives free memory of the heap back to the operating system. Worth a call when a burst is over:
-/// 0.1 to 3 ms. True if there was any.
+/// Returns free heap memory to the operating system. Worth calling after a burst: it takes 0.1 to 3 ms. Returns
+/// true if there was any.
 pub fn return_heap() -> bool {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it changes nothing that is in use.
+    // SAFETY: it changes no memory in use.
     return unsafe { libc::malloc_trim(0) } != 0;
     #[cfg(not(target_env = "gnu"))]
     false
 }
 
-/// Sleeps until `word` is woken, as long as it is `expected`; or for `timeout_ms`. The word may
-/// lie in a mapping that processes share. Returns early without reason now and then: look at the
-/// word.
+/// Sleeps while `word` is `expected`, until it is woken, or for `timeout_ms`. The word may lie in a mapping
+/// shared by processes. May return early: check the word.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ms: Option<u64>) -> io::Result<()> {
     let timeout = timeout_ms.map(|ms| Timespec {
         tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
@@ -190,10 +188,10 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ms: Option<u64>) -> i
     }
 }
 
-/// Wakes up to `count` of those who sleep on `word`, in any process; says how many.
+/// Wakes up to `count` sleepers on `word`, in any process. Returns how many.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn futex_wake(word: &AtomicU32, count: u32) -> io::Result<usize> {
     Ok(futex::wake(word, futex::Flags::empty(), count)?)
 }

@@ -1,8 +1,8 @@
-//! The name and the title of this process in lists of processes.
+//! The name and title of this process in process lists.
 //!
-//! The name (`ps`, `top`) is the kernel's. The title (`ps -f`, `top -c`) is what lies in memory where the
-//! kernel put the command line, so a process that was copied instead of executed has its parent's until it
-//! writes its own there.
+//! The name (`ps`, `top`) is kept by the kernel. The title (`ps -f`, `top -c`) is read from the memory where
+//! the kernel put the command line, so a process that was forked without exec shows its parent's title until it
+//! writes its own.
 
 use std::ffi::CString;
 use std::fs;
@@ -11,22 +11,21 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Where the kernel put the command line. Looked up once: a process copied from this one has it at the same
-/// place, and may not open files any more.
+/// Where the kernel put the command line. Looked up once: a process forked from this one has it at the same
+/// place, and may be unable to open files.
 static COMMAND_LINE: OnceLock<Option<Range<usize>>> = OnceLock::new();
 
-/// Names the calling thread (and process, from its first thread) in lists of processes. The kernel keeps 15
-/// bytes of it.
+/// Names the calling thread (and, from the first thread, the process) in process lists. The kernel keeps 15
+/// bytes.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_name(name: &str) -> io::Result<()> {
     Ok(rustix::thread::set_name(&CString::new(name)?)?)
 }
 
-/// Replaces the command line that lists of processes show by `title`, or by as much of it as there is room
-/// for: the length of the command line. To be called while this process has one thread, and after it has
-/// read its arguments. Without /proc nothing happens.
+/// Replaces the command line in process lists with `title`, truncated to the length of the command line. Call
+/// it while this process has one thread, and after it has read its arguments. Without /proc it has no effect.
 pub fn set_title(title: &str) {
     let place =
         COMMAND_LINE.get_or_init(|| command_line_in(&fs::read_to_string("/proc/self/stat").ok()?));
@@ -35,21 +34,21 @@ pub fn set_title(title: &str) {
     };
     let start: *mut u8 = ptr::with_exposed_provenance_mut(place.start);
     let room = place.len();
-    // A zero byte must end it, or the kernel shows the environment behind it as well.
+    // A zero byte must end it, or the kernel also shows the environment that follows.
     let length = title.len().min(room.saturating_sub(1));
-    // SAFETY: the kernel has put the command line there, on this process's own stack, which stays as long as
-    // the process. Nobody else looks: arguments are read before (as copies), and there is one thread.
+    // SAFETY: the kernel put the command line there, on this process's own stack, which exists as long as the
+    // process. No other code reads it: arguments were copied before, and there is one thread.
     unsafe {
         ptr::write_bytes(start, 0, room);
         ptr::copy_nonoverlapping(title.as_ptr(), start, length);
     }
 }
 
-/// Reads `arg_start` and `arg_end` in /proc/PID/stat (proc(5)): numbers 48 and 49, counted behind the name,
-/// which may have any character in it.
+/// Reads `arg_start` and `arg_end` from /proc/PID/stat (proc(5)): numbers 48 and 49, counted after the name,
+/// which may contain any character.
 fn command_line_in(stat: &str) -> Option<Range<usize>> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut numbers = behind_name.split_whitespace().skip(48 - 3);
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut numbers = after_name.split_whitespace().skip(48 - 3);
     let mut next = || numbers.next()?.parse::<usize>().ok();
     let (start, end) = (next()?, next()?);
     (start != 0 && start < end).then_some(start..end)

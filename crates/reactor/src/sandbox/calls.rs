@@ -1,4 +1,4 @@
-//! seccomp: which system calls a process may make, in lists.
+//! seccomp: lists of the system calls that a process may make.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,11 +11,11 @@ use seccompiler::{
 
 use crate::process;
 
-/// Refused calls fail with this.
+/// Refused calls fail with this error.
 const REFUSED: SeccompAction = SeccompAction::Errno(libc::EPERM as u32);
 
-/// Refused in keepers, and in every build that a keeper ever executes: see the module above. An
-/// entry can be added; a build which needs one that stands here can't be upgraded to.
+/// Refused in keepers, and so in every build that a keeper will ever execute: see the module's documentation.
+/// Entries may be added; a build that needs one of these calls cannot be an upgrade target.
 const NEVER: &[c_long] = &[
     // Other processes.
     libc::SYS_ptrace,
@@ -62,13 +62,11 @@ const NEVER: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// `prctl` of this, which no kernel knows: EINVAL says that the filter is not there yet, EPERM
-/// that it is.
+/// An unknown option of `prctl`: EINVAL means that the filter is not installed yet, EPERM that it is.
 const QUESTION: u64 = 0x444d_5342;
 
-/// What the loop of a worker does: events, sockets, descriptors, memory, time and threads, signals,
-/// the end. Not to look for files: where the cryptographic library looks for /dev/sysgenid, it must
-/// not find what it then could not open.
+/// The calls of a worker's loop: events, sockets, descriptors, memory, time and threads, signals, exit. Not
+/// looking up files: the cryptographic library must not find a /dev/sysgenid that it cannot open.
 const LOOP: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
@@ -137,7 +135,7 @@ const LOOP: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Older names of the same, on machines which have them.
+/// Older names of the same calls, on machines that have them.
 #[cfg(target_arch = "x86_64")]
 const LOOP_BY_OTHER_NAMES: &[c_long] = &[
     libc::SYS_epoll_wait,
@@ -150,7 +148,7 @@ const LOOP_BY_OTHER_NAMES: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const LOOP_BY_OTHER_NAMES: &[c_long] = &[];
 
-/// What control and scout do besides: they look at files, resolve names, and may start threads.
+/// Additional calls of control and scout: they inspect files, resolve names, and may start threads.
 const LOOKING: &[c_long] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -167,7 +165,7 @@ const LOOKING: &[c_long] = &[
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
     libc::SYS_sysinfo,
-    // Refused below as not implemented: its arguments can't be seen, those of `clone` can.
+    // Refused below as not implemented: the filter cannot see its arguments, but sees those of `clone`.
     libc::SYS_clone3,
 ];
 
@@ -181,8 +179,8 @@ const LOOKING_BY_OTHER_NAMES: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const LOOKING_BY_OTHER_NAMES: &[c_long] = &[];
 
-/// What is done with `fcntl`: marks of descriptors, copies, and seals. Not what has the kernel send
-/// signals to a process of the caller's choice (F_SETOWN, F_SETSIG), leases, locks or pipes.
+/// Allowed uses of `fcntl`: descriptor flags, copies and seals. Not signals to a chosen process (F_SETOWN,
+/// F_SETSIG), leases, locks or pipes.
 const FCNTL: &[libc::c_int] = &[
     libc::F_GETFD,
     libc::F_SETFD,
@@ -195,8 +193,8 @@ const FCNTL: &[libc::c_int] = &[
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The keeper's: for this process, whatever it executes, and its worker. Set once.
-pub(super) fn refuse_for_ever() -> io::Result<()> {
+/// Installs the keeper's filter: for this process, everything it executes, and its worker. Installed once.
+pub(super) fn refuse_permanently() -> io::Result<()> {
     if is_refused_already() {
         return Ok(());
     }
@@ -210,12 +208,12 @@ pub(super) fn refuse_for_ever() -> io::Result<()> {
 }
 
 fn is_refused_already() -> bool {
-    // SAFETY: takes numbers; no kernel knows this one.
+    // SAFETY: takes numbers; no kernel knows this option.
     let result = unsafe { libc::prctl(QUESTION as libc::c_int, 0, 0, 0, 0) };
     result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
-/// The worker's list, for all its threads.
+/// Installs the worker's filter in all its threads.
 pub(super) fn allow_worker(reaches_unix: bool) -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
@@ -224,14 +222,15 @@ pub(super) fn allow_worker(reaches_unix: bool) -> io::Result<()> {
     let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM));
     let streams = streams.collect::<io::Result<_>>()?;
     rules.insert(libc::SYS_socket, streams);
-    // The two ends of a pair are connected for good, so that they lead nowhere else: a joint, by which a connection is led on to a backend that speaks TLS.
+    // The two ends of a pair are connected permanently and lead nowhere else. They are joints, which pass a
+    // connection on to a backend with TLS.
     let joints = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
     rules.insert(libc::SYS_socketpair, vec![joints]);
     let program = program(rules, REFUSED, SeccompAction::Allow)?;
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-/// The list of a process that accepts connections and makes none.
+/// Installs the filter of a process that accepts connections and makes none.
 pub(super) fn allow_answering() -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
@@ -239,7 +238,7 @@ pub(super) fn allow_answering() -> io::Result<()> {
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-/// The list of control and scout, for all their threads.
+/// Installs the filter of control and scout in all their threads.
 pub(super) fn allow_looking() -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
@@ -248,7 +247,7 @@ pub(super) fn allow_looking() -> io::Result<()> {
         sockets.push(socket(family, libc::SOCK_STREAM)?);
         sockets.push(socket(family, libc::SOCK_DGRAM)?);
     }
-    // The resolver asks which addresses the machine has.
+    // The resolver asks for the machine's addresses.
     sockets.push(rule(vec![
         argument(0, Len::Dword, Is::Eq, libc::AF_NETLINK as u64)?,
         argument(2, Len::Dword, Is::Eq, libc::NETLINK_ROUTE as u64)?,
@@ -277,8 +276,8 @@ pub(super) fn allow_looking() -> io::Result<()> {
     apply_filter_all_threads(&program_of_all).map_err(io::Error::other)
 }
 
-/// Calls which are looked at by their arguments, in every list: memory that is never executable,
-/// and a process that deals with nobody but itself.
+/// Rules for calls whose arguments are checked, in every list: no executable memory, and no effect on other
+/// processes.
 fn memory_and_self() -> io::Result<Rules> {
     let executable = libc::PROT_EXEC as u64;
     let data = || rule(vec![argument(2, Len::Dword, Is::MaskedEq(executable), 0)?]);
@@ -286,7 +285,7 @@ fn memory_and_self() -> io::Result<Rules> {
     let first_is = |value: u64| rule(vec![argument(0, Len::Dword, Is::Eq, value)?]);
     #[allow(clippy::unnecessary_cast, reason = "an ioctl is an i32 for musl")]
     let asks = |request: libc::Ioctl| rule(vec![argument(1, Len::Dword, Is::Eq, request as u64)?]);
-    // To read limits, not to set them.
+    // Reading limits, not setting them.
     let limits = rule(vec![
         argument(0, Len::Dword, Is::Eq, 0)?,
         argument(2, Len::Qword, Is::Eq, 0)?,
@@ -318,7 +317,7 @@ fn memory_and_self() -> io::Result<Rules> {
     ]))
 }
 
-/// A socket of this family and kind; marks like close-on-exec do not count.
+/// A socket of this family and type; flags such as close-on-exec are ignored.
 fn socket(family: i32, kind: i32) -> io::Result<SeccompRule> {
     rule(vec![
         argument(0, Len::Dword, Is::Eq, family as u64)?,
@@ -326,7 +325,7 @@ fn socket(family: i32, kind: i32) -> io::Result<SeccompRule> {
     ])
 }
 
-/// Whatever their arguments are.
+/// Rules that allow any arguments.
 fn always(lists: &[&[c_long]]) -> Rules {
     let calls = lists.iter().copied().flatten();
     calls.map(|&call| (call, Vec::new())).collect()
@@ -352,7 +351,7 @@ fn program(rules: Rules, other: SeccompAction, listed: SeccompAction) -> io::Res
 
 pub(super) fn supported() -> bool {
     let action: u32 = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: the kernel reads the number that the pointer leads to.
+    // SAFETY: the kernel reads the number behind the pointer.
     let result = unsafe {
         libc::syscall(
             libc::SYS_seccomp,

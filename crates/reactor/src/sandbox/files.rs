@@ -1,4 +1,4 @@
-//! Landlock: which files may be opened, which ports bound, whom a signal may reach.
+//! Landlock: which files may be opened, which ports bound, and which processes signalled.
 
 use std::io;
 
@@ -7,28 +7,27 @@ use landlock::{
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
 
-/// What the resolver of names reads. All of /etc: a rule holds for the file that is there now, not
-/// for one that is put in its place, and resolv.conf is.
+/// Paths that the name resolver reads. All of /etc, because a rule applies to the existing file and not to a
+/// replacement, and resolv.conf gets replaced.
 pub(super) const FOR_NAMES: &[&str] = &[
     "/etc",
-    // Where resolv.conf leads to, with systemd and others.
+    // The target of resolv.conf, with systemd and others.
     "/run/systemd/resolve",
     "/run/resolvconf",
     "/run/NetworkManager",
-    // Modules of the resolver.
+    // Resolver modules.
     "/lib",
     "/lib64",
     "/usr/lib",
     "/usr/lib64",
 ];
 
-/// What is confined. A newer kernel could do more; what is asked for here has been tried.
+/// The tested Landlock version. A newer kernel could restrict more.
 const TESTED: ABI = ABI::V6;
 
-/// Confines this thread and those that it starts: only what lies under `readable` may be opened,
-/// and to read only; no TCP port may be bound but one that the kernel chooses; no signal reaches,
-/// and no debugger looks into, a process that is not confined with it, and no connection leads to an
-/// abstract unix socket of one. Older kernels know less of this.
+/// Confines this thread and the threads that it starts: it may open only files under `readable`, for reading
+/// only; bind TCP ports only if the kernel chooses them; and must not signal, debug, or connect to an abstract
+/// unix socket of, a process outside. Older kernels enforce less.
 pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<()> {
     let rules = || {
         let ruleset = Ruleset::default()
@@ -43,7 +42,7 @@ pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<(
         let ruleset = ruleset
             .create()?
             .add_rules(path_beneath_rules(readable, AccessFs::from_read(TESTED)))?
-            // Where a connection to a backend comes from: an address is chosen, its port is not.
+            // The local end of a connection to a backend: its address may be chosen, its port may not.
             .add_rule(NetPort::new(0, AccessNet::BindTcp))?;
         ruleset.restrict_self()
     };
@@ -51,7 +50,7 @@ pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<(
     if status.ruleset == RulesetStatus::NotEnforced {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "this kernel has no Landlock",
+            "this kernel does not support Landlock",
         ));
     }
     Ok(())

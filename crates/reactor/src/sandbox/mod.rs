@@ -1,25 +1,23 @@
-//! What a process may ask of the kernel: seccomp for system calls, Landlock for files, ports and
-//! other processes.
+//! The sandbox of each process: seccomp for system calls, Landlock for files, ports and other processes.
 //!
-//! | | may | by |
+//! | process | allowed | enforced by |
 //! |---|---|---|
-//! | worker | what its loop needs: sockets that exist, new TCP connections, unix connections if a route has such a backend, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal, no abstract socket |
-//! | redirect, log-writer | the worker's calls, but no new socket | as a worker |
-//! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
-//! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
+//! | worker | the needs of its loop: existing sockets, new TCP connections, unix connections if a route has such a backend, its memory | a list of allowed calls; Landlock: no files, no chosen port, no signals, no abstract sockets |
+//! | redirect, log-writer | the worker's calls, but no new socket | as for a worker |
+//! | control, scout | the same, reading files under a few paths, resolving names, starting threads | a longer list; Landlock: these paths, read-only |
+//! | keeper | all calls except those that no build of this program will ever make | a list of refused calls |
 //!
-//! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself
-//! after a crash of its worker, and another binary at an upgrade. So what is refused there is a
-//! promise about all later builds (`NEVER` in `calls.rs`): only calls which rule over a machine or over
-//! other processes, none that a server could come to need. And a filter is set once only, however
-//! often the keeper executes itself: it answers a question that the kernel does not know
-//! (`QUESTION` there). Landlock has no such question, allows sixteen layers, and would have to
-//! let through every path that a binary may lie under: a keeper goes without.
+//! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself after a crash
+//! of its worker, and another binary at an upgrade. So the list of refused calls is a promise about all later
+//! builds (`NEVER` in `calls.rs`): it contains only calls that control the machine or other processes, and none
+//! that a server could ever need. The filter is installed only once, however often the keeper executes itself:
+//! an option of prctl that no kernel knows reveals it (`QUESTION` there). Landlock has no such test, allows
+//! sixteen layers, and would have to permit every path of a binary, so keepers do not use it.
 //!
-//! **What is refused fails with EPERM** and ends nobody: should a library come to need another
-//! call, one thing does not work, and not a worker with all its connections. A call which is
-//! allowed whatever its arguments costs nothing that could be measured, because the kernel keeps
-//! those in a bitmap; so no call of a wake is looked at by its arguments.
+//! **Refused calls fail with EPERM** and do not end the process: if a library comes to need another call, one
+//! feature fails, not a worker with all its connections. A call that is allowed with any arguments has no
+//! measurable cost, because the kernel keeps these in a bitmap; so the filter checks the arguments of no call
+//! in a wake.
 
 mod calls;
 mod files;
@@ -29,40 +27,40 @@ use std::{fmt, io};
 
 pub use probes::{SandboxProbe, probes};
 
-/// Unix sockets that a process connects to.
+/// The unix sockets that a process may connect to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UnixSockets {
     /// None.
     No,
-    /// By their path.
+    /// Sockets with a path.
     Files,
-    /// Abstract ones too.
+    /// Sockets with a path, and abstract ones.
     Abstract,
 }
 
-/// Which process is to be confined.
+/// The process to confine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Works on connections: the one that strangers talk to.
+    /// Works on connections: the process that untrusted peers talk to.
     Worker {
-        /// The unix sockets that backends have.
+        /// The unix sockets of backends.
         unix: UnixSockets,
     },
-    /// Waits in a worker's process for the thread that works: whoever can write to its memory makes
-    /// calls in this thread as well.
+    /// Waits in a worker's process for the working thread. Code that can write to the process's memory can make
+    /// calls in this thread too.
     WorkersFirstThread {
-        /// As for the worker.
+        /// The unix sockets of backends.
         unix: UnixSockets,
     },
     /// Starts workers, and other binaries.
     Keeper,
-    /// Answers questions, and looks at processes for it.
+    /// Answers requests, and inspects processes for that.
     Control,
-    /// Asks others over the network: resolvers, backends, stores of keys, authorities.
+    /// Makes network requests: to resolvers, backends, key stores, authorities.
     Scout,
-    /// Answers clients that others have connected to it, and nobody else.
+    /// Serves clients that connect to it, and makes no connections.
     Redirect,
-    /// Writes to a file that is open already.
+    /// Writes to a file that is already open.
     LogWriter,
 }
 
@@ -80,12 +78,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// Confines this process for good. But for a keeper: all threads are bound by the list of calls;
-/// Landlock binds the calling thread and those that it starts, so that a worker's first thread, which
-/// is there before, confines itself.
+/// Confines this process permanently. Except for a keeper, the filter applies to all threads. Landlock applies
+/// only to the calling thread and the threads that it starts; a worker's first thread is older, and confines
+/// itself.
 ///
 /// # Errors
-/// The kernel does not have what it takes, or refuses. What it has is in force all the same.
+/// The kernel lacks a feature or refuses. The supported parts are in force all the same.
 pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
@@ -98,9 +96,9 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::Scout => files::confine(files::FOR_NAMES, true),
     };
     match role {
-        Role::Keeper => calls::refuse_for_ever()?,
+        Role::Keeper => calls::refuse_permanently()?,
         Role::Worker { unix } => calls::allow_worker(unix != UnixSockets::No)?,
-        // The thread that works sets the list, for both.
+        // The working thread installs the filter for both.
         Role::WorkersFirstThread { .. } => {}
         Role::Redirect | Role::LogWriter => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
@@ -108,7 +106,7 @@ pub fn enter(role: Role) -> io::Result<()> {
     files
 }
 
-/// What this kernel lacks of it, in words; empty if nothing.
+/// Returns the features that this kernel lacks; empty if none.
 pub fn missing() -> Vec<&'static str> {
     let mut missing = Vec::new();
     if !calls::supported() {

@@ -1,7 +1,7 @@
-//! Trying what a confined process must not be able to do: the proof that it is confined.
+//! Probes that try what a confined process must not be able to do, to prove that it is confined.
 //!
-//! Each attempt has arguments with which the call itself does no harm and does not fail with
-//! EPERM or EACCES, so that these two mean: refused.
+//! Each probe uses arguments with which the call does no harm and does not itself fail with EPERM or EACCES, so
+//! that these errors mean "refused".
 
 use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,12 +10,12 @@ use std::{fmt, io, ptr};
 
 use crate::process;
 
-/// What came of trying something.
+/// Result of a probe.
 #[derive(Debug)]
 pub struct SandboxProbe {
-    /// What was tried.
+    /// The attempted operation.
     pub what: &'static str,
-    /// How it ended.
+    /// Its result.
     pub result: io::Result<()>,
 }
 
@@ -38,11 +38,11 @@ impl fmt::Display for SandboxProbe {
     }
 }
 
-/// Tries all of it, in this process.
+/// Runs all probes in this process.
 pub fn probes() -> Vec<SandboxProbe> {
     let attempt = |what, result| SandboxProbe { what, result };
     let open = |path: &str, options: &OpenOptions| options.open(path).map(drop);
-    // A file without a name: nothing is left behind where it can be made.
+    // An unnamed file, so that nothing is left behind where it can be created.
     let mut unnamed = OpenOptions::new();
     unnamed.write(true).custom_flags(libc::O_TMPFILE);
     let main = process::parent().0;
@@ -77,7 +77,7 @@ pub fn probes() -> Vec<SandboxProbe> {
         ),
         attempt("setuid", call(libc::SYS_setresuid, [-1, -1, -1, 0, 0])),
         attempt("raise_limit", raise_limit()),
-        // And what must go on working: it fails for want of a listener, if it may be tried.
+        // And a call that must work: if allowed, it fails because there is no listener.
         attempt(
             "connect",
             TcpStream::connect((Ipv4Addr::LOCALHOST, 1)).map(drop),
@@ -87,8 +87,8 @@ pub fn probes() -> Vec<SandboxProbe> {
 
 fn call(number: libc::c_long, arguments: [i64; 5]) -> io::Result<()> {
     let [a, b, c, d, e] = arguments;
-    // SAFETY: the callers above pass numbers, flags which are refused, or null and lengths of 0:
-    // there is no memory for the kernel to write to, and no call that would take effect.
+    // SAFETY: the callers above pass numbers, refused flags, or null with lengths of 0: the kernel writes to no
+    // memory, and no call takes effect.
     let result = unsafe { libc::syscall(number, a, b, c, d, e) };
     if result == -1 {
         return Err(io::Error::last_os_error());
@@ -101,17 +101,17 @@ fn executable_memory() -> io::Result<()> {
         libc::PROT_READ | libc::PROT_EXEC,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new range of addresses, which nobody refers to.
+    // SAFETY: a new address range, with no references to it.
     let page = unsafe { libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was mapped above, and nothing refers to it.
+    // SAFETY: it was mapped above, with no references to it.
     unsafe { libc::munmap(page, 4096) };
     Ok(())
 }
 
-/// Sets a limit to what it is.
+/// Sets a limit to its current value.
 fn raise_limit() -> io::Result<()> {
     let limits = rustix::process::getrlimit(rustix::process::Resource::Nproc);
     Ok(rustix::process::setrlimit(

@@ -1,11 +1,11 @@
-//! A slab as another build wrote it: to be read and converted, never changed.
+//! A slab written by another build: read and converted, never changed.
 
 use super::header::{HEADER_LEN, Header};
 use super::{MAX_CAPACITY, Slab, Slot};
 use crate::memory::{self, Mapping, PAGE};
 use crate::{AdoptError, Fd};
 
-/// A slab whose slots may be of another version, and of another size, than this build's.
+/// A slab whose slots may have another version and size than this build's.
 #[derive(Debug)]
 pub struct Foreign {
     header: Header,
@@ -14,10 +14,10 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Maps a slab of any layout. Nothing in it is changed.
+    /// Maps a slab of any layout without changing it.
     ///
     /// # Errors
-    /// It is no slab, or one with a header that this build does not know, or it cannot be mapped.
+    /// It is not a slab, its header version is unknown, or it cannot be mapped.
     pub fn open(fd: Fd) -> Result<Foreign, AdoptError> {
         let header = Header::open(fd)?;
         let slot_bytes = header.slot_bytes() as usize;
@@ -37,16 +37,16 @@ impl Foreign {
         })
     }
 
-    /// Its header.
+    /// Returns its header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Goes through the slots which are not all zero, in order, until `each` fails. Pages without
-    /// memory behind them are not touched.
+    /// Calls `each` for the slots that are not all zero, in order, until `each` fails. Does not touch pages
+    /// without memory.
     ///
     /// # Errors
-    /// The one of `each`, or what the operating system says, as `each` would say it.
+    /// The error of `each`, or the operating system's error, converted to it.
     pub fn for_each<E: From<std::io::Error>>(
         &self,
         mut each: impl FnMut(u32, &[u8]) -> Result<(), E>,
@@ -67,7 +67,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Overwrites every slot with zeros: what was in it lives on elsewhere.
+    /// Overwrites every slot with zeros, after its contents were moved elsewhere.
     pub fn wipe(mut self) {
         for data in self.slots.data().unwrap_or_default() {
             self.slots.wipe(data);
@@ -76,8 +76,8 @@ impl Foreign {
 }
 
 impl<T: Slot> Slab<T> {
-    /// Puts a slot where it was in the slab that this one is converted from: its index is known to
-    /// epoll and to pending memory. False: there is no such place, or it is taken.
+    /// Puts a slot at the same index as in the slab that this one is converted from, because epoll and pending
+    /// memory refer to that index. Returns false if the index does not exist or is in use.
     pub fn put(&mut self, index: u32, slot: &T) -> bool {
         if index >= self.capacity || !self.occupancy.take(index) {
             return false;
@@ -121,7 +121,7 @@ mod tests {
             let mut slot = New([0; 16]);
             slot.0[15] = Old::ref_from_bytes(bytes).unwrap().0[7];
             assert!(new.put(index, &slot));
-            assert!(!new.put(index, &slot), "the place is taken");
+            assert!(!new.put(index, &slot), "the index is in use");
             Ok(())
         });
         all.unwrap();
@@ -129,7 +129,7 @@ mod tests {
         for index in old.indices() {
             assert_eq!(new.get(index).unwrap().0[15], u64::from(index) + 1);
         }
-        assert!(!new.put(1000, &New([0; 16])), "there is no such place");
+        assert!(!new.put(1000, &New([0; 16])), "the index does not exist");
         foreign.wipe();
         assert!(
             old.indices()

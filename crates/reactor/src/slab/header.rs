@@ -1,4 +1,4 @@
-//! The first pages of a slab: what its worker says about itself, and what its keeper reads.
+//! The first pages of a slab: data that its worker publishes and its keeper reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -7,21 +7,21 @@ use crate::memory::{self, PAGE, Words};
 use crate::step::step;
 use crate::{AdoptError, Fd};
 
-/// "dormouse", as the first eight bytes of a slab.
+/// "dormouse", the first eight bytes of a slab.
 const MAGIC: u64 = u64::from_le_bytes(*b"dormouse");
-/// Version of the header itself, apart from the caller's version of its slots.
+/// Version of the header itself, independent of the caller's version of its slots.
 const HEADER_VERSION: u32 = 1;
 
-/// Room for the header. Only its first page is ever touched; the length keeps the slots aligned
-/// to the pages of any machine.
+/// Room for the header. Only its first page is ever touched; the length keeps the slots aligned to the pages of
+/// any machine.
 pub(super) const HEADER_LEN: usize = 16 * PAGE;
 
-/// Words which the caller may use as it likes: see [`Header::counter`].
+/// Number of words for the caller's own use: see [`Header::counter`].
 pub const COUNTERS: usize = 128;
-/// Words in which the caller notes what its successor needs: see [`Header::note`].
+/// Number of words with data for the caller's successor: see [`Header::note`].
 pub const NOTES: usize = 64;
 
-/// Where the words lie. Once written by a released build, this is a format.
+/// Offsets of the words. They are a file format once a release has written them.
 mod at {
     pub(super) const MAGIC: usize = 0;
     pub(super) const HEADER_VERSION: usize = 8;
@@ -40,14 +40,14 @@ mod at {
     const _: () = assert!(COUNTERS + 8 * super::COUNTERS <= super::PAGE);
 }
 
-/// The header of a slab. Cheap to clone, so that marks and counters can be set while a slot is
-/// borrowed; all of it is atomic words, so that a keeper may look at it while its worker lives.
+/// The header of a slab. Cheap to clone, so that marks and counters can be set while a slot is borrowed. It
+/// consists of atomic words, so that a keeper can read it while its worker runs.
 #[derive(Clone, Debug)]
 pub struct Header {
     words: Arc<Words>,
 }
 
-/// A slot that was being moved when its worker died: see [`super::Slab::relocate`].
+/// A move in progress when the worker died: see [`super::Slab::relocate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Move {
     Copying {
@@ -58,21 +58,20 @@ pub(super) enum Move {
         from: u32,
         to: u32,
     },
-    /// The slot is whole at `to`; who refers to it by `from` has yet to be told.
-    Telling {
+    /// The slot is complete at `to`; references to `from` still have to be updated.
+    Updating {
         from: u32,
         to: u32,
     },
 }
 
 impl Header {
-    /// Looks at the header of a slab without touching its slots: for a keeper.
+    /// Maps the header of a slab without touching its slots: for a keeper.
     ///
     /// # Errors
-    /// This is no slab, or one of another header version, or one that could shrink, or it cannot be
-    /// mapped.
+    /// It is not a slab, has another header version, could shrink, or cannot be mapped.
     pub fn open(slab: Fd) -> Result<Header, AdoptError> {
-        // Before it is mapped: a file that ends before the header would kill who looks at it.
+        // Checked before mapping: a file that ends before the header would kill a process that reads it.
         memory::check_beginning(slab, HEADER_LEN)?;
         let words = Words::window(slab, 0, HEADER_LEN).map_err(AdoptError::system("map memory"))?;
         let header = Header {
@@ -105,12 +104,12 @@ impl Header {
         ] {
             header.word32(offset).store(value, Ordering::Relaxed);
         }
-        // The magic comes last: a header without it was never finished.
+        // The magic is stored last: a header without it is incomplete.
         header.word(at::MAGIC).store(MAGIC, Ordering::Release);
         Ok(header)
     }
 
-    /// Checks that slots are what this build takes them for, and signs for them.
+    /// Checks that the slots have this build's size, and records this process as the owner.
     pub(super) fn sign(&self, slot_bytes: u32) -> Result<(), AdoptError> {
         let found = self.word32(at::SLOT_BYTES).load(Ordering::Relaxed);
         AdoptError::check("slot size", found.into(), slot_bytes.into())?;
@@ -120,35 +119,35 @@ impl Header {
         Ok(())
     }
 
-    /// The caller's version of its slots.
+    /// Returns the caller's version of its slots.
     pub fn layout(&self) -> u32 {
         self.word32(at::LAYOUT).load(Ordering::Relaxed)
     }
 
-    /// Bytes of a slot.
+    /// Returns the length of a slot in bytes.
     pub fn slot_bytes(&self) -> u32 {
         self.word32(at::SLOT_BYTES).load(Ordering::Relaxed)
     }
 
-    /// How many slots there are room for.
+    /// Returns the number of slots.
     pub fn capacity(&self) -> u32 {
         self.word32(at::CAPACITY).load(Ordering::Relaxed)
     }
 
-    /// The process which created or adopted the slab last.
+    /// Returns the process that last created or adopted the slab.
     pub fn pid(&self) -> u32 {
         self.word32(at::PID).load(Ordering::Acquire)
     }
 
-    /// How often the slab was adopted.
+    /// Returns how often the slab was adopted.
     pub fn adoptions(&self) -> u32 {
         self.word32(at::ADOPTIONS).load(Ordering::Relaxed)
     }
 
-    /// Says that slot `index` is being worked on. From here until [`Header::clear_busy`], a
-    /// process that dies leaves this slot in doubt, and no other.
+    /// Marks slot `index` as busy. Until [`Header::clear_busy`], a process that dies leaves only this slot in
+    /// doubt.
     ///
-    /// The fence keeps every access to the slot and its sockets behind the mark.
+    /// The fence keeps every access to the slot and its sockets after the mark.
     pub fn mark_busy(&self, index: u32) {
         let mark = index.saturating_add(1);
         step();
@@ -157,7 +156,7 @@ impl Header {
         step();
     }
 
-    /// Says that everything about the busy slot has been written down.
+    /// Clears the busy mark, once all changes to the slot are stored.
     pub fn clear_busy(&self) {
         fence(Ordering::SeqCst);
         step();
@@ -165,35 +164,35 @@ impl Header {
         step();
     }
 
-    /// The slot which is being worked on, or was when the worker died.
+    /// Returns the slot that is being worked on, or was when the worker died.
     pub fn busy(&self) -> Option<u32> {
         self.word32(at::BUSY).load(Ordering::SeqCst).checked_sub(1)
     }
 
-    /// The epoll descriptor of the worker, [`Fd::NONE`] if it has none yet.
+    /// Returns the worker's epoll descriptor, or [`Fd::NONE`].
     pub fn epoll(&self) -> Fd {
         Fd(self.word32(at::EPOLL).load(Ordering::Acquire) as i32)
     }
 
-    /// Notes the epoll descriptor for the next worker.
+    /// Stores the epoll descriptor for the next worker.
     pub fn set_epoll(&self, epoll: Fd) {
         self.word32(at::EPOLL)
             .store(epoll.0 as u32, Ordering::Release);
     }
 
-    /// A word that the worker changes at every turn of its loop (milliseconds of boot time, say),
-    /// so that its keeper notices when it hangs.
+    /// Returns a word that the worker changes at every turn of its loop (for example, the boot time in
+    /// milliseconds), so that its keeper notices a hang.
     pub fn heartbeat(&self) -> &AtomicU64 {
         self.word(at::HEARTBEAT)
     }
 
-    /// A word for the caller's counters. They outlive the worker. `None` from [`COUNTERS`] on.
+    /// Returns a word for the caller's counters. They outlive the worker. `None` from [`COUNTERS`] on.
     pub fn counter(&self, index: usize) -> Option<&AtomicU64> {
         (index < COUNTERS).then(|| self.word(at::COUNTERS + 8 * index))
     }
 
-    /// A word in which the caller notes what its successor needs to find: descriptors of
-    /// listeners and of other mappings, say. `None` from [`NOTES`] on.
+    /// Returns a word in which the caller stores data for its successor, such as descriptors of listeners and
+    /// other mappings. `None` from [`NOTES`] on.
     pub fn note(&self, index: usize) -> Option<&AtomicU64> {
         (index < NOTES).then(|| self.word(at::NOTES + 8 * index))
     }
@@ -203,9 +202,9 @@ impl Header {
             None => (0, 0, 0),
             Some(Move::Copying { from, to }) => (1, from, to),
             Some(Move::Clearing { from, to }) => (2, from, to),
-            Some(Move::Telling { from, to }) => (3, from, to),
+            Some(Move::Updating { from, to }) => (3, from, to),
         };
-        // Both indices are below 2^31 (see MAX_CAPACITY), which leaves two bits for the phase.
+        // Both indexes are below 2^31 (see MAX_CAPACITY), which leaves two bits for the phase.
         let packed = phase << 62 | u64::from(from) << 31 | u64::from(to);
         fence(Ordering::SeqCst);
         self.word(at::MOVE).store(packed, Ordering::SeqCst);
@@ -219,23 +218,23 @@ impl Header {
         match packed >> 62 {
             1 => Some(Move::Copying { from, to }),
             2 => Some(Move::Clearing { from, to }),
-            3 => Some(Move::Telling { from, to }),
+            3 => Some(Move::Updating { from, to }),
             _ => None,
         }
     }
 
-    /// A word at a constant offset of the first page.
+    /// Returns a word at a constant offset of the first page.
     fn word(&self, offset: usize) -> &AtomicU64 {
         match self.words.word(offset) {
             Some(word) => word,
-            None => unreachable!("offset {offset} lies in the header by construction"),
+            None => unreachable!("offset {offset} is always within the header"),
         }
     }
 
     fn word32(&self, offset: usize) -> &AtomicU32 {
         match self.words.word32(offset) {
             Some(word) => word,
-            None => unreachable!("offset {offset} lies in the header by construction"),
+            None => unreachable!("offset {offset} is always within the header"),
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Slots of fixed size in shared memory: where connections rest.
+//! Slots of fixed size in shared memory, which hold the connections at rest.
 //!
-//! A slab is a memory file: a header ([`Header`]), then `capacity` slots of `T`, plain old data,
-//! of which all-zero means free. Invariants:
+//! A slab is a memory file: a header ([`Header`]), then `capacity` slots of `T`. A slot is plain old data, and
+//! all-zero means free. Invariants:
 //!
-//! - The slots are the truth. Which of them are free is kept in the heap of the process that
-//!   works on them, and found again by looking at them ([`Slab::adopt`]).
+//! - The slots are authoritative. The set of free slots is in the heap of the process that uses them, and
+//!   rebuilt from the slots ([`Slab::adopt`]).
 //! - A free slot is all zero: it is wiped when it is freed, before its descriptors are closed.
-//! - The lowest free index is given out first, so that live slots stay together. Groups of 64
-//!   slots which became empty are given back to the operating system; a few are kept, so that
-//!   churn does not cost a system call per close.
-//! - A page of slots is not touched before a slot of it is used, not even to look at it.
+//! - The lowest free index is used first, so that live slots stay together. Groups of 64 slots that become
+//!   empty are returned to the operating system; a few are kept, so that churn does not cost a system call per
+//!   close.
+//! - A page of slots is not touched, not even read, before one of its slots is used.
 
 mod foreign;
 mod header;
@@ -30,42 +30,41 @@ use crate::{AdoptError, Fd};
 use header::{HEADER_LEN, Move};
 use occupancy::{GROUP, Occupancy};
 
-/// Most slots of one slab.
+/// Maximum number of slots of a slab.
 pub const MAX_CAPACITY: u32 = 1 << 24;
 
-/// Groups which are empty but keep their pages, so that the next connection finds them warm.
+/// Number of empty groups that keep their pages, so that the next connection finds them warm.
 const SPARE_GROUPS: usize = 4;
 
-/// What can lie in a slot: plain old data without padding or pointers, of which the all-zero
-/// value means "free".
+/// The contents of a slot: plain old data without padding or pointers. The all-zero value means "free".
 pub trait Slot: FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout> Slot for T {}
 
 /// Slots of type `T` in shared memory.
 ///
-/// The size of `T` must be a multiple of 64 bytes, so that a group of 64 slots is a number of
-/// whole pages and no slot shares a cache line with another.
+/// The size of `T` must be a multiple of 64 bytes, so that a group of 64 slots covers whole pages and no slot
+/// shares a cache line with another.
 #[derive(Debug)]
 pub struct Slab<T> {
     header: Header,
     slots: Mapping,
     occupancy: Occupancy,
-    /// Empty groups whose pages were touched and not given back, in no order.
+    /// Empty groups whose pages still use memory, in no order.
     spare: Vec<u32>,
     capacity: u32,
     slot: PhantomData<T>,
 }
 
-/// What was found when a slab was adopted.
+/// Findings of an adoption.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Adopted {
-    /// The slot which the dead worker was working on. Its contents are in doubt; the mark is
-    /// still set, and stays until [`Header::clear_busy`].
+    /// The slot that the dead worker was working on. Its contents are in doubt. The mark stays set until
+    /// [`Header::clear_busy`].
     pub busy: Option<u32>,
-    /// A slot which was being moved: it is whole, and at the second index. Who refers to it by
-    /// the first must be told; then call [`Slab::settle_move`].
+    /// A slot that was being moved: it is complete, at the second index. The caller must update references to
+    /// the first index, and then call [`Slab::settle_move`].
     pub moved: Option<(u32, u32)>,
-    /// Live slots.
+    /// Number of live slots.
     pub live: u32,
 }
 
@@ -76,17 +75,16 @@ impl<T: Slot> Slab<T> {
         size_of::<T>()
     };
 
-    /// Creates a slab. `layout` is the caller's version of `T`; it is kept in the header, and
-    /// asked for when the slab is adopted. The descriptor stays open over an exec.
+    /// Creates a slab. `layout` is the caller's version of `T`; the header stores it, and an adoption checks
+    /// it. The descriptor stays open over an exec.
     ///
     /// # Errors
-    /// What the operating system says; `InvalidInput` when the capacity is 0 or beyond
-    /// [`MAX_CAPACITY`].
+    /// The operating system's error; `InvalidInput` if the capacity is 0 or above [`MAX_CAPACITY`].
     pub fn create(name: &str, capacity: u32, layout: u32) -> io::Result<Slab<T>> {
         if capacity == 0 || capacity > MAX_CAPACITY {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a slab has 1 to {MAX_CAPACITY} slots, not {capacity}"),
+                format!("the capacity of a slab must be 1 to {MAX_CAPACITY} slots, not {capacity}"),
             ));
         }
         let fd = memory::create_file(name, HEADER_LEN + Self::slots_len(capacity))?;
@@ -105,11 +103,11 @@ impl<T: Slot> Slab<T> {
         build().inspect_err(|_| fd.close())
     }
 
-    /// Goes on with the slab of a process that is gone. `is_live` says whether a slot is in use;
-    /// every other slot is wiped. Pages without memory behind them are not touched.
+    /// Adopts the slab of a dead process. `is_live` decides whether a slot is in use; every other slot is
+    /// wiped. Pages without memory are not touched.
     ///
     /// # Errors
-    /// The memory is not a slab of this layout, or the operating system refuses.
+    /// The memory is not a slab of this layout, or the operating system's error.
     pub fn adopt(
         fd: Fd,
         layout: u32,
@@ -143,23 +141,23 @@ impl<T: Slot> Slab<T> {
         Ok((slab, adopted))
     }
 
-    /// The descriptor of the memory file.
+    /// Returns the descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.slots.fd()
     }
 
-    /// The header: busy mark, epoll descriptor, heartbeat, counters. Clone it to use it while a
-    /// slot is borrowed.
+    /// Returns the header: busy mark, epoll descriptor, heartbeat, counters. Clone it to use it while a slot is
+    /// borrowed.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Most slots that can be live at once.
+    /// Returns the maximum number of live slots.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Slots in use.
+    /// Returns the number of live slots.
     pub fn live(&self) -> u32 {
         self.occupancy.count()
     }
@@ -174,7 +172,7 @@ impl<T: Slot> Slab<T> {
         self.occupancy.is_taken(index)
     }
 
-    /// Takes the lowest free slot, which is all zero. `None` when all are in use.
+    /// Takes the lowest free slot, which is all zero. Returns `None` if all are in use.
     pub fn insert(&mut self) -> Option<u32> {
         let index = self.occupancy.lowest_free()?;
         self.occupancy.take(index);
@@ -183,7 +181,7 @@ impl<T: Slot> Slab<T> {
         Some(index)
     }
 
-    /// The slot, if it is in use.
+    /// Returns the slot, if it is in use.
     pub fn get(&self, index: u32) -> Option<&T> {
         if !self.occupancy.is_taken(index) {
             return None;
@@ -191,7 +189,7 @@ impl<T: Slot> Slab<T> {
         T::ref_from_bytes(self.slots.bytes().get(Self::range(index))?).ok()
     }
 
-    /// The slot, to change, if it is in use.
+    /// Returns the slot for changes, if it is in use.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         if !self.occupancy.is_taken(index) {
             return None;
@@ -199,10 +197,10 @@ impl<T: Slot> Slab<T> {
         T::mut_from_bytes(self.slots.bytes_mut().get_mut(Self::range(index))?).ok()
     }
 
-    /// Wipes the slot and frees it. False when it was not in use.
+    /// Wipes and frees the slot. Returns false if it was not in use.
     ///
-    /// The descriptors which are named in it are to be closed *after* this: a slot never names a
-    /// descriptor that might be somebody else's already.
+    /// Close the descriptors in the slot *after* this: a slot must never hold a descriptor that might already
+    /// belong to another connection.
     pub fn free(&mut self, index: u32) -> bool {
         if !self.occupancy.is_taken(index) {
             return false;
@@ -215,14 +213,14 @@ impl<T: Slot> Slab<T> {
         if self.occupancy.is_group_empty(group) {
             self.spare.push(group);
             if self.spare.len() > SPARE_GROUPS {
-                // The lowest groups are used again first: let the highest one go.
+                // The lowest groups are reused first, so the highest one is returned.
                 self.give_back_highest_spare();
             }
         }
         true
     }
 
-    /// Indices of the slots in use, in order.
+    /// Iterates over the indexes of live slots, in order.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         let mut from = 0;
         std::iter::from_fn(move || {
@@ -232,23 +230,23 @@ impl<T: Slot> Slab<T> {
         })
     }
 
-    /// The first slot in use at or after `from`: to go through all slots while they change.
+    /// Returns the first live slot at or after `from`, for iteration while slots change.
     pub fn next_live(&self, from: u32) -> Option<u32> {
         self.occupancy.next_taken(from)
     }
 
-    /// The last slot in use: the first candidate for [`Slab::relocate`].
+    /// Returns the last live slot: the first candidate for [`Slab::relocate`].
     pub fn highest_live(&self) -> Option<u32> {
         self.occupancy.highest_taken()
     }
 
-    /// Moves a slot to the lowest free index, if that is lower than its own, and returns the new
-    /// index. This is how pages come back when connections close at random.
+    /// Moves a slot to the lowest free index, if that is lower, and returns the new index. This frees pages
+    /// after connections have closed at random.
     ///
-    /// Whoever refers to the slot by its index (epoll, timers, owners of pending bytes) is to be
-    /// told by the caller, who then calls [`Slab::settle_move`], before anything else is done with
-    /// the slab. A process that dies in between leaves a note in the header: after the adoption
-    /// the slot is whole, and [`Adopted::moved`] says who has to be told.
+    /// The caller must update everything that refers to the slot by its index (epoll, timers, owners of pending
+    /// bytes) and then call [`Slab::settle_move`], before any other operation on the slab. A process that dies
+    /// in between leaves a note in the header: after the adoption the slot is complete, and [`Adopted::moved`]
+    /// names the indexes.
     pub fn relocate(&mut self, from: u32) -> Option<u32> {
         if !self.occupancy.is_taken(from) {
             return None;
@@ -262,26 +260,26 @@ impl<T: Slot> Slab<T> {
         self.occupancy.take(to);
         self.spare.retain(|&spare| spare != to / GROUP);
         self.free(from);
-        self.header.set_move(Some(Move::Telling { from, to }));
+        self.header.set_move(Some(Move::Updating { from, to }));
         Some(to)
     }
 
-    /// Everybody who referred to a slot that was moved has been told.
+    /// Completes a move, after all references to the slot were updated.
     pub fn settle_move(&mut self) {
         self.header.set_move(None);
     }
 
-    /// Gives back the pages of all empty groups, also those which are kept for reuse.
+    /// Returns the pages of all empty groups, including those kept for reuse.
     pub fn trim(&mut self) {
         while !self.spare.is_empty() {
             self.give_back_highest_spare();
         }
     }
 
-    /// Bytes of memory behind the slots.
+    /// Returns the bytes of memory that the slots use.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn resident_bytes(&self) -> io::Result<usize> {
         self.slots.resident_bytes()
     }
@@ -291,30 +289,30 @@ impl<T: Slot> Slab<T> {
             return;
         };
         let group = self.spare.swap_remove(at);
-        // Refusal costs memory and nothing else; the pages are all zero already.
+        // A failure only costs memory; the pages are already zero.
         let _ = self.slots.punch(Self::group_range(group));
     }
 
-    /// Ends what a dead worker had begun. Returns the move that is to be made known.
+    /// Completes the move of a dead worker. Returns the move if references must be updated.
     fn finish_move(&mut self) -> Option<(u32, u32)> {
         match self.header.unfinished_move()? {
-            // The original is untouched: forget the copy.
+            // The original is intact: discard the copy.
             Move::Copying { to, .. } => {
                 self.slots.wipe(Self::range(to));
                 self.header.set_move(None);
                 None
             }
-            // The copy is whole: clear the original.
+            // The copy is complete: clear the original.
             Move::Clearing { from, to } => {
                 self.slots.wipe(Self::range(from));
-                self.header.set_move(Some(Move::Telling { from, to }));
+                self.header.set_move(Some(Move::Updating { from, to }));
                 Some((from, to))
             }
-            Move::Telling { from, to } => Some((from, to)),
+            Move::Updating { from, to } => Some((from, to)),
         }
     }
 
-    /// Looks at all slots that have memory, and gives back the groups in which none is live.
+    /// Reads all slots that use memory, and returns the groups without a live slot.
     fn survey(&mut self, is_live: &mut impl FnMut(u32, &T) -> bool) -> io::Result<()> {
         let data = self.slots.data()?;
         for data in &data {
@@ -330,7 +328,7 @@ impl<T: Slot> Slab<T> {
                 }
             }
         }
-        // Only now is it known which groups are empty: one may lie in several ranges.
+        // Only now are the empty groups known, because a group can span several ranges.
         for data in &data {
             let first = (data.start / Self::SLOT_BYTES) as u32;
             let last = data.end.div_ceil(Self::SLOT_BYTES) as u32;
@@ -343,7 +341,7 @@ impl<T: Slot> Slab<T> {
         Ok(())
     }
 
-    /// Where the slot lies. Indices are below `MAX_CAPACITY`, so nothing overflows.
+    /// Returns the slot's range. Indexes are below `MAX_CAPACITY`, so this cannot overflow.
     fn range(index: u32) -> Range<usize> {
         let start = index as usize * Self::SLOT_BYTES;
         start..start + Self::SLOT_BYTES

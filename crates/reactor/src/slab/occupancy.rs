@@ -1,10 +1,9 @@
-//! Which slots are taken, in the heap: rebuilt from the slots, never adopted.
+//! The set of slots in use, in the heap: rebuilt from the slots, never adopted.
 
-/// Slots per group. The pages of a group are given back together.
+/// Slots per group. The pages of a group are returned together.
 pub(super) const GROUP: u32 = 64;
 
-/// One bit per slot, and above it one bit per group that is full, so that the lowest free slot
-/// is found by looking at a few words.
+/// One bit per slot, and one bit per full group, so that finding the lowest free slot takes only a few words.
 #[derive(Debug)]
 pub(super) struct Occupancy {
     capacity: u32,
@@ -20,7 +19,7 @@ impl Occupancy {
         let groups = capacity.div_ceil(GROUP) as usize;
         let mut taken = vec![0; groups];
         if let (Some(last), rest @ 1..) = (taken.last_mut(), capacity % GROUP) {
-            // Slots beyond the capacity are taken for ever.
+            // Slots beyond the capacity are permanently marked as used.
             *last = !0 << rest;
         }
         let mut full = vec![0; groups.div_ceil(64)];
@@ -64,7 +63,7 @@ impl Occupancy {
         None
     }
 
-    /// Takes a slot; false when it is taken already or does not exist.
+    /// Marks a slot as used. Returns false if it is already used or does not exist.
     pub(super) fn take(&mut self, index: u32) -> bool {
         if index >= self.capacity || self.is_taken(index) {
             return false;
@@ -78,7 +77,7 @@ impl Occupancy {
         true
     }
 
-    /// Frees a slot; false when it was not taken.
+    /// Frees a slot. Returns false if it was not used.
     pub(super) fn release(&mut self, index: u32) -> bool {
         if !self.is_taken(index) {
             return false;
@@ -91,7 +90,7 @@ impl Occupancy {
         true
     }
 
-    /// Taken slots at or after `from`, in order.
+    /// Returns the first used slot at or after `from`.
     pub(super) fn next_taken(&self, from: u32) -> Option<u32> {
         let mut group = from / GROUP;
         let mut mask = !0u64 << (from % GROUP);
@@ -117,7 +116,7 @@ impl Occupancy {
         None
     }
 
-    /// The bits of a group which stand for slots that exist.
+    /// Returns the bits of a group that stand for existing slots.
     fn own_bits(&self, group: u32) -> u64 {
         match self.capacity.saturating_sub(group.saturating_mul(GROUP)) {
             0 => 0,

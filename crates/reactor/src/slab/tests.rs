@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// As large as the gateway's slot: 64 of them are three pages.
+/// The size of the gateway's slot: 64 of them are three pages.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Probe {
@@ -32,23 +32,23 @@ fn is_live(_: u32, probe: &Probe) -> bool {
 }
 
 #[test]
-fn quiet_capacity_costs_nothing() {
+fn unused_capacity_costs_no_memory() {
     let mut slab = slab(20_000);
     assert_eq!(slab.resident_bytes().unwrap(), 0);
     put(&mut slab, 1);
     assert_eq!(slab.resident_bytes().unwrap(), PAGE);
     let fd = slab.fd();
     drop(slab);
-    // Looking for live slots must not touch the others.
+    // Searching for live slots must not touch the others.
     let (slab, adopted) = Slab::adopt(fd, LAYOUT, is_live).unwrap();
     assert_eq!(adopted.live, 1);
-    // The last slot of the page has its end on the next one.
+    // The last slot of the page ends on the next one.
     assert_eq!(slab.resident_bytes().unwrap(), 2 * PAGE);
     fd.close();
 }
 
 #[test]
-fn pages_come_back_but_not_at_every_close() {
+fn pages_are_returned_but_not_at_every_close() {
     let mut slab = slab(64 * 100);
     for number in 1..=64 * 100 {
         put(&mut slab, number);
@@ -62,7 +62,7 @@ fn pages_come_back_but_not_at_every_close() {
     }
     let kept = (1 + SPARE_GROUPS) * GROUP_BYTES;
     assert_eq!(slab.resident_bytes().unwrap(), kept);
-    // Churn on the edge of a group uses the kept pages: none is given back, none is new.
+    // Churn at the edge of a group uses the kept pages: none is returned, none is new.
     for _ in 0..10 {
         let index = put(&mut slab, 7);
         assert_eq!(index, 64);
@@ -71,7 +71,7 @@ fn pages_come_back_but_not_at_every_close() {
     }
     slab.trim();
     assert_eq!(slab.resident_bytes().unwrap(), GROUP_BYTES);
-    // What stayed is whole.
+    // The remaining slots are intact.
     assert!((0..64).all(|i| slab.get(i).unwrap().number == u64::from(i) + 1));
     slab.fd().close();
 }
@@ -100,14 +100,14 @@ fn compaction_moves_the_last_to_the_front() {
 }
 
 #[test]
-fn a_move_that_was_cut_short_is_finished() {
+fn an_interrupted_move_is_completed() {
     for step in ["copying", "clearing", "telling"] {
         let copying = step == "copying";
         let mut slab = slab(100);
         let numbers: Vec<u32> = (1..=10).map(|n| put(&mut slab, n)).collect();
         slab.free(numbers[3]);
         let (from, to) = (9, 3);
-        // The state of the memory at either step of a move.
+        // The state of the memory at each step of a move.
         if copying {
             slab.header.set_move(Some(Move::Copying { from, to }));
             let start = Slab::<Probe>::range(from).start;
@@ -123,7 +123,7 @@ fn a_move_that_was_cut_short_is_finished() {
         }
         if step == "telling" {
             slab.slots.wipe(Slab::<Probe>::range(from));
-            slab.header.set_move(Some(Move::Telling { from, to }));
+            slab.header.set_move(Some(Move::Updating { from, to }));
         }
         let fd = slab.fd();
         drop(slab);
@@ -132,7 +132,7 @@ fn a_move_that_was_cut_short_is_finished() {
         assert_eq!(adopted.moved, (!copying).then_some((from, to)));
         let at = if copying { from } else { to };
         assert_eq!(slab.get(at).unwrap().fill, [10; 23]);
-        // Who dies again before everybody is told finds the same.
+        // A process that dies again before the references are updated leaves the same state.
         drop(slab);
         let again;
         (slab, again) = Slab::adopt(fd, LAYOUT, is_live).unwrap();
@@ -144,7 +144,7 @@ fn a_move_that_was_cut_short_is_finished() {
 }
 
 #[test]
-fn only_what_this_build_understands_is_adopted() {
+fn only_a_compatible_slab_is_adopted() {
     let slab = slab(100);
     let fd = slab.fd();
     fn mismatch<T>(result: Result<T, AdoptError>) -> &'static str {
@@ -157,7 +157,7 @@ fn only_what_this_build_understands_is_adopted() {
     let other_layout = Slab::<Probe>::adopt(fd, LAYOUT + 1, is_live);
     assert_eq!(mismatch(other_layout), "layout version");
     let other_size = Slab::<[u8; 128]>::adopt(fd, LAYOUT, |_, _| true);
-    // 100 slots of either size need another number of pages.
+    // 100 slots of this size need another number of pages.
     assert_eq!(mismatch(other_size), "length");
     let no_slab = Mapping::create("other", 32 * PAGE).unwrap();
     let other_file = Slab::<Probe>::adopt(no_slab.fd(), LAYOUT, is_live);
@@ -168,7 +168,7 @@ fn only_what_this_build_understands_is_adopted() {
 }
 
 #[test]
-fn the_header_is_there_for_others_and_while_a_slot_is_borrowed() {
+fn the_header_is_usable_from_elsewhere_and_while_a_slot_is_borrowed() {
     let mut slab = slab(10);
     let index = put(&mut slab, 1);
     let header = slab.header().clone();
@@ -192,7 +192,7 @@ fn the_header_is_there_for_others_and_while_a_slot_is_borrowed() {
     {
         word.store(value as u64 + 1, std::sync::atomic::Ordering::Relaxed);
     }
-    // No two words are the same, and none is a field of the header.
+    // All words are distinct, and none overlaps a field of the header.
     let again = Header::open(slab.fd()).unwrap();
     assert_eq!(
         (again.epoll(), again.busy(), again.layout()),

@@ -1,4 +1,4 @@
-//! Addresses to listen on and to connect to.
+//! Addresses for listening and connecting.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 
 use crate::Fd;
 
-/// Where to listen or to connect to.
+/// An address to listen on or connect to.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Addr {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// The path of a unix socket. One that starts with `@` is abstract: no file stands for it.
+    /// The path of a unix socket. A leading `@` means an abstract socket, which has no file.
     Unix(PathBuf),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Addr {
     }
 }
 
-/// A text that names no address.
+/// A text that is not an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AddrError {
     text: String,
@@ -44,7 +44,7 @@ impl fmt::Display for AddrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no address; write 127.0.0.1:8443, [::1]:8443 or unix:/run/app.sock",
+            "{:?} is not an address; write 127.0.0.1:8443, [::1]:8443 or unix:/run/app.sock",
             self.text
         )
     }
@@ -67,19 +67,19 @@ impl FromStr for Addr {
     }
 }
 
-/// Returns the one form of an address by which it is judged, counted and logged.
+/// Returns the canonical form of an address, in which it is checked, counted and logged.
 ///
-/// An IPv4 client of a dual-stack listener, and of some proxies, comes as `::ffff:192.0.2.1`
-/// (RFC 4291 §2.5.5.2). A rule for 192.0.2.0/24 must find it there too.
+/// An IPv4 client of a dual-stack listener, and of some proxies, appears as `::ffff:192.0.2.1` (RFC 4291
+/// §2.5.5.2). A rule for 192.0.2.0/24 must match it too.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
-        // With its scope, which a link-local address needs.
+        // Keeps the scope, which a link-local address needs.
         IpAddr::V6(_) => address,
     }
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// An IP address and a port.
@@ -106,20 +106,20 @@ impl Peer {
         }
     }
 
-    /// Who is at the other end of `fd`.
+    /// Returns the other end of `fd`.
     ///
     /// # Errors
-    /// What the operating system says: after a reset there is nobody.
+    /// The operating system's error; after a reset there is no peer.
     pub fn of(fd: Fd) -> io::Result<Peer> {
         Ok(Peer::from_any(rustix::net::getpeername(fd.borrow()?)?))
     }
 }
 
 impl Addr {
-    /// The address at this end of `fd`: the port that was chosen for port 0, say.
+    /// Returns the local address of `fd`, for example the port that was chosen for port 0.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn local(fd: Fd) -> io::Result<Addr> {
         let any = rustix::net::getsockname(fd.borrow()?)?;
         if any.address_family() == AddressFamily::UNIX {
@@ -135,7 +135,7 @@ impl Addr {
     }
 }
 
-/// A path as the operating system wants it.
+/// Converts a path to the operating system's form.
 pub(super) fn unix_address(path: &Path) -> io::Result<SocketAddrUnix> {
     let bytes = path.as_os_str().as_encoded_bytes();
     let address = match bytes.strip_prefix(b"@") {
@@ -144,7 +144,7 @@ pub(super) fn unix_address(path: &Path) -> io::Result<SocketAddrUnix> {
     };
     address.map_err(|errno| {
         let error = io::Error::from(errno);
-        let text = format!("{}: no path for a unix socket ({error})", path.display());
+        let text = format!("{}: not a valid unix socket path ({error})", path.display());
         io::Error::new(error.kind(), text)
     })
 }

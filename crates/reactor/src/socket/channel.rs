@@ -1,7 +1,7 @@
-//! Messages between processes of one family, descriptors among them.
+//! Messages between related processes, with descriptors.
 //!
-//! A channel is a pair of `SOCK_SEQPACKET` unix sockets: the kernel keeps the boundaries, so a
-//! message arrives whole or not at all, and the descriptors sent with it arrive with it.
+//! A channel is a pair of `SOCK_SEQPACKET` unix sockets: the kernel preserves message boundaries, so a message
+//! arrives completely or not at all, together with its descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,25 +17,25 @@ use super::{Attempt, attempt};
 use crate::process::Pid;
 use crate::{Fd, OnExec};
 
-/// Most descriptors that go with one message (the kernel's SCM_MAX_FD is 253).
+/// Maximum number of descriptors per message (the kernel's SCM_MAX_FD is 253).
 pub const DESCRIPTORS_MAX: usize = 128;
 
-/// The longest message. Far below what a socket's buffer takes at once.
+/// Maximum message length, well below the capacity of a socket buffer.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
-/// A message that was received.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Its length; the bytes are in the buffer. 0: the other end is closed.
     pub len: usize,
-    /// What came with it. They belong to the receiver now.
+    /// Its descriptors. They now belong to the receiver.
     pub descriptors: Vec<Fd>,
 }
 
-/// Two ends of a channel.
+/// Creates a channel and returns its two ends.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn channel(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -46,11 +46,11 @@ pub fn channel(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
     Ok((a.into(), b.into()))
 }
 
-/// Sends one message, with copies of these descriptors. It is sent as a whole or not at all.
+/// Sends one message with copies of these descriptors, completely or not at all.
 ///
 /// # Errors
-/// `InvalidInput` for an empty message, one that is too long, or too many descriptors; else what
-/// the operating system says: EPIPE when the other end is closed.
+/// `InvalidInput` for an empty or overlong message, or too many descriptors; otherwise the operating system's
+/// error, such as EPIPE if the other end is closed.
 pub fn send_message(fd: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<Attempt<()>> {
     if bytes.is_empty() || bytes.len() > MESSAGE_MAX || descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::Error::new(
@@ -72,7 +72,7 @@ pub fn send_message(fd: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<Atte
     attempt(|| {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !borrowed.is_empty() {
-            // There is room for DESCRIPTORS_MAX.
+            // The buffer has room for DESCRIPTORS_MAX.
             let _ = ancillary.push(SendAncillaryMessage::ScmRights(&borrowed));
         }
         let parts = [IoSlice::new(bytes)];
@@ -80,11 +80,11 @@ pub fn send_message(fd: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<Atte
     })
 }
 
-/// Has the kernel tell the receiver at this end which process has sent each message
-/// ([`receive_words`]). To be called before the other end is given away.
+/// Makes the kernel report the sending process of each message to the receiver at this end ([`receive_plain_message`]).
+/// Call it before the other end is passed on.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn name_senders(fd: Fd) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_passcred(
         fd.borrow()?,
@@ -94,20 +94,20 @@ pub fn name_senders(fd: Fd) -> io::Result<()> {
 
 /// A message without descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Words {
+pub struct PlainMessage {
     /// Its length; the bytes are in the buffer. 0: the other end is closed.
     pub len: usize,
-    /// The process that has sent it, as the kernel knows it; `None` without [`name_senders`].
+    /// The sending process, as reported by the kernel; `None` without [`name_senders`].
     pub sender: Option<Pid>,
 }
 
-/// Receives one message into `buf` that is to have no descriptors. There is no room for any, so that
-/// the kernel closes those that come all the same: a sender can't fill the receiver's table.
+/// Receives one message without descriptors into `buf`. There is no room for descriptors, so the kernel closes
+/// any that arrive, and a sender cannot fill the receiver's table.
 ///
 /// # Errors
-/// `InvalidData` when the message is longer than `buf`, or came with descriptors. Else what the
-/// operating system says.
-pub fn receive_words(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Words>> {
+/// `InvalidData` if the message is longer than `buf` or has descriptors; otherwise the operating system's
+/// error.
+pub fn receive_plain_message(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<PlainMessage>> {
     let fd = fd.borrow()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -124,7 +124,7 @@ pub fn receive_words(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Words>> {
             RecvAncillaryMessage::ScmCredentials(who) => {
                 sender = Some(Pid(who.pid.as_raw_nonzero().get()));
             }
-            // Dropped, and thereby closed: without a sender's name there is room for one or two.
+            // Dropped, and so closed: without the sender's credentials there is room for one or two.
             RecvAncillaryMessage::ScmRights(_) => has_descriptors = true,
             _ => {}
         }
@@ -133,10 +133,10 @@ pub fn receive_words(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Words>> {
     if has_descriptors || flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "a message is too long, or has descriptors where none are expected",
+            "a message is too long, or has unexpected descriptors",
         ));
     }
-    Ok(Attempt::Done(Words {
+    Ok(Attempt::Done(PlainMessage {
         len: received.bytes,
         sender,
     }))
@@ -145,8 +145,8 @@ pub fn receive_words(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<Words>> {
 /// Receives one message into `buf`.
 ///
 /// # Errors
-/// `InvalidData` when the message is longer than `buf`, or came with more descriptors than
-/// [`DESCRIPTORS_MAX`]: whatever came with it is closed. Else what the operating system says.
+/// `InvalidData` if the message is longer than `buf`, or has more descriptors than [`DESCRIPTORS_MAX`]; its
+/// descriptors are then closed. Otherwise the operating system's error.
 pub fn receive_message(fd: Fd, buf: &mut [u8], on_exec: OnExec) -> io::Result<Attempt<Message>> {
     let fd = fd.borrow()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -170,7 +170,7 @@ pub fn receive_message(fd: Fd, buf: &mut [u8], on_exec: OnExec) -> io::Result<At
     {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "a message is longer than any that is sent here",
+            "a message exceeds the maximum length",
         ));
     }
     let mut descriptors = Vec::with_capacity(owned.len());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_keep_their_bounds_and_their_descriptors() {
+    fn messages_keep_their_boundaries_and_descriptors() {
         let (a, b) = channel(OnExec::Close).expect("a channel");
         let (here, there) = socket::pair(OnExec::Close).expect("a pair");
         let mut buf = [0; 64];
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn words_name_their_sender_and_bring_no_descriptors() {
+    fn plain_messages_report_their_sender_and_accept_no_descriptors() {
         let count = || crate::descriptors::count().expect("/proc");
         for named in [false, true] {
             let (a, b) = channel(OnExec::Close).expect("a channel");
@@ -241,25 +241,25 @@ mod tests {
             }
             let mut buf = [0; 64];
             let _ = send_message(a, b"one", &[]).expect("sent");
-            let words = receive_words(b, &mut buf).expect("a message");
+            let words = receive_plain_message(b, &mut buf).expect("a message");
             let sender = named.then(crate::process::pid);
-            assert_eq!(words, Attempt::Done(Words { len: 3, sender }));
+            assert_eq!(words, Attempt::Done(PlainMessage { len: 3, sender }));
             let before = count();
             for some in [1, 2, 3, DESCRIPTORS_MAX] {
                 let _ = send_message(a, b"two", &vec![a; some]).expect("sent");
-                let refused = receive_words(b, &mut buf).expect_err("descriptors");
+                let refused = receive_plain_message(b, &mut buf).expect_err("descriptors");
                 assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{some}");
                 assert_eq!(count(), before, "none is left open");
             }
             a.close();
-            let end = receive_words(b, &mut buf).expect("the end");
-            assert!(matches!(end, Attempt::Done(Words { len: 0, .. })));
+            let end = receive_plain_message(b, &mut buf).expect("the end");
+            assert!(matches!(end, Attempt::Done(PlainMessage { len: 0, .. })));
             b.close();
         }
     }
 
     #[test]
-    fn what_cannot_be_a_message_is_refused() {
+    fn invalid_messages_are_refused() {
         let (a, b) = channel(OnExec::Close).expect("a channel");
         assert!(send_message(a, b"", &[]).is_err());
         assert!(send_message(a, &vec![0; MESSAGE_MAX + 1], &[]).is_err());
@@ -273,7 +273,7 @@ mod tests {
         let full = (0..1000)
             .map(|_| send_message(a, &[0; 1000], &[]).expect("sent or not"))
             .find(|sent| *sent == Attempt::WouldBlock);
-        assert!(full.is_some(), "a channel that nobody reads fills up");
+        assert!(full.is_some(), "an unread channel must fill up");
         a.close();
         b.close();
     }

@@ -1,10 +1,10 @@
-//! A joint: two sockets by which two connections of one process are joined, so that what one
-//! receives the other sends on.
+//! A joint: a pair of sockets that joins two connections of one process, so that each sends on the data
+//! received by the other.
 //!
-//! It is a pair of unix sockets, and those know but one end: the other side of a socket that was
-//! closed in the middle of everything looks as if it had said all there was to say. So an end must
-//! be *said*: by one byte with a descriptor. Whatever ends without it was cut off, by an error of
-//! the connection behind, or because this process died.
+//! It is a pair of unix sockets, which cannot distinguish an end from an abort: a socket that is closed in the
+//! middle of a stream looks like a complete stream. So an end is *sent explicitly*, as one byte with a
+//! descriptor. A close without it is an abort, caused by an error of the connection behind it, or by the death
+//! of this process.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -19,25 +19,25 @@ use super::transfer::{check, scatter};
 use super::{Attempt, attempt, pair};
 use crate::{Fd, OnExec};
 
-/// What either end holds for the other, in bytes. The kernel takes it twice, for its overhead.
+/// Buffer of each end in bytes. The kernel doubles it for its overhead.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Room that is left for the end to be said, whatever was sent before.
+/// Buffer at the end, which leaves room for the end marker after any data.
 const BUFFER_BYTES_AT_THE_END: usize = 80 << 10;
 
-/// What was received.
+/// Result of receiving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// So many bytes.
+    /// Number of bytes.
     pub bytes: usize,
-    /// Behind them the other end has said that this is all.
+    /// Whether the other end has sent the end marker after them.
     pub is_end: bool,
 }
 
-/// Two ends.
+/// Creates a joint and returns its two ends.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn joint(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
     let (a, b) = pair(on_exec)?;
     for end in [a, b] {
@@ -46,17 +46,18 @@ pub fn joint(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
     Ok((a, b))
 }
 
-/// Says that nothing more follows. `token` is any descriptor that may be copied; nobody gets it.
+/// Sends the end marker: nothing more follows. `token` is any descriptor that may be copied; the receiver does
+/// not keep it.
 ///
 /// # Errors
-/// What the operating system says: EPIPE when the other end is closed.
-pub fn say_end(fd: Fd, token: Fd) -> io::Result<()> {
+/// The operating system's error: EPIPE if the other end is closed.
+pub fn send_end(fd: Fd, token: Fd) -> io::Result<()> {
     let (fd, token) = (fd.borrow()?, [token.borrow()?]);
     sockopt::set_socket_send_buffer_size(fd, BUFFER_BYTES_AT_THE_END)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let sent = attempt(|| {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        // There is room for one.
+        // The buffer has room for one.
         let _ = ancillary.push(SendAncillaryMessage::ScmRights(&token));
         let parts = [IoSlice::new(b"E")];
         rustix::net::sendmsg(fd, &parts, &mut ancillary, SendFlags::NOSIGNAL)
@@ -67,10 +68,10 @@ pub fn say_end(fd: Fd, token: Fd) -> io::Result<()> {
     }
 }
 
-/// As [`super::recv_scattered`], from a joint. An end that was not said is an error.
+/// Like [`super::recv_scattered`], from a joint. An end without a marker is an error.
 ///
 /// # Errors
-/// `ConnectionReset` when the other end was cut off; otherwise as [`super::recv_scattered`].
+/// `ConnectionReset` if the other end was aborted; otherwise see [`super::recv_scattered`].
 pub fn recv_from_joint(
     fd: Fd,
     buf: &mut [u8],
@@ -80,7 +81,7 @@ pub fn recv_from_joint(
     let fd = fd.borrow()?;
     let mut parts = scatter(buf, ranges);
     let parts = &mut parts[..ranges.len()];
-    // Without room for descriptors: the kernel drops the one that comes, and says that it did.
+    // Without room for descriptors, the kernel drops the marker's descriptor and reports the truncation.
     let received = attempt(|| {
         let mut ancillary = RecvAncillaryBuffer::default();
         rustix::net::recvmsg(fd, parts, &mut ancillary, RecvFlags::empty())
@@ -113,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_said_and_everything_else_is_none() {
+    fn only_an_explicit_end_is_an_end() {
         let (a, b) = joint(OnExec::Close).expect("a joint");
         assert_eq!(receive(b, 9).expect("nothing"), Attempt::WouldBlock);
         let _ = send(a, b"one").expect("sent");
         let _ = send(a, b"two").expect("sent");
-        say_end(a, a).expect("said");
+        send_end(a, a).expect("said");
         shutdown_write(a).expect("shut");
-        // The end is said behind the bytes, whatever room there is for them.
+        // The end arrives after the bytes, however small the buffer is.
         assert_eq!(receive(b, 4).expect("bytes"), got(4, false));
         assert_eq!(receive(b, 2).expect("bytes"), got(2, false));
         assert_eq!(receive(b, 9).expect("the end"), got(0, true));
-        // The other way is still open, and is cut off.
+        // The other direction is still open, and is aborted.
         let _ = send(b, b"three").expect("sent");
         b.close();
         assert_eq!(receive(a, 9).expect("bytes"), got(5, false));
@@ -137,21 +138,21 @@ mod tests {
     fn an_end_comes_with_the_last_bytes() {
         let (a, b) = joint(OnExec::Close).expect("a joint");
         let _ = send(a, b"all").expect("sent");
-        say_end(a, b).expect("said");
+        send_end(a, b).expect("said");
         a.close();
         assert_eq!(receive(b, 9).expect("the end"), got(3, true));
         b.close();
     }
 
     #[test]
-    fn there_is_room_for_the_end_when_there_is_none_for_bytes() {
+    fn the_end_fits_even_when_no_bytes_do() {
         let (a, b) = joint(OnExec::Close).expect("a joint");
         let mut sent = 0;
         while let Attempt::Done(n) = send(a, &[7; 4096]).expect("sent") {
             sent += n;
         }
         assert!(sent >= 32 << 10, "{sent}");
-        say_end(a, a).expect("said");
+        send_end(a, a).expect("said");
         a.close();
         let mut received = 0;
         loop {

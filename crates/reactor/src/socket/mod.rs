@@ -1,8 +1,7 @@
-//! Sockets: TCP and unix, never blocking, named by plain numbers.
+//! Sockets: TCP and unix, non-blocking, identified by plain numbers.
 //!
-//! Every call that is interrupted by a signal is repeated here. What would block is no error but
-//! an outcome of its own ([`Attempt`]). Errors which mean that something has run out are told
-//! apart by [`Shortage`].
+//! Every call that a signal interrupts is repeated here. A call that would block is not an error but a separate
+//! outcome ([`Attempt`]). [`Shortage`] classifies errors of exhausted resources.
 
 mod address;
 mod channel;
@@ -14,11 +13,11 @@ mod transfer;
 
 pub use address::{Addr, AddrError, Peer, canonical};
 pub use channel::{
-    DESCRIPTORS_MAX, MESSAGE_MAX, Message, Words, channel, name_senders, receive_message,
-    receive_words, send_message,
+    DESCRIPTORS_MAX, MESSAGE_MAX, Message, PlainMessage, channel, name_senders, receive_message,
+    receive_plain_message, send_message,
 };
 pub use datagram::{DatagramAddress, connect_datagrams, datagrams};
-pub use joint::{Received, joint, recv_from_joint, say_end};
+pub use joint::{Received, joint, recv_from_joint, send_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
     pause_listening, resume_listening, try_listen,
@@ -38,18 +37,18 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// The outcome of something that may have to wait.
+/// Outcome of an operation that may have to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Attempt<T> {
-    /// It happened.
+    /// It was done.
     Done(T),
-    /// Nothing happened; try again when the descriptor is ready.
+    /// Nothing was done; try again when the descriptor is ready.
     WouldBlock,
 }
 
 impl<T> Attempt<T> {
-    /// The result, if it happened.
+    /// Returns the result, if it was done.
     pub fn done(self) -> Option<T> {
         match self {
             Attempt::Done(value) => Some(value),
@@ -58,21 +57,21 @@ impl<T> Attempt<T> {
     }
 }
 
-/// Something that a gateway has to wait for has run out. None of these is the peer's fault.
+/// An exhausted resource, for which a gateway has to wait. None of these is the peer's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
     /// Descriptors, of this process or of the machine (EMFILE, ENFILE).
     Descriptors,
-    /// Local ports to this target (EADDRNOTAVAIL).
+    /// Local ports for this target (EADDRNOTAVAIL).
     Ports,
-    /// Kernel memory (ENOMEM, ENOBUFS), or watches of epoll (ENOSPC).
+    /// Kernel memory (ENOMEM, ENOBUFS), or epoll watches (ENOSPC).
     Memory,
-    /// Room in the queue of a local listener (EAGAIN of a unix socket's connect).
+    /// The queue of a local listener (EAGAIN from a unix socket's connect).
     Queue,
 }
 
 impl Shortage {
-    /// Whether this error is a shortage, and of what.
+    /// Returns the shortage that this error means, if any.
     pub fn of(error: &io::Error) -> Option<Shortage> {
         match Errno::from_io_error(error)? {
             Errno::MFILE | Errno::NFILE => Some(Shortage::Descriptors),
@@ -84,12 +83,12 @@ impl Shortage {
     }
 }
 
-/// Whether an error says that descriptors have run out.
+/// Whether an error means that descriptors are exhausted.
 pub fn is_emfile(error: &io::Error) -> bool {
     Shortage::of(error) == Some(Shortage::Descriptors)
 }
 
-/// Repeats what a signal interrupts, and tells apart what would block.
+/// Repeats calls that a signal interrupts, and maps EAGAIN to `WouldBlock`.
 fn attempt<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<Attempt<T>> {
     loop {
         crate::step::step();

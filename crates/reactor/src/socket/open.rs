@@ -1,4 +1,4 @@
-//! How sockets come to be: listening, accepting, connecting.
+//! Creating sockets: listening, accepting, connecting.
 
 use std::fs;
 use std::io;
@@ -14,18 +14,18 @@ use super::address::unix_address;
 use super::{Addr, Attempt, Peer, attempt, options};
 use crate::{Fd, OnExec};
 
-/// Errors which accept passes on from connections that are gone already (accept(2)). Trying the
-/// next one is right, but not for ever.
+/// Maximum retries of accept. It reports errors of connections that have already ended (accept(2)); then the
+/// next one is tried, but not indefinitely.
 const ACCEPT_RETRIES: usize = 16;
 
-/// How to listen.
+/// Options for listening.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
-    /// Connections which may wait to be accepted.
+    /// Maximum number of connections waiting to be accepted.
     pub backlog: i32,
-    /// IPv6: whether IPv4 is excluded.
+    /// IPv6: whether IPv4 clients are excluded.
     pub v6only: bool,
-    /// What happens at an exec.
+    /// Whether the descriptor survives an exec.
     pub on_exec: OnExec,
 }
 
@@ -39,11 +39,10 @@ impl Default for ListenOptions {
     }
 }
 
-/// Opens a listener. The file of a unix socket on which nobody listens any more is replaced; any
-/// other file is left alone.
+/// Opens a listener. Replaces the file of a unix socket without a listener; leaves any other file alone.
 ///
 /// # Errors
-/// What the operating system says: the address is in use, the port is privileged.
+/// The operating system's error, for example: the address is in use, or the port is privileged.
 pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
     let socket = new_socket(address, options.on_exec)?;
     match address {
@@ -69,11 +68,10 @@ pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
     Ok(socket.into())
 }
 
-/// Whether [`listen`] would open a listener there. Nothing listens meanwhile, and no file is made or
-/// removed.
+/// Checks whether [`listen`] would open a listener, without listening and without creating or removing a file.
 ///
 /// # Errors
-/// As [`listen`].
+/// See [`listen`].
 pub fn try_listen(address: &Addr) -> io::Result<()> {
     match address {
         Addr::Tcp(ip) => {
@@ -96,11 +94,11 @@ pub fn try_listen(address: &Addr) -> io::Result<()> {
     }
 }
 
-/// A listener stops listening, in all processes which have it, and keeps its address (unless the
-/// kernel chose the port): who connects is refused, and who waits in the queue is reset.
+/// Makes a listener stop listening, in all processes that have it. It keeps its address, unless the kernel
+/// chose the port. New connections are refused, and queued ones are reset.
 ///
 /// # Errors
-/// What the operating system says: ENOTCONN when it did not listen.
+/// The operating system's error: ENOTCONN if it was not listening.
 pub fn pause_listening(listener: Fd) -> io::Result<()> {
     Ok(rustix::net::shutdown(
         listener.borrow()?,
@@ -108,28 +106,27 @@ pub fn pause_listening(listener: Fd) -> io::Result<()> {
     )?)
 }
 
-/// Undoes [`pause_listening`]. The address is still its own, so this needs no privileges.
+/// Undoes [`pause_listening`]. The socket still owns its address, so this needs no privileges.
 ///
 /// # Errors
-/// What the operating system says: EADDRINUSE when somebody else has taken the address since.
+/// The operating system's error: EADDRINUSE if another socket has taken the address since.
 pub fn resume_listening(listener: Fd, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(listener.borrow()?, backlog)?)
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
     /// Its descriptor.
     pub fd: Fd,
-    /// Who connected.
+    /// The peer.
     pub peer: Peer,
 }
 
 /// Accepts a connection, if there is one.
 ///
 /// # Errors
-/// What the operating system says; see [`super::Shortage`] for those after which accepting should
-/// pause.
+/// The operating system's error; see [`super::Shortage`] for those after which accepting should pause.
 pub fn accept(listener: Fd, on_exec: OnExec) -> io::Result<Attempt<Accepted>> {
     let listener = listener.borrow()?;
     for _ in 0..ACCEPT_RETRIES {
@@ -148,31 +145,31 @@ pub fn accept(listener: Fd, on_exec: OnExec) -> io::Result<Attempt<Accepted>> {
     Ok(Attempt::WouldBlock)
 }
 
-/// How to connect.
+/// Options for connecting.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectOptions {
-    /// The address to connect from. With port 0 the port is chosen late, per target, so that one
-    /// address has some 28,000 ports to *each* target (IP_BIND_ADDRESS_NO_PORT).
+    /// The local address. With port 0 the port is chosen late, per target, so that one address has some 28,000
+    /// ports for *each* target (IP_BIND_ADDRESS_NO_PORT).
     pub source: Option<SocketAddr>,
-    /// What happens at an exec.
+    /// Whether the descriptor survives an exec.
     pub on_exec: OnExec,
-    /// Receive buffer, set before connecting so that the window is scaled for it.
+    /// Receive buffer, set before connecting so that the TCP window is scaled for it.
     pub receive_buffer_bytes: Option<usize>,
     /// Send buffer.
     pub send_buffer_bytes: Option<usize>,
 }
 
-/// A connection that was begun.
+/// A connection attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Connecting {
-    /// It is there (unix sockets, and mostly what is on the same machine).
+    /// Established already (unix sockets, and most local connections).
     Established(Fd),
-    /// It will be there, or fail, when the descriptor is writable: see [`super::take_error`].
+    /// Will be established, or have failed, when the descriptor is writable: see [`super::take_error`].
     InProgress(Fd),
 }
 
 impl Connecting {
-    /// The descriptor in either case.
+    /// Returns the descriptor in either case.
     pub fn fd(self) -> Fd {
         match self {
             Connecting::Established(fd) | Connecting::InProgress(fd) => fd,
@@ -180,10 +177,10 @@ impl Connecting {
     }
 }
 
-/// Begins to connect.
+/// Starts connecting.
 ///
 /// # Errors
-/// What the operating system says; see [`super::Shortage`] for what is nobody's fault.
+/// The operating system's error; see [`super::Shortage`] for errors that no peer caused.
 pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connecting> {
     let socket = new_socket(address, options.on_exec)?;
     if let Some(bytes) = options.receive_buffer_bytes {
@@ -208,7 +205,7 @@ pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connectin
     };
     match result {
         Ok(()) => Ok(Connecting::Established(socket.into())),
-        // On the same machine it may be there by now, or in a moment (INTR: it goes on by itself).
+        // A local connection may be established by now, or soon (after INTR it continues by itself).
         Err(Errno::INPROGRESS | Errno::INTR) if rustix::net::getpeername(&socket).is_ok() => {
             Ok(Connecting::Established(socket.into()))
         }
@@ -217,10 +214,10 @@ pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connectin
     }
 }
 
-/// Two connected unix sockets.
+/// Creates two connected unix sockets.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn pair(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
     let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
     let (a, b) = rustix::net::socketpair(unix, stream, flags(on_exec), None)?;
@@ -244,7 +241,7 @@ fn flags(on_exec: OnExec) -> SocketFlags {
     }
 }
 
-/// Whether the path is a socket on which nobody listens.
+/// Whether the path is a socket without a listener.
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let refused = || match connect(&Addr::Unix(path.to_owned()), &ConnectOptions::default()) {

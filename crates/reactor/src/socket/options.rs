@@ -1,4 +1,4 @@
-//! What can be asked of a socket, and set.
+//! Socket options and queries.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,33 +10,33 @@ use crate::Fd;
 use crate::os_result::os_result;
 use crate::process::Pid;
 
-/// When to find out that a silent peer has vanished.
+/// When to detect that a silent peer has vanished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// Silence after which the peer is asked, in seconds.
+    /// Seconds of silence before the first probe.
     pub idle_s: u32,
-    /// Time between two questions, in seconds.
+    /// Seconds between probes.
     pub interval_s: u32,
-    /// Questions without an answer after which the connection is dead.
+    /// Number of unanswered probes after which the connection is closed.
     pub count: u32,
 }
 
-/// Counts of bytes of a TCP connection, as the kernel keeps them.
+/// Byte counts of a TCP connection, from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpBytes {
     /// Received, in order.
     pub received: u64,
-    /// Sent and acknowledged by the peer. On the side that connected it includes the SYN.
+    /// Sent and acknowledged by the peer. On the connecting side this includes the SYN.
     pub acknowledged: u64,
-    /// Sent, repetitions included.
+    /// Sent, including retransmissions.
     pub sent: u64,
-    /// Sent again.
+    /// Retransmitted.
     pub retransmitted: u64,
-    /// Accepted from us, but not sent yet.
+    /// Written by us but not sent yet.
     pub not_sent: u32,
 }
 
-/// Takes the error that lies at a socket: how an attempt to connect ended.
+/// Fetches and clears the socket's error, which is the result of a connection attempt.
 ///
 /// # Errors
 /// That error.
@@ -44,45 +44,44 @@ pub fn take_error(fd: Fd) -> io::Result<()> {
     Ok(sockopt::socket_error(fd.borrow()?)??)
 }
 
-/// The user on the other end of a unix socket, as it was when it connected.
+/// Returns the user at the other end of a unix socket, as of its connect.
 ///
 /// # Errors
-/// What the operating system says: it is no unix socket.
+/// The operating system's error: it is not a unix socket.
 pub fn peer_user_id(fd: Fd) -> io::Result<u32> {
     Ok(sockopt::socket_peercred(fd.borrow()?)?.uid.as_raw())
 }
 
-/// The process that has opened the listening socket which this one is connected to.
+/// Returns the process that opened the listening socket to which this one is connected.
 ///
 /// # Errors
-/// What the operating system says: this is no connected unix socket.
+/// The operating system's error: it is not a connected unix socket.
 pub fn peer_process(fd: Fd) -> io::Result<Pid> {
     let peer = sockopt::socket_peercred(fd.borrow()?)?;
     Ok(Pid(peer.pid.as_raw_nonzero().get()))
 }
 
-/// Whether a listener takes clients of IPv4 as well as of IPv6 (no IPV6_V6ONLY).
+/// Whether a listener accepts both IPv4 and IPv6 clients (no IPV6_V6ONLY).
 ///
 /// # Errors
-/// What the operating system says: it is no socket.
+/// The operating system's error: it is not a socket.
 pub fn takes_both_families(fd: Fd) -> io::Result<bool> {
     let socket = fd.borrow()?;
     Ok(sockopt::socket_domain(socket)? == AddressFamily::INET6 && !sockopt::ipv6_v6only(socket)?)
 }
 
-/// A number which this boot of the machine gives to no other socket.
+/// Returns a number that is unique among all sockets since boot.
 ///
 /// # Errors
-/// What the operating system says: this is no socket.
+/// The operating system's error: it is not a socket.
 pub fn cookie(fd: Fd) -> io::Result<u64> {
     Ok(sockopt::socket_cookie(fd.borrow()?)?)
 }
 
-/// Bytes which were accepted for sending, but are not acknowledged by the peer (TCP) or not taken
-/// out (unix) (SIOCOUTQ).
+/// Returns the bytes written but not acknowledged by the peer (TCP) or not received (unix) (SIOCOUTQ).
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn unsent(fd: Fd) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int, for which there is room.
@@ -91,12 +90,12 @@ pub fn unsent(fd: Fd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Bytes of kernel memory behind what waits to be sent, overhead included (SO_MEMINFO).
+/// Returns the kernel memory of the send queue in bytes, including overhead (SO_MEMINFO).
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn send_memory(fd: Fd) -> io::Result<usize> {
-    // <linux/sock_diag.h>: what is under way, and what is queued. Unix sockets know only the one.
+    // <linux/sock_diag.h>: memory in flight, and memory queued. Unix sockets only have the former.
     const SO_MEMINFO: libc::c_int = 55;
     const SENT: usize = 2;
     const QUEUED: usize = 5;
@@ -116,27 +115,27 @@ pub fn send_memory(fd: Fd) -> io::Result<usize> {
     Ok(info[SENT].max(info[QUEUED]) as usize)
 }
 
-/// Bytes which have arrived, but were not received yet.
+/// Returns the bytes that have arrived but were not received yet.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn received_unread(fd: Fd) -> io::Result<usize> {
     let count = rustix::io::ioctl_fionread(fd.borrow()?)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Whether small segments are sent at once (TCP_NODELAY).
+/// Sets whether small segments are sent at once (TCP_NODELAY).
 ///
 /// # Errors
-/// What the operating system says: no TCP socket, say.
+/// The operating system's error, for example if it is not a TCP socket.
 pub fn set_nodelay(fd: Fd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd.borrow()?, on)?)
 }
 
-/// Asks silent peers whether they are there; `None` switches it off.
+/// Enables keepalive probes; `None` disables them.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_keepalive(fd: Fd, keepalive: Option<Keepalive>) -> io::Result<()> {
     let fd = fd.borrow()?;
     if let Some(keepalive) = keepalive {
@@ -148,11 +147,11 @@ pub fn set_keepalive(fd: Fd, keepalive: Option<Keepalive>) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(fd, keepalive.is_some())?)
 }
 
-/// When to ask a silent peer, on a socket which asks already (a listener's settings are inherited):
-/// two system calls instead of four.
+/// Sets the keepalive times of a socket with keepalive already enabled (inherited from its listener): two
+/// system calls instead of four.
 ///
 /// # Errors
-/// What the operating system says: no TCP socket, say.
+/// The operating system's error, for example if it is not a TCP socket.
 pub fn set_keepalive_times(fd: Fd, keepalive: Keepalive) -> io::Result<()> {
     let fd = fd.borrow()?;
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(keepalive.idle_s.into()))?;
@@ -162,36 +161,35 @@ pub fn set_keepalive_times(fd: Fd, keepalive: Keepalive) -> io::Result<()> {
     )?)
 }
 
-/// How long sent bytes may stay unacknowledged before the connection is dead
-/// (TCP_USER_TIMEOUT; 0 leaves it to the system).
+/// Sets how long sent bytes may stay unacknowledged before the connection is closed (TCP_USER_TIMEOUT; 0 is the
+/// system's default).
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_user_timeout(fd: Fd, timeout_ms: u32) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(fd.borrow()?, timeout_ms)?)
 }
 
-/// Bounds what the kernel keeps to be sent. It takes twice the number, for its own overhead, and
-/// stops tuning it.
+/// Limits the send buffer. The kernel doubles the number for its own overhead, and stops auto-tuning.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_send_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_send_buffer_size(fd.borrow()?, bytes)?)
 }
 
-/// Bounds what the kernel keeps until it is received; as [`set_send_buffer`].
+/// Limits the receive buffer; see [`set_send_buffer`].
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_receive_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd.borrow()?, bytes)?)
 }
 
-/// A socket counts as writable only while less than this is waiting to be sent.
+/// Makes a socket writable only while fewer than this many bytes are unsent.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_notsent_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
     set_int(
         fd,
@@ -201,27 +199,27 @@ pub fn set_notsent_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
     )
 }
 
-/// A socket counts as readable only when this much has arrived (or its end): for a record which
-/// is known to be incomplete.
+/// Makes a socket readable only once this many bytes (or the end) have arrived: for a record that is known to
+/// be incomplete.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn set_receive_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamped(bytes))
 }
 
-/// Leaves the choice of the port to connect: see [`super::ConnectOptions::source`].
+/// Delays the choice of the port until connect: see [`super::ConnectOptions::source`].
 pub(super) fn set_bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
     let fd = Fd(socket.as_fd().as_raw_fd());
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-/// The counts of bytes of a TCP connection.
+/// Returns the byte counts of a TCP connection.
 ///
 /// # Errors
-/// What the operating system says: no TCP socket, say.
+/// The operating system's error, for example if it is not a TCP socket.
 pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
-    // struct tcp_info of <linux/tcp.h>, which grows at its end: older kernels fill in less.
+    // struct tcp_info of <linux/tcp.h>, which grows at its end; older kernels fill in less.
     const ACKNOWLEDGED: usize = 120;
     const RECEIVED: usize = 128;
     const NOT_SENT: usize = 144;
@@ -237,7 +235,7 @@ pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
     })
 }
 
-/// TCP_INFO, as words.
+/// Returns TCP_INFO as words.
 fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
     let mut info = [0u64; 32];
     let mut len = size_of_val(&info) as libc::socklen_t;
@@ -255,7 +253,7 @@ fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
     Ok(info)
 }
 
-/// The first four of eight bytes as they lie in memory.
+/// Returns the first four of eight bytes, in memory order.
 fn u32_at(word: u64) -> u32 {
     let [a, b, c, d, ..] = word.to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])

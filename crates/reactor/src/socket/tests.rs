@@ -38,7 +38,7 @@ fn close_all(fds: &[Fd]) {
 }
 
 #[test]
-fn bytes_go_through_scattered_and_gathered() {
+fn scattered_and_gathered_bytes_arrive() {
     let (client, server, listener) = connected(&loopback(), &ConnectOptions::default());
     assert_eq!(Peer::Tcp(address_of(client)), server.peer);
     assert_eq!(server.fd.on_exec().unwrap(), OnExec::Keep);
@@ -88,7 +88,7 @@ fn ranges_that_do_not_ascend_are_refused() {
 }
 
 #[test]
-fn each_direction_ends_for_itself() {
+fn each_direction_ends_independently() {
     let (client, server, listener) = connected(&loopback(), &ConnectOptions::default());
     shutdown_write(client).unwrap();
     ready(server.fd, Interest::READ);
@@ -100,7 +100,7 @@ fn each_direction_ends_for_itself() {
 }
 
 #[test]
-fn a_reset_is_seen_as_one_and_sending_after_it_raises_no_signal() {
+fn a_reset_is_reported_and_sending_after_it_raises_no_signal() {
     let (client, server, listener) = connected(&loopback(), &ConnectOptions::default());
     reset(server.fd);
     ready(client, Interest::READ);
@@ -113,7 +113,7 @@ fn a_reset_is_seen_as_one_and_sending_after_it_raises_no_signal() {
 }
 
 #[test]
-fn what_is_not_taken_is_counted() {
+fn unread_bytes_are_counted() {
     let options = ConnectOptions {
         send_buffer_bytes: Some(16 * 1024),
         ..ConnectOptions::default()
@@ -132,7 +132,7 @@ fn what_is_not_taken_is_counted() {
         received += recv(server.fd, &mut buf).unwrap().done().unwrap();
     }
     assert_eq!(received, total);
-    // Acknowledgements may be on their way yet.
+    // Acknowledgements may still be in transit.
     while unsent(client).unwrap() > 0 {
         std::thread::yield_now();
     }
@@ -146,7 +146,7 @@ fn what_is_not_taken_is_counted() {
 }
 
 #[test]
-fn options_are_taken() {
+fn options_take_effect() {
     let (client, server, listener) = connected(&loopback(), &ConnectOptions::default());
     for fd in [client, server.fd] {
         set_nodelay(fd, true).unwrap();
@@ -181,7 +181,7 @@ fn options_are_taken() {
         set_keepalive(fd, None).unwrap();
         assert!(!sockopt::socket_keepalive(socket).unwrap());
     }
-    // Below the low-water mark a socket is not readable, and its end still is.
+    // Below the low-water mark a socket is not readable, but its end is.
     send(client, b"1234").unwrap().done().unwrap();
     while received_unread(server.fd).unwrap() < 4 {
         std::thread::yield_now();
@@ -252,13 +252,13 @@ fn unix_sockets_replace_only_stale_ones() {
     assert_eq!(Addr::local(listener).unwrap(), address);
     assert_eq!(send(client, b"hello").unwrap(), Attempt::Done(5));
     assert_eq!(recv(server.fd, &mut [0; 9]).unwrap(), Attempt::Done(5));
-    // Somebody listens.
+    // There is a listener.
     let error = listen(&address, &ListenOptions::default()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    // Nobody does any more.
+    // The listener is gone.
     listener.close();
     let (listener, _) = open_listener(&address);
-    // It was never a socket.
+    // The file is not a socket.
     let file = dir.join("file");
     std::fs::write(&file, "precious").unwrap();
     let error = listen(&Addr::Unix(file.clone()), &ListenOptions::default()).unwrap_err();
@@ -266,7 +266,7 @@ fn unix_sockets_replace_only_stale_ones() {
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     let long = Addr::Unix(dir.join("x".repeat(200)));
     let error = listen(&long, &ListenOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("no path for a unix socket"));
+    assert!(error.to_string().contains("not a valid unix socket path"));
     close_all(&[client, server.fd, listener]);
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -323,7 +323,7 @@ fn errors_name_the_cause() {
 
 #[test]
 fn a_paused_listener_keeps_its_address() {
-    // A port that was given by the kernel (bind to 0) would not be kept.
+    // A port that the kernel chose (bind to 0) would not be kept.
     let (free, address) = open_listener(&loopback());
     free.close();
     let listener = listen(&address, &ListenOptions::default()).unwrap();
@@ -341,7 +341,7 @@ fn a_paused_listener_keeps_its_address() {
         ready(connecting.fd(), Interest::WRITE);
         take_error(connecting.fd())
     });
-    let kind = refused.expect_err("nobody listens").kind();
+    let kind = refused.expect_err("there is no listener").kind();
     assert_eq!(kind, io::ErrorKind::ConnectionRefused);
     resume_listening(listener, 16).unwrap();
     let (second, second_accepted) = come_in();
@@ -352,14 +352,14 @@ fn a_paused_listener_keeps_its_address() {
 }
 
 #[test]
-fn a_unix_socket_knows_who_is_at_its_other_end() {
+fn a_unix_socket_knows_the_user_at_its_other_end() {
     let (a, b) = pair(OnExec::Close).expect("a pair");
     assert_eq!(peer_user_id(a).expect("asked"), crate::process::user_id());
     close_all(&[a, b]);
 }
 
 #[test]
-fn a_descriptor_takes_the_place_of_another() {
+fn a_descriptor_replaces_another() {
     let (a, b) = pair(OnExec::Keep).expect("a pair");
     let (c, d) = pair(OnExec::Keep).expect("a pair");
     a.move_to(c).expect("moved");

@@ -1,4 +1,4 @@
-//! Bytes in and out, and the ends of a connection.
+//! Sending and receiving bytes, and ending connections.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -10,32 +10,32 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 use super::{Attempt, attempt};
 use crate::Fd;
 
-/// Most ranges of one scattered receive or gathered send.
+/// Maximum number of ranges of one scattered receive or gathered send.
 pub const RANGES_MAX: usize = 8;
 
-/// Receives into `buf`. `Done(0)` with a buffer that is not empty is the end of the stream.
+/// Receives into `buf`. `Done(0)` with a non-empty buffer is the end of the stream.
 ///
 /// # Errors
-/// What the operating system says: ECONNRESET, ETIMEDOUT.
+/// The operating system's error, such as ECONNRESET or ETIMEDOUT.
 pub fn recv(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<usize>> {
     let fd = fd.borrow()?;
     attempt(|| rustix::net::recv(fd, &mut *buf, RecvFlags::empty()).map(|(count, _)| count))
 }
 
-/// Looks at what [`recv`] would give, and leaves it where it is.
+/// Returns the same bytes as [`recv`], without consuming them.
 ///
 /// # Errors
-/// As [`recv`].
+/// See [`recv`].
 pub fn peek(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<usize>> {
     let fd = fd.borrow()?;
     attempt(|| rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK).map(|(count, _)| count))
 }
 
-/// Receives into several ranges of one buffer, in order: bytes which will be sealed are received
-/// where their records will be, with room between them. Ranges must ascend and not overlap.
+/// Receives into several ranges of one buffer, in order: bytes to be sealed are received at their place in the
+/// records, with room between. Ranges must ascend and not overlap.
 ///
 /// # Errors
-/// `InvalidInput` for ranges which are not as above or too many; otherwise as [`recv`].
+/// `InvalidInput` for invalid or too many ranges; otherwise see [`recv`].
 pub fn recv_scattered(
     fd: Fd,
     buf: &mut [u8],
@@ -48,31 +48,31 @@ pub fn recv_scattered(
     attempt(|| rustix::io::readv(fd, parts))
 }
 
-/// Sends from `buf`; how much was taken is in the result.
+/// Sends from `buf`, and returns how many bytes were taken.
 ///
 /// # Errors
-/// What the operating system says: EPIPE, ECONNRESET. There is no signal.
+/// The operating system's error, such as EPIPE or ECONNRESET. Raises no signal.
 pub fn send(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
     let fd = fd.borrow()?;
     attempt(|| rustix::net::send(fd, buf, SendFlags::NOSIGNAL))
 }
 
-/// Sends, and says that more follows at once (MSG_MORE): it then goes in the same segment as that,
-/// or as a FIN by [`shutdown_write`]. If nothing follows, it goes when the peer says something, or
-/// after the time of a retransmission, 200 ms at least.
+/// Sends with the hint that more follows at once (MSG_MORE), so that both share a segment, or the FIN of
+/// [`shutdown_write`] does. If nothing follows, the bytes are sent when the peer sends data, or after a
+/// retransmission timeout of at least 200 ms.
 ///
 /// # Errors
-/// As [`send`].
+/// See [`send`].
 pub fn send_before_more(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
     let fd = fd.borrow()?;
     attempt(|| rustix::net::send(fd, buf, SendFlags::NOSIGNAL | SendFlags::MORE))
 }
 
-/// Sends several ranges of one buffer, in order, as one: the plaintext of several records which
-/// were opened in place. Ranges must ascend and not overlap.
+/// Sends several ranges of one buffer, in order, with one call: the plaintext of several records opened in
+/// place. Ranges must ascend and not overlap.
 ///
 /// # Errors
-/// `InvalidInput` for ranges which are not as above or too many; otherwise as [`send`].
+/// `InvalidInput` for invalid or too many ranges; otherwise see [`send`].
 pub fn send_gathered(fd: Fd, buf: &[u8], ranges: &[Range<usize>]) -> io::Result<Attempt<usize>> {
     check(ranges, buf.len())?;
     let fd = fd.borrow()?;
@@ -91,19 +91,18 @@ pub fn send_gathered(fd: Fd, buf: &[u8], ranges: &[Range<usize>]) -> io::Result<
     })
 }
 
-/// Says that nothing more will be sent (a FIN, once what was sent before is through). What the
-/// peer closed already counts as done.
+/// Ends our direction (a FIN, after all earlier bytes). If the peer has already closed, this succeeds.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn shutdown_write(fd: Fd) -> io::Result<()> {
     shutdown(fd, Shutdown::Write)
 }
 
-/// Says that nothing more will be received.
+/// Ends the receiving direction.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn shutdown_read(fd: Fd) -> io::Result<()> {
     shutdown(fd, Shutdown::Read)
 }
@@ -115,21 +114,20 @@ fn shutdown(fd: Fd, how: Shutdown) -> io::Result<()> {
     }
 }
 
-/// Aborts a connection: a TCP peer gets a reset. What is in the send queue is thrown away, so
-/// wait until [`super::unsent`] is 0 when that matters. On a unix socket the peer sees an
-/// ordinary end: it cannot be said there.
+/// Aborts a connection: a TCP peer gets a reset. The send queue is discarded, so wait until [`super::unsent`]
+/// is 0 if that matters. On a unix socket the peer sees an ordinary end, because unix sockets have no reset.
 ///
-/// Another process that has the same descriptor keeps the connection open: a keeper's table is
-/// shared, so that a close there counts for both.
+/// Another process with a copy of the descriptor keeps the connection open. A keeper's table is shared, so a
+/// close there counts for both.
 pub fn reset(fd: Fd) {
     if let Ok(socket) = fd.borrow() {
-        // Refusal means that there is no connection to abort.
+        // A failure means that there is no connection to abort.
         let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
     }
     fd.close();
 }
 
-/// The ranges of one buffer, which have been checked; what is left of the array is empty.
+/// Splits one buffer into ranges, which were checked before; the rest of the array is empty.
 pub(super) fn scatter<'a>(
     buf: &'a mut [u8],
     ranges: &[Range<usize>],

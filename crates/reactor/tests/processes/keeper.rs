@@ -1,8 +1,8 @@
-//! A keeper, its workers, and connections which outlive them.
+//! A keeper, its workers, and connections that outlive them.
 //!
-//! The worker echoes. On `x` it hangs with the slot marked busy; on `?` it keeps the bytes as
-//! pending instead of sending them; on `q` it ends. A worker which finds live slots sends what is
-//! pending, resets the busy connection, and goes on with the epoll instance as it is.
+//! The worker echoes. On `x` it hangs with the slot marked busy; on `?` it stores the bytes as pending instead
+//! of sending them; on `q` it ends. A worker that finds live slots sends the pending bytes, resets the busy
+//! connection, and continues with the same epoll instance.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +37,7 @@ struct Connection {
     reserved: [u32; 11],
 }
 
-/// What keeper and worker are told: numbers of descriptors in the table.
+/// The descriptors in the table that keeper and worker are passed.
 #[derive(Clone, Copy)]
 struct Descriptors {
     listener: Fd,
@@ -53,7 +53,7 @@ pub(crate) fn connections_outlive_the_keepers_exec() {
     scenario("exec");
 }
 
-/// The clients' side, in a process of its own.
+/// The clients' side, in a separate process.
 fn scenario(mode: &str) {
     let any: Addr = "127.0.0.1:0".parse().unwrap();
     let listener = socket::listen(&any, &ListenOptions::default()).unwrap();
@@ -78,7 +78,7 @@ fn scenario(mode: &str) {
         echo(client, format!("first {number}").as_bytes());
     }
     for round in 0..3 {
-        // One connection leaves something pending, another one hangs the worker.
+        // One connection leaves pending bytes, another one hangs the worker.
         clients[7].write_all(b"?keep this").unwrap();
         let worker = Pid(header.pid() as i32);
         let mut victim = clients.pop().unwrap();
@@ -90,7 +90,7 @@ fn scenario(mode: &str) {
             std::thread::yield_now();
         }
         process::send_signal(worker, Signal::Kill).unwrap();
-        // Nobody works now, or not yet: events and connections wait.
+        // No worker is running now: events and connections wait.
         for (number, client) in clients.iter_mut().enumerate().filter(|(n, _)| *n != 7) {
             client
                 .write_all(format!("round {round} {number}").as_bytes())
@@ -105,7 +105,7 @@ fn scenario(mode: &str) {
         expect(&mut clients[7], b"?keep this");
         expect(&mut newcomer, b"hello");
         clients.push(newcomer);
-        // The busy one was reset, and only that.
+        // The busy connection was reset, and no other.
         let error = victim.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert_ne!(header.pid() as i32, worker.0);
@@ -137,7 +137,7 @@ fn expect(client: &mut TcpStream, bytes: &[u8]) {
     assert_eq!(buf, bytes);
 }
 
-/// Child: starts a worker, and another one whenever it was killed.
+/// Child: starts a worker, and another one each time it is killed.
 pub(crate) fn keeper(arguments: &[String]) -> i32 {
     let number = |at: usize| arguments[at].parse::<i32>().unwrap();
     let [listener, slab, pending] = [0, 1, 2].map(|at| Fd(number(at)));
@@ -165,7 +165,7 @@ pub(crate) fn keeper(arguments: &[String]) -> i32 {
     }
 }
 
-/// What the loop holds: all apart, and borrowed apart.
+/// The worker's parts, which are borrowed separately.
 struct Worker {
     slab: Slab<Connection>,
     header: Header,
@@ -226,7 +226,7 @@ impl Worker {
         worker
     }
 
-    /// Every connection is the one it was, and what was pending goes out.
+    /// Every connection continues, and pending bytes are sent.
     fn resume(&mut self) {
         let indices: Vec<u32> = self.slab.indices().collect();
         for index in indices {
@@ -259,7 +259,7 @@ impl Worker {
         self.header.clear_busy();
     }
 
-    /// True when the worker is to end.
+    /// Returns true if the worker must end.
     fn serve(&mut self, event: Event) -> bool {
         let index = event.token() as u32;
         let Some(connection) = self.slab.get_mut(index) else {
@@ -293,7 +293,7 @@ impl Worker {
         false
     }
 
-    /// Cleared first, closed then.
+    /// Cleared first, then closed.
     fn reset(&mut self, index: u32) {
         let Some(connection) = self.slab.get(index) else {
             return;

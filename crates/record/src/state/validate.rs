@@ -1,9 +1,9 @@
-//! What a state must look like before a process goes on from it.
+//! Checks that a state must pass before a process continues from it.
 
 use super::*;
 
 impl State {
-    /// Checks a state that another process has left: version, codes, flags, ranges, and that what must be zero is.
+    /// Checks a state that another process left: version, codes, flags, ranges, and that unused bytes are zero.
     pub fn validate(&self) -> Result<(), Corrupt> {
         if self.as_bytes().iter().all(|&byte| byte == 0) {
             return Err(Corrupt::Empty);
@@ -50,7 +50,7 @@ impl State {
         if !counters_fit {
             return Err(Corrupt::Counters);
         }
-        // A body is awaited only behind a whole header, and a whole header only for a body.
+        // Only a complete header has a remaining body, and a message with none remaining is cleared.
         let have = usize::from(self.message_have);
         let message_fits = have <= self.message_header.len()
             && (have == self.message_header.len()) == (self.message_left > 0)

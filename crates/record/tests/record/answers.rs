@@ -1,4 +1,4 @@
-//! One test for each row of the table in the crate's documentation: what holds in both versions.
+//! One test for each row of the table in the crate's documentation: rows for both versions.
 
 use crate::common::*;
 use dormouse_record::{
@@ -46,7 +46,7 @@ fn data() {
                 plaintext
             }
         );
-        // Data ends the row of empty records.
+        // Data resets the count of empty records.
         for _ in 0..3 {
             for _ in 0..EMPTY_RECORDS_MAX {
                 to.opened(from.data(b""));
@@ -150,7 +150,7 @@ fn ciphertext_too_long() {
 #[test]
 fn ciphertext_too_short() {
     for (mut to, mut from) in every_kind() {
-        // The shortest record that can be: for TLS 1.3 one without even a type, which is refused otherwise.
+        // The shortest valid length. For TLS 1.3 such a record has no type byte and is refused later.
         let room = record_room(&from.state);
         let min = match to.state.protocol() {
             Protocol::Tls12 => from.data(b"").len() - 5,
@@ -232,7 +232,7 @@ fn close_notify() {
         assert_eq!(to.opened(record), Opened::PeerClosed { consumed });
         assert!(to.state.peer_closed() && !to.state.closed());
         assert!(from.state.closed() && !from.state.peer_closed());
-        // Nothing goes behind it ...
+        // Nothing can be sealed after it ...
         let mut buf = [0; 64];
         let sealed = seal_in_place(&mut from.state, &mut from.seal_key, &mut buf, 1);
         assert_eq!(sealed, Err(SealError::Closed));
@@ -247,7 +247,7 @@ fn close_notify() {
 }
 
 #[test]
-fn data_behind_close_notify() {
+fn data_after_close_notify() {
     for (mut to, mut from) in every_kind() {
         to.opened(from.record(ALERT, &CLOSE_NOTIFY));
         for garbage in [from.data(b"late"), vec![0xff; 3], vec![0; 40_000]] {
@@ -283,7 +283,7 @@ fn fatal_alert() {
 #[test]
 fn too_many_warnings() {
     for (mut to, mut from) in every_kind() {
-        // user_canceled, the one warning of TLS 1.3 that does not close.
+        // user_canceled is the only warning of TLS 1.3 that does not close.
         for _ in 0..WARNINGS_MAX {
             to.opened(from.record(ALERT, &[1, 90]));
         }
@@ -303,7 +303,7 @@ fn sequence_exhausted() {
         let mut buf = [0; 64];
         let sealed = seal_in_place(&mut from.state, &mut from.seal_key, &mut buf, 1);
         assert_eq!(sealed, Err(SealError::KeyExhausted));
-        // Two are kept for the end.
+        // Two records are reserved for the end.
         to.opened(from.record(DATA, b"so only a rule breaker gets here"));
         to.opened(from.record(DATA, b"or here"));
         assert_eq!(to.state.read_sequence(), u64::MAX);
@@ -315,7 +315,7 @@ fn sequence_exhausted() {
 }
 
 #[test]
-fn behind_a_refusal() {
+fn after_a_refusal() {
     for (mut to, mut from) in every_kind() {
         to.refused(vec![0; 64]);
         let refusal = to.refused(from.data(b"good, but late"));
@@ -346,7 +346,7 @@ fn behind_a_refusal() {
     }
 }
 
-/// The same state again, which only a test may have.
+/// Copies a state, which only a test may do.
 fn copy(end: &End) -> dormouse_record::State {
     use zerocopy::{FromBytes, IntoBytes};
     dormouse_record::State::read_from_bytes(end.state.as_bytes()).unwrap()

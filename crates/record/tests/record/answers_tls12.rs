@@ -1,4 +1,4 @@
-//! One test for each row of the table in the crate's documentation: TLS 1.2.
+//! One test for each row of the table in the crate's documentation: rows for TLS 1.2.
 
 use crate::common::*;
 use dormouse_record::{
@@ -26,7 +26,7 @@ fn renegotiation() {
             assert_eq!(to.opened_data(from.data(b"goes on")), b"goes on");
         }
     }
-    // Asking again and again is a row of warnings.
+    // Repeated requests count as warnings in a row.
     let (mut to, mut from) = every_suite(Protocol::Tls12, Role::Server).next().unwrap();
     for _ in 0..WARNINGS_MAX {
         to.opened(from.record(HANDSHAKE, &hello));
@@ -80,7 +80,7 @@ fn warnings() {
 }
 
 #[test]
-fn alerts_in_any_cut() {
+fn split_and_coalesced_alerts() {
     let alerts = [1, 100, 1, 90, 1, 0];
     for cut in 1..alerts.len() {
         for (mut to, mut from) in every_kind_of(Protocol::Tls12) {

@@ -1,4 +1,4 @@
-//! One test for each row of the table in the crate's documentation: TLS 1.3.
+//! One test for each row of the table in the crate's documentation: rows for TLS 1.3.
 
 use crate::common::*;
 use dormouse_record::{
@@ -27,7 +27,7 @@ fn padding() {
 #[test]
 fn padding_too_long() {
     for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
-        // 255 bytes of inner plaintext too much still keep to the ciphertext's own limit.
+        // 255 excess bytes of inner plaintext still fit within the ciphertext's own limit.
         let record = from.padded_record(DATA, b"x", CONTENT_MAX);
         let refusal = to.refused(record);
         assert_eq!(refusal.reason, Reason::PlaintextTooLong(CONTENT_MAX + 2));
@@ -141,7 +141,7 @@ fn key_update() {
 #[test]
 fn key_update_requested() {
     for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
-        // However often it is asked for, one answer is due.
+        // Several requests require only one reply.
         for _ in 0..3 {
             to.opened(rule_breaking_key_update(&mut from));
         }
@@ -155,7 +155,7 @@ fn key_update_requested() {
         assert_eq!(from.opened_data(to.data(b"new key")), b"new key");
         assert_eq!(to.opened_data(from.data(b"new key")), b"new key");
     }
-    // Who has closed its direction owes nothing.
+    // A side that has closed its direction owes no KeyUpdate.
     for (mut to, mut from) in every_kind_of(Protocol::Tls13) {
         let mut out = [0; SMALL_RECORD_MAX];
         seal_alert(
@@ -227,7 +227,7 @@ fn too_many_key_updates() {
         for _ in 0..KEY_UPDATES_MAX {
             to.opened(from.key_update());
         }
-        to.opened(from.data(b"data ends the row"));
+        to.opened(from.data(b"data resets the count"));
         for _ in 0..KEY_UPDATES_MAX {
             to.opened(from.key_update());
         }
@@ -245,7 +245,7 @@ fn interleaved_records() {
             let refusal = to.refused(from.record(kind, content));
             assert_eq!(refusal.reason, Reason::Interleaved(kind));
             assert_eq!(refusal.alert, Description::UnexpectedMessage);
-            // Not even a close_notify there counts as one.
+            // Not even a close_notify is accepted there.
             assert!(!to.state.peer_closed());
             assert_eq!(to.reason(from.data(b"late")), Reason::AlreadyFailed);
         }
@@ -329,10 +329,10 @@ fn message_too_long() {
     }
 }
 
-/// A KeyUpdate with update_requested, which our own side would not send without need.
+/// A KeyUpdate with update_requested, which our side sends only when necessary.
 fn rule_breaking_key_update(from: &mut End) -> Vec<u8> {
     let asking = from.record(HANDSHAKE, &KEY_UPDATE_REQUESTED);
-    // The record is out; now the sender's own key moves on as if `key_update` had made it.
+    // The record is sealed; now advance the sender's own key as `key_update` would.
     let sequence = from.state.write_sequence();
     let _ = from.key_update();
     assert!(sequence > from.state.write_sequence());

@@ -1,5 +1,4 @@
-//! The crate from outside: what happens with each record, known answers, and what one side seals the
-//! other opens.
+//! Tests through the public API: the reaction to each record, known answers, and round trips between two ends.
 
 mod answers;
 mod answers_tls12;

@@ -1,5 +1,5 @@
-//! RFC 8448 §3, "Simple 1-RTT Handshake": everything that happens behind the handshake, byte for byte, in both
-//! directions and from both ends.
+//! RFC 8448 §3, "Simple 1-RTT Handshake": all records after the handshake, byte for byte, in both directions
+//! and from both ends.
 
 use dormouse_record::{
     Alert, OpenKey, Opened, Role, SealKey, State, Suite, open, seal_alert, seal_in_place,
@@ -86,7 +86,7 @@ fn sent() {
 fn received() {
     let (mut server, mut client) = (end(Role::Server), end(Role::Client));
 
-    // All that the client receives, in one buffer.
+    // All records that the client receives, in one buffer.
     let mut stream = [TICKET_RECORD, SERVER_DATA_RECORD, SERVER_ALERT_RECORD]
         .map(hex)
         .concat();

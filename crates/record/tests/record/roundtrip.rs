@@ -1,10 +1,10 @@
-//! What one side seals the other opens: every protocol, suite and role, data cut anywhere, key updates between.
+//! Round trips: every protocol, suite and role, data cut anywhere, with key updates.
 
 use crate::common::{End, pair};
 use dormouse_record::{CONTENT_MAX, OpenKey, Opened, Protocol, State, Suite, open};
 use proptest::prelude::*;
 
-/// Opens all whole records of a stream which arrives in pieces that end at `cuts`.
+/// Opens all complete records of a stream that arrives in pieces ending at `cuts`.
 fn receive(state: &mut State, stream: &[u8], cuts: &[usize]) -> Vec<u8> {
     let mut key = OpenKey::new(state);
     let mut data = Vec::new();
@@ -19,7 +19,7 @@ fn receive(state: &mut State, stream: &[u8], cuts: &[usize]) -> Vec<u8> {
             match open(state, &mut key, &mut pending[at..]).unwrap() {
                 Opened::Partial { need } => {
                     assert!(need > pending.len() - at);
-                    assert_eq!(pending, before, "a partial record was touched");
+                    assert_eq!(pending, before, "a partial record was changed");
                     break;
                 }
                 Opened::Data {
@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn any_seals_cut_anywhere(
+    fn sealed_streams_open_with_any_cuts(
         tls13 in any::<bool>(),
         suite in 0..3_usize,
         from_server in any::<bool>(),

@@ -1,4 +1,4 @@
-//! Whole records, computed apart from this crate: with Python's `cryptography`, straight from the RFCs' formulas.
+//! Whole records, computed independently of this crate: with Python's `cryptography`, from the RFCs' formulas.
 
 use crate::test_hex::hex;
 use dormouse_record::{
@@ -14,11 +14,11 @@ struct Vector {
     suite: Suite,
     /// TLS 1.2, key 00 01 02 ..., IV f0 f1 f2 ...
     tls12: &'static str,
-    /// The same with explicit nonce 00 01 02 ... 07, as a peer may choose it (AES-GCM only).
+    /// The same with explicit nonce 00 01 02 ... 07, since a peer chooses its own nonces (AES-GCM only).
     tls12_other_nonce: &'static str,
-    /// TLS 1.3, secret 40 41 42 ...: a KeyUpdate,
+    /// TLS 1.3, secret 40 41 42 ...: a KeyUpdate.
     key_update: &'static str,
-    /// and data behind it.
+    /// The data record that follows it.
     data: &'static str,
 }
 
@@ -96,7 +96,7 @@ fn tls12() {
 }
 
 #[test]
-fn tls13_behind_a_key_update() {
+fn tls13_after_a_key_update() {
     for vector in VECTORS {
         let mut state = tls13_end(vector.suite);
         let mut key = SealKey::new(&state);

@@ -142,7 +142,7 @@ impl AcmeNames {
     }
 
     /// Retries failed names at once, because a reload may have removed the cause.
-    pub(super) fn try_at_once(&mut self) {
+    pub(super) fn retry_now(&mut self) {
         let now_ms = process::boottime_ms();
         for (name, entry) in &mut self.all {
             entry.failures = 0;

@@ -17,14 +17,14 @@ pub(super) struct OpenChallenge {
 
 struct Open {
     number: u64,
-    shown: Shown,
+    shown: Responder,
     /// Whether the errand knows that the challenge is answered.
     is_announced: bool,
     /// Whether a worker restarted meanwhile: the server may have validated just then, and failed.
     is_disturbed: bool,
 }
 
-enum Shown {
+enum Responder {
     /// By workers, which receive this text.
     ByWorkers(Zeroizing<String>),
     /// By the redirect process.
@@ -43,16 +43,16 @@ impl OpenChallenge {
         }
         tracing::debug!(name = challenge.name, "ACME challenge open");
         pairs.order_all(&Order::Challenge(self.number, Some(text.clone())));
-        self.set(Shown::ByWorkers(text));
+        self.set(Responder::ByWorkers(text));
     }
 
-    /// Opens a challenge for the redirect process, which receives it from [`OpenChallenge::of_http`].
+    /// Opens a challenge for the redirect process, which receives it from [`OpenChallenge::for_redirect`].
     pub(super) fn open_http(&mut self, challenge: HttpChallenge) {
         self.number += 1;
-        self.set(Shown::OverHttp(challenge));
+        self.set(Responder::OverHttp(challenge));
     }
 
-    fn set(&mut self, shown: Shown) {
+    fn set(&mut self, shown: Responder) {
         self.open = Some(Open {
             number: self.number,
             shown,
@@ -62,10 +62,10 @@ impl OpenChallenge {
     }
 
     /// Number and challenge for the redirect process.
-    pub(super) fn of_http(&self) -> (u64, Option<&HttpChallenge>) {
+    pub(super) fn for_redirect(&self) -> (u64, Option<&HttpChallenge>) {
         let challenge = self.open.as_ref().and_then(|open| match &open.shown {
-            Shown::OverHttp(challenge) => Some(challenge),
-            Shown::ByWorkers(_) => None,
+            Responder::OverHttp(challenge) => Some(challenge),
+            Responder::ByWorkers(_) => None,
         });
         (self.number, challenge)
     }
@@ -73,7 +73,7 @@ impl OpenChallenge {
     /// Sends the challenge to a restarted worker.
     pub(super) fn repeat(&mut self, worker: usize, pairs: &Pairs) {
         if let Some(open) = &mut self.open
-            && let Shown::ByWorkers(text) = &open.shown
+            && let Responder::ByWorkers(text) = &open.shown
         {
             open.is_disturbed = true;
             let order = Order::Challenge(open.number, Some(text.clone()));
@@ -82,10 +82,10 @@ impl OpenChallenge {
     }
 
     /// Returns `true` once for each challenge, as soon as all processes answer it.
-    pub(super) fn take_shown(&mut self, pairs: &Pairs, http_shows: u64) -> bool {
+    pub(super) fn take_answered(&mut self, pairs: &Pairs, http_shows: u64) -> bool {
         let is_shown = |open: &Open| match &open.shown {
-            Shown::ByWorkers(_) => pairs.show_challenge(open.number),
-            Shown::OverHttp(_) => http_shows == open.number,
+            Responder::ByWorkers(_) => pairs.all_answer_challenge(open.number),
+            Responder::OverHttp(_) => http_shows == open.number,
         };
         let is_new = |open: &&mut Open| !open.is_announced && is_shown(open);
         let open = self.open.as_mut().filter(is_new);
@@ -103,7 +103,7 @@ impl OpenChallenge {
             return;
         };
         self.number += 1;
-        if let Shown::ByWorkers(_) = open.shown {
+        if let Responder::ByWorkers(_) = open.shown {
             pairs.order_all(&Order::Challenge(self.number, None));
         }
     }

@@ -33,7 +33,7 @@ use ocsp::OcspSchedule;
 use std::io;
 
 /// Maximum run time of an errand; then main kills it.
-const PATIENCE_MS: u64 = 120_000;
+const TIMEOUT_MS: u64 = 120_000;
 
 /// Schedules of all queries, and the current errand.
 #[derive(Default)]
@@ -124,7 +124,7 @@ impl Authorities {
                 self.errand = Some(Errand {
                     pid,
                     channel,
-                    due_ms: now_ms + PATIENCE_MS,
+                    due_ms: now_ms + TIMEOUT_MS,
                     purpose: Some(purpose),
                 });
             }
@@ -293,7 +293,7 @@ impl Authorities {
     }
 
     /// Cancels the errand before an upgrade or the end of the program. Its work starts again later.
-    pub(crate) fn call_back(&mut self, pairs: &Pairs) {
+    pub(crate) fn cancel(&mut self, pairs: &Pairs) {
         if let Some(errand) = &mut self.errand {
             errand.purpose = None;
             let _ = process::send_signal(errand.pid, Signal::Kill);
@@ -308,13 +308,13 @@ impl Authorities {
 
     /// Number and challenge for the redirect process.
     pub(crate) fn http_challenge(&self) -> (u64, Option<&HttpChallenge>) {
-        self.challenge.of_http()
+        self.challenge.for_redirect()
     }
 
     /// Tells the errand once all processes answer the challenge, so that it asks the server to validate.
     /// `http_shows` is the number of the challenge that the redirect process answers. Called once per turn.
     pub(crate) fn announce_challenge(&mut self, pairs: &Pairs, http_shows: u64) {
-        if self.challenge.take_shown(pairs, http_shows)
+        if self.challenge.take_answered(pairs, http_shows)
             && let Some(errand) = &self.errand
         {
             // SIGCHLD reports the exit, if the errand is gone.
@@ -328,8 +328,8 @@ impl Authorities {
     }
 
     /// Retries failed names at once, after a reload.
-    pub(crate) fn try_at_once(&mut self) {
-        self.names.try_at_once();
+    pub(crate) fn retry_now(&mut self) {
+        self.names.retry_now();
     }
 
     /// The names and their certificates, for control.

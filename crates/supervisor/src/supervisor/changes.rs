@@ -12,8 +12,8 @@ use crate::serving::Serving;
 use dormouse_reactor::process;
 
 impl Supervisor {
-    pub(super) fn look_at_certificates(&mut self) {
-        let Some(changed) = self.certificate_watch.look(&self.serving.edition) else {
+    pub(super) fn poll_certificates(&mut self) {
+        let Some(changed) = self.certificate_watch.poll(&self.serving.edition) else {
             return;
         };
         match self.apply_material(changed.material) {
@@ -179,7 +179,7 @@ impl Supervisor {
         (self.set_logs)(&self.serving.edition.config.log);
         self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();
-        self.authorities.try_at_once();
+        self.authorities.retry_now();
         let mut words = format!(
             "configuration reloaded, edition {}",
             self.serving.edition.number

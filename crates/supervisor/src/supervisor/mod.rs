@@ -41,8 +41,8 @@ use std::thread;
 use std::time::Duration;
 
 /// Time that main waits at its end for the last child processes.
-const LAST_ONES_MS: u64 = 1_000;
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const CHILDREN_EXIT_MS: u64 = 1_000;
+const CHILDREN_POLL: Duration = Duration::from_millis(2);
 
 /// Main's state across an upgrade, apart from [`Serving`].
 #[derive(Default)]
@@ -55,7 +55,7 @@ pub(crate) struct History {
     /// Changed options that take effect at the next start.
     pub(crate) waits_for_restart: Vec<String>,
     /// Whether the program ends after the drain.
-    pub(crate) ends_drained: bool,
+    pub(crate) stops_after_drain: bool,
 }
 
 /// Helpers that run from the start.
@@ -200,7 +200,7 @@ impl Supervisor {
             .attend(is_accepting, &self.serving, &self.poller);
         self.history.ending.extend(former);
         let (number, challenge) = self.authorities.http_challenge();
-        self.redirect.tell(number, challenge);
+        self.redirect.send_challenge(number, challenge);
     }
 
     /// Runs all timers that are due.
@@ -215,7 +215,7 @@ impl Supervisor {
             self.fail_upgrade(&why);
         }
         if self.may_change() {
-            self.look_at_certificates();
+            self.poll_certificates();
         }
         if self
             .authorities_deadline_ms()
@@ -236,7 +236,7 @@ impl Supervisor {
         let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
         let serving = &self.serving;
         let control = self.control.as_ref();
-        let certificates = self.certificate_watch.next_look_ms(&serving.edition.config);
+        let certificates = self.certificate_watch.next_poll_ms(&serving.edition.config);
         let at = [
             control.and_then(ControlProcess::next_deadline_ms),
             self.notifier.next_ms(),
@@ -245,8 +245,8 @@ impl Supervisor {
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),
             self.drain
-                .next_look_ms()
-                .filter(|_| self.history.ends_drained && !self.is_stopping),
+                .next_check_ms()
+                .filter(|_| self.history.stops_after_drain && !self.is_stopping),
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
             self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),
@@ -258,7 +258,7 @@ impl Supervisor {
         let left = [
             serving.ticket_keys.until_due_ms(unix_time()),
             self.upgrade.as_ref().map(Upgrade::until_late_ms),
-            sessions.and_then(SessionFiles::until_look_ms),
+            sessions.and_then(SessionFiles::until_save_ms),
         ];
         let at = at.into_iter().flatten().map(until_ms);
         at.chain(left.into_iter().flatten()).min()
@@ -284,7 +284,7 @@ impl Supervisor {
         if let Some(sessions) = &mut self.serving.memory.sessions {
             sessions.save();
         }
-        wait_for_the_last();
+        wait_for_children();
         match self.is_stopping {
             true => Ok(()),
             false => Err(ServeError::Workers("all workers are gone".to_owned())),
@@ -294,11 +294,11 @@ impl Supervisor {
 
 /// Waits for the last children, so that main exits last. If a service manager finds main gone but another
 /// process alive, it may not learn of that process's exit: systemd then waits for `TimeoutStopSec`.
-fn wait_for_the_last() {
-    let until_ms = process::monotonic_ms() + LAST_ONES_MS;
+fn wait_for_children() {
+    let until_ms = process::monotonic_ms() + CHILDREN_EXIT_MS;
     while process::has_children() && process::monotonic_ms() < until_ms {
         if !matches!(process::wait(Wait::AnyEnded), Ok(Some(_))) {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(CHILDREN_POLL);
         }
     }
 }

@@ -30,10 +30,10 @@ impl Supervisor {
     /// Closes all connections evenly, then stops. A drain in progress keeps its duration.
     fn drain_and_stop(&mut self) {
         self.fail_upgrade("the program is about to stop");
-        if self.is_stopping || self.history.ends_drained {
+        if self.is_stopping || self.history.stops_after_drain {
             return;
         }
-        self.history.ends_drained = true;
+        self.history.stops_after_drain = true;
         if !self.drain.is_under_way() {
             let over = self.serving.edition.config.timeouts.shutdown_drain;
             let over_ms = over.as_millis() as u64;
@@ -53,7 +53,7 @@ impl Supervisor {
 
     /// Stops after the last connection is closed, or at the end of the drain.
     pub(super) fn stop_if_drained(&mut self) {
-        let is_due = self.history.ends_drained && !self.is_stopping;
+        let is_due = self.history.stops_after_drain && !self.is_stopping;
         if is_due && self.drain.is_done(&self.serving) {
             self.stop();
         }
@@ -68,7 +68,7 @@ impl Supervisor {
         }
         self.is_stopping = true;
         let serving = &self.serving;
-        self.authorities.call_back(&serving.pairs);
+        self.authorities.cancel(&serving.pairs);
         serving.pairs.order_all(&Order::Stop);
         // After the order, so that no worker polls a paused listener.
         serving.listening.leave(&serving.edition.config);
@@ -157,10 +157,10 @@ impl Supervisor {
     }
 
     pub(super) fn on_worker(&mut self, worker: usize) {
-        let Some((word, sender)) = self.serving.pairs.receive(worker, &self.poller) else {
+        let Some((report, sender)) = self.serving.pairs.receive(worker, &self.poller) else {
             return;
         };
-        match word {
+        match report {
             WorkerReport::Ready => self.on_ready(worker),
             WorkerReport::Reloaded(_) => {
                 self.catch_up(worker);
@@ -179,10 +179,10 @@ impl Supervisor {
             WorkerReport::ChallengeShown(_) => {}
             WorkerReport::Kept => self.on_kept(worker),
             WorkerReport::Quiet if self.upgrade.is_none() => self.serving.pairs.renew(worker),
-            word => {
+            report => {
                 let pairs = &self.serving.pairs;
                 if let Some(upgrade) = &mut self.upgrade {
-                    let step = upgrade.note_word(worker, word, sender, pairs);
+                    let step = upgrade.note_report(worker, report, sender, pairs);
                     self.take_step(step);
                 }
             }

@@ -55,7 +55,7 @@ impl Supervisor {
             AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);
                 // A stopped drain also cancels the end of the program that a signal has requested.
-                self.history.ends_drained &= result.is_err();
+                self.history.stops_after_drain &= result.is_err();
                 self.answer(id, result);
             }
         }

@@ -18,7 +18,7 @@ impl Supervisor {
         };
         match begun {
             Ok(upgrade) => {
-                self.authorities.call_back(&self.serving.pairs);
+                self.authorities.cancel(&self.serving.pairs);
                 self.upgrade = Some(upgrade);
             }
             Err(why) => self.refuse_upgrade(&why, request),

@@ -23,7 +23,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, String> {
 
 /// Reads keys that dormouse has written. `Ok(None)`: the file is in another program's format.
 /// `Ok(Some(None))`: there is no file yet, and dormouse may create it.
-pub(super) fn ours(path: &Path, secret: &Secret) -> Result<Option<Option<TicketKeys>>, String> {
+pub(super) fn read_own(path: &Path, secret: &Secret) -> Result<Option<Option<TicketKeys>>, String> {
     let Some(bytes) = read_private(path)? else {
         return Ok(Some(None));
     };
@@ -82,18 +82,18 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tickets.keys");
         let secret = Secret::new(&[7; 32]);
-        assert!(matches!(ours(&path, &secret), Ok(Some(None))));
+        assert!(matches!(read_own(&path, &secret), Ok(Some(None))));
         let keys = keys();
         for _ in 0..2 {
             write(&path, &keys, &secret).expect("written");
         }
         let mode = fs::metadata(&path).expect("there").mode() & 0o777;
         assert_eq!(mode, 0o600);
-        let Ok(Some(Some(read))) = ours(&path, &secret) else {
+        let Ok(Some(Some(read))) = read_own(&path, &secret) else {
             panic!("the keys were written");
         };
         assert_eq!(*read.export(), *keys.export());
-        let Err(why) = ours(&path, &Secret::new(&[8; 32])) else {
+        let Err(why) = read_own(&path, &Secret::new(&[8; 32])) else {
             panic!("another secret must not decrypt them");
         };
         assert!(why.contains("another ticket_secret_file"), "{why}");

@@ -32,12 +32,12 @@ pub(crate) struct Keyring {
 enum Origin {
     Memory,
     /// A file in our own format, which main writes.
-    Ours {
+    Own {
         path: PathBuf,
         secret: Secret,
     },
     /// Files in other programs' formats.
-    Theirs(Vec<PathBuf>),
+    Foreign(Vec<PathBuf>),
     Store(Box<StoreLink>),
 }
 
@@ -81,7 +81,7 @@ impl Keyring {
         now: UnixTime,
     ) -> Result<Keyring, Vec<String>> {
         if let ([path], Some(secret)) = (paths, secret)
-            && let Some(found) = file::ours(path, &secret).map_err(|why| vec![why])?
+            && let Some(found) = file::read_own(path, &secret).map_err(|why| vec![why])?
         {
             let mut keys = match found {
                 Some(keys) => keys,
@@ -93,12 +93,12 @@ impl Keyring {
             file::write(&path, &keys, &secret).map_err(|why| vec![why])?;
             return Ok(Keyring {
                 keys,
-                origin: Origin::Ours { path, secret },
+                origin: Origin::Own { path, secret },
             });
         }
         Ok(Keyring {
             keys: foreign::read(paths)?,
-            origin: Origin::Theirs(paths.to_vec()),
+            origin: Origin::Foreign(paths.to_vec()),
         })
     }
 
@@ -108,12 +108,12 @@ impl Keyring {
         let origin = match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
                 Some(secret) if keys.rotates_at_s().is_some() => {
-                    Secret::read(secret).map(|secret| Origin::Ours {
+                    Secret::read(secret).map(|secret| Origin::Own {
                         path: path.clone(),
                         secret,
                     })
                 }
-                _ => Ok(Origin::Theirs(paths(tickets))),
+                _ => Ok(Origin::Foreign(paths(tickets))),
             },
             Some(KeySource::Store(address)) => {
                 Keyring::link(config, address, &keys).map(|link| Origin::Store(Box::new(link)))
@@ -153,8 +153,8 @@ impl Keyring {
     }
 
     /// The channel of a newly started store process, for the caller to poll.
-    pub(crate) fn new_bell(&mut self) -> Option<Fd> {
-        self.store()?.new_bell()
+    pub(crate) fn new_channel(&mut self) -> Option<Fd> {
+        self.store()?.new_channel()
     }
 
     /// Handles the exit of the store's process. Returns `false` if it was another process.
@@ -172,7 +172,7 @@ impl Keyring {
     pub(crate) fn until_due_ms(&self, now: UnixTime) -> Option<u64> {
         let (due_s, start_ms) = match &self.origin {
             // The store's process rotates; this applies only while the store is unreachable.
-            Origin::Store(link) => (self.alone_from_s(), link.until_start_ms()),
+            Origin::Store(link) => (self.own_rotation_from_s(), link.until_start_ms()),
             _ => (self.keys.rotates_at_s(), None),
         };
         let until_ms = |due_s: u64| due_s.saturating_sub(now.as_secs()).saturating_mul(1000);
@@ -181,7 +181,7 @@ impl Keyring {
 
     /// When this machine starts to rotate on its own, because the store is unreachable: after a whole period
     /// in which the fleet has encrypted with *next*. No key may be used for ever.
-    fn alone_from_s(&self) -> Option<u64> {
+    fn own_rotation_from_s(&self) -> Option<u64> {
         let period_s = self.keys.period_s()?;
         Some(self.keys.rotates_at_s()?.saturating_add(period_s.into()))
     }
@@ -197,7 +197,7 @@ impl Keyring {
             link.start_if_due(&self.keys);
         }
         let is_due = match &self.origin {
-            Origin::Store(_) => self.alone_from_s(),
+            Origin::Store(_) => self.own_rotation_from_s(),
             _ => self.keys.rotates_at_s(),
         };
         if is_due.is_some_and(|due_s| due_s <= now.as_secs()) {
@@ -212,8 +212,8 @@ impl Keyring {
     /// Applies a reload: reads other programs' key files again, and sets the rotation period of own keys.
     pub(crate) fn follow(&mut self, config: &Config, now: UnixTime) -> Result<(), Vec<String>> {
         match &self.origin {
-            Origin::Theirs(paths) => self.keys = foreign::read(paths)?,
-            Origin::Memory | Origin::Ours { .. } => {
+            Origin::Foreign(paths) => self.keys = foreign::read(paths)?,
+            Origin::Memory | Origin::Own { .. } => {
                 self.keys.set_period(now, config.tickets.ticket_rotation);
             }
             Origin::Store(_) => {}
@@ -224,8 +224,8 @@ impl Keyring {
     /// Rotates now, on an administrator's order. The error names the program that generates the keys.
     pub(crate) fn rotate_now(&mut self, now: UnixTime, shared: &Shared) -> Result<(), String> {
         match &self.origin {
-            Origin::Memory | Origin::Ours { .. } => {}
-            Origin::Theirs(_) => {
+            Origin::Memory | Origin::Own { .. } => {}
+            Origin::Foreign(_) => {
                 return Err("ticket keys come from a file that another program writes: \
                             let that program write new keys, then run `dormouse reload`"
                     .to_owned());
@@ -261,7 +261,7 @@ impl Keyring {
     /// Saves rotated keys where own keys are stored.
     fn keep_rotated(&self) {
         match &self.origin {
-            Origin::Ours { path, secret } => {
+            Origin::Own { path, secret } => {
                 if let Err(error) = file::write(path, &self.keys, secret) {
                     tracing::error!(
                         error,
@@ -272,7 +272,7 @@ impl Keyring {
             Origin::Store(_) => tracing::warn!(
                 "ticket store unreachable for a whole rotation; this machine rotates its own keys"
             ),
-            Origin::Memory | Origin::Theirs(_) => {}
+            Origin::Memory | Origin::Foreign(_) => {}
         }
     }
 
@@ -318,7 +318,7 @@ fn examine_files(
     findings: &mut Findings,
 ) -> Result<(), Vec<String>> {
     if let ([path], Some(secret)) = (paths, secret)
-        && file::ours(path, &secret)
+        && file::read_own(path, &secret)
             .map_err(|why| vec![why])?
             .is_some()
     {

@@ -149,7 +149,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
 
 /// A server that the audit started is stopped, with all its children.
 #[test]
-fn an_interrupted_audit_stops_what_it_started() {
+fn an_interrupted_audit_stops_its_processes() {
     let port = unused_port();
     let folder = tempfile::tempdir().expect("a folder");
     let files = authority().certificate(Kind::EcdsaP256);
@@ -183,7 +183,7 @@ fn an_interrupted_audit_stops_what_it_started() {
 /// Interrupted in any part, the audit exits as interrupted and reports what it knows. The server has the
 /// same processes, none of the audit's connections, and still serves its own clients.
 #[test]
-fn interrupted_in_each_part_it_leaves_nothing_behind() {
+fn an_audit_interrupted_in_any_part_leaves_nothing_behind() {
     let scene = Scene::with(|settings| settings.target = Target::Echo);
     let mut bystander = Peer::connect(scene.address).expect("a connection");
     bystander.echo().expect("an echo");

@@ -134,7 +134,7 @@ fn curl(url: &str, trust: &Path, out: &Path) -> bool {
 
 /// Clients that the user starts, with the address and CA that the audit prints.
 #[test]
-fn clients_that_come_by_themselves() {
+fn clients_that_the_user_starts() {
     if !tools::present(&["curl"]) {
         return;
     }
@@ -203,7 +203,7 @@ fn a_relay_in_front_of_a_real_server() {
 /// Bodies do not count as requests, and a client that asks for the end of the connection gets it; else it
 /// would wait for its own timeout.
 #[test]
-fn requests_are_counted_and_answered_as_they_ask() {
+fn requests_are_counted_and_answered() {
     if !tools::present(&["curl", "ab"]) {
         return;
     }

@@ -27,7 +27,7 @@ fn ends(expected: i32, words: &[&str]) -> String {
 
 /// 3: an audit that cannot reach, measure or judge something never passes.
 #[test]
-fn what_cannot_be_judged_is_never_clean() {
+fn unjudged_results_never_pass() {
     let scene = Scene::new();
     let target = scene.address.to_string();
     let trust = authority().trust();
@@ -162,7 +162,7 @@ fn a_client_that_must_resume() {
 
 /// Results go to standard output only, and an address in use is reported.
 #[test]
-fn results_and_words_are_apart() {
+fn results_and_messages_are_separate() {
     let scene = Scene::new();
     let target = scene.address.to_string();
     let mut child = Command::new(tools::dormouse())

@@ -84,7 +84,7 @@ fn a_server_that_asks_for_a_client_certificate() {
 
 /// Renegotiation by the client, with real servers and all suites.
 #[test]
-fn renegotiation_is_tried() {
+fn renegotiation_by_real_servers() {
     if !tools::present(&["openssl", "node"]) {
         return;
     }

@@ -37,7 +37,7 @@ window.addEventListener('load', () => {
 "#;
 
 #[test]
-fn pages_fit_a_telephone_and_say_nothing_on_the_console() {
+fn pages_fit_a_phone_without_console_messages() {
     if !tools::present(&["chromium"]) {
         return;
     }

@@ -222,7 +222,7 @@ impl Drop for Server {
 
 /// Programs that act as clients; `{url}` is the address for them.
 #[test]
-fn programs_of_clients() {
+fn client_programs_are_recognised() {
     let lwp = "use LWP::UserAgent; my $agent = LWP::UserAgent->new; \
         $agent->get($ENV{DORMOUSE_URL})->is_success or die; sleep 1";
     let perl = "use IO::Socket::SSL; for (1..2) { IO::Socket::SSL->new(PeerAddr => $ENV{DORMOUSE_ADDRESS}, \

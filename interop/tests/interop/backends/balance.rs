@@ -87,7 +87,7 @@ fn round_robin_by_weight() {
 /// One of three backends is down. Clients notice nothing; after a few failures it is skipped, and when it
 /// is back it gets its share.
 #[test]
-fn clients_notice_nothing_of_a_backend_that_is_down() {
+fn clients_do_not_notice_a_backend_that_is_down() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -114,7 +114,7 @@ fn clients_notice_nothing_of_a_backend_that_is_down() {
 /// A backend that does not answer: the next one is tried after the timeout. After its pause one client
 /// tries it again, not all new clients.
 #[test]
-fn a_silent_backend_is_left_for_another() {
+fn a_silent_backend_is_replaced_by_the_next() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -167,7 +167,7 @@ fn a_silent_backend_is_left_for_another() {
 /// All backends are down: the client gets a fatal alert. A backend that comes back is used at once, although
 /// it is marked as down.
 #[test]
-fn marks_are_not_believed_when_all_are_down() {
+fn all_backends_are_tried_when_all_are_down() {
     if !applies(Can::BeDormouse) {
         return;
     }

@@ -230,7 +230,7 @@ fn new_connections_follow_a_name() {
 /// A pool that rotates faster than a check can conclude: the address that stays is found healthy anyway, by
 /// the scout that runs from the start.
 #[test]
-fn a_rotating_pool_does_not_starve_the_checks_of_those_who_stay() {
+fn a_rotating_pool_does_not_starve_checks() {
     let (hosts, _servers) = backends::<6>();
     let checked = |settings: &mut Settings| {
         settings.option("to", &format!("{NAME}:{PLAIN_PORT}"));
@@ -257,7 +257,7 @@ fn a_rotating_pool_does_not_starve_the_checks_of_those_who_stay() {
 /// Each name is looked up again when its TTL is over, also behind an alias and with an answer too long for a
 /// datagram; a name with a TTL of an hour is not looked up again.
 #[test]
-fn names_are_looked_up_again_when_their_time_is_over() {
+fn names_are_looked_up_again_after_their_ttl() {
     let (hosts, servers) = backends::<3>();
     let (alias, long, slow) = (
         "alias.dormouse.test",
@@ -304,7 +304,7 @@ fn names_are_looked_up_again_when_their_time_is_over() {
 
 /// A name in /etc/hosts has no TTL, and is looked up every `resolve_every`.
 #[test]
-fn a_name_in_a_file_has_no_lifetime() {
+fn a_name_in_etc_hosts_has_no_ttl() {
     let (hosts, servers) = backends::<2>();
     let name = "filed.dormouse.test";
     let more = [
@@ -345,7 +345,7 @@ fn a_name_in_a_file_has_no_lifetime() {
 /// A resolver that does not answer delays a reload, and nothing else; the reload continues when it answers,
 /// and every requester gets the result.
 #[test]
-fn a_reload_waits_for_names_and_main_does_not() {
+fn a_reload_waits_for_names_but_main_does_not() {
     let (hosts, servers) = backends::<2>();
     let Some(scene) = Scene::new(&hosts[..1]) else {
         return;

@@ -244,7 +244,7 @@ fn several_listeners_and_ipv6() {
 
 /// The built-in echo backend.
 #[test]
-fn echo_by_itself() {
+fn the_built_in_echo() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -266,7 +266,7 @@ fn echo_by_itself() {
 /// The first message and the close in one flight: nothing is lost if the client closes before the backend
 /// is connected.
 #[test]
-fn everything_said_before_the_backend_is_there() {
+fn data_sent_before_the_backend_is_connected_arrives() {
     if !applies(Can::HalfCloseByClient) {
         return;
     }

@@ -66,7 +66,7 @@ fn backend(admin: &Admin, number: usize) -> Value {
 /// A server that answers with an error gets no connections until it answers well again, although it accepts
 /// every connection.
 #[test]
-fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
+fn failed_checks_skip_a_backend_and_successes_restore_it() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -157,7 +157,7 @@ fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
 
 /// Checks find a dead backend before any client connects to it.
 #[test]
-fn a_backend_that_is_gone_is_found_before_a_client_comes() {
+fn checks_find_a_dead_backend_before_any_client() {
     if !applies(Can::BeDormouse) {
         return;
     }

@@ -37,7 +37,7 @@ fn serving(name: &str, command: &[String], address: SocketAddr, folder: &Path) -
 /// nginx requires our certificate and a PROXY protocol header, resumes sessions, and answers by whether a
 /// file exists.
 #[test]
-fn nginx_is_asked_as_clients_ask_it() {
+fn nginx_is_checked_like_a_client_connects() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
         return;
     }
@@ -117,7 +117,7 @@ fn s_server(files: &Files, arguments: &[&str], folder: &Path) -> (Process, Socke
 /// A handshake check finds what a client would find, and describes it; a server counts as healthy only after
 /// it has verified our certificate.
 #[test]
-fn what_is_wrong_with_a_handshake_is_said() {
+fn handshake_faults_are_described() {
     if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
         return;
     }
@@ -164,7 +164,7 @@ fn what_is_wrong_with_a_handshake_is_said() {
         };
         let said = lines
             .iter()
-            .any(|line| line.contains("not well") && line.contains(words));
+            .any(|line| line.contains("backend is unhealthy") && line.contains(words));
         assert_eq!(said, !words.is_empty(), "{number} `{words}`: {lines:#?}");
     }
     // Ten checks later the results are the same: resumption hides no certificate.

@@ -270,7 +270,7 @@ fn a_trusted_proxy_is_believed() {
 
 /// Headers from other addresses, or malformed ones, are refused, so that no client can pose as another.
 #[test]
-fn nobody_else_is_believed() {
+fn headers_of_other_addresses_are_refused() {
     if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
         return;
     }
@@ -394,7 +394,7 @@ fn the_header_comes_first_on_every_connection() {
 /// Version 2 reports whether the client's certificate was verified, in this or an earlier connection, and
 /// its subject.
 #[test]
-fn version_2_says_whose_certificate_was_verified() {
+fn version_2_reports_the_verified_certificate() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -431,7 +431,7 @@ fn version_2_says_whose_certificate_was_verified() {
 /// With `v2-certificate` the backend gets the whole certificate, also in a resumed connection; a
 /// certificate that is too long is left out alone. HAProxy accepts it.
 #[test]
-fn version_2_passes_the_certificate_on() {
+fn version_2_passes_the_certificate() {
     if !applies(Can::BeDormouse) || !tools::present(&["haproxy"]) {
         return;
     }

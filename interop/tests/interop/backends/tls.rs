@@ -83,7 +83,7 @@ fn everything_arrives_through_both() {
 
 /// Truncation is visible at the far end: when a client is cut off, and when a backend resets.
 #[test]
-fn what_was_cut_off_looks_cut_off_at_the_far_end() {
+fn truncation_is_visible_at_the_far_end() {
     if !applies(Can::BeDormouse) || !Language::Python.present() {
         return;
     }
@@ -117,7 +117,7 @@ fn what_was_cut_off_looks_cut_off_at_the_far_end() {
 
 /// A reader that has stopped causes backpressure for the backend behind both, and nothing is lost.
 #[test]
-fn a_reader_that_stops_holds_up_the_other_end() {
+fn a_reader_that_stops_causes_backpressure() {
     if !applies(Can::BeDormouse) || !Language::Python.present() {
         return;
     }
@@ -174,7 +174,7 @@ fn connections_survive_the_worker() {
 /// A backend with a certificate for another name gets no data of the client. A valid backend is used
 /// instead, and the client notices nothing.
 #[test]
-fn the_wrong_certificate_is_as_good_as_no_backend() {
+fn a_backend_with_a_wrong_certificate_gets_no_data() {
     if !applies(Can::BeDormouse) {
         return;
     }

@@ -235,7 +235,7 @@ fn assert_private(site: &Site, file: &Path, account: &Path) {
 }
 
 #[test]
-fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
+fn a_certificate_is_obtained_while_serving_and_renewed_in_the_servers_window() {
     let host = unused_host();
     let manners = Manners {
         rejects: 20,
@@ -310,7 +310,7 @@ fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
 }
 
 #[test]
-fn a_name_that_is_not_found_keeps_no_other_waiting() {
+fn a_failing_name_delays_no_other() {
     let (host, nowhere) = (unused_host(), unused_host());
     let manners = Manners {
         bound: true,
@@ -343,7 +343,7 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
         let said = site.s_client(&["-servername", "lost.example", version]);
         assert!(said.contains("SSL alert number 112"), "{said}");
     }
-    says("the client asked for \"lost.example\", and no certificate has come for it yet");
+    says("the client requested lost.example, whose certificate has not been issued yet");
     let status = site.admin.status();
     let of = &status["acme"]["names"][0];
     assert_eq!(
@@ -360,7 +360,7 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
 
 /// By http-01, on the port of plain HTTP; the server cannot reach the TLS port.
 #[test]
-fn a_certificate_is_had_by_http_01() {
+fn a_certificate_is_obtained_by_http_01() {
     let host = unused_host();
     let Some(pebble) = Pebble::start(KIND, &[("four.example", host)]) else {
         return;
@@ -382,7 +382,7 @@ fn a_certificate_is_had_by_http_01() {
 
 /// Any process may be killed during a validation; the certificate is issued anyway.
 #[test]
-fn kills_in_the_middle_of_an_order_do_no_harm() {
+fn an_order_survives_kills() {
     let host = unused_host();
     let manners = Manners {
         sleeps: true,

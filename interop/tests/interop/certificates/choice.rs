@@ -38,7 +38,7 @@ fn directory(more: &str) -> Site {
 }
 
 #[test]
-fn a_directory_is_chosen_from_by_name_and_by_signature() {
+fn a_certificate_of_a_directory_is_chosen_by_name_and_signature() {
     if !can_run() {
         return;
     }
@@ -68,7 +68,7 @@ fn a_directory_is_chosen_from_by_name_and_by_signature() {
 }
 
 #[test]
-fn a_directory_that_changes_is_followed() {
+fn changes_of_a_directory_are_followed() {
     if !can_run() {
         return;
     }
@@ -99,7 +99,7 @@ fn a_directory_that_changes_is_followed() {
 }
 
 #[test]
-fn strict_names_are_refused_with_their_alert() {
+fn unknown_names_are_refused_with_an_alert() {
     if !can_run() {
         return;
     }
@@ -114,6 +114,6 @@ fn strict_names_are_refused_with_their_alert() {
     }
     let lines = site
         .process
-        .lines_with("the client asked for \\\"other.example\\\"");
+        .lines_with("the client requested the unknown server name other.example");
     assert!(lines[0].contains("unrecognized_name"), "{lines:?}");
 }

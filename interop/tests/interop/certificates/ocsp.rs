@@ -134,7 +134,7 @@ fn staple(site: &Site) -> Option<String> {
 const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
 
 #[test]
-fn a_response_is_fetched_and_stapled_by_itself() {
+fn an_ocsp_response_is_fetched_and_stapled() {
     if !can_run() {
         return;
     }
@@ -178,7 +178,7 @@ fn a_response_is_fetched_and_stapled_by_itself() {
 /// A responder that is down, and one that reports a revocation: both leave the certificate without a staple,
 /// and are logged.
 #[test]
-fn what_cannot_be_stapled_is_said() {
+fn missing_and_revoked_responses_are_logged() {
     if !can_run() {
         return;
     }
@@ -206,13 +206,13 @@ fn what_cannot_be_stapled_is_said() {
             (!site.process.lines_with(what).is_empty()).then_some(())
         });
     };
-    says("says that the certificate was REVOKED");
+    says("says that the certificate is REVOKED");
     says("Connection refused");
     assert_eq!(staple(&site), None);
 }
 
 #[test]
-fn a_response_comes_from_a_file_and_is_looked_at() {
+fn an_ocsp_response_from_a_file_is_verified() {
     if !can_run() {
         return;
     }

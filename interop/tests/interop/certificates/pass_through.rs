@@ -63,7 +63,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn the_backend_speaks_tls_with_the_client() {
+fn passed_through_tls_ends_at_the_backend() {
     if !can_run() {
         return;
     }
@@ -102,7 +102,7 @@ fn the_backend_speaks_tls_with_the_client() {
 }
 
 #[test]
-fn not_a_byte_is_touched_and_ends_are_passed_on() {
+fn bytes_and_closes_pass_through_unchanged() {
     if !can_run() {
         return;
     }
@@ -158,7 +158,7 @@ fn not_a_byte_is_touched_and_ends_are_passed_on() {
 
 /// They survive a killed worker and an upgrade, like any other connection.
 #[test]
-fn they_survive_a_kill_and_an_upgrade() {
+fn passed_through_connections_survive_a_kill_and_an_upgrade() {
     if !can_run() {
         return;
     }

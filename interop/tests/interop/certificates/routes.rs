@@ -79,7 +79,7 @@ fn each_client_finds_its_route() {
 /// A hello that arrives byte by byte is parsed like one that arrives at once, and bytes that are no hello
 /// are answered too.
 #[test]
-fn a_slow_hello_and_no_hello() {
+fn slow_and_invalid_hellos_are_answered() {
     if !can_run() {
         return;
     }

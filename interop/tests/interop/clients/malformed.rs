@@ -258,7 +258,7 @@ fn a_handshake_without_end() {
 
 /// Many clients that disconnect during the handshake.
 #[test]
-fn handshakes_that_are_given_up() {
+fn clients_that_disconnect_during_the_handshake() {
     let scene = Scene::new();
     let bystander = bystander(&scene);
     let mut hello = Vec::new();

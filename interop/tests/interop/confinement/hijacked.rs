@@ -1,5 +1,5 @@
-//! What somebody can do who has taken over a worker: a tracer has it make the calls that they would
-//! make. All that is asserted is seen from outside.
+//! Attacks by a hijacked worker: a tracer makes it execute the system calls that an attacker would choose.
+//! All assertions are made from outside.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ fn can_run() -> bool {
     applies(Can::BeDormouse) && Intruder::is_possible()
 }
 
-/// A scene of echoes, and its first worker taken over.
+/// An echo scene whose first worker is hijacked.
 fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
@@ -37,7 +37,7 @@ fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
     (scene, probe, intruder)
 }
 
-/// The worker that is there now.
+/// The current worker.
 fn worker(scene: &Scene) -> Option<u32> {
     named(scene, "worker-0")
 }
@@ -67,10 +67,9 @@ fn is_refused(result: &io::Result<i64>) -> bool {
     result.as_ref().is_err_and(refused)
 }
 
-/// The sandbox of the next worker is not for this one to choose: a handover of its making, which says
-/// that there is to be none, is not believed.
+/// A worker cannot choose the sandbox of its successor: a forged handover without a sandbox is rejected.
 #[test]
-fn the_next_worker_is_confined_whatever_handover_is_left_for_it() {
+fn a_forged_handover_cannot_disable_the_sandbox() {
     if !can_run() {
         return;
     }
@@ -92,7 +91,7 @@ fn the_next_worker_is_confined_whatever_handover_is_left_for_it() {
         let forged = replaced(&handover, wanted, b"\"sandbox\":\"Off\"     ");
         let file = intruder.memory_file(&forged).expect("a memory file");
         if keeps_seals {
-            // Shrink, grow, write, and no other seals.
+            // F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE, and no other seals.
             let all = [file, i64::from(libc::F_ADD_SEALS), 0xf];
             intruder.call(libc::SYS_fcntl, &all).expect("seals");
         }
@@ -104,7 +103,7 @@ fn the_next_worker_is_confined_whatever_handover_is_left_for_it() {
             let next = worker(&scene).filter(|pid| *pid != first);
             match next {
                 Some(pid) if status(pid, "Seccomp:") != "0" => Some(Some(pid)),
-                // It confines itself before it serves; this one never would.
+                // A confined worker becomes ready; one without a sandbox never would.
                 Some(_) if scene.terminator.lines_with("ready").len() > 1 => Some(next),
                 Some(_) => None,
                 None => named(&scene, "keeper-0").is_none().then_some(None),
@@ -133,10 +132,10 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A handover of a former reload is main's as well; and so is each that a worker is given later: a
-/// crash after a reload is repaired.
+/// The handover of an earlier reload is valid, and so is each that a worker receives later: a crash after a
+/// reload is repaired.
 #[test]
-fn handovers_of_reloads_are_believed() {
+fn handovers_of_reloads_are_accepted() {
     if !can_run() {
         return;
     }
@@ -163,10 +162,10 @@ fn handovers_of_reloads_are_believed() {
     }
 }
 
-/// A worker names a stranger as the keeper that goes on. Main acts on no process that it has not
-/// from the kernel: the stranger, who would die of SIGUSR2, lives, and the upgrade is done by others.
+/// A worker names a foreign process as the new keeper. Main signals only processes that the kernel has named:
+/// the foreign process, which SIGUSR2 would kill, survives, and the upgrade succeeds without it.
 #[test]
-fn no_process_that_a_worker_names_is_signalled() {
+fn main_signals_no_process_that_a_worker_names() {
     if !can_run() {
         return;
     }
@@ -176,11 +175,11 @@ fn no_process_that_a_worker_names_is_signalled() {
     let named = victim.pid().to_le_bytes();
     let main = scene.terminator.pid();
     let channel = intruder.channel();
-    // As they were, with a number; as they are; and a claim to be the keeper.
+    // Each message with a number, without one, and as a claim to be the keeper.
     for word in ["k", "p", "P"] {
         for body in [&named[..], &[]] {
             let word = [word.as_bytes(), body].concat();
-            // Nonsense ends the listening, so each goes to a main that listens, or not at all.
+            // An invalid message closes the channel, so each goes to a new main, or nowhere.
             let _ = intruder.send(channel, &word, &[]);
         }
     }
@@ -205,9 +204,9 @@ fn no_process_that_a_worker_names_is_signalled() {
     );
 }
 
-/// The same words when they are awaited: in the middle of an upgrade, by a worker that does not end.
+/// The same messages when main expects them: during an upgrade, from a worker that does not exit.
 #[test]
-fn a_worker_cannot_pass_for_the_keeper_that_goes_on() {
+fn a_worker_cannot_pose_as_the_new_keeper() {
     if !can_run() {
         return;
     }
@@ -218,7 +217,7 @@ fn a_worker_cannot_pass_for_the_keeper_that_goes_on() {
     signal(main, Signal::USR2);
     let tried = "checking the new binary";
     scene.terminator.wait_for_line(tried, PATIENCE);
-    // It says that it is quiet, then, instead of ending, that it is the new keeper.
+    // It reports that it is quiet, and then, instead of exiting, that it is the new keeper.
     let until = std::time::Instant::now() + Duration::from_secs(8);
     while std::time::Instant::now() < until
         && scene.terminator.lines_with("upgrade failed").is_empty()
@@ -239,9 +238,9 @@ fn a_worker_cannot_pass_for_the_keeper_that_goes_on() {
     );
 }
 
-/// Descriptors come with words that have none: main keeps none of them.
+/// Descriptors attached to messages that have none: main keeps none of them.
 #[test]
-fn a_worker_cannot_fill_the_table_of_main() {
+fn a_worker_cannot_fill_the_descriptor_table_of_main() {
     if !can_run() {
         return;
     }
@@ -249,7 +248,7 @@ fn a_worker_cannot_fill_the_table_of_main() {
     let main = scene.terminator.pid();
     let channel = intruder.channel();
     let before = descriptors(main);
-    // A word that is none ends the listening: so the first ones are words.
+    // An invalid message closes the channel, so the first ones are valid.
     for some in [1, 2, 64, 128] {
         for _ in 0..20 {
             let _ = intruder.send(channel, b"q", &vec![channel as i32; some]);
@@ -274,7 +273,7 @@ fn a_worker_cannot_fill_the_table_of_main() {
     probe.echo(100).expect("an echo");
 }
 
-/// Sockets of others on this machine: a bus, a container runtime, by their path or abstract.
+/// Other unix sockets of this machine: a bus, a container runtime; by path and abstract.
 #[test]
 fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {
     if !can_run() {
@@ -316,8 +315,8 @@ fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {
     }
 }
 
-/// A reload may bring the first backend on a unix socket: workers give way to others that may reach it,
-/// and no connection notices.
+/// A reload may add the first backend on a unix socket: workers are replaced by others that can reach it, and
+/// no connection notices.
 #[test]
 fn a_unix_backend_of_a_reload_is_reached() {
     if !can_run() {
@@ -356,7 +355,7 @@ fn a_unix_backend_of_a_reload_is_reached() {
     assert_eq!(status(worker, "Seccomp:"), "2");
 }
 
-/// What is tried, and the call with its arguments.
+/// An attempt, and its system call with arguments.
 type Attempt = (&'static str, c_long, Vec<i64>);
 
 fn on_files_and_processes(main: i64, path: i64) -> Vec<Attempt> {
@@ -506,9 +505,9 @@ fn by_arguments(channel: i64, main: i64, path: i64) -> Vec<Attempt> {
     ]
 }
 
-/// Calls that a worker never makes, and those whose arguments decide.
+/// System calls that a worker never makes, and those restricted by their arguments.
 #[test]
-fn a_worker_may_do_nothing_but_its_work() {
+fn a_worker_can_make_no_other_calls() {
     if !can_run() {
         return;
     }
@@ -527,14 +526,14 @@ fn a_worker_may_do_nothing_but_its_work() {
         let result = intruder.call(number, &arguments);
         assert!(is_refused(&result), "{what} of {pid}: {result:?}");
     }
-    // The proof that this is not how every call ends.
+    // Proves that allowed calls succeed.
     assert_eq!(intruder.call(libc::SYS_getpid, &[]).expect("allowed"), pid);
     drop(intruder);
     probe.echo(100).expect("an echo");
 }
 
-/// Every thread of a worker is confined, also the one that only waits: who can write to the memory of
-/// one thread makes calls in all of them.
+/// Every thread of a worker is confined, even an idle one: an attacker who can write to the memory of one
+/// thread can make calls in all of them.
 #[test]
 fn each_thread_of_a_worker_is_confined() {
     if !can_run() {
@@ -549,7 +548,7 @@ fn each_thread_of_a_worker_is_confined() {
         let inet = i64::from(libc::AF_INET);
         let socket = intruder.call(libc::SYS_socket, &[inet, kind, 0]);
         let socket = socket.expect("connections to backends");
-        // struct sockaddr_in: a port of its choice at 127.0.0.1.
+        // struct sockaddr_in: a port at 127.0.0.1.
         let mut address = (libc::AF_INET as u16).to_le_bytes().to_vec();
         address.extend(47_123_u16.to_be_bytes());
         address.extend([127, 0, 0, 1]);
@@ -560,7 +559,7 @@ fn each_thread_of_a_worker_is_confined() {
     }
 }
 
-/// Without capabilities, whoever it is.
+/// A worker has no capability, whatever its user is.
 #[test]
 fn a_worker_has_no_capability() {
     if !can_run() {

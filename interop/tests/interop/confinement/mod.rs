@@ -1,4 +1,4 @@
-//! What the processes give up, and what others cannot see of them.
+//! The privileges that processes give up, and what other users cannot see of them.
 
 mod hijacked;
 mod privileges;

@@ -1,4 +1,4 @@
-//! What passes from process to process is closed to everybody else.
+//! Users, capabilities and secrets: everything that passes between processes is closed to other users.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use rustix::process::Signal;
 const NOBODY: &str = "65534";
 /// No capability.
 const NONE: &str = "0000000000000000";
-/// CAP_DAC_OVERRIDE: to reach sockets of other users.
+/// CAP_DAC_OVERRIDE: access to sockets of other users.
 const SOCKETS_OF_OTHERS: &str = "0000000000000002";
 
 /// A line of /proc/PID/status.
@@ -29,7 +29,7 @@ fn status(pid: u32, name: &str) -> String {
     line.expect("a line of this name").trim().to_owned()
 }
 
-/// Everything that `pid` is to have given up, and that nobody else may look at.
+/// Asserts that `pid` has given up everything, and that no other user may inspect it.
 fn is_closed(pid: u32, user: &str, capabilities: &str) {
     let uids = status(pid, "Uid:");
     assert!(
@@ -48,7 +48,7 @@ fn is_closed(pid: u32, user: &str, capabilities: &str) {
         .find(|line| line.starts_with("Max core file size"));
     let core: Vec<&str> = core.expect("a limit").split_whitespace().collect();
     assert_eq!(core[4..6], ["0", "0"], "{pid}: core dumps");
-    // What is not dumpable belongs to root under /proc, whoever the process is.
+    // /proc shows root as the owner of a process that is not dumpable.
     let mem = fs::metadata(format!("/proc/{pid}/mem")).expect("its memory");
     assert_eq!(mem.uid(), 0, "{pid} can be looked into");
     let mut seen = 0;
@@ -96,7 +96,7 @@ fn processes(scene: &Scene) -> Vec<u32> {
     all
 }
 
-/// As nobody from the start, after a crash, and after an upgrade.
+/// As the user nobody from the start, after a crash, and after an upgrade.
 #[test]
 fn keepers_and_workers_give_up_everything() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
@@ -105,7 +105,7 @@ fn keepers_and_workers_give_up_everything() {
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("user", NOBODY);
-        // Numbers stand for themselves in a file; a user is a string.
+        // A file may give a number without quotes, but a user is a string.
         if let Some((_, value)) = settings.options.last_mut() {
             *value = format!("\"{NOBODY}\"");
         }
@@ -143,9 +143,9 @@ fn keepers_and_workers_give_up_everything() {
     }
 }
 
-/// Without `user` root's keepers and workers become nobody, where that is safe.
+/// Without `user`, root's keepers and workers run as nobody, where that is safe.
 #[test]
-fn without_a_user_they_become_nobody() {
+fn without_a_user_workers_run_as_nobody() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -159,17 +159,17 @@ fn without_a_user_they_become_nobody() {
     assert_eq!(warned.len(), 0, "{warned:?}");
 }
 
-/// A backend on a unix socket may be for root alone: workers stay root, which is said, with the one
-/// capability that this takes.
+/// A unix-socket backend may be open to root only: workers stay root, which is logged, with the one capability
+/// that they need.
 #[test]
-fn before_a_unix_socket_they_stay_root_and_keep_one_capability() {
+fn with_a_unix_socket_workers_stay_root_with_one_capability() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("backend.sock");
     let backend = Backend::unix(&path);
-    // Somebody else's, and closed to all others.
+    // Owned by another user, and closed to all others.
     std::os::unix::fs::chown(&path, Some(1), Some(1)).expect("a socket of the test");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a socket of the test");
     let listen = SocketAddr::new(unused_host(), TLS_PORT);
@@ -184,8 +184,8 @@ fn before_a_unix_socket_they_stay_root_and_keep_one_capability() {
     assert_eq!(warned.len(), 1, "{}", scene.terminator.log());
 }
 
-/// Secrets are wiped when their connection ends, and all of them when the program does: whoever
-/// still holds the memory then finds nothing in it.
+/// Secrets are wiped when their connection ends, and all of them at the end of the program: memory that
+/// another process still maps holds none.
 #[test]
 fn records_are_wiped_at_the_end() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {

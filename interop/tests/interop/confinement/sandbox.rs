@@ -1,5 +1,5 @@
-//! What processes have given up, tried from within and seen from outside; and that whoever keeps
-//! privileges can still do what only it can.
+//! Sandboxes, tried from within and checked from outside; a process that keeps privileges can still do what
+//! needs them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,9 +20,9 @@ use rustix::process::Signal;
 
 const NOBODY: u32 = 65_534;
 
-/// Refused to every process: what rules over other processes or the machine.
+/// Calls refused to every process: those that control other processes or the machine.
 const TO_ALL: [&str; 5] = ["ptrace", "process_vm_readv", "mount", "bpf", "unshare"];
-/// Refused to those whom strangers talk to.
+/// Calls refused to processes that read untrusted bytes.
 const TO_STRANGERS: [&str; 10] = [
     "open",
     "create",
@@ -91,7 +91,7 @@ fn trials(scene: &Scene, role: &str, processes: usize) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn what_is_forbidden_is_forbidden() {
+fn forbidden_calls_are_refused() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -130,7 +130,7 @@ fn what_is_forbidden_is_forbidden() {
             assert_eq!(connects, role != "Redirect", "{role}");
         }
     }
-    // Seen from outside: filters are there, and a keeper that has executed itself has one still.
+    // Checked from outside: filters are active, also in a keeper that has executed itself.
     let processes = [
         ("control", 2),
         ("keeper-0", 1),
@@ -146,21 +146,21 @@ fn what_is_forbidden_is_forbidden() {
     assert_eq!(status(scene.terminator.pid(), "Seccomp"), 0, "main");
 }
 
-/// The switch, and the proof that the test above can fail.
+/// `sandbox = "off"`, which also proves that the test above can fail.
 #[test]
-fn without_a_sandbox_it_is_possible() {
+fn without_a_sandbox_the_calls_succeed() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
         return;
     }
     let scene = Scene::with(|settings| {
         trial(settings);
         settings.option("sandbox", "off");
-        // Root, so that nothing else refuses what is tried.
+        // As root, so that nothing but the sandbox refuses the calls.
         settings.options.push(("user", "\"0\"".to_owned()));
     });
     for role in ["Control", "Worker", "Keeper"] {
         let outcomes = trials(&scene, role, 1).remove(0);
-        // Control is nobody, who may not mount, and root's worker may all.
+        // Control runs as nobody, who may not mount; root's worker may do everything.
         let possible = match role {
             "Control" => &["open", "execve", "executable_memory", "listen"][..],
             _ => &[
@@ -178,7 +178,7 @@ fn without_a_sandbox_it_is_possible() {
     assert_eq!(status(named(&scene, "worker-0"), "Seccomp"), 0);
 }
 
-/// Lets the kernel seem to have no Landlock, and becomes the command.
+/// Hides Landlock from the command, as on an older kernel, and executes it.
 const WITHOUT_LANDLOCK: &str = "
 import ctypes, os, sys
 class Step(ctypes.Structure):
@@ -194,7 +194,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 ";
 
 #[test]
-fn what_the_kernel_lacks_is_said_once_or_is_a_reason_not_to_start() {
+fn missing_kernel_features_are_logged_or_prevent_the_start() {
     if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
         return;
     }
@@ -213,7 +213,7 @@ fn what_the_kernel_lacks_is_said_once_or_is_a_reason_not_to_start() {
     let said = scene.terminator.lines_with("the sandbox is incomplete");
     assert_eq!(said.len(), 1, "{}", scene.terminator.log());
     assert!(said[0].contains("Landlock"), "{said:?}");
-    // What there is is used.
+    // The features that the kernel has are used.
     assert_eq!(status(named(&scene, "worker-1"), "Seccomp"), 2);
 
     let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
@@ -230,8 +230,8 @@ fn what_the_kernel_lacks_is_said_once_or_is_a_reason_not_to_start() {
     assert!(words.contains("this kernel lacks Landlock"), "{words}");
 }
 
-/// With privileges given up and the sandbox on, a reload finds what only root may have: a renewed
-/// key, a privileged port; and a backend that was not there before.
+/// With dropped privileges and the sandbox on, a reload still reaches what only root may: a renewed key, a
+/// privileged port; and a new backend.
 #[test]
 fn a_reload_still_reaches_what_only_root_may() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
@@ -259,7 +259,7 @@ fn a_reload_still_reaches_what_only_root_may() {
     let scene = Scene::of(Terminator::Dormouse, backend, &settings);
     let admin = Admin::of(&scene);
     let shown = |address: SocketAddr| {
-        // A resumed session would show the certificate that it was made with.
+        // A resumed session would show its original certificate.
         let [config, _] = peer::configs_by_version();
         let tcp = peer::connect_tcp(address).expect("a connection");
         let peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
@@ -308,11 +308,10 @@ fn a_reload_still_reaches_what_only_root_may() {
         .expect("an echo after a crash");
 }
 
-/// As under the unit file: nobody, with capabilities that a service manager has given. They are for
-/// main, which reads a renewed key of root's and opens privileged ports with them; no other process
-/// keeps any.
+/// As with the unit file: the user nobody, with capabilities from the service manager. Main uses them to read
+/// a renewed key of root's and to open privileged ports; no other process keeps any.
 #[test]
-fn what_main_was_given_is_for_main_alone() {
+fn only_main_keeps_capabilities() {
     let root = rustix::process::geteuid().is_root();
     if !applies(Can::BeDormouse) || !root || !tools::present(&["setpriv"]) {
         return;
@@ -380,9 +379,9 @@ fn what_main_was_given_is_for_main_alone() {
     }
 }
 
-/// The kernel takes workers before main, and no mapping of ours is dumped.
+/// When memory runs out, the kernel kills workers before main; core dumps contain no mapping of ours.
 #[test]
-fn workers_go_first_when_memory_runs_out_and_leave_no_dump() {
+fn the_kernel_kills_workers_first_and_dumps_nothing() {
     if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -423,7 +422,7 @@ fn workers_go_first_when_memory_runs_out_and_leave_no_dump() {
     }
 }
 
-/// Every mapping of our memory files is marked so ("dd" in smaps).
+/// Asserts that every mapping of our memory files is excluded from core dumps ("dd" in smaps).
 fn are_not_dumped(pid: u32) {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its mappings");
     let (mut ours, mut seen) = (false, 0);

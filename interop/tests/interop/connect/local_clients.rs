@@ -1,4 +1,4 @@
-//! `dormouse connect`: plain local clients, a TLS server, and bad days in between.
+//! `dormouse connect`: plain local clients, a TLS server, and faults in between.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
-/// A `dormouse serve` before an echoing backend: the server of most tests here.
+/// A `dormouse serve` in front of an echo backend: the server of most tests here.
 fn server() -> Scene {
     server_with(|_| {})
 }
@@ -38,7 +38,7 @@ fn echoed(connect: &Originator) -> Client {
     client
 }
 
-/// Waits until as many handshakes are in the log, and returns them.
+/// Waits until the log has this number of handshakes, and returns them.
 fn handshakes(connect: &Originator, sum: usize) -> (usize, usize) {
     wait::until(&format!("{sum} handshakes"), PATIENCE, || {
         let (full, resumed) = connect.handshakes();
@@ -63,7 +63,7 @@ fn resumed_by_all_workers(line: &str) {
         .line(line)
         .workers(3);
     let connect = Originator::start(&settings);
-    // Some stay open, so that the next goes to another worker at times.
+    // Some connections stay open, so that another worker gets the next one at times.
     let mut open = Vec::new();
     for _ in 0..33 {
         open.push(echoed(&connect));
@@ -75,12 +75,12 @@ fn resumed_by_all_workers(line: &str) {
 }
 
 #[test]
-fn sessions_outlive_a_restart_and_are_nobody_elses() {
+fn sessions_survive_a_restart_and_stay_private() {
     sessions_outlive_a_restart("");
 }
 
 #[test]
-fn sessions_of_tls12_outlive_a_restart_too() {
+fn sessions_of_tls12_survive_a_restart() {
     sessions_outlive_a_restart("max_version = 1.2");
 }
 
@@ -113,9 +113,9 @@ fn sessions_outlive_a_restart(line: &str) {
     assert!(said.contains("chmod 600"), "{said}");
 }
 
-/// What was said in each direction arrives, and each end by itself.
+/// Data arrives in both directions, and each direction closes on its own.
 #[test]
-fn bytes_and_ends_pass_in_both_directions() {
+fn bytes_and_closes_pass_in_both_directions() {
     let server = server();
     let connect = Originator::start(&Settings::new(&[server.address]));
     let mut client = connect.saying("download 3000000");
@@ -144,9 +144,9 @@ fn bytes_and_ends_pass_in_both_directions() {
     assert_eq!(&back, b"hello");
 }
 
-/// A local client that is reset must not look like one that is done, nor may a server.
+/// A reset of a local client must not look like a close to the server, and vice versa.
 #[test]
-fn aborts_are_aborts_on_the_other_side() {
+fn a_reset_stays_a_reset_on_the_other_side() {
     let server = server();
     let connect = Originator::start(&Settings::new(&[server.address]));
     let mut client = connect.saying("reset 1000");
@@ -157,9 +157,9 @@ fn aborts_are_aborts_on_the_other_side() {
     assert!(end.is_err(), "expected a reset, came: {end:?}");
 }
 
-/// The worker is killed: connections at rest and warm ones go on, none is lost.
+/// The worker is killed: idle and warm connections survive, none is lost.
 #[test]
-fn connections_outlive_their_worker() {
+fn connections_survive_their_worker() {
     let server = server();
     let settings = Settings::new(&[server.address]).line("warm = 6").workers(2);
     let connect = Originator::start(&settings);
@@ -183,10 +183,10 @@ fn connections_outlive_their_worker() {
     );
 }
 
-/// Warm connections serve at once, and are replaced when their server ends them, without a
-/// local client seeing an error.
+/// Warm connections serve at once, and are replaced when their server closes them, without an error for a
+/// local client.
 #[test]
-fn warm_connections_are_given_and_replaced() {
+fn warm_connections_are_used_and_replaced() {
     let mut server = server();
     let settings = Settings::new(&[server.address])
         .line("warm = 5")
@@ -197,12 +197,12 @@ fn warm_connections_are_given_and_replaced() {
     };
     done(5);
     let mut clients: Vec<Client> = (0..4).map(|_| echoed(&connect)).collect();
-    // Those who were taken are replaced.
+    // The connections in use are replaced by new warm ones.
     done(9);
     drop(clients);
     for round in 0..2 {
         let (full, resumed) = connect.handshakes();
-        // The server ends all it has, and is there again.
+        // The server closes all its connections, and comes back.
         let address = server.address;
         drop(server);
         server = wait::until("the server to be there again", PATIENCE, || {
@@ -220,7 +220,7 @@ fn warm_connections_are_given_and_replaced() {
     drop(server);
 }
 
-/// How a server leaves.
+/// How a server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaves {
     CloseNotify,
@@ -228,10 +228,10 @@ enum Leaves {
     Reset,
 }
 
-/// A warm connection that ends in the moment in which it has been given away: nothing was taken
-/// from the local client yet, so it gets another one, and sees no error.
+/// A warm connection that ends at the moment of its use: nothing was read from the local client yet, so the
+/// client gets another connection, and no error.
 #[test]
-fn a_warm_connection_that_ends_as_it_is_given_is_replaced() {
+fn a_warm_connection_that_ends_at_its_use_is_replaced() {
     for how in [Leaves::CloseNotify, Leaves::Fin, Leaves::Reset] {
         let listener = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
         let address = listener.local_addr().expect("bound");
@@ -263,7 +263,7 @@ fn a_warm_connection_that_ends_as_it_is_given_is_replaced() {
                 given.conn.complete_io(&mut given.sock).expect("sent");
             }
             Leaves::Fin => given.sock.shutdown(Shutdown::Write).expect("a FIN"),
-            // Closing it is a reset then.
+            // Closing sends a reset then.
             Leaves::Reset => rustix::net::sockopt::set_socket_linger(
                 &given.sock,
                 Some(std::time::Duration::ZERO),
@@ -273,7 +273,7 @@ fn a_warm_connection_that_ends_as_it_is_given_is_replaced() {
         drop(given);
         connect.wait_for_count("warm_replaced", 1);
         client.tcp.write_all(b"hello").expect("taken");
-        // One of those that came since is its: the others are warm, or were.
+        // One of the newer connections belongs to the client: the others are warm, or were.
         let heard = wait::until("what the client says to arrive", PATIENCE, || {
             let mut stream = came.try_recv().ok()?;
             stream
@@ -294,7 +294,7 @@ fn a_warm_connection_that_ends_as_it_is_given_is_replaced() {
     }
 }
 
-/// A TLS server of the test's own.
+/// The test's own TLS server.
 fn tls_server() -> rustls::ServerConfig {
     use rustls_pki_types::pem::PemObject as _;
     use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -318,9 +318,9 @@ fn again(address: SocketAddr, plain: TcpListener) -> Scene {
     )
 }
 
-/// A server which speaks first is heard, though nobody was there when it spoke.
+/// A server that sends first is heard, although there was no client when it sent.
 #[test]
-fn what_a_server_says_to_a_warm_connection_is_not_lost() {
+fn data_for_a_warm_connection_is_not_lost() {
     let host = unused_host();
     let greeting = TcpListener::bind(SocketAddr::new(host, scene::PLAIN_PORT)).expect("an address");
     let backend = greeting.local_addr().expect("bound");
@@ -344,7 +344,7 @@ fn what_a_server_says_to_a_warm_connection_is_not_lost() {
     }
 }
 
-/// Servers are tried in order, whatever is wrong with the first; who failed is passed over.
+/// Servers are tried in order, whatever the fault of the first; a failed server is skipped.
 #[test]
 fn the_next_server_is_tried() {
     let (good, other) = (server(), server());
@@ -373,9 +373,9 @@ fn the_next_server_is_tried() {
     assert_eq!(other.backend.accepted(), 3);
 }
 
-/// Every way in which a certificate can be wrong has words of its own, with both names.
+/// Every fault of a certificate has its own error text, with both names.
 #[test]
-fn what_is_wrong_with_a_server_is_said() {
+fn certificate_faults_of_a_server_are_described() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let self_signed = |name: &str, authority: &str| {
         let [cert, key] = ["pem", "key"].map(|end| folder.path().join(format!("{name}.{end}")));
@@ -448,9 +448,9 @@ fn authority_files() -> dormouse_interop::certificates::Files {
     authority().certificate(Kind::EcdsaP256).clone()
 }
 
-/// Every handshake with a server has its line on request, done or failed, and is counted by version.
+/// With `log_handshakes`, every handshake has a line, successful or not, and is counted by version.
 #[test]
-fn every_handshake_has_its_line_on_request() {
+fn log_handshakes_writes_a_line_for_every_handshake() {
     let server = server();
     for version in ["1.3", "1.2"] {
         let settings = Settings::new(&[server.address])
@@ -501,7 +501,7 @@ fn every_handshake_has_its_line_on_request() {
 }
 
 #[test]
-fn an_unknown_host_is_said_before_anything_starts() {
+fn an_unknown_host_is_reported_before_the_start() {
     let refused = Command::new(tools::dormouse())
         .args([
             "connect",
@@ -520,8 +520,8 @@ fn an_unknown_host_is_said_before_anything_starts() {
     );
 }
 
-/// A reload changes where new connections go, and with what; those there are go on, and what was
-/// not changed stays as it is.
+/// A reload changes the target of new connections and their settings; established connections continue, and
+/// unchanged originations keep their state.
 #[test]
 fn a_reload_changes_where_connections_go() {
     let (one, other) = (server(), server());
@@ -561,9 +561,9 @@ fn a_reload_changes_where_connections_go() {
     before.echo().expect("who was there before goes on");
 }
 
-/// A silent server holds up nobody but its own client, and that one not for ever.
+/// A silent server delays only its own client, and not for ever.
 #[test]
-fn a_server_which_says_nothing_is_given_up() {
+fn a_silent_server_times_out() {
     let silent = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
     let settings =
         Settings::new(&[silent.local_addr().expect("bound")]).top("handshake_timeout = \"300ms\"");
@@ -576,9 +576,9 @@ fn a_server_which_says_nothing_is_given_up() {
         .wait_for_line("no TLS connection within handshake_timeout", PATIENCE);
 }
 
-/// A client that gives up while the handshake goes on leaves nothing behind.
+/// A client that disconnects during the handshake leaves nothing behind.
 #[test]
-fn clients_which_do_not_wait_leave_nothing_behind() {
+fn clients_that_disconnect_early_leave_nothing_behind() {
     let server = server();
     let connect = Originator::start(&Settings::new(&[server.address]));
     echoed(&connect);
@@ -592,8 +592,8 @@ fn clients_which_do_not_wait_leave_nothing_behind() {
     });
 }
 
-/// What a quiet connection costs: the slope of the whole process tree's memory. The goal is 256
-/// bytes; it takes a while, so it is run by `make test-full`.
+/// Memory per idle connection: the slope of the whole process tree's memory. The goal is 256 bytes. The test
+/// takes long, so `make test-full` runs it.
 #[test]
 #[ignore = "opens eight thousand connections"]
 fn quiet_connections_cost_what_their_slots_do() {
@@ -610,7 +610,7 @@ fn quiet_connections_cost_what_their_slots_do() {
             client.tcp.read_exact(&mut [0]).expect("an echo");
             clients.push(client);
         }
-        // Tickets are no longer waited for.
+        // Connections no longer wait for tickets.
         std::thread::sleep(std::time::Duration::from_secs(3));
         connect.process.memory()
     };

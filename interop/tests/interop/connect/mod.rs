@@ -1,4 +1,4 @@
-//! `dormouse connect`: plain local clients, and the TLS servers of others.
+//! `dormouse connect`: plain local clients, and foreign TLS servers.
 
 mod local_clients;
 mod servers;

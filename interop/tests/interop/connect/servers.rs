@@ -1,4 +1,4 @@
-//! `dormouse connect` before the TLS servers of others: it reaches them, and they resume.
+//! `dormouse connect` with foreign TLS servers: it reaches them, and they resume.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -15,8 +15,8 @@ use dormouse_interop::wait::{self, PATIENCE};
 
 const REQUESTS: usize = 6;
 
-/// Fetches a page again and again, each time over a new connection: all but the first resume,
-/// and the server says so too if `resumed` is what it says then.
+/// Fetches a page repeatedly, each time over a new connection: all but the first resume, and the server
+/// confirms it with the text `resumed`, if given.
 fn all_but_one_resume(server: SocketAddr, lines: &str, resumed: Option<&str>) {
     let settings = Settings::new(&[server]).line(lines);
     let connect = Originator::start(&settings);
@@ -59,7 +59,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     file.to_string_lossy().into_owned()
 }
 
-/// Both versions, and the suite whose hash is another.
+/// Both versions, and the suite with the other hash.
 #[test]
 fn openssl() {
     if !tools::present(&["openssl"]) {
@@ -146,7 +146,7 @@ fn apache() {
         let file = write(folder.path(), "apache.conf", &config);
         let run = format!("{} -DFOREGROUND -f {file}", tools::path("apache2"));
         let _server = serving("apache", &words(&run), address, folder.path());
-        // There is no mod_dir: the file is asked for by its name.
+        // Without mod_dir, the file needs its name.
         let connect = Originator::start(&Settings::new(&[address]));
         for number in 0..REQUESTS {
             let mut client = connect.client();
@@ -230,13 +230,13 @@ fn java() {
     ));
     let _server = serving("java", &command, address, folder.path());
     for version in ["1.2", "1.3"] {
-        // The JDK's HTTP server ends its connections without close_notify.
+        // The JDK's HTTP server closes without close_notify.
         let lines = format!("max_version = {version}\ntruncation = \"close\"");
         all_but_one_resume(address, &lines, None);
     }
 }
 
-/// What a server may ask for beside a handshake: a certificate, a protocol.
+/// A client certificate and an ALPN protocol, which a server may require.
 #[test]
 fn own_certificates_and_protocols() {
     if !tools::present(&["openssl"]) {
@@ -266,9 +266,9 @@ fn own_certificates_and_protocols() {
     let shown = shown.expect("a page");
     assert!(shown.contains("Client certificate"), "{shown}");
     assert!(shown.contains("CN=localhost"), "{shown}");
-    // The server's choice, which prefers it.
+    // The server prefers and chooses it.
     assert!(log.contains("alpn=http/1.1"), "{log}");
-    // TLS 1.3 tells a client only afterwards that its certificate was missing.
+    // In TLS 1.3 a client learns only later that its certificate was missing.
     let (refused, _) = page("alpn = \"h2\"");
     assert!(
         refused.as_ref().map_or(true, String::is_empty),

@@ -1,5 +1,5 @@
-//! `dormouse connect` before servers of other TLS libraries, which ask it for a certificate: an echo
-//! around a KeyUpdate, and a second connection that resumes.
+//! `dormouse connect` with servers of other TLS libraries, which require a certificate: an echo around a
+//! KeyUpdate, and a second connection that resumes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};

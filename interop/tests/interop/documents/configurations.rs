@@ -1,4 +1,4 @@
-//! Every configuration of the README and the guide has no mistake, as `dormouse check` sees it.
+//! Every configuration of the README and the guide passes `dormouse check`.
 
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::machine::Machine;
@@ -7,7 +7,7 @@ use dormouse_interop::wait::PATIENCE;
 use super::neighbours::names;
 use super::page::{blocks, guide};
 
-/// What a part of a file is completed with, unless it says so itself.
+/// Completes a partial file, for each section that it does not have itself.
 const REST: [(&str, &str); 3] = [
     ("listen", "\"127.0.0.1:8443\""),
     ("to", "\"127.0.0.1:8080\""),
@@ -15,7 +15,7 @@ const REST: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn every_configuration_has_no_mistake() {
+fn every_configuration_passes_check() {
     let Some(machine) = Machine::start() else {
         return;
     };
@@ -39,7 +39,7 @@ fn every_configuration_has_no_mistake() {
     assert!(checked > 20, "only {checked} were found");
 }
 
-/// Has `dormouse check` read a block, as a whole or as the part of a file.
+/// Checks a block, as a whole file or as part of one.
 pub(super) fn check(machine: &Machine, block: &str) -> Result<(), String> {
     files_of(machine, block);
     let mut complaints = String::new();
@@ -55,7 +55,7 @@ pub(super) fn check(machine: &Machine, block: &str) -> Result<(), String> {
     Err(format!("not a configuration:\n{complaints}"))
 }
 
-/// Writes the files that a configuration names, each with what belongs there by its name.
+/// Writes the files that a configuration names, with contents by their names.
 fn files_of(machine: &Machine, block: &str) {
     let read = |file| std::fs::read_to_string(file).expect("a file of the authority");
     let trusted = read(authority().trust());
@@ -83,7 +83,7 @@ fn files_of(machine: &Machine, block: &str) {
     }
 }
 
-/// Writes what the authority says by OCSP of a certificate that it has given out before.
+/// Writes an OCSP response for a certificate that the CA has issued before.
 fn answer_of_the_authority(machine: &Machine, certificate: &str, name: &str) {
     let (ca, key) = (authority().trust(), authority().key());
     let (ca, key) = (ca.display(), key.display());
@@ -95,8 +95,8 @@ fn answer_of_the_authority(machine: &Machine, certificate: &str, name: &str) {
     ));
 }
 
-/// The readings of a block: a whole file, one with its elided part (`# …`) filled in, a part of a
-/// route, and what stands above the routes.
+/// Interpretations of a block: a whole file, a file with its elided part (`# …`) filled in, part of a route,
+/// and the options above the routes.
 fn completed(block: &str) -> [String; 4] {
     let says = |name: &str| {
         block

@@ -1,9 +1,9 @@
-//! The commands of the README and the guide, as they stand there: each page's first example runs,
-//! and all of the README.
+//! The commands of the README and the guide, as written: the first example of each page, and all of the
+//! README.
 //!
-//! Every block runs on a [`Machine`](dormouse_interop::machine::Machine) of its own, with what a
-//! reader has: a certificate, a configuration, a server behind. A server that a block starts is
-//! asked something and stopped. `<!-- not run: REASON -->` before a block leaves it out.
+//! Every block runs on its own [`Machine`](dormouse_interop::machine::Machine), with what a reader has: a
+//! certificate, a configuration, a backend. A server that a block starts gets a request and is stopped.
+//! `<!-- not run: REASON -->` before a block skips it.
 
 mod configurations;
 mod neighbours;
@@ -12,7 +12,7 @@ mod run;
 
 use page::{Block, blocks, guide};
 
-/// Runs the examples of a page: those that `choose` keeps. Every block must be run or say why not.
+/// Runs the examples of a page that `choose` selects. Every block must be run or say why not.
 fn examples(page: &str, choose: impl Fn(usize) -> bool) {
     let examples = blocks(page).into_iter().filter(Block::is_example);
     for (number, block) in examples.enumerate() {

@@ -1,4 +1,4 @@
-//! What a reader of the documents has already: certificates, a configuration, servers.
+//! What a reader of the documents already has: certificates, a configuration, servers.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use dormouse_interop::wait;
 
 use super::page::blocks;
 
-/// Names that the documents give to servers.
+/// Server names in the documents.
 const NAMES: [&str; 5] = [
     "localhost",
     "example.com",
@@ -28,14 +28,14 @@ const BACKENDS: [&str; 6] = [
     "db.example.com",
 ];
 
-/// The configuration that the documents speak of without showing it.
+/// The configuration that the documents mention without showing it.
 const CONFIGURATION: &str = r#"[[route]]
 listen = "127.0.0.1:8443"
 to = "127.0.0.1:8080"
 certificates = { cert = "site.pem", key = "site.key" }
 "#;
 
-/// A web server with TLS, and an echo behind TLS, as the pages on `audit`, `bench` and `connect` have it.
+/// A web server with TLS, and an echo server with TLS, for the pages on `audit`, `bench` and `connect`.
 const NGINX: &str = "
 user root;
 daemon off;
@@ -86,7 +86,7 @@ exec CARGO \"${arguments[@]}\"
 
 const NOTHING: &str = "#!/bin/sh\necho \"$0 $*\"\n";
 
-/// Prepares the machine for a block of a page. What is returned runs beside the commands.
+/// Prepares the machine for a block of a page. Returns the processes that run beside the commands.
 pub(super) fn settle(machine: &Machine, page: &str, text: &str) -> Vec<Process> {
     files(machine, page);
     let start = |command: &str| machine.start_in(&machine.home(), command);
@@ -108,7 +108,7 @@ pub(super) fn settle(machine: &Machine, page: &str, text: &str) -> Vec<Process> 
         until_listening(7000);
         until_listening(443);
         if text.contains("'node server.js'") {
-            // Node takes this port.
+            // Node uses this port.
             machine.run(
                 "sed -i '/^stream/,$d' nginx.conf; nginx -e stderr -p . -c nginx.conf -s reload",
             );
@@ -134,7 +134,7 @@ pub(super) fn settle(machine: &Machine, page: &str, text: &str) -> Vec<Process> 
     running
 }
 
-/// Lets the names of the documents be looked up.
+/// Makes the names of the documents resolvable.
 pub(super) fn names(machine: &Machine) {
     let here = NAMES.map(|name| format!("127.0.0.1 {name}\n")).concat();
     let elsewhere = BACKENDS.map(|name| format!("127.0.0.2 {name}\n")).concat();
@@ -155,14 +155,14 @@ fn files(machine: &Machine, page: &str) {
     machine.write("server.js", TLS_SERVER);
     machine.write("fetch.pl", FETCH);
     machine.install("cargo", &CARGO.replace("CARGO", env!("CARGO")));
-    // No service manager and no package manager answers for this machine.
+    // This machine has no service manager and no package manager.
     machine.install("systemctl", NOTHING);
     machine.install("apt", NOTHING);
     former_terminators(machine);
     files_of_the_page(machine, page);
 }
 
-/// Configurations of the programs from which somebody moves here.
+/// Configurations of the programs from which a reader migrates.
 fn former_terminators(machine: &Machine) {
     let cert = machine.home().join("site.pem").display().to_string();
     let key = machine.home().join("site.key").display().to_string();
@@ -195,7 +195,7 @@ fn former_terminators(machine: &Machine) {
     );
 }
 
-/// Blocks that are files: their first line is a comment with the name.
+/// Blocks that are files: their first line is a comment with the file name.
 fn files_of_the_page(machine: &Machine, page: &str) {
     for block in blocks(page)
         .iter()

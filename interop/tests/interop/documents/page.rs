@@ -1,31 +1,31 @@
-//! The fenced blocks of a page, with what the page says about running them.
+//! The fenced blocks of a page, and whether tests run them.
 
 use std::path::{Path, PathBuf};
 
 use dormouse_interop::tools;
 
-/// Stands alone in a line before a block that no test runs.
+/// Marker in the line before a block that no test runs.
 const NOT_RUN: &str = "<!-- not run: ";
 
 /// A fenced block.
 pub(super) struct Block {
-    /// The number of its first line.
+    /// Line number of the opening fence.
     pub(super) line: usize,
-    /// What follows the opening fence: `sh`, `toml`, or nothing.
+    /// Language of the block: `sh`, `toml`, or none.
     pub(super) language: String,
-    /// What stands in it.
+    /// Contents of the block.
     pub(super) text: String,
-    /// Why no test runs it.
+    /// Why no test runs the block.
     pub(super) not_run: Option<String>,
 }
 
 impl Block {
-    /// Whether somebody runs it: not a drawing, an output or a part of a program.
+    /// Whether a reader would run it: not a drawing, an output or a program fragment.
     pub(super) fn is_example(&self) -> bool {
         matches!(self.language.as_str(), "sh" | "toml" | "yaml")
     }
 
-    /// Its commands: lines without comments, with those that go on in the next line in one.
+    /// Its commands: lines without comments, with continuation lines joined.
     pub(super) fn commands(&self) -> Vec<String> {
         let joined = self.text.replace("\\\n", " ");
         let lines = joined.lines().map(|line| match line.split_once(" # ") {
@@ -40,7 +40,7 @@ pub(super) fn repository() -> PathBuf {
     tools::home().join("..")
 }
 
-/// The blocks of a page, by its path in the repository.
+/// The blocks of a page, given by its path in the repository.
 pub(super) fn blocks(page: &str) -> Vec<Block> {
     let text = std::fs::read_to_string(repository().join(page)).expect("a page");
     read(&text)
@@ -74,7 +74,7 @@ fn read(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The pages of the guide, by their paths in the repository.
+/// Paths of the guide's pages in the repository.
 pub(super) fn guide() -> Vec<String> {
     let folder = repository().join("docs/guide");
     let entries = std::fs::read_dir(folder).expect("the guide").flatten();

@@ -1,4 +1,4 @@
-//! A block's commands, one after the other, as a reader would run them.
+//! Runs a block's commands one after the other, as a reader would.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use dormouse_interop::wait::PATIENCE;
 use super::page::{Block, repository};
 use super::{configurations, neighbours};
 
-/// For a command that works for some time: an audit, the demo.
+/// Time for a long command: an audit, the demo.
 const LONG: Duration = Duration::from_secs(300);
 
 pub(super) fn block(page: &str, block: &Block) {
@@ -48,7 +48,7 @@ fn commands(machine: &Machine, place: &str, block: &Block) {
             }
             let mut started = machine.start_in(&folder, &with_our_binary(command));
             started.wait_for_line("ready", PATIENCE);
-            // The text asks it something by itself.
+            // The next command of the page sends the request.
             let is_asked = commands.get(number + 1).is_some_and(|next| !is_ours(next));
             if !is_asked {
                 ask(machine, command);
@@ -67,7 +67,7 @@ fn commands(machine: &Machine, place: &str, block: &Block) {
     }
 }
 
-/// Where a reader would be: in the repository if the commands are about its files.
+/// The folder in which a reader would be: the repository, if the commands use its files.
 fn folder(machine: &Machine, text: &str) -> PathBuf {
     let about_sources = ["make ", "cargo ", "packaging/"];
     if about_sources.iter().any(|word| text.contains(word)) {
@@ -77,7 +77,7 @@ fn folder(machine: &Machine, text: &str) -> PathBuf {
     }
 }
 
-/// The release build is of other tests; here it is the one of these tests.
+/// Replaces the release build by the build of these tests.
 fn with_our_binary(command: &str) -> String {
     command.replace("target/release/dormouse", "dormouse")
 }
@@ -86,7 +86,7 @@ fn is_ours(command: &str) -> bool {
     with_our_binary(command).starts_with("dormouse ")
 }
 
-/// Audits end with 1 when there are findings.
+/// Audits exit with status 1 when there are findings.
 fn is_audit(command: &str) -> bool {
     command.starts_with("dormouse audit ")
 }
@@ -99,7 +99,7 @@ fn is_server(command: &str) -> bool {
         .any(|server| last.starts_with(server))
 }
 
-/// Asks a server that was started with this command: a page, through TLS if it terminates that.
+/// Sends a request to a server that was started with this command, through TLS if it terminates TLS.
 fn ask(machine: &Machine, command: &str) {
     let address = listens(machine, command);
     if command.contains("dormouse connect") {
@@ -113,7 +113,7 @@ fn ask(machine: &Machine, command: &str) {
     }
 }
 
-/// The address of a server: in its flags, or in its configuration.
+/// The address of a server: from its flags, or from its configuration.
 fn listens(machine: &Machine, command: &str) -> String {
     let after = |text: &str, name: &str| {
         let (_, rest) = text.split_once(name)?;
@@ -133,7 +133,7 @@ fn listens(machine: &Machine, command: &str) -> String {
     }
 }
 
-/// Says a line to an interactive client and waits for the answer of an echo or a web server.
+/// Sends a line through an interactive client, and waits for the answer of an echo or web server.
 fn converse(machine: &Machine, client: &str) {
     let script = format!(
         "{client} < <(printf 'GET / HTTP/1.0\\r\\n\\r\\n'; sleep 60) > answer 2>&1 & client=$!

@@ -1,4 +1,4 @@
-//! Everything has a limit, and reaching one costs nobody who is in.
+//! Capacity limits: reaching one affects no established connection.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -21,9 +21,9 @@ fn crowd(size: usize, address: SocketAddr) -> Crowd {
     Crowd::gather(size, Box::new(move || peer::connect_tcp(address)))
 }
 
-/// Two workers with ten places each: twenty are in, twenty wait, and nobody is turned away.
+/// Two workers with ten connections each: twenty clients are admitted, twenty wait, and none is refused.
 #[test]
-fn full_workers_leave_newcomers_in_the_queue() {
+fn full_workers_leave_new_clients_in_the_queue() {
     if !applies(Can::QueueWhenFull) {
         return;
     }
@@ -45,7 +45,7 @@ fn full_workers_leave_newcomers_in_the_queue() {
     crowd.disperse();
 }
 
-/// The process is started with few descriptors.
+/// The process starts with few descriptors.
 #[test]
 fn few_descriptors_at_the_start() {
     if !applies(Can::BeDormouse) || !tools::present(&["prlimit"]) {
@@ -63,7 +63,7 @@ fn few_descriptors_at_the_start() {
     crowd.disperse();
 }
 
-/// Descriptors run out while it runs: accepting pauses, and goes on by itself.
+/// Descriptors run out at run time: accepting pauses, and continues on its own.
 #[test]
 fn descriptors_run_out() {
     if !applies(Can::BeDormouse) || !tools::present(&["prlimit", "setpriv"]) {
@@ -88,7 +88,7 @@ fn descriptors_run_out() {
     bystander.echo().expect("an echo afterwards");
 }
 
-/// Lowers the descriptors of a process to 70. Its own user may do that; root may not where it lacks
+/// Lowers the descriptor limit of a process to 70. Its own user may do that; root may not without
 /// CAP_SYS_RESOURCE.
 fn lower_descriptors(pid: u32) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
@@ -111,7 +111,7 @@ fn lower_descriptors(pid: u32) {
     assert!(lowered.success(), "prlimit: {lowered}");
 }
 
-/// The scene at the near end of a cable. Clients come from the far end.
+/// The scene at the near end of a cable; clients connect from the far end.
 fn scene_behind(cable: &Cable, change: impl FnOnce(&mut Settings)) -> Scene {
     let behind = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PLAIN_PORT);
     let listener = cable.at_near(move || TcpListener::bind(behind).expect("an address"));
@@ -122,7 +122,7 @@ fn scene_behind(cable: &Cable, change: impl FnOnce(&mut Settings)) -> Scene {
     Scene::of(Terminator::chosen(), Backend::on(listener), &settings)
 }
 
-/// The near end of a cable, a machine with only twenty local ports.
+/// The near end of a cable, on a machine with only twenty local ports.
 fn few_ports() -> Option<Cable> {
     let cable = Cable::lay()?;
     cable.at_near(|| {
@@ -138,7 +138,7 @@ fn crowd_at_far(cable: Cable, size: usize, address: SocketAddr) -> Crowd {
     Crowd::gather(size, Box::new(connect))
 }
 
-/// Local ports run out: who has none waits.
+/// Local ports run out: connections without a port wait.
 #[test]
 fn local_ports_run_out() {
     if !applies(Can::EndCleanly) {
@@ -154,7 +154,7 @@ fn local_ports_run_out() {
         }
     });
     let mut crowd = crowd_at_far(cable, 30, scene.address);
-    // Ours counts on nine in ten.
+    // Dormouse uses nine of ten.
     let expected = if ours { 18 } else { 20 };
     assert_eq!(
         crowd.wait_until_full(),
@@ -164,8 +164,8 @@ fn local_ports_run_out() {
     crowd.disperse();
 }
 
-/// More connections than one address has ports: a backend on this machine is reached from others
-/// as well, by itself.
+/// More connections than one source address has ports: dormouse uses further source addresses for a backend
+/// on this machine.
 #[test]
 fn more_connections_than_local_ports() {
     if !applies(Can::BeDormouse) {
@@ -178,13 +178,13 @@ fn more_connections_than_local_ports() {
         settings.option("max_connections", "100");
     });
     let mut crowd = crowd_at_far(cable, 100, scene.address);
-    // Five per port.
+    // Five clients per port.
     crowd.wait_until_in(100);
     crowd.disperse();
 }
 
-/// Peers whose cable is cut: one at rest, one to whom something is being sent. Both go away,
-/// and a peer who is still there does not.
+/// Peers whose cable is cut: an idle one, and one that receives data. Both connections are closed, and a live
+/// peer's connection stays.
 #[test]
 fn peers_that_vanish() {
     if !applies(Can::FindVanished) {
@@ -229,7 +229,7 @@ fn peers_that_vanish() {
     near.echo().expect("an echo for a peer who is still there");
 }
 
-/// Who says nothing for too long is shown out, if the configuration says so.
+/// An idle connection is closed, if the configuration says so.
 #[test]
 fn idle_connections() {
     if !applies(Can::BeDormouse) {
@@ -251,7 +251,7 @@ fn idle_connections() {
     assert!(nothing.is_empty());
 }
 
-/// However busy: it ends in order when it is old enough.
+/// A connection is closed at its maximum age, even if it is busy.
 #[test]
 fn old_connections() {
     if !applies(Can::BeDormouse) {
@@ -273,7 +273,7 @@ fn old_connections() {
     next.echo().expect("an echo on a new connection");
 }
 
-/// Many who connect and say nothing do not keep out one who does.
+/// Many silent clients do not keep out one that does its handshake.
 #[test]
 fn handshakes_in_flight() {
     if !applies(Can::BeDormouse) {
@@ -297,7 +297,7 @@ fn handshakes_in_flight() {
 
 const READERS: usize = 200;
 
-/// Two hundred readers who read nothing: what the gateway holds for them is bounded.
+/// Two hundred clients that read nothing: the gateway's memory for them is bounded.
 #[test]
 fn readers_that_stop() {
     let scene = Scene::with(|settings| {
@@ -309,9 +309,9 @@ fn readers_that_stop() {
     stopped_readers(&scene, per_connection * READERS as u64);
 }
 
-/// The same with less pending memory than they could use. Nobody is closed for it.
+/// The same with less pending memory than they could use. None of them is closed for it.
 #[test]
-fn readers_that_stop_use_up_the_pending_memory() {
+fn readers_that_stop_exhaust_the_pending_memory() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -353,7 +353,7 @@ fn stopped_readers(scene: &Scene, pending_max: u64) {
     }
 }
 
-/// Backends that read nothing: clients are held up, and what they sent arrives in the end.
+/// Backends that read nothing: clients get backpressure, and all their data arrives in the end.
 #[test]
 fn backends_that_stop_reading() {
     const CLIENTS: usize = 16;

@@ -1,4 +1,4 @@
-//! IPv4 clients that come as IPv6 addresses (`::ffff:192.0.2.1`): rules for IPv4 networks judge them.
+//! IPv4 clients with IPv6 addresses (`::ffff:192.0.2.1`): the rules for IPv4 networks apply to them.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ fn echoes(tcp: TcpStream) -> bool {
     peer.stream().write_all(b"echo\n").is_ok() && peer.echo().is_ok()
 }
 
-/// Version 2, family IPv6, from a mapped address.
+/// A version 2 header of family IPv6 with a mapped address.
 fn binary(client: Ipv4Addr) -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x24".to_vec();
     header.extend(client.to_ipv6_mapped().octets());
@@ -28,7 +28,7 @@ fn binary(client: Ipv4Addr) -> Vec<u8> {
 }
 
 #[test]
-fn of_a_proxy() {
+fn a_mapped_address_from_a_proxy_is_ipv4() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -54,7 +54,7 @@ fn of_a_proxy() {
     }
 }
 
-/// Becomes the command with a listener that takes IPv4 and IPv6 as descriptor 3.
+/// Passes a listener for IPv4 and IPv6 as descriptor 3 to the command, and executes it.
 const HANDING_IN: &str = "
 import os, socket, sys
 s = socket.socket(socket.AF_INET6)
@@ -69,7 +69,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 ";
 
 #[test]
-fn of_a_listener_for_both_families() {
+fn a_mapped_address_on_a_dual_stack_listener_is_ipv4() {
     if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
         return;
     }

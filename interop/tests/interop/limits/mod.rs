@@ -1,4 +1,4 @@
-//! Limits: what happens when the machine or one client reaches one, and how fast bytes may pass.
+//! Limits of the machine and of each client, and rate limits.
 
 mod capacity;
 mod mapped_addresses;

@@ -1,4 +1,4 @@
-//! Who may come in, and how much one client may have, over all workers and through their deaths.
+//! Networks and limits per client, over all workers and across their deaths.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,7 +18,7 @@ const fn client(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 9, 8, last))
 }
 
-/// A connection from this address that echoes, if it is let in.
+/// An echo connection from this address, if it is accepted.
 fn echo_from(scene: &Scene, ip: IpAddr) -> Option<Peer> {
     let tcp = connect_from(ip, scene.address);
     let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
@@ -45,7 +45,7 @@ fn networks_are_allowed_and_denied() {
     assert_eq!(scene.backend.accepted(), 1, "nobody else came through");
 }
 
-/// The limit holds over all workers, places come free, and a worker that dies takes none along.
+/// The limit holds over all workers, closed connections free it, and a dead worker takes nothing with it.
 #[test]
 fn connections_per_client() {
     if !applies(Can::BeDormouse) {
@@ -60,7 +60,7 @@ fn connections_per_client() {
         .collect();
     assert!(echo_from(&scene, client(1)).is_none(), "the eleventh");
     let mut other = echo_from(&scene, client(2)).expect("another client has its own count");
-    // The workers die; their connections live on, and still count.
+    // The workers die; their connections survive, and still count.
     for pid in scene.terminator.leaves() {
         signal(pid, Signal::KILL);
     }
@@ -83,9 +83,9 @@ fn connections_per_client() {
     assert!(echo_from(&scene, client(1)).is_none(), "full again");
 }
 
-/// Who begins while there is room and ends when there is none has shaken hands all the same.
+/// A handshake that begins below the limit and ends above it is counted.
 #[test]
-fn a_handshake_that_comes_too_late_is_counted() {
+fn a_handshake_that_ends_above_the_limit_is_counted() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -122,12 +122,12 @@ fn handshakes_per_client() {
     let in_all = (0..12)
         .filter(|_| echo_from(&scene, client(1)).is_some())
         .count();
-    // One more comes back every twelve seconds, should this take so long.
+    // One more is allowed every twelve seconds, should the test take that long.
     assert!((5..8).contains(&in_all), "{in_all} of 12 came in");
     assert!(echo_from(&scene, client(2)).is_some(), "another client");
 }
 
-/// A browser that was sent to `http://`: a short answer that it can show.
+/// Plain HTTP on the TLS port gets a short answer that a browser can show.
 #[test]
 fn plain_http_is_answered() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
@@ -143,7 +143,7 @@ fn plain_http_is_answered() {
     assert!(output.status.success(), "{:?}: {answer}", output.status);
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(answer.contains("https://"), "{answer}");
-    // A request that comes in pieces, too.
+    // A request in pieces, too.
     let mut tcp = connect_tcp(scene.address).expect("a connection");
     for piece in ["P", "OST / HT", "TP/1.1\r\nHost: x\r\n", "\r\n"] {
         tcp.write_all(piece.as_bytes()).expect("sent");
@@ -154,7 +154,7 @@ fn plain_http_is_answered() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
-/// What OpenSSL may speak, by profile, suites and groups.
+/// What OpenSSL can negotiate, by profile, suites and groups.
 #[test]
 fn profiles_suites_and_groups() {
     if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {

@@ -1,5 +1,5 @@
-//! How fast bytes may pass: for one client, and for all. Whoever has to wait gets every byte all the
-//! same, and nobody waits for another's sake.
+//! Rate limits: for one client, and for all. A delayed client still gets every byte, and no client waits for
+//! another one's use.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use dormouse_interop::web::Web;
 use rustix::process::Signal;
 
-/// Bytes per second, as they are written and as they are.
+/// Bytes per second, as text and as a number.
 const RATE: &str = "256 KiB";
 const RATE_BYTES: usize = 256 << 10;
 const BURST: &str = "64 KiB";
@@ -35,7 +35,7 @@ fn scene(change: impl FnOnce(&mut Settings)) -> (Scene, Web) {
     (Scene::of(Terminator::Dormouse, idle, &settings), web)
 }
 
-/// curl on its way, from this address.
+/// A running curl, from this address.
 fn curl(scene: &Scene, from: &str, arguments: &[&str]) -> Child {
     Command::new("curl")
         .args(["--silent", "--show-error", "--fail", "--max-time", "100"])
@@ -63,20 +63,20 @@ fn body(mut curl: Child) -> Vec<u8> {
     body
 }
 
-/// What one connection may take in a step before it is paid for.
+/// Maximum bytes of a connection per step, before they are charged.
 const STEP_BYTES: usize = 16 << 10;
 
-/// The least time in which so many bytes can have passed on so many connections: the last step of
-/// each is taken, and not waited for.
+/// Minimum time for this number of bytes on this number of connections. The last step of each connection is
+/// not waited for.
 fn least(bytes: usize, connections: usize) -> Duration {
     let paid = bytes - BURST_BYTES - connections * STEP_BYTES;
     Duration::from_secs_f64(paid as f64 / RATE_BYTES as f64)
 }
 
-/// One client downloads on two connections and waits for what it has taken, in sum; another one is
-/// through long before; and one that uploads has to wait as well. All bytes arrive.
+/// One client's two downloads share its rate; another client is done long before; an upload is delayed as
+/// well. All bytes arrive.
 #[test]
-fn one_client_s_bytes() {
+fn the_rate_of_one_client_is_limited() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
         return;
     }
@@ -109,7 +109,7 @@ fn one_client_s_bytes() {
     let digest = String::from_utf8_lossy(&body(upload)).into_owned();
     assert_eq!(digest.trim(), Total::of(&content).sha256);
 
-    // The clients have gone; that is seen when what they took is paid.
+    // The clients have closed; the worker notices when their bytes are paid for.
     let counts = wait::until("nobody to wait", PATIENCE, || {
         let counts = Admin::of(&scene).status()["counts"].clone();
         (counts["paced_now"] == 0 && counts["connections"] == 0).then_some(counts)
@@ -123,9 +123,9 @@ fn one_client_s_bytes() {
     );
 }
 
-/// All together, over both workers, whoever they are.
+/// All clients together, over both workers.
 #[test]
-fn all_clients_bytes() {
+fn the_rate_of_all_clients_is_limited() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
         return;
     }
@@ -148,10 +148,10 @@ fn all_clients_bytes() {
     assert_eq!(counts["paced_client"], 0);
 }
 
-/// A worker dies while its clients wait: what it was working on at that moment is reset, if there
-/// was anything; the others get every byte from the next one, which knows what they have to pay.
+/// A worker dies while its clients wait: the connection in progress is reset, if there was one; the others
+/// get every byte from the next worker, which knows their debts.
 #[test]
-fn a_worker_that_dies_takes_no_waits_along() {
+fn rate_limits_survive_a_worker() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
         return;
     }

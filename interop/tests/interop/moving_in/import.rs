@@ -1,5 +1,5 @@
-//! Moving in: a program is asked, then what `dormouse import` makes of its configuration is asked the
-//! same, at the same address, and gives the same answers.
+//! Migration: a program answers some requests; then dormouse, with the configuration that `dormouse import`
+//! makes of that program's file, gives the same answers at the same address.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,17 +14,17 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
-/// Where the client comes from.
+/// Address of the client.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 5));
 const NAMES: [&str; 3] = ["a.example", "b.example", "c.example"];
 
-/// Answers with its name, and with the client's address if a header says it first.
+/// Answers with its name, and with the client's address if a header announces it.
 fn backend(name: &'static str, with_header: bool) -> SocketAddr {
     let listener = TcpListener::bind((unused_host(), 0)).expect("an address of this test");
     let address = listener.local_addr().expect("its address");
     std::thread::spawn(move || {
         for tcp in listener.incoming().flatten() {
-            // Who only knocks to see whether somebody is there says nothing.
+            // A port check sends nothing.
             let _ = answer(tcp, name, with_header);
         }
     });
@@ -41,13 +41,13 @@ fn answer(mut tcp: TcpStream, name: &str, with_header: bool) -> std::io::Result<
     tcp.write_all(format!("{name} {client}").as_bytes())
 }
 
-/// What the clients are told that ask for these names.
+/// The answers to clients with these names.
 fn answers(at: SocketAddr) -> Vec<String> {
     let answer = |name: &&str| {
         let tcp = connect_from(CLIENT, at);
         let mut peer =
             Peer::over(tcp, peer::client_for(peer::config(), name)).expect("a handshake");
-        // stunnel and nginx end without close_notify, some of the time.
+        // stunnel and nginx sometimes close without close_notify.
         let heard = peer.receive_all().unwrap_or_default();
         String::from_utf8_lossy(&heard).into_owned()
     };
@@ -63,20 +63,20 @@ pub(super) fn dormouse(arguments: &[&str]) -> Output {
 
 /// A program with a configuration, at an address.
 pub(super) struct Old<'a> {
-    /// As `dormouse import` calls it.
+    /// Name of the program for `dormouse import`.
     pub(super) kind: &'a str,
-    /// How it is started; `@` is its file.
+    /// Its command; `@` stands for its file.
     pub(super) command: &'a [&'a str],
     pub(super) text: String,
     pub(super) at: SocketAddr,
 }
 
-/// Asks it, moves, asks again.
+/// Asks the program, migrates, and asks again.
 fn moves(old: &Old<'_>, want: [&str; 3], folder: &Path) {
     moves_asked(old, &|| assert_eq!(answers(old.at), want), folder);
 }
 
-/// The same with another question, which panics if the answer is not right.
+/// The same with another question, which panics on a wrong answer.
 pub(super) fn moves_asked(old: &Old<'_>, ask: &dyn Fn(), folder: &Path) {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
@@ -107,10 +107,10 @@ fn start(old: &Old<'_>, file: &str, at: SocketAddr, folder: &Path) -> Process {
     process
 }
 
-/// Writes what was imported.
+/// Writes the imported configuration.
 fn ours(page: &str, folder: &Path) -> String {
     let file = folder.join("dormouse.toml").display().to_string();
-    // Without a path of its own each would try for the usual one.
+    // Without an admin path of its own, each instance would try the default one.
     std::fs::write(&file, format!("admin = \"none\"\n{page}")).expect("written");
     file
 }
@@ -297,9 +297,9 @@ connect = {a}
     moves(&old, ["A nobody", "B nobody", "B nobody"], folder.path());
 }
 
-/// TLS that passes through, by the name in the ClientHello: the backends have the certificates.
+/// Pass-through by the name in the ClientHello: the backends have the certificates.
 #[test]
-fn from_nginx_that_passes_through() {
+fn from_nginx_with_pass_through() {
     if !ready("nginx") {
         return;
     }
@@ -341,9 +341,9 @@ stream {{
     moves(&old, ["A nobody", "B nobody", "B nobody"], folder.path());
 }
 
-/// Clients with a certificate come in, others do not.
+/// Clients with a certificate are accepted, others are not.
 #[test]
-fn from_haproxy_that_asks_clients() {
+fn from_haproxy_with_client_certificates() {
     if !ready("haproxy") {
         return;
     }
@@ -386,7 +386,7 @@ listen l
     moves_asked(&old, &ask, folder.path());
 }
 
-/// A client of stunnel's becomes an `[[originate]]`.
+/// A stunnel client becomes an `[[originate]]`.
 #[test]
 fn from_a_client_of_stunnel() {
     if !ready("stunnel") {
@@ -430,8 +430,8 @@ sni = localhost
     moves_asked(&old, &ask, folder.path());
 }
 
-/// Who does something with requests stays behind, as the result says: it still knows the client, the
-/// port, and with HAProxy HTTP/2.
+/// A program that processes HTTP requests stays behind dormouse, as the result says: it still knows the
+/// client's address, the port, and with HAProxy HTTP/2.
 fn stays_behind(old: &Old<'_>, behind: impl Fn(SocketAddr) -> String, folder: &Path) -> String {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
@@ -541,9 +541,9 @@ http {{
     assert_eq!(stays_behind(&old, behind, folder.path()), "127.9.8.5 8443");
 }
 
-/// What the packages ship is understood: the file, and whether it has anything for us.
+/// The configurations shipped with packages are understood: the file, and whether it has anything to import.
 #[test]
-fn what_is_shipped_is_understood() {
+fn shipped_configurations_are_understood() {
     if !applies(Can::BeDormouse) || !tools::present(&["hitch", "stunnel", "nginx", "haproxy"]) {
         return;
     }
@@ -572,7 +572,7 @@ fn what_is_shipped_is_understood() {
         ("nginx", "/etc/nginx/nginx.conf", false),
     ];
     for (kind, file, has_tls) in shipped {
-        // Small images leave documentation out.
+        // Small images omit documentation.
         if !Path::new(file).exists() {
             eprintln!("NOT THERE: {file}");
             continue;

@@ -1,4 +1,4 @@
-//! Other programs' configurations imported, and the recipes of the guide.
+//! Imports of other programs' configurations, and the recipes of the guide.
 
 mod ghostunnel;
 mod import;

@@ -1,4 +1,4 @@
-//! The recipes of the guide: real servers behind `serve`, with the clients that people have.
+//! The recipes of the guide: real servers behind `serve`, with their usual clients.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
-/// Where a client comes from that its server should see: no address that anything else here uses.
+/// Client address that its server should see; nothing else here uses it.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 6));
 
 /// `dormouse serve` in front of a server.
@@ -65,7 +65,7 @@ fn redis() {
     let (host, port) = (listen.ip().to_string(), listen.port().to_string());
     let ca = authority().trust().display().to_string();
     let cli = |words: &[&str]| {
-        // The certificate is for `localhost`, which is asked for by SNI.
+        // The certificate is for `localhost`, so that is the SNI.
         let tls = [
             "--tls",
             "--cacert",
@@ -112,7 +112,7 @@ fn mosquitto() {
     let (_terminator, listen) = serve(Target::Tcp(plain), folder.path());
     let (host, port) = (listen.ip().to_string(), listen.port().to_string());
     let ca = authority().trust().display().to_string();
-    // The certificate is for `localhost`, and these can't be told another name to expect.
+    // The certificate is for `localhost`, and these clients cannot expect another name.
     let common = [
         "--cafile",
         &ca,
@@ -124,7 +124,7 @@ fn mosquitto() {
         "-t",
         "rooms/1",
     ];
-    // Kept by the broker, so that it does not matter who comes first.
+    // The broker retains the message, so the order of clients does not matter.
     run(
         "mosquitto_pub",
         &[&common[..], &["-r", "-q", "1", "-m", "warm"]].concat(),
@@ -136,7 +136,7 @@ fn mosquitto() {
     assert_eq!(heard.trim(), "warm");
 }
 
-/// A chat server, with direct TLS (XEP-0368): a client logs in and asks who is there.
+/// A chat server with direct TLS (XEP-0368): a client logs in and requests its roster.
 #[test]
 fn prosody() {
     if !applies(Can::BeDormouse) || !tools::present(&["prosody", "prosodyctl"]) {
@@ -237,7 +237,7 @@ fn node() {
     assert_eq!(run("curl", &words), "hello from node\n");
 }
 
-/// The program of a recipe, as the guide has it, with an address of this test's own.
+/// The program of a recipe, as in the guide, with this test's own address.
 fn of_the_guide(heading: &str, language: &str, change: [(&str, &str); 2]) -> String {
     let page = tools::home().join("../docs/guide/recipes.md");
     let page = std::fs::read_to_string(page).expect("the guide");
@@ -254,7 +254,7 @@ fn of_the_guide(heading: &str, language: &str, change: [(&str, &str); 2]) -> Str
     })
 }
 
-/// What `interop/install` keeps for a recipe. `None`: it is to be skipped.
+/// Software that `interop/install` keeps for a recipe. `None`: skip the test.
 fn kept(name: &str) -> Option<std::path::PathBuf> {
     let folder = tools::home().join(".cache").join(name);
     let there = folder.join("ready").exists()
@@ -262,7 +262,7 @@ fn kept(name: &str) -> Option<std::path::PathBuf> {
     there.then_some(folder)
 }
 
-/// The server sees the client's own address, and what it says.
+/// The server sees the client's own address, and reports it.
 fn answers_with_the_clients_address(plain: SocketAddr, folder: &Path) {
     wait::until("the recipe to listen", Duration::from_secs(60), || {
         TcpStream::connect(plain).ok()

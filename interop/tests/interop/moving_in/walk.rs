@@ -1,5 +1,5 @@
-//! The walk of docs/guide/moving-in.md: each program's package serves a site, curl asks it, Dormouse
-//! takes its place by the steps of the page, and curl gets the same answers.
+//! The steps of docs/guide/moving-in.md: each program's package serves a site to curl, dormouse takes its
+//! place by the steps of the page, and curl gets the same answers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -14,11 +14,11 @@ use dormouse_interop::web::Web;
 use super::import::{Old, dormouse, moves_asked, ready};
 
 const NAME: &str = "a.example";
-/// What browsers expect; each test has an address of its own.
+/// The ports that browsers expect; each test has its own address.
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
-/// A web site behind the program that is moved.
+/// A web site behind the program that is replaced.
 struct Site {
     host: IpAddr,
     web: Web,
@@ -27,7 +27,7 @@ struct Site {
 }
 
 impl Site {
-    /// `None`: the program is not here, or ports below 1024 are not ours.
+    /// `None`: the program is not installed, or ports below 1024 are not allowed.
     fn behind(program: &str) -> Option<Site> {
         if !ready(program) || !tools::present(&["curl"]) || !rustix::process::geteuid().is_root() {
             return None;
@@ -51,7 +51,7 @@ impl Site {
         self.folder.path()
     }
 
-    /// Status, redirects and address at the end, as curl reports them.
+    /// Status, redirects and final address, as reported by curl.
     fn curl(&self, arguments: &[&str], url: &str) -> String {
         let mut command = Command::new(tools::path("curl"));
         command
@@ -68,10 +68,10 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned() + &said
     }
 
-    /// What a visitor sees: the page over https, and the way to it from http.
+    /// Asserts what a visitor sees: the page over https, and the redirect from http.
     fn assert_serves(&self, redirects: bool) {
         let page = "https://a.example/bytes/5000?x=1";
-        // The web server knows paths without a query.
+        // The web server ignores the query.
         let page = page.trim_end_matches("?x=1");
         for version in [["--tls-max", "1.3"], ["--tls-max", "1.2"]] {
             assert_eq!(self.curl(&version, page), format!("200 0 {page} 5000"));
@@ -123,7 +123,7 @@ http {{
         at: site.https(),
     };
     moves_asked(&old, &|| site.assert_serves(true), site.here());
-    // The log of before goes on, with our lines behind those of nginx.
+    // The old log file continues, with our lines after those of nginx.
     let lines = wait::until("lines of connections", PATIENCE, || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let ours = text.lines().filter(|line| line.contains(" id="));
@@ -168,7 +168,7 @@ backend app
     moves_asked(&old, &|| site.assert_serves(true), site.here());
 }
 
-/// The same file twice, for all frontends and for one: hitch takes that.
+/// The same file twice, for all frontends and for one: hitch allows that.
 #[test]
 fn a_site_of_hitch() {
     let Some(site) = Site::behind("hitch") else {
@@ -226,9 +226,9 @@ TIMEOUTclose = 0
     moves_asked(&old, &|| site.assert_serves(false), site.here());
 }
 
-/// A service that begins in the clear would be a listener that serves nobody: it is to be done.
+/// A STARTTLS service would become a listener without use, so it is reported as left to do.
 #[test]
-fn starttls_of_stunnel_stays_with_stunnel() {
+fn starttls_of_stunnel_is_reported() {
     let Some(site) = Site::behind("stunnel") else {
         return;
     };
@@ -247,9 +247,9 @@ fn starttls_of_stunnel_stays_with_stunnel() {
     assert!(said.contains("to do before the result can run"), "{said}");
 }
 
-/// What nginx did without TLS is not lost without a word.
+/// A plain HTTP server of nginx is reported, not dropped silently.
 #[test]
-fn a_plain_server_of_nginx_is_to_be_done() {
+fn a_plain_server_of_nginx_is_reported() {
     let Some(site) = Site::behind("nginx") else {
         return;
     };

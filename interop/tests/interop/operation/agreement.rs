@@ -1,5 +1,5 @@
-//! `check` and `serve` agree about every file, address and user that a configuration names: what one
-//! refuses the other refuses, in the same words, at the same line, with the same exit status.
+//! `check` and `serve` agree about every file, address and user that a configuration names: both reject the
+//! same mistakes with the same text, line and exit status.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpListener};
@@ -16,21 +16,21 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
 use tempfile::TempDir;
 
-/// A folder with good files and bad ones, and an address to listen on.
+/// A folder with valid and invalid files, and an address to listen on.
 struct Site {
     folder: TempDir,
     listen: SocketAddr,
 }
 
-/// Something wrong with what a configuration names.
+/// A mistake in what a configuration names.
 struct Wrong {
     /// Lines above the route.
     program: &'static str,
     /// Lines of the route.
     route: &'static str,
-    /// What is said of it, in any case of letters.
+    /// Expected words, ignoring case.
     says: &'static [&'static str],
-    /// Exit status: 2, or 3 where the text is right and the system refuses.
+    /// Exit status: 2, or 3 if the text is valid and the system refuses.
     status: i32,
 }
 
@@ -166,7 +166,7 @@ const ALL: &[Wrong] = &[
     wrong(
         "user = 'nobody-has-this-name'",
         "",
-        &["nobody-has-this-name", "there is no user"],
+        &["nobody-has-this-name", "does not exist"],
     )
     .of_system(),
     wrong(
@@ -216,7 +216,7 @@ impl Site {
         })
     }
 
-    /// A route that is right, but for what these lines say.
+    /// A valid route, except for these lines.
     fn route(&self, lines: &str) -> String {
         let says = |name: &str| lines.lines().any(|line| line.starts_with(name));
         let mut route = "[[route]]\n".to_owned();
@@ -241,12 +241,12 @@ impl Site {
         fs::write(self.folder.path().join("dormouse.toml"), text).expect("a file");
     }
 
-    /// Runs a command with the file. It has to end by itself.
+    /// Runs a command with the file. The command must exit on its own.
     fn run(&self, command: &str) -> Output {
         run(self.folder.path(), command)
     }
 
-    /// Both refuse the file, alike. Returns what they say.
+    /// Asserts that both reject the file alike. Returns their output.
     fn refused(&self, status: i32) -> String {
         let [checked, served] = ["check", "serve"].map(|command| self.run(command));
         let [by_check, by_serve] =
@@ -292,7 +292,7 @@ fn run(folder: &Path, command: &str) -> Output {
 }
 
 #[test]
-fn check_and_serve_refuse_the_same_files() {
+fn check_and_serve_reject_the_same_files() {
     let Some(site) = Site::new() else {
         return;
     };
@@ -313,15 +313,15 @@ fn check_and_serve_refuse_the_same_files() {
         );
         assert!(said.contains("^"), "no place is shown:\n{said}");
     }
-    // Nothing was made meanwhile.
+    // Nothing was created.
     for name in ["acme", "nowhere", "own.keys"] {
         assert!(!site.folder.path().join(name).exists(), "{name}");
     }
 }
 
-/// Mistakes of options and of files are told at once, each with its line.
+/// Mistakes in options and in files are all reported at once, each with its line.
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let Some(site) = Site::new() else {
         return;
     };
@@ -339,10 +339,10 @@ fn all_mistakes_are_told_at_once() {
     assert!(said.contains("6 mistakes in dormouse.toml"), "{said}");
 }
 
-/// An address that somebody else has is an error of both, and named is who has it; the running
-/// instance itself has it rightly.
+/// An address in use is an error of both commands, which name its owner; the running instance itself is
+/// allowed to use it.
 #[test]
-fn an_address_in_use_is_known_before_the_start() {
+fn an_address_in_use_is_found_before_the_start() {
     let Some(site) = Site::new() else {
         return;
     };
@@ -374,9 +374,9 @@ fn an_address_in_use_is_known_before_the_start() {
     assert!(said.contains("dormouse"), "{said}");
 }
 
-/// A certificate of version 1, as old commands make them, is named as that.
+/// A version 1 certificate, as old commands make it, is reported as such.
 #[test]
-fn a_certificate_of_version_1_is_refused_in_words() {
+fn a_version_1_certificate_is_rejected_with_a_reason() {
     let Some(site) = Site::new() else {
         return;
     };
@@ -399,9 +399,9 @@ fn a_certificate_of_version_1_is_refused_in_words() {
     assert!(!said.contains("Other("), "{said}");
 }
 
-/// A limit on descriptors that leaves little room is told at the start, with what it allows.
+/// A descriptor limit that leaves little room is reported at the start, with what it allows.
 #[test]
-fn a_low_limit_on_descriptors_is_told() {
+fn a_low_descriptor_limit_is_reported() {
     let Some(site) = Site::new() else {
         return;
     };
@@ -425,12 +425,12 @@ fn a_low_limit_on_descriptors_is_told() {
     let max = ready.split("connections_max=").nth(1).expect("how many");
     let max = max.split_whitespace().next().expect("a number");
     let log = served.log();
-    assert!(log.contains(&format!("{max} connections at most")), "{log}");
+    assert!(log.contains(&format!("at most {max} connections")), "{log}");
     assert!(log.contains("only 1000 descriptors"), "{log}");
     assert!(log.contains("LimitNOFILE="), "{log}");
 }
 
-/// What `check` finds right is not started, and nothing is left of it.
+/// `check` starts nothing, and leaves nothing behind.
 #[test]
 fn check_starts_nothing() {
     let Some(site) = Site::new() else {
@@ -445,7 +445,7 @@ fn check_starts_nothing() {
     TcpListener::bind(site.listen).expect("the address is free");
 }
 
-/// The page has what a reviewer looks for.
+/// The output of `check` has what a reviewer looks for.
 #[test]
 fn check_shows_what_a_reviewer_looks_for() {
     let Some(site) = Site::new() else {

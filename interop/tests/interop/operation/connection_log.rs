@@ -1,5 +1,5 @@
-//! The connection log: a line for each connection, whole whatever happens meanwhile, and no
-//! connection waits for it.
+//! The connection log: one complete line for each connection, whatever happens meanwhile, and no connection
+//! waits for the log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -39,7 +39,7 @@ fn file(scene: &Scene) -> PathBuf {
     scene.folder.path().join(NAME)
 }
 
-/// Its lines, once there are so many; each is JSON as a whole.
+/// The lines, once there are `count` of them; each is a complete JSON object.
 fn lines(scene: &Scene, count: usize) -> Vec<Value> {
     let text = wait::until(&format!("{count} lines"), PATIENCE, || {
         let text = fs::read_to_string(file(scene)).unwrap_or_default();
@@ -51,7 +51,7 @@ fn lines(scene: &Scene, count: usize) -> Vec<Value> {
     lines
 }
 
-/// The ids of all handshakes, in their order.
+/// The ids of all handshakes, in order.
 fn ids_of_handshakes(scene: &Scene) -> Vec<String> {
     let id = |line: &String| {
         let (_, id) = line.split_once(" id=")?;
@@ -67,7 +67,7 @@ fn close(mut peer: Peer) {
 }
 
 #[test]
-fn each_connection_has_a_line_that_says_how_it_went() {
+fn each_connection_has_a_line_with_its_end() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -87,7 +87,7 @@ fn each_connection_has_a_line_that_says_how_it_went() {
         expected.push((version.to_owned(), own, end.to_owned(), by.to_owned()));
         lines(&scene, expected.len())
     };
-    // The client ends; the second time with a session of the first.
+    // The client closes; the second time with a resumed session.
     for resumed in [false, true] {
         let (mut peer, own) = connect(&tls13, "echo\n");
         peer.echo().expect("an echo");
@@ -105,16 +105,16 @@ fn each_connection_has_a_line_that_says_how_it_went() {
         let begins = |name: &str, with| line[name].as_str().is_some_and(|it| it.starts_with(with));
         assert!(begins("suite", "TLS_") && begins("time", "20"), "{line}");
     }
-    // The backend ends.
+    // The backend closes.
     scene.backend.close_at_once(true);
-    // Nothing is sent: what a backend has not read when it closes makes a reset of its close.
+    // Nothing is sent, because unread bytes would turn the backend's close into a reset.
     let (mut peer, own) = connect(&tls12, "");
     let _ = peer.receive_all().and_then(|_| peer.end_sending());
     drop(peer);
     let line = expect("TLSv1.2", own, "closed", "backend").remove(2);
     assert!(line["duration_ms"].is_u64(), "{line}");
     scene.backend.close_at_once(false);
-    // A TCP end without close_notify; a reset.
+    // A FIN without close_notify; a reset.
     let (mut peer, own) = connect(&tls12, "echo\n");
     peer.echo().expect("an echo");
     peer.tcp.shutdown(Shutdown::Write).expect("an end");
@@ -168,7 +168,7 @@ fn a_failed_handshake_has_a_line() {
 }
 
 #[test]
-fn a_connection_that_is_idle_too_long_has_a_line() {
+fn an_idle_timeout_has_a_line() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -183,7 +183,7 @@ fn a_connection_that_is_idle_too_long_has_a_line() {
 }
 
 #[test]
-fn a_backend_that_is_down_has_a_line_too() {
+fn a_backend_failure_has_a_line() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -200,9 +200,9 @@ fn a_backend_that_is_down_has_a_line_too() {
     );
 }
 
-/// What a line says was noted by a worker that has died since, and by another binary.
+/// A line holds what a dead worker and a previous binary have recorded.
 #[test]
-fn a_line_is_whole_after_crashes_and_upgrades() {
+fn a_line_is_complete_after_crashes_and_upgrades() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -222,7 +222,7 @@ fn a_line_is_whole_after_crashes_and_upgrades() {
             scene.terminator.tree().into_iter().find(is_it)
         })
     };
-    // While it is at rest: the one that is being worked on would be reset.
+    // While the connection is idle, because a busy one would be reset.
     std::thread::sleep(Duration::from_millis(100));
     for _ in 0..2 {
         let worker = named("worker-0");
@@ -256,9 +256,9 @@ fn a_line_is_whole_after_crashes_and_upgrades() {
     }
 }
 
-/// A reload opens the file again, and no line is torn between two files.
+/// A reload opens the file again, and no line is split between two files.
 #[test]
-fn it_can_be_rotated_switched_off_and_sampled() {
+fn the_connection_log_is_rotated_disabled_and_sampled() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -308,7 +308,7 @@ fn it_can_be_rotated_switched_off_and_sampled() {
     );
     (0..100).for_each(|_| connect());
     lines(&scene, 10);
-    // A path that can't be opened refuses the reload; the log goes on.
+    // An unwritable path rejects the reload; the log continues.
     let path = scene.folder.path().join("dormouse.toml");
     let text = fs::read_to_string(&path).expect("read");
     fs::write(&path, text.replace("'connections.log'", "'nowhere/x.log'")).expect("written");
@@ -321,9 +321,9 @@ fn it_can_be_rotated_switched_off_and_sampled() {
     lines(&scene, 11);
 }
 
-/// Text for people, to standard error, from `dormouse connect`.
+/// Text lines on standard error, from `dormouse connect`.
 #[test]
-fn connections_that_are_originated_have_lines() {
+fn originated_connections_have_lines() {
     if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
         return;
     }
@@ -363,9 +363,9 @@ fn connections_that_are_originated_have_lines() {
     }
 }
 
-/// Nobody reads the pipe, and the disk is full: connections go on, and what is lost is counted.
+/// A pipe without a reader, and a full disk: connections continue, and lost lines are counted.
 #[test]
-fn a_log_that_takes_nothing_holds_nobody_up() {
+fn a_blocked_log_delays_no_connection() {
     if !applies(Can::BeDormouse) || !tools::present(&["mkfifo"]) {
         return;
     }
@@ -379,7 +379,7 @@ fn a_log_that_takes_nothing_holds_nobody_up() {
         options.read(true).custom_flags(flags);
         options.open(&pipe).expect("the pipe")
     };
-    // It is open, but nothing is read from it.
+    // The pipe is open, but nothing reads it.
     let mut reader = open(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
     let scene = Scene::with(|settings| {
         settings.option("connection_log", &path);
@@ -399,7 +399,7 @@ fn a_log_that_takes_nothing_holds_nobody_up() {
     let counted = dropped().expect("a number");
     let written = admin.status()["counts"]["connection_log_lines"].as_u64();
     assert_eq!(written, Some(made - counted), "each is counted once");
-    // Somebody reads again: lines come, each whole, as many as were not dropped.
+    // A reader returns: all lines that were not dropped arrive, each complete.
     let mut text = Vec::new();
     wait::until("what was kept", PATIENCE, || {
         let mut chunk = [0; 65_536];

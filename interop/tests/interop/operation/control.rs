@@ -1,4 +1,4 @@
-//! The process which answers questions: what it says, to whom, and who dies without whom.
+//! The control process: its answers, its permissions, and its independence of the other processes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,7 +34,7 @@ fn until_status(admin: &Admin, what: &str, is: impl Fn(&Value) -> bool) -> Value
 }
 
 #[test]
-fn status_shows_what_runs_and_how_it_is() {
+fn status_shows_processes_and_their_state() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -82,7 +82,7 @@ fn status_shows_what_runs_and_how_it_is() {
 }
 
 #[test]
-fn only_its_owner_may_use_the_socket_and_nobody_may_abuse_it() {
+fn only_the_owner_may_use_the_socket_and_within_limits() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -108,7 +108,7 @@ fn only_its_owner_may_use_the_socket_and_nobody_may_abuse_it() {
             "expected {status}, came: {answer}"
         );
     }
-    // Those who say nothing are let go, and keep nobody out for long.
+    // Silent clients are closed, and keep no client out for long.
     let mut silent: Vec<_> = (0..40)
         .map(|_| std::os::unix::net::UnixStream::connect(admin.path()).expect("a connection"))
         .collect();
@@ -119,9 +119,9 @@ fn only_its_owner_may_use_the_socket_and_nobody_may_abuse_it() {
     assert_eq!(admin.status()["connections"]["at_rest"], 0);
 }
 
-/// Who may not use the socket is told apart by the kernel, not by the mode of the file.
+/// The kernel's credentials decide who may use the socket, not the mode of the file.
 #[test]
-fn another_user_is_refused_whatever_the_mode_of_the_socket() {
+fn another_user_is_refused_with_any_mode_of_the_socket() {
     let is_root = rustix::process::geteuid().is_root();
     if !applies(Can::BeDormouse) || !is_root || !tools::present(&["setpriv", "curl"]) {
         return;
@@ -142,7 +142,7 @@ fn another_user_is_refused_whatever_the_mode_of_the_socket() {
         String::from_utf8_lossy(&asked.stdout).into_owned()
     };
     for (method, path) in [("GET", "/status"), ("POST", "/reload"), ("POST", "/drain")] {
-        // It is told so and let go at once, maybe before it has sent its request.
+        // The refusal may come before the client has sent its request.
         let answer = ask("65534", method, path);
         let refused = answer.ends_with(" 403") || answer == " 000";
         assert!(refused, "{method} {path}: {answer}");
@@ -152,10 +152,10 @@ fn another_user_is_refused_whatever_the_mode_of_the_socket() {
     assert_eq!(scene.terminator.lines_with("admin request denied").len(), 3);
 }
 
-/// Metrics, health and the status page have a TCP address of their own, and orders have the socket:
-/// both at once, and each only what it is for. The control process dies, and both are there again.
+/// Metrics, health and the status page have a TCP address, and orders have the socket, both at once, each for
+/// its own purpose. The control process dies, and both are back.
 #[test]
-fn metrics_have_an_address_and_orders_the_socket() {
+fn metrics_have_a_tcp_address_and_orders_the_socket() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -175,7 +175,7 @@ fn metrics_have_an_address_and_orders_the_socket() {
         for path in ["/drain", "/reload", "/drain/stop", "/upgrade"] {
             let answer = say(&address, "POST", path);
             assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
-            assert!(answer.contains("on the admin socket only"), "{answer}");
+            assert!(answer.contains("only on the admin socket"), "{answer}");
         }
         let reloaded = admin.order("/reload").expect("a reload");
         assert!(reloaded.contains("configuration reloaded"), "{reloaded}");
@@ -193,9 +193,9 @@ fn metrics_have_an_address_and_orders_the_socket() {
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }
 
-/// Those who only look can't keep others from giving orders, however many they are.
+/// Metrics clients cannot keep orders out, however many they are.
 #[test]
-fn idle_clients_of_metrics_leave_room_for_orders() {
+fn idle_metrics_clients_leave_room_for_orders() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -213,9 +213,9 @@ fn idle_clients_of_metrics_leave_room_for_orders() {
     assert!(say(&address, "GET", "/healthz").starts_with("HTTP/1.1 200 "));
 }
 
-/// A configuration of a former version, with a TCP address as `admin`, goes on working.
+/// An older configuration with a TCP address as `admin` keeps working.
 #[test]
-fn a_former_admin_address_answers_questions_and_takes_no_orders() {
+fn a_tcp_admin_address_answers_queries_and_refuses_orders() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -225,7 +225,7 @@ fn a_former_admin_address_answers_questions_and_takes_no_orders() {
     });
     assert!(say(&address, "GET", "/status").contains("\"phase\": \"ready\""));
     assert!(say(&address, "POST", "/drain").starts_with("HTTP/1.1 403 "));
-    assert_eq!(scene.terminator.lines_with("`admin` is a path").len(), 1);
+    assert_eq!(scene.terminator.lines_with("`admin` takes a path").len(), 1);
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }
 
@@ -238,7 +238,7 @@ fn say(address: &str, method: &str, path: &str) -> String {
     answer
 }
 
-/// The control process is killed: it is started again, and nothing else notices.
+/// The control process is killed: it is restarted, and nothing else notices.
 #[test]
 fn control_dies() {
     if !applies(Can::BeDormouse) {
@@ -260,7 +260,7 @@ fn control_dies() {
     }
 }
 
-/// A worker is killed: the status says how often and of what.
+/// A worker is killed: the status reports the number of deaths and the last cause.
 #[test]
 fn a_worker_dies() {
     if !applies(Can::BeDormouse) {
@@ -278,7 +278,7 @@ fn a_worker_dies() {
     assert_eq!(status["workers"][0]["last_death"], Value::Null);
 }
 
-/// A keeper is killed: its worker serves on, and the status says so.
+/// A keeper is killed: its worker keeps serving, and the status says so.
 #[test]
 fn a_keeper_dies() {
     if !applies(Can::BeDormouse) {
@@ -299,8 +299,8 @@ fn a_keeper_dies() {
     }
 }
 
-/// The main process is killed: connections are served on, new ones are refused, control says that main
-/// is gone, that nothing is accepted, and takes no orders; and when the last one is gone, it goes too.
+/// The main process is killed: connections are still served, new ones are refused, control reports that main
+/// is gone and refuses orders; after the last worker it exits too.
 #[test]
 fn main_dies() {
     if !applies(Can::BeDormouse) {
@@ -328,7 +328,7 @@ fn main_dies() {
     }
     assert_eq!(admin.ask("GET", "/healthz").0, 200);
 
-    // A worker can still be replaced: its keeper lives.
+    // A worker can still be replaced, because its keeper lives.
     signal(pid(&before["workers"][0]), Signal::KILL);
     until_status(&admin, "the next worker", |status| {
         status["workers"][0]["restarts"] == 1

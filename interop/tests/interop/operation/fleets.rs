@@ -28,17 +28,17 @@ fn echoes(address: SocketAddr) {
         .unwrap_or_else(|error| panic!("an echo of {address}: {error}"));
 }
 
-/// What a shell would run in a folder.
+/// Runs a shell command in a folder.
 fn shell(line: &str, folder: &Path) -> Process {
     let script = format!("cd '{}'; {line}", folder.display());
     let line = script.replace("dormouse ", &format!("{} ", tools::dormouse().display()));
     Process::start("dormouse", &["bash".into(), "-c".into(), line], folder)
 }
 
-/// A file that comes into an included directory is served after a reload; a mistake in it is refused with its
-/// name and line, and nothing changes. Variables are those of the start, also after an upgrade.
+/// A new file in an included directory is served after a reload; a mistake in it is rejected with its file and
+/// line, and nothing changes. Variables keep the values of the start, also after an upgrade.
 #[test]
-fn included_files_come_with_a_reload_and_variables_stay() {
+fn a_reload_reads_new_included_files_but_not_variables() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -80,7 +80,7 @@ fn included_files_come_with_a_reload_and_variables_stay() {
     assert!(process.wait_for_end(PATIENCE).success());
 }
 
-/// `-` is standard input for `check` and `serve`. A reload says that it can't be read again; an upgrade works.
+/// `-` is standard input for `check` and `serve`. A reload explains that it cannot be read again; an upgrade works.
 #[test]
 fn a_configuration_comes_from_standard_input() {
     if !applies(Can::BeDormouse) {
@@ -120,7 +120,7 @@ fn a_configuration_comes_from_standard_input() {
     assert!(process.wait_for_end(PATIENCE).success());
 }
 
-/// Asks a validator that editors could use: the schema is one, what is right passes, and what is wrong does not.
+/// A validator such as editors use: the schema is valid, and accepts and rejects the right configurations.
 const VALIDATE: &str = "
 import json, sys, tomllib, jsonschema
 schema = json.load(sys.stdin)
@@ -131,7 +131,7 @@ for text in json.load(open(sys.argv[1])):
 ";
 
 #[test]
-fn the_schema_knows_right_from_wrong() {
+fn the_schema_accepts_and_rejects_like_check() {
     if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
         return;
     }

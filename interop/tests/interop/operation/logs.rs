@@ -1,4 +1,4 @@
-//! What is logged of clients that fail, for programs to read.
+//! Log lines about failed clients, as JSON for programs.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
 use serde_json::Value;
 
-/// Each line is an object, with the reason in words and who it was; of very many there is one
-/// line, unless a line for each is asked for.
+/// Each line is an object with the reason and the client's address; many failures share one line, unless a line
+/// for each is configured.
 #[test]
-fn failures_are_objects_with_reasons_one_for_many() {
+fn failures_are_json_lines_with_reasons() {
     if !applies(Can::BeDormouse) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What an operator meets: the start and its refusals, control, metrics, pages and logs.
+//! Operation: the start and its errors, control, metrics, pages and logs.
 
 mod agreement;
 mod connection_log;

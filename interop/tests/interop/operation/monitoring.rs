@@ -1,4 +1,4 @@
-//! To be seen: by a real Prometheus, in a real browser, in a terminal.
+//! Monitoring by a real Prometheus, in a real browser, and in a terminal.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 const ADMIN_PORT: u16 = 9901;
 
-/// A scene that answers questions on a TCP address.
+/// A scene with a metrics address.
 fn scene() -> (Scene, SocketAddr) {
     let mut admin = None;
     let scene = Scene::with(|settings| {
@@ -39,7 +39,7 @@ fn peers(scene: &Scene, count: usize) -> Vec<Peer> {
     peers
 }
 
-/// What is answered to curl.
+/// The response to curl.
 fn fetch(url: &str) -> String {
     let answer = Command::new(tools::path("curl"))
         .args([
@@ -95,7 +95,7 @@ fn prometheus_reads_the_metrics() {
     wait::until("prometheus to listen", PATIENCE, || {
         std::net::TcpStream::connect(own).ok()
     });
-    // As PromQL: what dashboards ask.
+    // PromQL expressions that dashboards use.
     for (query, expected) in [
         ("dormouse_connections{state=\"at_rest\"}", 4.0),
         ("dormouse_connections_opened_total", 5.0),
@@ -143,7 +143,7 @@ fn ask(prometheus: SocketAddr, query: &str) -> Option<f64> {
     results.first()?["value"][1].as_str()?.parse().ok()
 }
 
-/// Names, types and help are as Prometheus wants them.
+/// Checks names, types and help texts with promtool.
 fn promtool(page: &str, folder: &Path) {
     let file = folder.join("metrics");
     std::fs::write(&file, page).expect("a file");
@@ -157,7 +157,7 @@ fn promtool(page: &str, folder: &Path) {
         checked.status.success() && said.is_empty(),
         "{said}\n{page}"
     );
-    // What promtool lets pass: labels packed into names, and texts that say nothing.
+    // promtool accepts labels packed into names, and empty help texts.
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("a text");
@@ -170,9 +170,9 @@ fn promtool(page: &str, folder: &Path) {
     }
 }
 
-/// Counters say what has happened: by reason, by direction, and in histograms that add up.
+/// Counters match what has happened: by reason, by direction, and in consistent histograms.
 #[test]
-fn metrics_say_what_has_happened() {
+fn counters_match_what_has_happened() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
         return;
     }
@@ -183,7 +183,7 @@ fn metrics_say_what_has_happened() {
             peer.echo().expect("an echo");
         }
     }
-    // Not TLS, and a client that goes away in the middle.
+    // Not TLS, and a client that disconnects early.
     use std::io::{Read as _, Write as _};
     let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
     stranger
@@ -215,7 +215,7 @@ fn metrics_say_what_has_happened() {
     assert_eq!(value("dormouse_backend_connect_seconds_count"), 3.0);
     assert!(value("dormouse_handshake_bytes_total{direction=\"out\"}") > 3.0 * 200.0);
     assert!(value("dormouse_handshake_flights_total") >= 9.0);
-    // Everything that was echoed went through both flows, and ciphertext is a little more.
+    // Every echoed byte passed both directions, and ciphertext is a little more.
     let bytes = |direction: &str| {
         value(&format!(
             "dormouse_bytes_total{{direction=\"{direction}\"}}"
@@ -223,12 +223,12 @@ fn metrics_say_what_has_happened() {
     };
     assert!(bytes("plain_in") > 0.0 && bytes("plain_in") <= bytes("plain_out"));
     assert!(bytes("tls_in") > bytes("plain_out") && bytes("tls_out") > bytes("plain_in"));
-    // One turn in eight is timed; 120 echoes are 240 turns at least, less those shared.
+    // One turn in eight is timed; 120 echoes are at least 240 turns, minus shared ones.
     assert!(value("dormouse_wake_seconds_count") >= 10.0, "{page}");
     assert!(value("dormouse_wake_seconds_sum") > 0.0);
 }
 
-/// A scene whose route is named `shop`, and where its metrics are.
+/// A scene with a route named `shop`, and its metrics address.
 fn shop() -> (Scene, String) {
     let mut admin = None;
     let scene = Scene::with(|settings| {
@@ -241,7 +241,7 @@ fn shop() -> (Scene, String) {
     (scene, url)
 }
 
-/// What passes is counted for the route, by its name, and for the backend.
+/// Traffic is counted for the route, by its name, and for the backend.
 #[test]
 fn routes_and_backends_are_counted_by_name() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
@@ -284,7 +284,7 @@ fn routes_and_backends_are_counted_by_name() {
         ))
     });
     assert_eq!(handshakes.iter().sum::<f64>(), 3.0);
-    // With one route and one backend, each has what all have.
+    // With one route and one backend, each has the totals.
     for (direction, of_backend) in [("plain_out", "sent"), ("plain_in", "received")] {
         let all = sample(
             &page,
@@ -300,15 +300,15 @@ fn routes_and_backends_are_counted_by_name() {
     }
 }
 
-/// The counts go on, and the number of connections is right again, after the worker has died.
+/// Counters continue, and the number of connections is right again, after the worker has died.
 #[test]
-fn counts_by_name_outlive_the_worker() {
+fn counts_by_name_survive_the_worker() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
         return;
     }
     let (scene, url) = shop();
     let mut peers = peers(&scene, 2);
-    // A handshake that fails has a route, too, where there is no choice.
+    // A failed handshake has a route, too, if there is only one.
     use std::io::{Read as _, Write as _};
     let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
     stranger
@@ -337,9 +337,9 @@ fn counts_by_name_outlive_the_worker() {
     });
 }
 
-/// Every metric that the dashboard names exists.
+/// Every metric that the dashboard uses exists.
 #[test]
-fn the_dashboard_names_what_there_is() {
+fn the_dashboard_uses_existing_metrics() {
     if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
         return;
     }
@@ -373,7 +373,7 @@ fn the_dashboard_names_what_there_is() {
     assert!(seen >= 12, "{seen}");
 }
 
-/// The status page in a real browser: it shows what is, again and again, on a telephone too.
+/// The status page in a real browser: it shows the current state, refreshes, and fits a phone.
 #[test]
 fn a_browser_shows_the_status_page() {
     if !applies(Can::BeDormouse) || !tools::present(&["chromium", "curl"]) {
@@ -416,7 +416,7 @@ fn a_browser_shows_the_status_page() {
             "{expected} is missing in:\n{document}"
         );
     }
-    // It has asked again by itself.
+    // It has refreshed on its own.
     let shown = document.split("data-shown=\"").nth(1).expect("a count");
     let shown: u32 = shown
         .split('"')
@@ -424,7 +424,7 @@ fn a_browser_shows_the_status_page() {
         .and_then(|n| n.parse().ok())
         .expect("a number");
     assert!(shown >= 2, "shown {shown} times");
-    // It refers to nothing outside.
+    // It uses no outside resources.
     let page = fetch(&url);
     for outside in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
@@ -434,8 +434,8 @@ fn a_browser_shows_the_status_page() {
     in_the_guide(&page, &picture);
 }
 
-/// The picture of the guide is one of this page: beside it stands a digest of the page it was made of.
-/// `DORMOUSE_BLESS=1` puts the new picture there.
+/// The guide's screenshot is of this page: a digest of the page is stored beside it. `DORMOUSE_BLESS=1`
+/// replaces the screenshot.
 fn in_the_guide(page: &str, picture: &[u8]) {
     let guide = tools::home().join("../docs/guide");
     let file = guide.join("status.md");
@@ -457,7 +457,7 @@ fn in_the_guide(page: &str, picture: &[u8]) {
     );
 }
 
-/// The document after some seconds of the browser's time, and a picture of it.
+/// The document after some seconds of the browser's time, and a screenshot.
 fn browse(url: &str, folder: &Path, picture: &Path) -> String {
     let run = |what: String| {
         let output = Command::new(tools::path("chromium"))
@@ -488,9 +488,9 @@ fn browse(url: &str, folder: &Path, picture: &Path) -> String {
     run("--dump-dom".to_owned())
 }
 
-/// `dormouse top` on a small screen, a smaller one, and the way out.
+/// `dormouse top` on a small screen, a smaller one, and its exit.
 #[test]
-fn a_terminal_shows_the_same() {
+fn top_shows_the_status_in_a_terminal() {
     if !applies(Can::BeDormouse) || !tools::present(&["tmux"]) {
         return;
     }
@@ -545,7 +545,7 @@ fn a_terminal_shows_the_same() {
             .filter(|code| !code.is_empty())
     });
     assert_eq!(code.trim(), "0");
-    // The server of tmux ends with its session.
+    // The tmux server exits with its session.
     tmux(&["kill-session"]);
     signal(scene.terminator.pid(), Signal::TERM);
 }

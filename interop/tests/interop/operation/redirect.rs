@@ -1,4 +1,4 @@
-//! Plain HTTP that is sent on to https: by curl, and by clients that no browser is.
+//! Redirects from plain HTTP to https: for curl, and for unusual clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use crate::certificates::site::{Site, can_run};
 
 const HTTP_PORT: u16 = 8081;
 
-/// A site with a web server behind it, which listens for plain HTTP too.
+/// A site with a web server behind it, which also listens for plain HTTP.
 fn site(options: &str) -> (Site, SocketAddr, Web) {
     let host = unused_host();
     let http = SocketAddr::new(host, HTTP_PORT);
@@ -38,7 +38,7 @@ fn routes(redirect: &str, options: &str, web: &Web) -> String {
     )
 }
 
-/// What curl says of `http://localhost/PATH` at this address.
+/// The response headers of `http://localhost/PATH` at this address, from curl.
 fn curl(http: SocketAddr, path: &str, arguments: &[&str]) -> (Option<i32>, Vec<u8>) {
     let ip = http.ip();
     let output = Command::new(tools::path("curl"))
@@ -64,7 +64,7 @@ fn redirects_to(http: SocketAddr, path: &str) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Sends these bytes, ends, and returns all that comes back.
+/// Sends these bytes, closes, and returns everything that comes back.
 fn exchange(http: SocketAddr, bytes: &[u8]) -> String {
     let mut tcp = TcpStream::connect(http).expect("a connection");
     tcp.set_read_timeout(Some(PATIENCE)).expect("set");
@@ -75,7 +75,7 @@ fn exchange(http: SocketAddr, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_browser_arrives_at_https() {
+fn plain_http_is_redirected_to_https() {
     if !can_run() || !tools::present(&["curl"]) {
         return;
     }
@@ -91,7 +91,7 @@ fn a_browser_arrives_at_https() {
         web.sent().last(),
         "the body over https"
     );
-    // With 308 a POST stays a POST: its body is sent to https, and to nobody else.
+    // With 308 a POST stays a POST: its body is sent to https only.
     let body = random(300_000);
     let file = site.folder.path().join("body");
     std::fs::write(&file, &body).expect("written");
@@ -100,12 +100,12 @@ fn a_browser_arrives_at_https() {
     let (status, digest) = curl(http, "/", &arguments);
     assert_eq!(status, Some(0));
     assert_eq!(String::from_utf8_lossy(&digest), Total::of(&body).sha256);
-    // Workers have seen the clients of https, and no others.
+    // Workers have seen only the https clients.
     assert_eq!(site.admin.status()["counts"]["accepted"], 2);
 }
 
 #[test]
-fn what_is_no_request_is_answered_and_closed() {
+fn invalid_requests_are_answered_and_closed() {
     if !can_run() {
         return;
     }
@@ -131,11 +131,11 @@ fn what_is_no_request_is_answered_and_closed() {
     }
     let endless = [b"GET / HTTP/1.1\r\nHost: a\r\nX: ", &[b'x'; 30_000][..]].concat();
     assert!(exchange(http, &endless).starts_with("HTTP/1.1 431 "));
-    // A body is not waited for, and does not turn the response into a reset.
+    // The response does not wait for the body, and is not lost to a reset.
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let with_body = [&head[..], &random(100_000)].concat();
     assert!(exchange(http, &with_body).starts_with("HTTP/1.1 301 "));
-    // Of two requests on one connection the first is answered.
+    // Of two requests on one connection, the first is answered.
     let two = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
     let said = exchange(http, two);
     assert!(
@@ -145,10 +145,9 @@ fn what_is_no_request_is_answered_and_closed() {
     drop(site);
 }
 
-/// More clients than there are places, none of which says anything: the next one is served all the
-/// same, and all of them are closed.
+/// More silent clients than places: the next client is served anyway, and the silent ones are closed.
 #[test]
-fn silent_clients_keep_nobody_out() {
+fn silent_clients_keep_no_client_out() {
     if !can_run() {
         return;
     }
@@ -156,7 +155,7 @@ fn silent_clients_keep_nobody_out() {
     let connect = |_| TcpStream::connect(http).expect("a connection");
     let mut silent: Vec<TcpStream> = (0..600).map(connect).collect();
     for one in silent.iter_mut().step_by(2) {
-        // Those that were closed for others may refuse it.
+        // A client that was closed for another one may refuse the write.
         let _ = one.write_all(b"GET / HTT");
     }
     let said = exchange(http, b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -173,7 +172,7 @@ fn silent_clients_keep_nobody_out() {
     }
 }
 
-/// The process, of which there is one.
+/// The only redirect process.
 fn process(site: &Site) -> u32 {
     wait::until("one redirect process", PATIENCE, || {
         let comm = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
@@ -184,7 +183,7 @@ fn process(site: &Site) -> u32 {
 }
 
 #[test]
-fn it_follows_crashes_reloads_drains_and_upgrades() {
+fn redirects_follow_crashes_reloads_drains_and_upgrades() {
     if !can_run() || !tools::present(&["curl"]) {
         return;
     }
@@ -200,7 +199,7 @@ fn it_follows_crashes_reloads_drains_and_upgrades() {
     });
     assert!(works(http), "after a crash");
 
-    // A client that has begun is served by the process that it began with.
+    // The process that accepted a client serves it to the end.
     let mut begun = TcpStream::connect(http).expect("a connection");
     begun.write_all(b"GET /old HTTP/1.1\r\n").expect("sent");
     std::thread::sleep(std::time::Duration::from_millis(100));
@@ -232,7 +231,7 @@ fn it_follows_crashes_reloads_drains_and_upgrades() {
     wait::until("it to serve again", PATIENCE, || {
         redirects_to(other, "/x").starts_with("301").then_some(())
     });
-    // Nothing of all that has touched a connection of https.
+    // None of this affected an https connection.
     let request = b"GET /bytes/3 HTTP/1.1\r\nHost: localhost\r\n\r\n";
     https.stream().write_all(request).expect("it is open");
     let mut first = [0; 12];

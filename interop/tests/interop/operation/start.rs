@@ -1,6 +1,5 @@
-//! Starting: the main job from flags, and every way in which it must be refused. A refusal
-//! names what is wrong, where, and ends with the right status: 2 for the configuration, 3
-//! for the operating system.
+//! The start: the main task from flags, and every reason to refuse it. An error names what is wrong and where,
+//! and has the right exit status: 2 for the configuration, 3 for the operating system.
 
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
@@ -21,7 +20,7 @@ use tempfile::TempDir;
 const MISCONFIGURED: i32 = 2;
 const REFUSED_BY_SYSTEM: i32 = 3;
 
-/// What it takes to start `dormouse`, with something wrong in it.
+/// Everything to start `dormouse`, with a mistake in it.
 struct Attempt {
     folder: TempDir,
     files: Files,
@@ -31,7 +30,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Nothing wrong yet. `None`: another terminator is tested.
+    /// Without a mistake yet. `None`: another terminator is tested.
     fn new() -> Option<Self> {
         applies(Can::BeDormouse).then(|| Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
@@ -56,7 +55,7 @@ impl Attempt {
         Process::start("dormouse", &command, self.folder.path())
     }
 
-    /// Expects it to end with this status, and to say all of this in any case of letters.
+    /// Expects an exit with this status, and all these words, ignoring case.
     fn refused(&self, arguments: &[&str], status: i32, says: &[&str]) {
         let mut process = self.start(arguments);
         let ended = process.wait_for_end(PATIENCE);
@@ -91,7 +90,7 @@ impl Attempt {
         flags
     }
 
-    /// Expects `serve` to refuse these files.
+    /// Expects `serve` to reject these files.
     fn files_refused(&self, cert: &Path, key: &Path, says: &[&str]) {
         let mut wrong = Files::clone(&self.files);
         wrong.cert = cert.to_owned();
@@ -112,7 +111,7 @@ impl Attempt {
         attempt.serve_refused(MISCONFIGURED, says);
     }
 
-    /// Expects `serve` to end with this status, and to say all of this.
+    /// Expects `serve` to exit with this status, and all these words.
     fn serve_refused(&self, status: i32, says: &[&str]) {
         let flags = self.serve_flags();
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
@@ -139,7 +138,7 @@ impl Attempt {
         )
     }
 
-    /// Expects `check` and `serve` to refuse this file.
+    /// Expects `check` and `serve` to reject this file.
     fn toml_refused(&self, toml: &str, says: &[&str]) {
         let file = self.write("wrong.toml", toml);
         let file = file.to_string_lossy();
@@ -149,7 +148,7 @@ impl Attempt {
     }
 }
 
-/// The main job, from flags.
+/// The main task, from flags.
 #[test]
 fn serves_from_flags() {
     let Some(mut attempt) = Attempt::new() else {
@@ -167,7 +166,7 @@ fn serves_from_flags() {
     }
 }
 
-/// One file with certificate and key needs one flag.
+/// A file with certificate and key needs only one flag.
 #[test]
 fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     let Some(attempt) = Attempt::new() else {
@@ -184,7 +183,7 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     process.wait_for_line("ready", PATIENCE);
     let mut peer = Peer::connect(attempt.listen).expect("a connection");
     peer.echo().expect("an echo");
-    // And where it has no key, the message says so.
+    // Without a key in it, the message says so.
     let cert = attempt.files.cert.display().to_string();
     let other = SocketAddr::new(unused_host(), TLS_PORT).to_string();
     let flags = [
@@ -193,7 +192,7 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     attempt.refused(&flags, MISCONFIGURED, &[&cert, "should be the key"]);
 }
 
-/// `serve FILE` as `check FILE` and `serve -c FILE`; not both.
+/// `serve FILE` works like `check FILE` and `serve -c FILE`, but not with both forms.
 #[test]
 fn serves_a_file_named_like_any_other() {
     let Some(attempt) = Attempt::new() else {
@@ -208,7 +207,7 @@ fn serves_a_file_named_like_any_other() {
     attempt.refused(&["serve", &file, "-c", &file], MISCONFIGURED, &said);
 }
 
-/// For trying out: a certificate for a name, made at the start.
+/// For tests: a self-signed certificate, generated at the start.
 #[test]
 fn serves_self_signed() {
     let Some(attempt) = Attempt::new() else {
@@ -248,7 +247,7 @@ fn serves_self_signed() {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn a_missing_file() {
     let Some(attempt) = Attempt::new() else {
         return;
     };
@@ -265,9 +264,9 @@ fn a_file_that_is_not_there() {
     );
 }
 
-/// A file with no permissions, for a process without the privilege to read it nevertheless.
+/// An unreadable file, for a process without the privilege to read it anyway.
 #[test]
-fn a_file_that_is_unreadable() {
+fn an_unreadable_file() {
     let Some(mut attempt) = Attempt::new() else {
         return;
     };
@@ -309,7 +308,7 @@ fn files_that_are_not_pem() {
 }
 
 #[test]
-fn files_that_are_swapped() {
+fn swapped_files() {
     let Some(attempt) = Attempt::new() else {
         return;
     };
@@ -318,7 +317,7 @@ fn files_that_are_swapped() {
 }
 
 #[test]
-fn a_key_that_is_encrypted() {
+fn an_encrypted_key() {
     let Some(attempt) = Attempt::new() else {
         return;
     };
@@ -365,9 +364,9 @@ fn a_key_of_another_certificate() {
     attempt.files_refused(&attempt.files.cert, &rsa.key, &["belong", &cert]);
 }
 
-/// An expired certificate is worth a warning, but no reason to serve nobody.
+/// An expired certificate causes a warning, but does not prevent the start.
 #[test]
-fn a_certificate_that_has_expired() {
+fn an_expired_certificate() {
     let Some(mut attempt) = Attempt::new() else {
         return;
     };
@@ -402,7 +401,7 @@ fn misspelt_keys() {
     attempt.toml_refused(&toml, &["wrong.toml:5", "`certificate`", "`certificates`"]);
 }
 
-/// All mistakes are told at once.
+/// All mistakes are reported at once.
 #[test]
 fn several_mistakes() {
     let Some(attempt) = Attempt::new() else {
@@ -437,7 +436,7 @@ fn an_address_of_another_machine() {
     let Some(mut attempt) = Attempt::new() else {
         return;
     };
-    // TEST-NET-1 (RFC 5737): nobody's.
+    // TEST-NET-1 (RFC 5737), which no machine has.
     attempt.listen = "192.0.2.1:8443".parse().expect("an address");
     attempt.serve_refused(REFUSED_BY_SYSTEM, &["192.0.2.1:8443"]);
 }
@@ -455,7 +454,7 @@ fn a_source_address_of_another_machine() {
     attempt.refused(&flags, REFUSED_BY_SYSTEM, &says);
 }
 
-/// What does not fit the budget is refused with a table of what each limit costs.
+/// Limits beyond the memory budget are rejected with a table of what each limit costs.
 #[test]
 fn limits_beyond_the_memory_budget() {
     let Some(attempt) = Attempt::new() else {
@@ -469,7 +468,7 @@ fn limits_beyond_the_memory_budget() {
         "--memory",
         "more than memory (64 MiB)",
         "kernel: sockets",
-        "at most",
+        "maximum cost of each limit",
     ];
     attempt.refused(&flags, MISCONFIGURED, &says);
 }
@@ -495,12 +494,12 @@ fn a_privileged_port() {
         attempt.wrapper = vec![tools::path("setpriv"), drop[0].into(), drop[1].into()];
     }
     attempt.listen.set_port(443);
-    // It is known before anything is tried.
+    // It is found before anything starts.
     attempt.serve_refused(MISCONFIGURED, &["port 443", "privilege"]);
 }
 
 #[test]
-fn flags_that_make_no_sense() {
+fn contradictory_flags() {
     let Some(attempt) = Attempt::new() else {
         return;
     };

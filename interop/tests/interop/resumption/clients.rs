@@ -1,5 +1,5 @@
-//! Clients which come back, each with the session reuse that its language offers: how many
-//! handshakes were resumed, as both sides saw it. And what a session must not do.
+//! Returning clients, each with its language's session reuse: the number of resumed handshakes, as seen by both
+//! sides; and what a session must not allow.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const REQUESTS: u64 = 8;
 
-/// `serve` before a web server, and what it counts.
+/// `serve` in front of a web server, and its counters.
 struct Site {
     settings: Settings,
     process: Process,
@@ -52,7 +52,7 @@ impl Site {
         self.settings.listen
     }
 
-    /// Gives an order by the admin socket.
+    /// Sends an order to the admin socket.
     fn ask(&self, what: &str) {
         let admin = Admin::at(&self.folder.path().join("admin.sock"));
         let (status, said) = admin.ask("POST", what);
@@ -110,7 +110,7 @@ impl Who {
         }
     }
 
-    /// Makes the requests; how many were resumed, as the client saw it.
+    /// Makes the requests. Returns how many were resumed, as seen by the client.
     fn visit(self, address: SocketAddr, version: Version) -> Option<u64> {
         let url = format!("https://localhost:{}", address.port());
         let mut command = self.command();
@@ -144,7 +144,7 @@ impl Who {
     }
 }
 
-/// Lets a client come and compares what both sides saw.
+/// Runs a client and compares what both sides saw.
 fn assert_share(site: &Site, who: Who, version: Version, expected: u64) {
     if !who.present() {
         return;
@@ -162,18 +162,18 @@ fn assert_share(site: &Site, who: Who, version: Version, expected: u64) {
     );
     assert_eq!(full + resumed, REQUESTS, "{who:?} {version:?}");
     assert_eq!(resumed, expected, "{who:?} {version:?}");
-    // curl counts sessions it offered.
+    // curl counts the sessions that it offered.
     assert!(
         seen.is_none_or(|seen| seen == resumed),
         "{who:?} saw {seen:?}"
     );
 }
 
-/// Whoever can resume does; with the cache alone, those who know tickets only can't with TLS 1.2.
+/// Every client that can resume does; with the cache alone, TLS 1.2 clients that support only tickets cannot.
 fn everybody_resumes(site: &Site, without_tickets: bool) {
     for version in [Version::Tls13, Version::Tls12] {
         for who in [Who::Curl, Who::Python, Who::Node, Who::Java, Who::Go] {
-            // With TLS 1.2 Go knows no session ids. (curl, as built on OpenSSL, knows no tickets.)
+            // In TLS 1.2, Go supports no session ids. (curl, built on OpenSSL, supports no tickets.)
             let never = who == Who::Go && without_tickets && version == Version::Tls12;
             assert_share(site, who, version, if never { 0 } else { REQUESTS - 1 });
         }
@@ -183,14 +183,14 @@ fn everybody_resumes(site: &Site, without_tickets: bool) {
 }
 
 #[test]
-fn tickets_are_used_by_everybody_who_can() {
+fn every_capable_client_resumes_with_tickets() {
     if applies(Can::BeDormouse) {
         everybody_resumes(&Site::new(|_, _| {}), false);
     }
 }
 
 #[test]
-fn the_session_cache_serves_everybody_who_can() {
+fn every_capable_client_resumes_with_the_session_cache() {
     if applies(Can::BeDormouse) {
         let site = Site::new(|settings, _| {
             settings.option("session_cache", "1 MiB");
@@ -199,7 +199,7 @@ fn the_session_cache_serves_everybody_who_can() {
     }
 }
 
-/// OpenSSL's client with a session in a file. What it said.
+/// OpenSSL's client with a session in a file. Returns its output.
 fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::process::Stdio;
@@ -212,7 +212,7 @@ fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .expect("openssl");
-    // An answer must come before the end, and before it the tickets.
+    // The answer must come before the close, and the tickets before the answer.
     let mut input = child.stdin.take().expect("a pipe");
     let _ = input.write_all(b"GET /bytes/10 HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut input = Some(input);
@@ -231,7 +231,7 @@ fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
     said + &String::from_utf8_lossy(&errors)
 }
 
-/// A full handshake, without an alert; and what was counted.
+/// Asserts a full handshake without an alert, and its counter.
 fn assert_full(site: &Site, said: &str, refused: &str, before: u64) {
     assert!(
         said.contains("New, TLSv1."),
@@ -275,7 +275,7 @@ fn never_resumed(version: &str, cached: bool) {
     let count = |refused: &str| site.counts.get(&format!("resumption_refused_{refused}"));
     let offer = ["-sess_in", session.as_str()];
 
-    // The good case first: else nothing below would say anything.
+    // The valid case first; otherwise the failures below would prove nothing.
     take();
     let said = with(&usual, &offer);
     assert!(said.contains("Reused, TLSv1."), "{said}");
@@ -303,34 +303,34 @@ fn never_resumed(version: &str, cached: bool) {
 }
 
 #[test]
-fn a_session_is_good_for_its_name_and_protocol_only_tls13() {
+fn a_session_is_valid_only_for_its_name_and_protocol_tls13() {
     if applies(Can::BeDormouse) {
         never_resumed("-tls1_3", false);
     }
 }
 
 #[test]
-fn a_session_is_good_for_its_name_and_protocol_only_tls12() {
+fn a_session_is_valid_only_for_its_name_and_protocol_tls12() {
     if applies(Can::BeDormouse) {
         never_resumed("-tls1_2", false);
     }
 }
 
 #[test]
-fn a_cached_session_is_good_for_its_name_and_protocol_only_tls13() {
+fn a_cached_session_is_valid_only_for_its_name_and_protocol_tls13() {
     if applies(Can::BeDormouse) {
         never_resumed("-tls1_3", true);
     }
 }
 
 #[test]
-fn a_cached_session_is_good_for_its_name_and_protocol_only_tls12() {
+fn a_cached_session_is_valid_only_for_its_name_and_protocol_tls12() {
     if applies(Can::BeDormouse) {
         never_resumed("-tls1_2", true);
     }
 }
 
-/// A client which would resume without a new key exchange gets one all the same.
+/// A client that would resume without a new key exchange gets one anyway.
 #[test]
 fn a_resumed_handshake_exchanges_keys() {
     if !applies(Can::BeDormouse) {
@@ -356,7 +356,7 @@ fn a_resumed_handshake_exchanges_keys() {
     assert!(said.contains("Server Temp Key: X25519"), "{said}");
 }
 
-/// 0-RTT data is never accepted, and no ticket says that it would be.
+/// 0-RTT data is never accepted, and no ticket offers it.
 #[test]
 fn no_ticket_offers_early_data() {
     if !applies(Can::BeDormouse) {
@@ -381,9 +381,9 @@ fn no_ticket_offers_early_data() {
     assert!(dump.contains("Max Early Data: 0"), "{dump}");
 }
 
-/// A ticket which outlives the process, with keys in a file; and one which does not, without.
+/// A ticket survives a restart with a key file, but not without one.
 #[test]
-fn tickets_outlive_a_restart_if_their_keys_do() {
+fn tickets_survive_a_restart_only_with_their_keys() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -427,9 +427,9 @@ fn tickets_outlive_a_restart_if_their_keys_do() {
     }
 }
 
-/// Tickets and the session cache outlive reloads, upgrades and workers that are killed.
+/// Tickets and the session cache survive reloads, upgrades and killed workers.
 #[test]
-fn sessions_outlive_reloads_upgrades_and_crashes() {
+fn sessions_survive_reloads_upgrades_and_crashes() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -465,16 +465,16 @@ fn sessions_outlive_reloads_upgrades_and_crashes() {
     }
 }
 
-/// Writes a file which only its owner may read.
+/// Writes a file that only its owner may read.
 fn private(path: &Path, bytes: &[u8]) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, bytes).expect("written");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("changed");
 }
 
-/// A line for every handshake, done or failed, when it is asked for.
+/// With `log_handshakes`, every handshake has a line, successful or not.
 #[test]
-fn every_handshake_has_its_line_on_request() {
+fn log_handshakes_writes_a_line_for_every_handshake() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -548,11 +548,11 @@ fn serial(cert: &Path) -> Vec<u8> {
         .collect()
 }
 
-/// A client's certificate is revoked after its ticket was made, and the list is read again by a
-/// restart or a reload. The ticket still opens, but it is not resumed, the full handshake refuses
-/// the client with the right alert, and the backend hears nothing of it.
+/// A client's certificate is revoked after its ticket was issued, and a restart or reload reads the CRL again.
+/// The ticket is still valid, but not resumed; the full handshake refuses the client with the right alert, and
+/// the backend gets no data.
 #[test]
-fn a_certificate_revoked_since_is_refused_before_the_backend_hears_of_it() {
+fn a_resumed_client_with_a_revoked_certificate_never_reaches_the_backend() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -617,7 +617,7 @@ fn a_certificate_revoked_since_is_refused_before_the_backend_hears_of_it() {
             !said.contains("Reused") && !said.contains("HTTP/1.1 200"),
             "{said}"
         );
-        // The client may hear the alert before the worker has counted the refusal.
+        // The client may get the alert before the worker has counted the refusal.
         let line = site.process.wait_for_line("was revoked", PATIENCE);
         assert!(line.contains("CN=localhost"), "{line}");
         let after = counts.map(|name| site.counts.get(name));

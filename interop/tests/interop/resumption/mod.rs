@@ -1,4 +1,4 @@
-//! Sessions that are resumed: by the clients of each language, and across machines through Redis.
+//! Session resumption: by clients of each language, and across machines through Redis.
 
 mod clients;
 mod redis;

@@ -1,6 +1,6 @@
-//! Machines which share ticket keys through Redis: two `serve` on two addresses, one store, and a
-//! client which goes from one to the other. The store is stopped, started, emptied, filled with
-//! nonsense, and nobody who connects notices.
+//! Machines that share ticket keys through Redis: two `serve` on two addresses, one store, and a client that
+//! alternates between them. The store is stopped, started, emptied and filled with nonsense, and no client
+//! notices.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ const PASSWORD: &str = "fleet & co";
 const PASSWORD_IN_URL: &str = "fleet%20%26%20co";
 const KEY: &str = "dormouse:ticket-keys";
 
-/// A Redis server of the test's own.
+/// The test's own Redis server.
 struct Store {
     port: u16,
     tls: bool,
@@ -34,7 +34,7 @@ struct Store {
 
 impl Store {
     fn start(tls: bool) -> Self {
-        // Given back at once; nobody else in this test program asks in between.
+        // Released at once; no other test in this program asks for a port in between.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         drop(listener);
@@ -76,7 +76,7 @@ impl Store {
         self.process = Some(process);
     }
 
-    /// Ends it, with everything it holds.
+    /// Stops it, with the loss of all its data.
     fn end(&mut self) {
         self.process = None;
     }
@@ -90,7 +90,7 @@ impl Store {
         format!("{scheme}://:{PASSWORD_IN_URL}@localhost:{}", self.port)
     }
 
-    /// Does something to it, as an operator would.
+    /// Runs a redis-cli command.
     fn command(&self, words: &[&str]) -> String {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let mut stream = TcpStream::connect(address).expect("a connection to the store");
@@ -146,7 +146,7 @@ impl Machine {
         self.process = scene::start(Terminator::Dormouse, &self.settings, self.folder.path());
     }
 
-    /// How many threads main has, and the process that talks to the store; 0: there is none.
+    /// Number of main's threads, and the store's process; 0: there is none.
     fn parts(&self) -> (usize, u32) {
         let main = self.process.pid();
         let threads = std::fs::read_dir(format!("/proc/{main}/task")).map_or(0, Iterator::count);
@@ -173,18 +173,18 @@ fn private(path: &Path, text: &str) -> PathBuf {
     path.to_owned()
 }
 
-/// One connection: how its handshake was made.
+/// One connection. Returns the kind of its handshake.
 fn visit(machine: &Machine, config: &ClientConfig) -> HandshakeKind {
     let tcp = peer::connect_tcp(machine.settings.listen).expect("a connection");
     let mut peer = Peer::over(tcp, peer::client(config.clone())).expect("a handshake");
-    // An echo, and tickets before it.
+    // An echo, with tickets before it.
     peer.stream().write_all(b"hello").expect("sent");
     let mut answer = [0; 5];
     peer.stream().read_exact(&mut answer).expect("an echo");
     peer.tls.handshake_kind().expect("done")
 }
 
-/// From one machine to the other and back: every handshake is resumed.
+/// Alternates between the machines: every handshake is resumed.
 fn alternates(machines: &[&Machine], configs: &[ClientConfig], when: &str) {
     for round in 0..4 {
         for machine in machines {
@@ -214,18 +214,18 @@ fn fleet(tls: bool) {
     }
     alternates(&[&other, &one], &configs, "as usual");
 
-    // Restarted, it has the fleet's keys before it serves.
+    // After a restart it has the fleet's keys before it serves.
     one.restart();
     alternates(&[&one, &other], &configs, "after a restart");
 
-    // So has another binary in its place.
+    // After an upgrade too.
     let admin = Admin::at(&one.folder.path().join("admin.sock"));
     let (status, said) = admin.ask("POST", "/upgrade");
     assert_eq!(status, 200, "{said}");
     alternates(&[&one, &other], &configs, "after an upgrade");
     one.wait_for_store("reachable");
 
-    // Its process that talks to the store is killed: there is another, and nobody notices.
+    // The process for the store is killed: another one starts, and no client notices.
     let (threads, former) = one.parts();
     assert_eq!(
         threads, 1,
@@ -238,7 +238,7 @@ fn fleet(tls: bool) {
     });
     one.wait_for_store("reachable");
 
-    // Gone with all it held. Nobody waits, nobody fails; what is there goes on.
+    // The store is gone with all its data. No handshake waits or fails; the machines keep their keys.
     store.end();
     alternates(&[&one, &other], &configs, "without a store");
     for machine in [&one, &other] {
@@ -246,7 +246,7 @@ fn fleet(tls: bool) {
     }
     alternates(&[&one, &other], &configs, "known to be without a store");
 
-    // Back, and empty: the fleet's keys go on, and not somebody's new ones.
+    // The store is back, and empty: the fleet's keys continue, not new ones.
     store.begin();
     for machine in [&one, &other] {
         machine.wait_for_store("reachable");
@@ -273,9 +273,9 @@ fn a_fleet_shares_its_keys_over_tls() {
     fleet(true);
 }
 
-/// The store hangs, is full, holds nonsense, belongs to others: handshakes go on.
+/// The store hangs, is full, holds nonsense, or belongs to another fleet: handshakes continue.
 #[test]
-fn a_store_on_bad_days() {
+fn handshakes_continue_while_the_store_fails() {
     if !applies(Can::BeDormouse) || !tools::present(&["redis-server"]) {
         return;
     }
@@ -287,12 +287,12 @@ fn a_store_on_bad_days() {
         visit(&one, config);
     }
 
-    // It does not answer any more, but its connections are there.
+    // It does not answer any more, but its connections are open.
     signal(store.pid(), Signal::STOP);
     alternates(&[&one], &configs, "with a store that hangs");
     one.wait_for_store("unreachable");
     alternates(&[&one], &configs, "with a store that is known to hang");
-    // Who starts now does not wait for it for long.
+    // A machine that starts now does not wait long for it.
     let late = Machine::new(&store, SECRET);
     for config in &peer::configs_by_version() {
         assert_eq!(visit(&late, config), HandshakeKind::Full);
@@ -302,13 +302,13 @@ fn a_store_on_bad_days() {
     for machine in [&one, &late] {
         machine.wait_for_store("reachable");
     }
-    // The late one has given up its own keys for the fleet's.
+    // The late machine has replaced its own keys by the fleet's.
     until("the late one to join", PATIENCE, || {
         (visit(&late, &configs[0]) == HandshakeKind::Resumed).then_some(())
     });
     alternates(&[&one, &late], &configs[..1], "with the store back");
 
-    // Another fleet's machine by mistake: it says so, and spoils nothing.
+    // A machine of another fleet by mistake: it reports that, and damages nothing.
     let stranger = Machine::new(
         &store,
         "another secret, which is just as long as it has to be",
@@ -330,7 +330,7 @@ fn a_store_on_bad_days() {
     one.wait_for_store("unreadable");
     alternates(&[&one, &late], &configs[..1], "with nonsense in the store");
 
-    // No room at all.
+    // The store is full.
     assert!(
         store
             .command(&["CONFIG", "SET", "maxmemory", "1"])
@@ -351,8 +351,8 @@ fn a_store_on_bad_days() {
     }
 }
 
-/// A minute is the shortest rotation: so this takes four. Every machine has the next keys before
-/// any seals with them, so a client that comes back in time never misses.
+/// The shortest rotation is a minute, so this test takes four. Every machine has the next key before any machine
+/// encrypts with it, so a client that returns in time always resumes.
 #[test]
 #[ignore = "takes four minutes"]
 fn one_machine_rotates_for_all() {

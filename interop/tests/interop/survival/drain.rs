@@ -1,4 +1,4 @@
-//! Draining and stopping: many connections end, each of them properly.
+//! Draining and stopping: many connections end, each of them cleanly.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn scene(workers: u32) -> (Scene, Admin) {
     (scene, admin)
 }
 
-/// Connections which have echoed once, half of them with each version of TLS.
+/// Connections that have echoed once, half of them with each TLS version.
 fn quiet(scene: &Scene, count: usize) -> Vec<Peer> {
     let configs = peer::configs_by_version();
     (0..count)
@@ -40,8 +40,8 @@ fn quiet(scene: &Scene, count: usize) -> Vec<Peer> {
         .collect()
 }
 
-/// Waits for the end of each in a thread of its own; they report in the order of their ends. The
-/// number, and whether the end was clean.
+/// Waits for the end of each connection in its own thread. They report in the order of their ends: the number,
+/// and whether the close was clean.
 fn ends(peers: Vec<Peer>) -> Receiver<(usize, Result<(), String>)> {
     let (sender, ended) = channel();
     for (number, mut peer) in peers.into_iter().enumerate() {
@@ -76,7 +76,7 @@ fn all_end_cleanly(ended: &Receiver<(usize, Result<(), String>)>, count: usize) 
         .collect()
 }
 
-/// At every look as many are closed as should be by then; nobody new gets in.
+/// At every check the right number of connections is closed; no new client is accepted.
 #[test]
 fn a_drain_is_even() {
     if !applies(Can::BeDormouse) {
@@ -101,7 +101,7 @@ fn a_drain_is_even() {
         let drain = status["drain"].clone();
         let closed = drain["closed"].as_u64().expect("a count");
         let passed = drain["passed_s"].as_f64().expect("a time") / 4.0;
-        // Never ahead of the line by more than one of each worker.
+        // Ahead of the line by at most one connection per worker.
         assert!(
             closed as f64 <= passed * COUNT as f64 + 3.0,
             "{closed} are closed when {passed} of the time has passed"
@@ -120,7 +120,7 @@ fn a_drain_is_even() {
     assert_eq!(admin.status()["counts"]["closed_drained"], COUNT);
 }
 
-/// Those quiet for the longest time go first, or last.
+/// The connections with the longest idle time are closed first, or last.
 #[test]
 fn the_order_is_as_asked() {
     if !applies(Can::BeDormouse) {
@@ -130,7 +130,7 @@ fn the_order_is_as_asked() {
     for (order, first) in [("longest", 0..GROUP), ("shortest", GROUP..2 * GROUP)] {
         let (scene, admin) = scene(1);
         let mut peers = quiet(&scene, GROUP);
-        // The gateway knows seconds.
+        // The gateway counts idle time in seconds.
         thread::sleep(Duration::from_millis(2_100));
         peers.extend(quiet(&scene, GROUP));
         let ended = ends(peers);
@@ -140,13 +140,13 @@ fn the_order_is_as_asked() {
         let order_of_ends = all_end_cleanly(&ended, 2 * GROUP);
         let (early, _) = order_of_ends.split_at(GROUP);
         let right = early.iter().filter(|number| first.contains(number)).count();
-        // Threads which wake at the same time may report in any order.
+        // Threads that wake at the same time may report in any order.
         assert!(right >= GROUP - 2, "{order}: {order_of_ends:?}");
     }
 }
 
 #[test]
-fn a_drain_can_be_stopped_and_resumed_and_outlives_a_worker() {
+fn a_drain_can_be_stopped_and_survives_a_worker() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -187,9 +187,9 @@ fn a_drain_can_be_stopped_and_resumed_and_outlives_a_worker() {
     );
 }
 
-/// SIGTERM: quiet connections get close_notify at once, one with pending bytes may finish.
+/// SIGTERM: idle connections get close_notify at once, a connection with pending bytes may finish.
 #[test]
-fn a_stop_is_clean_and_lets_pending_work_end() {
+fn a_stop_is_clean_and_finishes_pending_work() {
     if !applies(Can::BeDormouse) {
         return;
     }

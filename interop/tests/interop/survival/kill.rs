@@ -1,4 +1,4 @@
-//! Workers, keepers and the main process die, at the worst moments; connections go on.
+//! Workers, keepers and the main process die at the worst moments; connections survive.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
-/// A small generator of numbers: the same seed gives the same test.
+/// A small random generator: the same seed gives the same test.
 struct Seed(u64);
 
 impl Seed {
@@ -29,11 +29,11 @@ impl Seed {
     }
 }
 
-/// The workers of a scene, once all are there.
+/// The workers of a scene, once all have started.
 fn workers(scene: &Scene, count: usize) -> Vec<u32> {
     wait::until("all workers to be there", PATIENCE, || {
         let mut leaves = scene.terminator.leaves();
-        // A keeper between two workers is a leaf with slots, too; but it is a child of main.
+        // A keeper between two workers is a leaf with slots, too, but a child of main.
         let parent = |pid: u32| scene.terminator.parent_of(pid);
         let main = Some(scene.terminator.pid());
         leaves.retain(|&pid| Slots::of(pid).is_some() && parent(pid).and_then(parent) == main);
@@ -41,8 +41,8 @@ fn workers(scene: &Scene, count: usize) -> Vec<u32> {
     })
 }
 
-/// Stops the worker again and again until it is (or is not) in the middle of a connection, then
-/// kills it. False: it was not to be caught.
+/// Stops the worker repeatedly until it is (or is not) busy with a connection, then kills it. Returns `false`
+/// if that moment did not come.
 fn kill_when(worker: u32, slots: &Slots, busy: bool, seed: &mut Seed) -> bool {
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
@@ -61,7 +61,7 @@ fn kill_when(worker: u32, slots: &Slots, busy: bool, seed: &mut Seed) -> bool {
     false
 }
 
-/// Kills a worker when it is not in the middle of anything.
+/// Kills a worker that is not busy.
 fn kill_at_rest(worker: u32) {
     let slots = Slots::of(worker).expect("the slots of a worker");
     assert!(
@@ -70,12 +70,12 @@ fn kill_at_rest(worker: u32) {
     );
 }
 
-/// How often a worker may be killed without being started later and later.
+/// Minimum time between kills of one worker without a restart delay.
 const RESPITE: Duration = Duration::from_millis(1_100);
 
-/// Kills under full load, every second one while a slot is busy: `connections` of both versions,
-/// some of which update their keys, are asked for one echo after the other by eight threads that
-/// check every byte, and others are half-closed the whole time.
+/// Kills under full load, every second time while a slot is busy. Eight threads request echoes on `connections`
+/// of both versions, some with key updates, and check every byte; other connections are half-closed the whole
+/// time.
 fn kill_under_load(kills: usize, connections: usize, before: Before) {
     const WORKERS: usize = 4;
     let is_proxied = before == Before::Backend;
@@ -92,7 +92,7 @@ fn kill_under_load(kills: usize, connections: usize, before: Before) {
     let (mut busy_kills, mut killed) = (0, 0);
     let mut times: Vec<Instant> = Vec::new();
     while killed < kills {
-        // The one that has not been killed for longest comes first.
+        // The worker whose last kill is longest ago comes first.
         if killed >= WORKERS {
             std::thread::sleep(RESPITE.saturating_sub(times[killed - WORKERS].elapsed()));
         }
@@ -137,7 +137,7 @@ fn kill_under_load(kills: usize, connections: usize, before: Before) {
     }
 }
 
-/// What is behind the terminator.
+/// Backend of the terminator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Echo,
@@ -161,13 +161,13 @@ fn three_hundred_kills_under_load() {
 
 #[test]
 #[ignore = "minutes"]
-fn three_hundred_kills_under_load_before_a_backend() {
+fn three_hundred_kills_under_load_with_a_backend() {
     if applies(Can::BeDormouse) {
         kill_under_load(300, 4_000, Before::Backend);
     }
 }
 
-/// Connections of which one direction has ended: by the backend, or by the client.
+/// Connections with one closed direction: by the backend, or by the client.
 struct HalfClosed {
     by_backend: Vec<Peer>,
     by_client: Vec<Peer>,
@@ -176,7 +176,7 @@ struct HalfClosed {
 impl HalfClosed {
     const ANSWER: usize = 300_000;
 
-    /// So many, half of each kind.
+    /// Opens this number of connections, half of each kind.
     fn open(scene: &Scene, count: usize) -> Self {
         let by_backend = |_| {
             let mut peer = Peer::saying(scene.address, "backendfirst 1000");
@@ -185,7 +185,7 @@ impl HalfClosed {
             received.expect("what the backend sent first");
             peer
         };
-        // The backend would answer at once: its answer is pending until it is read.
+        // The backend's answer stays pending until the client reads it.
         let by_client = |_| {
             let command = format!("halfclose {}", Self::ANSWER);
             let mut peer = Peer::saying(scene.address, &command);
@@ -202,7 +202,7 @@ impl HalfClosed {
         self.by_backend.len() + self.by_client.len()
     }
 
-    /// The other direction goes on, to its end.
+    /// Uses the other direction to its end.
     fn finish(self) {
         for mut peer in self.by_backend {
             let sent = peer.stream().write_all(&[7; 500]);
@@ -217,7 +217,7 @@ impl HalfClosed {
     }
 }
 
-/// Connections of every kind at the moment of the kill; all worker processes die at once.
+/// Connections in every state at the moment of the kill; all workers die at once.
 fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
     let is_echo = target.is_some();
     let scene = Scene::with(|settings| {
@@ -233,7 +233,7 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
             let mut probe = Probe::open(scene.address, config, first).expect("a connection");
             probe.echo(64).expect("an echo");
             if number % 4 == 0 {
-                // A request for theirs is in it.
+                // This also requests an update by the server.
                 probe.tls().refresh_traffic_keys().expect("TLS 1.3");
                 probe.echo(64).expect("an echo with new keys");
             }
@@ -241,11 +241,11 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
         })
         .collect();
     let half_closed = (!is_echo).then(|| HalfClosed::open(&scene, 40));
-    // With bytes pending on both sides: sent, and not read.
+    // With bytes pending in both directions: sent, but not read.
     for probe in probes.iter_mut().take(200) {
         probe.send(40_000).expect("sent without reading");
     }
-    // What is on its way to a reader that has stopped is pending by then.
+    // After this time, bytes for a reader that has stopped are pending.
     std::thread::sleep(Duration::from_millis(300));
     for worker in workers(&scene, 1) {
         kill_at_rest(worker);
@@ -272,7 +272,7 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
 }
 
 #[test]
-fn every_kind_of_connection_outlives_the_worker() {
+fn every_kind_of_connection_survives_the_worker() {
     if applies(Can::BeDormouse) {
         every_kind(300, None, "echo\n");
         every_kind(300, Some(Target::Echo), "");
@@ -281,13 +281,13 @@ fn every_kind_of_connection_outlives_the_worker() {
 
 #[test]
 #[ignore = "15,000 handshakes"]
-fn fifteen_thousand_outlive_the_worker() {
+fn fifteen_thousand_survive_the_worker() {
     if applies(Can::BeDormouse) {
         every_kind(15_000, Some(Target::Echo), "");
     }
 }
 
-/// A worker that hangs is noticed, ended and replaced.
+/// A worker that hangs is detected, killed and replaced.
 #[test]
 fn a_worker_that_hangs_is_replaced() {
     if !applies(Can::BeDormouse) {
@@ -314,15 +314,15 @@ fn a_worker_that_hangs_is_replaced() {
     probe.echo(100).expect("an echo from the next worker");
     assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
     assert_ne!(workers(&scene, 1)[0], worker);
-    // One that only has nothing to do is left alone.
+    // A worker that is only idle is left alone.
     std::thread::sleep(Duration::from_millis(4_500));
     assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
     probe.echo(100).expect("an echo");
 }
 
-/// The next worker has another memory layout; one that dies at once is started ever later.
+/// Each worker has a new memory layout; a worker that dies at once is restarted with growing delays.
 #[test]
-fn each_worker_has_a_layout_of_its_own_and_restarts_back_off() {
+fn each_worker_has_a_new_layout_and_restarts_back_off() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -343,11 +343,11 @@ fn each_worker_has_a_layout_of_its_own_and_restarts_back_off() {
     addresses.sort_unstable();
     addresses.dedup();
     assert!(addresses.len() >= 5, "layouts: {addresses:?}");
-    // 100, 200, 400 and 800 ms before the third to the sixth.
+    // 100, 200, 400 and 800 ms before the third to the sixth start.
     assert!(began.elapsed() >= Duration::from_millis(1_400));
 }
 
-/// Input that kills a worker costs its own connection and no other.
+/// Input that crashes a worker costs its own connection only.
 #[test]
 fn deadly_input_costs_its_own_connection() {
     if !applies(Can::BeDormouse) {
@@ -376,9 +376,9 @@ fn deadly_input_costs_its_own_connection() {
     }
 }
 
-/// Without its keeper a worker serves on.
+/// Without its keeper a worker keeps serving.
 #[test]
-fn a_worker_serves_on_without_its_keeper() {
+fn a_worker_keeps_serving_without_its_keeper() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -403,10 +403,10 @@ fn a_worker_serves_on_without_its_keeper() {
     newcomer.echo(100).expect("an echo");
 }
 
-/// Main dies of what nobody can catch. Connections go on, crashes are still repaired, and nothing new
-/// is accepted, so that the next start has the address at once; in a bounded time all is gone.
+/// Main is killed by SIGKILL. Connections continue, crashes are still repaired, and no new connection is
+/// accepted, so that the next start can use the address at once; after a limited time all processes exit.
 #[test]
-fn without_main_connections_end_in_a_bounded_time_and_another_start_takes_the_place() {
+fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -433,7 +433,7 @@ fn without_main_connections_end_in_a_bounded_time_and_another_start_takes_the_pl
     let gone = scene.terminator.lines_with("main process died");
     assert!(gone.len() >= 2, "each worker says so");
 
-    // The same configuration, in the same folder: address and admin socket.
+    // The same configuration in the same folder: address and admin socket.
     let next = scene::start(Terminator::Dormouse, &settings, scene.folder.path());
     let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
     newcomer.echo(100).expect("an echo of the next start");
@@ -450,9 +450,9 @@ fn without_main_connections_end_in_a_bounded_time_and_another_start_takes_the_pl
     newcomer.echo(100).expect("an echo of the next start");
 }
 
-/// A worker that would go on without main, because somebody has taken it over, is ended by its keeper.
+/// A hijacked worker that would continue without main is killed by its keeper.
 #[test]
-fn without_main_a_worker_that_does_not_end_is_ended() {
+fn without_main_a_hijacked_worker_is_killed() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -478,7 +478,7 @@ fn without_main_a_worker_that_does_not_end_is_ended() {
 
 /// A keeper never has a private key in its memory, not even after a crash of its worker.
 #[test]
-fn keepers_know_no_keys() {
+fn keepers_have_no_private_keys() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -499,6 +499,6 @@ fn keepers_know_no_keys() {
         assert!(!slots::memory_has(keeper, &line), "the keeper has the key");
         kill_at_rest(worker);
     }
-    // That it would be found: this process has it.
+    // The search works: this process has the key.
     assert!(slots::memory_has(std::process::id(), &line));
 }

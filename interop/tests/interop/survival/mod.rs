@@ -1,4 +1,4 @@
-//! Connections outlive crashes, upgrades and reloads; draining and stopping end each of them properly.
+//! Connections survive crashes, upgrades and reloads; draining and stopping close each of them cleanly.
 
 mod drain;
 mod kill;

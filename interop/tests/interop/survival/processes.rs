@@ -1,4 +1,4 @@
-//! Processes that die, and the end of all of them.
+//! Deaths of processes, and the end of all of them.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use rustls::HandshakeKind;
 
-/// A worker is killed, again and again: its keeper starts another, which serves.
+/// A worker is killed repeatedly: its keeper starts another one, which serves.
 #[test]
 fn killed_workers_are_replaced() {
     if !applies(Can::ReplaceWorkers) {
@@ -37,8 +37,8 @@ fn killed_workers_are_replaced() {
     }
 }
 
-/// The workers, once all have been started. One of our keepers is no worker while it has none, nor
-/// is a dead one which nobody has taken note of.
+/// The workers, once all have started. A keeper without a worker does not count, and neither does a dead worker
+/// that was not reaped yet.
 fn working(scene: &Scene, workers: u32, dead: &[u32]) -> Vec<u32> {
     let main = scene.terminator.pid();
     let has_keepers = Terminator::chosen() == Terminator::Dormouse;
@@ -53,10 +53,9 @@ fn working(scene: &Scene, workers: u32, dead: &[u32]) -> Vec<u32> {
     })
 }
 
-/// What lists of processes show of each process: short, true and without its arguments, also after a crash
-/// and an upgrade.
+/// Titles in process lists: short, correct and without arguments, also after a crash and an upgrade.
 #[test]
-fn titles_say_what_each_process_is() {
+fn process_titles_are_correct() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -97,16 +96,16 @@ fn titles_say_what_each_process_is() {
     assert!(main.contains("dormouse serve -c "), "{main}");
 }
 
-/// The command line of a process, as lists of processes show it.
+/// The command line of a process, as in process lists.
 fn title(pid: &u32) -> String {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).replace('\0', " ");
     words.trim_end().to_owned()
 }
 
-/// Connections in the listener's queue while no worker lives are served by the next one.
+/// Connections that wait in the listen queue without a worker are served by the next one.
 #[test]
-fn newcomers_wait_for_the_next_worker() {
+fn new_clients_wait_for_the_next_worker() {
     if !applies(Can::ReplaceWorkers) {
         return;
     }
@@ -120,8 +119,7 @@ fn newcomers_wait_for_the_next_worker() {
     }
 }
 
-/// A session that one worker gave out, every worker takes; so does the one that comes after
-/// a dead one.
+/// Every worker accepts the sessions of every other worker, also of one that has died.
 #[test]
 fn sessions_resume_at_any_worker() {
     if !applies(Can::ReplaceWorkers) {
@@ -129,7 +127,7 @@ fn sessions_resume_at_any_worker() {
     }
     let scene = Scene::with(|settings| settings.workers = 3);
     for config in peer::configs_by_version() {
-        // Connections stay open, so that the next goes to another worker at times.
+        // Connections stay open, so that another worker gets the next one at times.
         let mut open: Vec<Peer> = Vec::new();
         for number in 0..20 {
             let tcp = peer::connect_tcp(scene.address).expect("a connection");
@@ -165,7 +163,7 @@ fn sigint_ends_all() {
     ends_with(Signal::INT);
 }
 
-/// The end is clean: for the clients, for the exit status, and no process or port is left.
+/// The end is clean: for the clients, in the exit status, and without remaining processes or ports.
 fn ends_with(how: Signal) {
     if !applies(Can::ReplaceWorkers) {
         return;

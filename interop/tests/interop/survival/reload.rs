@@ -1,4 +1,4 @@
-//! Another configuration while it runs: no connection is touched, nothing is left behind.
+//! Reloads: no connection is affected, nothing is left behind.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
-/// What reloads may leave behind, in all processes together: the allocators' rounding.
+/// Memory that reloads may leave behind, in all processes together: rounding by the allocators.
 const LEFT_BEHIND_MAX: u64 = 256 << 10;
 
 fn scene(workers: u32) -> (Scene, Admin) {
@@ -97,10 +97,10 @@ fn reload_often(times: u64) {
     new.echo().expect("an echo of a new connection");
 }
 
-/// `workers` waits for a restart: the number of connections there may be stays what it is, so that an
-/// alert on its nine tenths can fire.
+/// `workers` needs a restart: the connection limit stays the same, so that an alert at nine tenths of it can
+/// fire.
 #[test]
-fn other_workers_do_not_change_how_many_connections_there_may_be() {
+fn a_changed_worker_count_keeps_the_connection_limit() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -125,9 +125,9 @@ fn other_workers_do_not_change_how_many_connections_there_may_be() {
     }
 }
 
-/// What `dormouse reload` says of a mistake, and how it ends.
+/// The output of `dormouse reload` for a mistake, and its exit status.
 #[test]
-fn a_refused_reload_says_so_once_and_ends_with_2() {
+fn a_rejected_reload_reports_once_and_exits_with_2() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -145,7 +145,7 @@ fn a_refused_reload_says_so_once_and_ends_with_2() {
 }
 
 #[test]
-fn a_mistake_refuses_the_whole_and_the_running_one_stays() {
+fn a_mistake_rejects_the_whole_configuration() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -159,7 +159,7 @@ fn a_mistake_refuses_the_whole_and_the_running_one_stays() {
         &|good| format!("max_conections = 7\ntickets = 99\n{good}"),
         &|good| good.replace("cert = \"", "cert = \"nowhere"),
         &|good| good.replace("[[route]]", "[[route"),
-        // Everything is right, but another process listens there.
+        // The configuration is valid, but another process listens on the address.
         &|good| good.replace(&scene.address.to_string(), &taken.to_string()),
     ];
     for (number, mistake) in mistakes.iter().enumerate() {
@@ -193,8 +193,8 @@ fn a_mistake_refuses_the_whole_and_the_running_one_stays() {
     });
 }
 
-/// Listeners come and go, backends change; who is connected stays. What the next worker begins
-/// with, after a crash, is the new configuration.
+/// Listeners come and go, backends change; established connections stay. After a crash, the next worker begins
+/// with the new configuration.
 #[test]
 fn routes_come_and_go_and_connections_stay() {
     if !applies(Can::BeDormouse) {
@@ -207,7 +207,7 @@ fn routes_come_and_go_and_connections_stay() {
     let mut of_first = Peer::saying(scene.address, "echo");
     of_first.echo().expect("an echo");
 
-    // A second route before the first one, to another backend.
+    // A second route before the first one, with another backend.
     let added = |text: &str| {
         let (whole, route) = text.split_once("[[route]]").expect("a route");
         let new = route
@@ -225,7 +225,7 @@ fn routes_come_and_go_and_connections_stay() {
     of_second.echo().expect("an echo by the new listener");
     of_first.echo().expect("an echo");
 
-    // All workers die: the next ones begin with both.
+    // All workers die: the next ones begin with both routes.
     for round in 0..2 {
         let worker = admin.status()["workers"][round]["pid"]
             .as_u64()
@@ -242,7 +242,7 @@ fn routes_come_and_go_and_connections_stay() {
         Peer::saying(address, "echo").echo().expect("an echo");
     }
 
-    // The first route goes: its connection stays, its address is free.
+    // The first route is removed: its connection stays, its address is free.
     edit(&scene, |text| {
         let (before, _) = text.rsplit_once("[[route]]").expect("two routes");
         before.to_owned()
@@ -255,7 +255,7 @@ fn routes_come_and_go_and_connections_stay() {
     );
     Peer::saying(second, "echo").echo().expect("an echo");
 
-    // And comes back, as another one.
+    // It comes back as a new route.
     edit(&scene, |_| first_only);
     admin.order("/reload").expect("a reload");
     Peer::saying(scene.address, "echo").echo().expect("an echo");
@@ -267,7 +267,7 @@ fn routes_come_and_go_and_connections_stay() {
 }
 
 #[test]
-fn what_waits_for_a_restart_is_named() {
+fn options_that_need_a_restart_are_named() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -290,8 +290,8 @@ fn what_waits_for_a_restart_is_named() {
     });
 }
 
-/// What a keeper was told when it began stays as it is: it can become nobody else, and would take
-/// a worker that reports less often for one that hangs. So the next crash is repaired as ever.
+/// A keeper's settings stay as they were at its start: it cannot change its user, and with another timeout it
+/// would kill a healthy worker. So the next crash is repaired as usual.
 #[test]
 fn a_reload_does_not_mislead_keepers() {
     if !applies(Can::BeDormouse) {
@@ -320,7 +320,7 @@ fn a_reload_does_not_mislead_keepers() {
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }
 
-/// The certificate that a new connection is shown.
+/// The certificate that a new connection gets.
 fn shown(scene: &Scene) -> Vec<u8> {
     let peer = Peer::connect(scene.address).expect("a connection");
     let certificates = peer.tls.peer_certificates().expect("a certificate");
@@ -333,10 +333,10 @@ fn until_another_is_shown(scene: &Scene, than: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Certificates are replaced as people and programs do it: written anew, one file after the other;
-/// renamed over; behind a symbolic link which is changed.
+/// Certificates are replaced in all usual ways: rewritten, one file after the other; renamed over; behind a
+/// symbolic link that changes.
 #[test]
-fn changed_certificates_are_taken_up() {
+fn changed_certificates_are_used() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -357,7 +357,7 @@ fn changed_certificates_are_taken_up() {
         key: folder.path().join("live.key"),
         both: first.both.clone(),
     };
-    // As Kubernetes mounts a secret: files are links into `..data`, which is a link.
+    // As Kubernetes mounts a secret: the files are links into `..data`, which is a link.
     symlink(data.join("site.pem"), &live.cert).expect("a link");
     symlink(data.join("site.key"), &live.key).expect("a link");
     let scene = Scene::with(|settings| {
@@ -374,7 +374,7 @@ fn changed_certificates_are_taken_up() {
     fs::rename(&temporary, &data).expect("the link is changed in one step");
     let seen = until_another_is_shown(&scene, &seen);
 
-    // Renamed over, as certbot does; certificate and key not in the same moment.
+    // Renamed over, as certbot does; certificate and key at different times.
     for (path, from) in [(&live.cert, &third.cert), (&live.key, &third.key)] {
         copy(from, &temporary);
         fs::rename(&temporary, path).expect("renamed over");
@@ -391,7 +391,7 @@ fn changed_certificates_are_taken_up() {
     let complaints = scene.terminator.lines_with("changed file rejected");
     assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
 
-    // Written anew, in place.
+    // Rewritten in place.
     copy(&fourth.key, &live.key);
     copy(&fourth.cert, &live.cert);
     until_another_is_shown(&scene, &seen);

@@ -1,4 +1,4 @@
-//! What a system manager is told, and what it hands in, by the protocol that systemd speaks.
+//! Notifications to a service manager, and sockets from it, in systemd's protocols.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -24,9 +24,9 @@ fn settings() -> (Settings, Backend) {
     )
 }
 
-/// Ready when clients are served, alive as often as asked for, stopping when it stops.
+/// Ready when clients are served, watchdog messages in time, stopping when it stops.
 #[test]
-fn it_is_told_how_it_goes() {
+fn systemd_is_notified_of_start_and_stop() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -68,9 +68,9 @@ fn it_is_told_how_it_goes() {
     assert!(terminator.wait_for_end(PATIENCE).success());
 }
 
-/// `Type=notify-reload`: the beginning with its time, then the end with what came of it; whoever asked.
+/// `Type=notify-reload`: the beginning with its time, then the result, whoever requested the reload.
 #[test]
-fn it_is_told_of_reloads() {
+fn systemd_is_notified_of_reloads() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -116,9 +116,9 @@ fn monotonic_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
-/// systemd reads the unit files without a complaint.
+/// systemd accepts the unit files without a complaint.
 #[test]
-fn the_unit_files_are_sound() {
+fn the_unit_files_are_valid() {
     if !tools::present(&["systemd-analyze"]) {
         return;
     }
@@ -126,7 +126,7 @@ fn the_unit_files_are_sound() {
     let units = ["dormouse.service", "dormouse.socket"];
     for unit in units {
         let text = std::fs::read_to_string(tools::home().join("../packaging/systemd").join(unit));
-        // Where the binary lies does not matter here.
+        // The path of the binary does not matter here.
         let binary = tools::dormouse().display().to_string();
         let text = text.expect("a unit").replace("/usr/bin/dormouse", &binary);
         std::fs::write(folder.path().join(unit), text).expect("a copy");
@@ -143,8 +143,8 @@ fn the_unit_files_are_sound() {
     assert!(complaints.is_empty(), "{said}");
 }
 
-/// Opens two listeners, and becomes the command with them as descriptors 3 and 4. A child has the
-/// first one too, as systemd has, until a while after that.
+/// Opens two listeners, passes them as descriptors 3 and 4, and executes the command. A child keeps the first
+/// one open for a while, as systemd does.
 const HANDING_IN: &str = "
 import os, socket, sys, time
 for n, at in enumerate(sys.argv[1:3]):
@@ -167,10 +167,10 @@ os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))
 os.execvp(sys.argv[3], sys.argv[3:])
 ";
 
-/// A listener that was handed in is used; one that nobody wants is closed. It is the system
-/// manager's and listens on when the program has ended, whatever it did before.
+/// A passed listener is used; an unneeded one is closed. It belongs to the service manager and keeps listening
+/// after the program has ended, whatever the program did before.
 #[test]
-fn listeners_are_handed_in() {
+fn passed_listeners_are_used() {
     if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
         return;
     }
@@ -200,8 +200,8 @@ fn listeners_are_handed_in() {
     TcpStream::connect(settings.listen).expect("who connects now waits for the next program");
 }
 
-/// Opens the sockets that a socket unit (standard input) describes, as systemd does, and becomes the command,
-/// which may not open a port below 1024 itself.
+/// Opens the sockets of a socket unit (standard input), as systemd does, and executes the command, which may not
+/// open a port below 1024 itself.
 const BY_THE_UNIT: &str = "
 import os, socket, sys
 unit = [line.split('=', 1) for line in open(sys.argv[1]).read().splitlines() if '=' in line and line[0] != '#']
@@ -224,7 +224,7 @@ os.environ.update(LISTEN_FDS=str(len(streams)), LISTEN_PID=str(os.getpid()))
 os.execvp('setpriv', ['setpriv', '--bounding-set=-net_bind_service'] + sys.argv[2:])
 ";
 
-/// The service without CAP_NET_BIND_SERVICE, on a machine of its own whose system manager has read this unit.
+/// The service without CAP_NET_BIND_SERVICE, on its own machine whose service manager has read this unit.
 fn served_by(machine: &Machine, unit: &str, listen: &str) -> Process {
     machine.write("by_the_unit.py", BY_THE_UNIT);
     machine.write("dormouse.socket", unit);
@@ -243,8 +243,8 @@ fn our_socket_unit() -> String {
     std::fs::read_to_string(unit).expect("the unit")
 }
 
-/// The unit as it is shipped, then one socket for each family: clients of both reach `listen = ":443"`, and
-/// still do after a reload and an upgrade. Limits and logs see an IPv4 client by its IPv4 address.
+/// The shipped unit, then one socket for each family: clients of both reach `listen = ":443"`, also after a
+/// reload and an upgrade. Limits and logs use an IPv4 client's IPv4 address.
 #[test]
 fn a_socket_unit_serves_both_families() {
     if !applies(Can::BeDormouse) || !tools::present(&["python3", "setpriv", "openssl"]) {
@@ -279,9 +279,9 @@ fn a_socket_unit_serves_both_families() {
     }
 }
 
-/// Where the unit does not hand in what the configuration needs, the error says what it did hand in.
+/// If the unit does not pass what the configuration needs, the error lists what it passed.
 #[test]
-fn a_socket_unit_that_lacks_an_address_is_named() {
+fn a_socket_unit_without_a_needed_address_is_an_error() {
     if !applies(Can::BeDormouse) || !tools::present(&["python3", "setpriv"]) {
         return;
     }
@@ -292,6 +292,6 @@ fn a_socket_unit_that_lacks_an_address_is_named() {
     let mut service = served_by(&machine, unit, "\":443\"");
     let status = service.wait_for_end(PATIENCE);
     assert_eq!(status.code(), Some(3), "{}", service.log());
-    let words = "can't listen on 0.0.0.0:443: Permission denied (os error 13); systemd handed in no socket for it, but [::]:443";
+    let words = "cannot listen on 0.0.0.0:443: Permission denied (os error 13); systemd passed no socket for it, only [::]:443";
     assert_eq!(service.lines_with(words).len(), 1, "{}", service.log());
 }

@@ -1,4 +1,4 @@
-//! Another binary in place of the running one: nobody who is connected sees it.
+//! Upgrades: another binary in place of the running one, unnoticed by established connections.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,8 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// Copies an executable by a process of its own: a descriptor of ours that is open for writing
-/// would be inherited by whatever another test starts in that moment, and until that has executed
-/// its program the copy would be a "text file busy".
+/// Copies an executable in a separate process: another test's child could inherit a descriptor of ours that is
+/// open for writing, and the copy would be a "text file busy" until that child has executed its program.
 fn install(from: &Path, to: &Path) {
     let done = Command::new("install")
         .args(["-m", "755"])
@@ -31,7 +30,7 @@ fn install(from: &Path, to: &Path) {
     );
 }
 
-/// A program in a place of its own, so that another one can be put there.
+/// A program at its own path, so that another one can replace it.
 struct Installed {
     folder: TempDir,
 }
@@ -48,14 +47,14 @@ impl Installed {
         self.folder.path().join("dormouse")
     }
 
-    /// Puts another binary in its place, as a package manager does: by renaming.
+    /// Replaces the binary by renaming, as a package manager does.
     fn put(&self, binary: &Path) {
         let new = self.folder.path().join("new");
         install(binary, &new);
         fs::rename(&new, self.path()).expect("the place of the old one");
     }
 
-    /// Puts a script in its place which starts the binary with `DORMOUSE_TRIAL`.
+    /// Replaces the binary by a script that starts it with `DORMOUSE_TRIAL`.
     fn put_failing(&self, trial: &str) {
         let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
@@ -64,7 +63,7 @@ impl Installed {
         self.put(&script);
     }
 
-    /// Starts the terminator from here rather than from where it was built.
+    /// Starts the terminator from this path instead of the build folder.
     fn start_from_here(&self, settings: &mut Settings) {
         let here = self.path().to_string_lossy().into_owned();
         let command = ["/bin/sh", "-c", "shift; exec \"$0\" \"$@\"", &here];
@@ -76,7 +75,7 @@ fn lines(process: &Process, text: &str) -> usize {
     process.lines_with(text).len()
 }
 
-/// Asks for an upgrade and waits for the line that says how it went.
+/// Requests an upgrade and waits for the log line with its result.
 fn upgrade(process: &Process, expected: &str) {
     let before = lines(process, expected);
     signal(process.pid(), Signal::USR2);
@@ -93,7 +92,7 @@ fn probes(scene: &Scene, count: usize) -> Vec<Probe> {
             let mut probe = Probe::open(scene.address, config, "").expect("a connection");
             probe.echo(1000).expect("an echo");
             if number % 4 == 0 {
-                // Both sides: ours asks for theirs.
+                // Both sides: our update requests the server's.
                 let _ = probe.tls().refresh_traffic_keys();
                 probe.echo(100).expect("an echo with new keys");
             }
@@ -102,7 +101,7 @@ fn probes(scene: &Scene, count: usize) -> Vec<Probe> {
         .collect()
 }
 
-/// The pids of keepers: children of main.
+/// Process ids of the keepers: children of main.
 fn keepers(scene: &Scene) -> Vec<u32> {
     let tree = scene.terminator.tree();
     let leaves = scene.terminator.leaves();
@@ -120,9 +119,9 @@ fn echo_scene(installed: &Installed, workers: u32) -> Scene {
     })
 }
 
-/// Connections of every kind go on, with the same pid, and every process below it is new.
+/// Connections in every state survive with the same main pid, and every process below main is new.
 #[test]
-fn connections_outlive_the_binary() {
+fn connections_survive_an_upgrade() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -132,7 +131,7 @@ fn connections_outlive_the_binary() {
     for round in 0..3 {
         let before = keepers(&scene);
         for probe in &mut probes {
-            // On its way while the binary is replaced.
+            // In flight while the binary is replaced.
             probe.send(200).expect("sent");
         }
         installed.put(tools::dormouse());
@@ -147,7 +146,7 @@ fn connections_outlive_the_binary() {
         });
         let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
         newcomer.echo(100).expect("an echo");
-        // What was crashed into afterwards goes on as ever.
+        // Crashes after the upgrade are repaired as usual.
         if round == 1 {
             for worker in scene.terminator.leaves() {
                 signal(worker, Signal::KILL);
@@ -165,9 +164,9 @@ fn connections_outlive_the_binary() {
     assert_eq!(other.count(), 0, "{errors:?}");
 }
 
-/// New binaries that fail, each in another phase: the old one goes on, and says why.
+/// New binaries that fail, each in another phase: the old binary continues, and logs the reason.
 #[test]
-fn a_binary_that_fails_changes_nothing() {
+fn a_failing_binary_changes_nothing() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -208,12 +207,12 @@ fn a_binary_that_fails_changes_nothing() {
             "{trial}: the keepers are the old ones"
         );
     }
-    // What is no program at all.
+    // Not a program at all.
     let new = installed.folder.path().join("new");
     fs::write(&new, "no program").expect("a file");
     fs::rename(&new, installed.path()).expect("its place");
     upgrade(&scene.terminator, "upgrade failed");
-    // And then one that works.
+    // A working binary at last.
     installed.put(tools::dormouse());
     upgrade(&scene.terminator, "new binary running");
     for probe in &mut probes {
@@ -221,10 +220,10 @@ fn a_binary_that_fails_changes_nothing() {
     }
 }
 
-/// A new binary that dies after it has reported, in the fourth of five pairs: main has committed by
-/// then, or has not. No connection is lost, and the pair outlives its next crash.
+/// A new binary that dies after its report, in the fourth of five pairs, before or after main's commit. No
+/// connection is lost, and the pair survives its next crash.
 #[test]
-fn a_binary_that_fails_in_the_last_moment_loses_nobody() {
+fn a_binary_that_fails_during_the_commit_loses_no_connection() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -255,16 +254,15 @@ fn a_binary_that_fails_in_the_last_moment_loses_nobody() {
             }
         }
     }
-    // A keeper is known by its worker, and the last worker may have been killed this moment.
+    // A keeper is identified by its worker, and the last worker may just have been killed.
     wait::until("five keepers with their workers", PATIENCE, || {
         (keepers(&scene).len() == 5).then_some(())
     });
 }
 
-/// While an upgrade is under way nothing else that changes the program is begun, and during a drain
-/// no upgrade.
+/// During an upgrade, no other change can begin, and during a drain no upgrade can.
 #[test]
-fn one_thing_at_a_time() {
+fn upgrades_exclude_other_changes() {
     if !applies(Can::BeDormouse) {
         return;
     }
@@ -306,7 +304,7 @@ fn one_thing_at_a_time() {
     }
 }
 
-/// Ten times in a row, between builds that keep connections in different layouts, under load.
+/// Ten upgrades in a row, between builds with different connection layouts, under load.
 #[test]
 fn ten_upgrades_between_two_layouts_under_load() {
     if !applies(Can::BeDormouse) {
@@ -339,7 +337,7 @@ fn ten_upgrades_between_two_layouts_under_load() {
     println!("longest echo over ten upgrades: {:?}", seen.longest);
 }
 
-/// A program that ends with status 0 whatever it is asked is refused before anything is stopped.
+/// A program that exits with status 0 for any arguments is rejected before anything is stopped.
 #[test]
 fn another_program_is_refused() {
     if !applies(Can::BeDormouse) {

@@ -12,13 +12,13 @@ use crate::failure::HandshakeFailure;
 use crate::handshake::call_scope::in_scope;
 use crate::handshake::{Handshake, Progress};
 
-/// A name that nobody has (RFC 6761 §6.4).
+/// A name that no server has (RFC 6761 §6.4).
 pub(super) const NAME: &str = "mint.invalid";
 
-/// Flights each way; a handshake has fewer.
+/// Maximum number of flights each way; a real handshake has fewer.
 const ROUNDS: usize = 3;
 
-/// The settings of a loopback client for the sessions of clients with `config`.
+/// Returns the settings of a loopback client that restores sessions for clients with `config`.
 pub(super) fn client_config(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut client = config.clone();
     client.alpn_protocols.clear();
@@ -26,7 +26,7 @@ pub(super) fn client_config(config: &ClientConfig) -> Arc<ClientConfig> {
     Arc::new(client)
 }
 
-/// Brings the handshake to its end on both sides.
+/// Completes the handshake on both sides.
 pub(super) fn run(
     client: &mut Handshake,
     server: &mut Handshake,
@@ -53,7 +53,7 @@ fn pass(
     to.handle_input(now, &bytes)
 }
 
-/// Session store of a loopback client: puts a value into the call's scope.
+/// Session store of a loopback client: puts a value into the call scope.
 #[derive(Debug)]
 struct ScopeStore;
 

@@ -1,11 +1,9 @@
-//! TLS 1.2 sessions: a session is the master secret and what the server finds it by, an id or a
-//! ticket.
+//! TLS 1.2 sessions. A session is the master secret and the id or ticket by which the server finds it.
 //!
-//! Id and ticket pass in the clear ([`server_flight`](crate::sessions::server_flight)); the master
-//! secret is captured. Restoring takes a whole loopback handshake, in which the provider gives both
-//! sides the captured master secret, and the server gives out the id or the ticket. That takes some
-//! tens of microseconds, since nothing is signed and no secret is agreed on, and happens once per
-//! session and process: afterwards its value is cloned.
+//! Id and ticket are sent unencrypted ([`server_flight`](crate::sessions::server_flight)); the master secret is
+//! captured. Restoring takes a whole loopback handshake, in which the provider gives both sides the captured
+//! master secret, and the server issues the id or ticket. That takes some tens of microseconds, since there is
+//! no signature and no key exchange, and happens once per session and process: afterwards its value is cloned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,8 +28,8 @@ use crate::handshake::{Handshake, HandshakeLimits};
 use crate::sessions::client_session::{SESSION_ID_LEN, Session, SessionHandle};
 use crate::sessions::server_flight::ServerFlight;
 
-/// Returns the session which a full handshake made, or a new ticket for one that was resumed.
-/// `None`: there is none, or it can't be restored.
+/// Returns the session that a full handshake made, or a new ticket for a resumed one. `None` if there is none,
+/// or if it cannot be restored.
 pub(crate) fn session(
     suite: CipherSuite,
     now: UnixTime,
@@ -52,12 +50,12 @@ pub(crate) fn session(
 /// Restores TLS 1.2 sessions.
 pub(crate) struct Tls12Restorer {
     client: Arc<ClientConfig>,
-    /// One suite each.
+    /// One server per suite.
     servers: Vec<(CipherSuite, Arc<ServerConfig>)>,
 }
 
 impl Tls12Restorer {
-    /// `config` is that of the clients which will use the sessions.
+    /// `config` belongs to the clients that will use the sessions.
     pub(crate) fn new(config: &ClientConfig) -> Result<Tls12Restorer, SettingsError> {
         let suites = &config.crypto_provider().cipher_suites;
         let suites = suites.iter().filter_map(scoped_suites::tls12);
@@ -68,7 +66,7 @@ impl Tls12Restorer {
         })
     }
 
-    /// Makes rustls' value of a session.
+    /// Returns rustls' value of a session.
     pub(crate) fn restore(&self, session: &Session) -> Option<Tls12ClientSessionValue> {
         let parts = session.parts()?;
         let handle = session.handle()?;
@@ -87,7 +85,7 @@ impl Tls12Restorer {
     }
 }
 
-/// The server of a loopback handshake: one suite, and a certificate for nobody.
+/// Returns the server of a loopback handshake: one suite, and a dummy certificate.
 fn server_config(
     config: &ClientConfig,
     suite: &Tls12CipherSuite,
@@ -97,17 +95,17 @@ fn server_config(
     provider.cipher_suites.retain(|one| one.suite() == id);
     provider.secure_random = &IssuedRandom;
     let key = Arc::new(NullKey(suite.sign.first().copied()));
-    let nobody = CertifiedKey::new(vec![CertificateDer::from(vec![0])], key);
+    let dummy = CertifiedKey::new(vec![CertificateDer::from(vec![0])], key);
     let mut server = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(CallerTime))
         .with_protocol_versions(&[&version::TLS12])?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(nobody)));
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(dummy)));
     server.ticketer = Arc::new(IssuedTickets);
     server.session_storage = Arc::new(IssuedIds);
     Ok(Arc::new(server))
 }
 
-/// Signs nothing: a loopback client verifies no signature.
+/// A key that does not sign: a loopback client verifies no signature.
 #[derive(Debug)]
 struct NullKey(Option<SignatureScheme>);
 
@@ -142,7 +140,7 @@ fn issued<R>(look: impl FnOnce(&SessionHandle) -> Option<R>) -> Option<R> {
     in_scope(|scope| scope.issued.as_ref().and_then(look)).flatten()
 }
 
-/// Gives out the session's ticket.
+/// Issues the session's ticket.
 #[derive(Debug)]
 struct IssuedTickets;
 
@@ -151,7 +149,7 @@ impl ProducesTickets for IssuedTickets {
         issued(|handle| matches!(handle, SessionHandle::Ticket(_)).then_some(())).is_some()
     }
 
-    /// Not said: the session itself knows its end.
+    /// Not sent: the session itself stores its expiry.
     fn lifetime(&self) -> u32 {
         0
     }
@@ -168,7 +166,7 @@ impl ProducesTickets for IssuedTickets {
     }
 }
 
-/// Keeps nothing, but says that it does, so that there is an id.
+/// Stores nothing but claims to, so that rustls sends an id.
 #[derive(Debug)]
 struct IssuedIds;
 
@@ -190,8 +188,8 @@ impl StoresServerSessions for IssuedIds {
     }
 }
 
-/// Where rustls asks for as many random bytes as an id has: the session's id. (The server's
-/// random is one of these, which is no harm in memory.)
+/// Returns the session's id where rustls asks for as many random bytes as an id has. (The server's random has
+/// the same length, which is harmless in memory.)
 #[derive(Debug)]
 struct IssuedRandom;
 

@@ -1,5 +1,5 @@
-//! TLS 1.3 sessions: a loopback connection is shown the session's ticket once more, and the
-//! provider gives it the captured key.
+//! TLS 1.3 sessions: a loopback connection receives the session's ticket again, and the provider returns the
+//! captured key.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -22,15 +22,14 @@ use crate::x509::identity::Identity;
 
 /// Restores TLS 1.3 sessions.
 pub(crate) struct Tls13Restorer {
-    /// One per hash: a session belongs to the hash of its suite (RFC 8446 §4.2.11).
+    /// One connection per hash: a session belongs to the hash of its suite (RFC 8446 §4.2.11).
     connections: Mutex<Vec<(CipherSuite, Connection)>>,
 }
 
 type Connection = Box<KernelConnection<ClientConnectionData>>;
 
 impl Tls13Restorer {
-    /// Makes the loopback connections. `config` is that of the clients which will use the
-    /// sessions.
+    /// Makes the loopback connections. `config` belongs to the clients that will use the sessions.
     pub(crate) fn new(config: &ClientConfig) -> Result<Tls13Restorer, SettingsError> {
         let mut connections = Vec::new();
         for suite in [
@@ -44,7 +43,7 @@ impl Tls13Restorer {
         })
     }
 
-    /// Makes rustls' value of a session, within a call's scope, which it leaves as it was.
+    /// Returns rustls' value of a session. Runs within a call scope and leaves it unchanged.
     pub(crate) fn restore(&self, session: &Session) -> Option<Tls13ClientSessionValue> {
         let parts = session.parts()?;
         let message = ticket_message(parts.lifetime_s, parts.age_add, parts.ticket)?;
@@ -88,7 +87,7 @@ fn ticket_message(lifetime_s: u32, age_add: u32, ticket: &[u8]) -> Option<Vec<u8
     Some(message)
 }
 
-/// A loopback connection.
+/// Makes a loopback connection.
 fn connect(config: &ClientConfig, suite: CipherSuite) -> Result<Connection, SettingsError> {
     let failed = |why: &dyn fmt::Display| SettingsError::Library(format!("own handshake: {why}"));
     let name = ServerName::try_from(loopback::NAME).map_err(|e| failed(&e))?;
@@ -105,10 +104,10 @@ fn connect(config: &ClientConfig, suite: CipherSuite) -> Result<Connection, Sett
     rested
         .tickets
         .map(TicketWatch::into_kernel)
-        .ok_or_else(|| failed(&"no connection is left of it"))
+        .ok_or_else(|| failed(&"it returned no connection"))
 }
 
-/// The server of the loopback connection: one suite, and a certificate for nobody.
+/// Returns the server of the loopback connection: one suite, and a self-signed certificate.
 fn server_config(config: &ClientConfig, suite: CipherSuite) -> Result<ServerConfig, SettingsError> {
     let identity =
         Identity::self_signed(loopback::NAME).map_err(|e| SettingsError::Library(e.to_string()))?;

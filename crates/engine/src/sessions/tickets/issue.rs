@@ -1,10 +1,10 @@
 //! NewSessionTicket messages of TLS 1.3 (RFC 8446 §4.6.1).
 //!
-//! rustls gives every ticket a nonce of 32 random bytes; clients of wolfSSL have room for eight. A
-//! nonce need only differ from those of the connection's other tickets, so it is a counter here.
-//! rustls still makes the session: when it derives the key that belongs to a ticket, the wrapped
-//! provider puts the counter in the place of rustls' nonce (`handshake::scoped_suites`); when rustls
-//! then asks for the ticket, it is told that there is none, and the message is written here.
+//! rustls gives every ticket a nonce of 32 random bytes, but wolfSSL clients have room for eight. A nonce only
+//! needs to differ from those of the connection's other tickets, so we use a counter. rustls still makes the
+//! session. When it derives the ticket's key, the wrapped provider replaces rustls' nonce with the counter
+//! (`handshake::scoped_suites`). When rustls then asks for the ticket, it gets none, and this module writes the
+//! message.
 
 use crate::sessions::server_session::Session;
 
@@ -14,13 +14,13 @@ const NEW_SESSION_TICKET: u8 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct TicketMessages {
     issued: u8,
-    /// The nonce of the key that was derived last, until its session comes.
+    /// The nonce of the last derived key, until its session arrives.
     nonce: Option<u8>,
     bytes: Vec<u8>,
 }
 
 impl TicketMessages {
-    /// Returns the nonce for the key that is about to be derived.
+    /// Returns the nonce for the next key.
     pub(crate) fn next_nonce(&mut self) -> u8 {
         let nonce = self.issued;
         self.issued = nonce.wrapping_add(1);
@@ -28,7 +28,7 @@ impl TicketMessages {
         nonce
     }
 
-    /// Takes a ticket for `session`, in rustls' encoding. `false`: the ticket is not of TLS 1.3, and
+    /// Adds a ticket for `session`, in rustls' encoding. Returns false if it is not a TLS 1.3 ticket, so that
     /// rustls sends it.
     pub(crate) fn add(&mut self, session: &[u8], ticket: Option<&[u8]>, lifetime_s: u32) -> bool {
         let Some(nonce) = self.nonce.take() else {
@@ -44,7 +44,7 @@ impl TicketMessages {
         let Ok(ticket_len) = u16::try_from(ticket.len()) else {
             return;
         };
-        // Lifetime, age_add, a nonce of one byte, the ticket, no extensions.
+        // Lifetime, age_add, a one-byte nonce, the ticket, no extensions.
         let body_len = 4 + 4 + 2 + 2 + u32::from(ticket_len) + 2;
         let [_, len @ ..] = body_len.to_be_bytes();
         self.bytes.push(NEW_SESSION_TICKET);
@@ -57,7 +57,7 @@ impl TicketMessages {
         self.bytes.extend([0, 0]);
     }
 
-    /// Takes the messages out.
+    /// Removes and returns the messages.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -1,8 +1,7 @@
-//! Files with ticket keys: Dormouse's own, and those of nginx and HAProxy.
+//! Ticket key files: Dormouse's own, and those of nginx and HAProxy.
 //!
-//! nginx (`ssl_session_ticket_key`): a file is one key of 48 or 80 bytes. HAProxy
-//! (`tls-ticket-keys`): a file has a line of base64 for each key; the last three count, the last but
-//! one seals.
+//! nginx (`ssl_session_ticket_key`): a file is one key of 48 or 80 bytes. HAProxy (`tls-ticket-keys`): a file
+//! has one base64 key per line; the last three lines are used, and the second to last seals.
 
 use std::fmt;
 
@@ -11,13 +10,13 @@ use zeroize::Zeroizing;
 use super::keys::TicketKeys;
 use crate::context::settings::SettingsError;
 
-/// How many lines of a file HAProxy goes by (TLS_TICKETS_NO).
+/// Number of lines that HAProxy uses (TLS_TICKETS_NO).
 const HAPROXY_KEYS: usize = 3;
 
 /// A key of 48 or 80 bytes.
 pub type TicketKeyBytes = Zeroizing<Vec<u8>>;
 
-/// What is in a file of keys that other programs write too.
+/// Contents of a key file in the format of another program.
 pub enum TicketKeyFile {
     /// One key.
     One(TicketKeyBytes),
@@ -25,22 +24,22 @@ pub enum TicketKeyFile {
     Lines(Vec<TicketKeyBytes>),
 }
 
-/// What is wrong with a file of keys.
+/// A problem with a key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TicketKeyFileError {
-    /// This line, counted from 1, is a key of so many bytes.
+    /// A line, counted from 1, whose key has the wrong length in bytes.
     Line(usize, usize),
-    /// So many bytes, which are neither a key nor lines of keys.
+    /// A file of this many bytes, which is neither a key nor lines of keys.
     Neither(usize),
-    /// Sealed keys, and no secret, another secret, or damage.
+    /// Sealed keys that the secret does not open, or no secret.
     Sealed,
     /// Too many keys.
     Settings(SettingsError),
 }
 
 impl TicketKeyFile {
-    /// Reads what is in a file.
+    /// Parses the contents of a file.
     pub fn parse(contents: &[u8]) -> Result<TicketKeyFile, TicketKeyFileError> {
         let is_key = |len: usize| matches!(len, 48 | 80);
         match lines(contents) {
@@ -58,7 +57,7 @@ impl TicketKeyFile {
         }
     }
 
-    /// The keys that count, and which of them seals.
+    /// Returns the keys in use, and the index of the sealing key.
     pub fn keys(&self) -> (&[TicketKeyBytes], usize) {
         match self {
             TicketKeyFile::One(key) => (std::slice::from_ref(key), 0),
@@ -72,7 +71,7 @@ impl TicketKeyFile {
 }
 
 impl TicketKeys {
-    /// Keys from the contents of one file: sealed with `secret`, or of another program.
+    /// Reads keys from one file: sealed with `secret`, or in another program's format.
     pub fn from_file(contents: &[u8], secret: &[u8]) -> Result<TicketKeys, TicketKeyFileError> {
         if TicketKeys::looks_sealed(contents) {
             return TicketKeys::unseal(contents, secret).map_err(|_| TicketKeyFileError::Sealed);
@@ -84,7 +83,7 @@ impl TicketKeys {
     }
 }
 
-/// The keys of a file with a line of base64 for each. `None`: it is something else.
+/// Reads one base64 key per line; `None` if these are not base64 lines.
 fn lines(bytes: &[u8]) -> Option<Vec<TicketKeyBytes>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let lines: Option<Vec<TicketKeyBytes>> = text
@@ -96,7 +95,7 @@ fn lines(bytes: &[u8]) -> Option<Vec<TicketKeyBytes>> {
     lines.filter(|lines| !lines.is_empty())
 }
 
-/// RFC 4648 §4, strictly.
+/// Decodes base64 strictly (RFC 4648 §4).
 fn base64(line: &str) -> Option<TicketKeyBytes> {
     let body = line.trim_end_matches('=');
     if !line.len().is_multiple_of(4) || line.len() - body.len() > 2 {
@@ -133,14 +132,14 @@ impl fmt::Display for TicketKeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line, len) => {
-                write!(f, "line {line} is a key of {len} bytes; keys have 48 or 80")
+                write!(f, "line {line} is a key of {len} bytes; a key must have 48 or 80 bytes")
             }
             Self::Neither(len) => write!(
                 f,
-                "this has {len} bytes; a ticket key has 48 or 80, or is a line of base64"
+                "the file has {len} bytes; a ticket key file is one key of 48 or 80 bytes, or one base64 key per line"
             ),
             Self::Sealed => f.write_str(
-                "these ticket keys are sealed, and the secret does not open them: give the contents of ticket_secret_file",
+                "the ticket keys are sealed, and the secret does not open them; pass the contents of ticket_secret_file",
             ),
             Self::Settings(error) => error.fmt(f),
         }
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_rfc() {
+    fn base64_follows_the_rfc() {
         for (text, bytes) in [
             ("Zg==", "f"),
             ("Zm8=", "fo"),
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_each_program_is_read_as_that_program_reads_it() {
+    fn key_files_are_read_as_their_program_reads_them() {
         let one = TicketKeys::from_file(&[200; 48], &[]).unwrap();
         let expected = TicketKeys::fixed(&[&[200; 48]], 0).unwrap();
         assert_eq!(*one.export(), *expected.export());

@@ -1,4 +1,4 @@
-//! Ticket keys as plain data: made, rotated, written, read.
+//! Ticket keys as plain data: generation, rotation, export and import.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::context::settings::SettingsError;
 
 pub(super) const NAME_LEN: usize = 16;
-/// The longest: HMAC-SHA256 and AES-256 keys, 32 bytes each.
+/// The longest form: HMAC-SHA256 and AES-256 keys, 32 bytes each.
 const SECRET_MAX: usize = 64;
 const KEY_LEN: usize = NAME_LEN + 1 + SECRET_MAX;
 const FORMAT: u8 = 2;
-/// Keys which rotate: previous, current, next.
+/// Number of rotating keys: previous, current, next.
 const ROTATING: usize = 3;
 
-/// Keys for tickets, and which of them seals when.
+/// Ticket keys and their schedule.
 ///
-/// Either they rotate: three, *previous*, *current* and *next*, and the time at which *next*
-/// becomes *current*. Or they are fixed, by whoever wrote the file they come from: up to
-/// [`TicketKeys::MAX`], one of which seals.
+/// The keys are rotating or fixed. There are three rotating keys, *previous*, *current* and *next*, with the
+/// time at which *next* becomes *current*. Fixed keys come from a file: up to [`TicketKeys::MAX`], one of which
+/// seals.
 pub struct TicketKeys {
     pub(super) keys: Vec<TicketKey>,
     pub(super) schedule: Schedule,
-    /// Since when the key which seals does so; 0: not known.
+    /// When the sealing key became current; 0 if unknown.
     since_s: u64,
 }
 
@@ -36,22 +36,22 @@ pub(super) enum Schedule {
     Fixed { sealing: usize },
 }
 
-/// A key's name, which goes with every ticket, and the key.
+/// A key and its name, which is part of every ticket.
 pub(super) struct TicketKey {
     pub(super) name: [u8; NAME_LEN],
     pub(super) form: Form,
     secret: [u8; SECRET_MAX],
 }
 
-/// What a ticket made with the key looks like.
+/// The ticket format of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// An AES-256-GCM key.
     Ours,
-    /// From a key of 48 bytes, as programs with OpenSSL have them for AES-128. Their tickets hold
-    /// a structure of OpenSSL's own, so ours are sealed in our way, with a key derived from it.
+    /// A 48-byte key, as OpenSSL-based programs use for AES-128. Their tickets contain an OpenSSL structure, so
+    /// we use our own format, with a key derived from theirs.
     OpenSsl128,
-    /// The same with 80 bytes, for AES-256.
+    /// An 80-byte key, for AES-256.
     OpenSsl256,
 }
 
@@ -96,7 +96,7 @@ impl TicketKey {
         Ok(key)
     }
 
-    /// The AES-256-GCM key.
+    /// Returns the AES-256-GCM key.
     pub(super) fn cipher(&self) -> Result<RandomizedNonceKey, SettingsError> {
         let refused = |_| SettingsError::BadTicketKeys;
         let secret = self.secret.get(..self.form.secret_len());
@@ -121,14 +121,14 @@ impl Drop for TicketKey {
 }
 
 impl TicketKeys {
-    /// As many keys as there may be.
+    /// Maximum number of keys.
     pub const MAX: usize = 8;
 
-    /// The length of the exported form.
+    /// Length of the exported form.
     pub const EXPORT_LEN: usize = 1 + 1 + 8 + 4 + 8 + 1 + Self::MAX * KEY_LEN;
 
-    /// Fresh keys which rotate every `period_s` from `now` on. A period as long as the
-    /// tickets' lifetime makes every ticket usable until its end.
+    /// Generates keys that rotate every `period_s` from `now` on. With a period equal to the tickets' lifetime,
+    /// every ticket stays usable for its whole lifetime.
     pub fn generate(now: UnixTime, period_s: u32) -> Result<TicketKeys, SettingsError> {
         let mut keys = Vec::with_capacity(ROTATING);
         for _ in 0..ROTATING {
@@ -144,8 +144,8 @@ impl TicketKeys {
         })
     }
 
-    /// Keys of 48 or 80 bytes, as nginx and HAProxy read them; number `sealing` seals, all of
-    /// them open.
+    /// Takes keys of 48 or 80 bytes, as nginx and HAProxy read them. Key number `sealing` seals; all of them
+    /// open.
     pub fn fixed(keys: &[&[u8]], sealing: usize) -> Result<TicketKeys, SettingsError> {
         if keys.is_empty() || keys.len() > Self::MAX || sealing >= keys.len() {
             return Err(SettingsError::BadTicketKeys);
@@ -172,11 +172,10 @@ impl TicketKeys {
         })
     }
 
-    /// For whoever owns the keys: makes next current and a new next, when it is time.
-    /// `true`: the keys have changed and are to be exported to the others.
+    /// Called by the owner of the keys: when it is time, makes *next* current and generates a new *next*.
+    /// Returns true if the keys changed and must be exported to the other processes.
     ///
-    /// After a long sleep it rotates more than once: no key opens tickets for longer than its
-    /// time because nobody was there.
+    /// After a long pause it rotates several times, so that no key opens tickets beyond its time.
     pub fn rotate_if_due(&mut self, now: UnixTime) -> Result<bool, SettingsError> {
         let now_s = now.as_secs();
         let Schedule::Rotating {
@@ -201,7 +200,7 @@ impl TicketKeys {
         Ok(true)
     }
 
-    /// As [`TicketKeys::rotate_if_due`], whether it is time or not. `false`: these keys do not rotate.
+    /// Like [`TicketKeys::rotate_if_due`], but at once. Returns false if these keys do not rotate.
     pub fn rotate_now(&mut self, now: UnixTime) -> Result<bool, SettingsError> {
         if let Schedule::Rotating { rotates_at_s, .. } = &mut self.schedule {
             *rotates_at_s = now.as_secs();
@@ -220,7 +219,7 @@ impl TicketKeys {
         Ok(())
     }
 
-    /// When they rotate next, in seconds of Unix time; `None`: never by themselves.
+    /// Returns when they rotate next, in seconds of Unix time; `None` if they are fixed.
     pub fn rotates_at_s(&self) -> Option<u64> {
         match self.schedule {
             Schedule::Rotating { rotates_at_s, .. } => Some(rotates_at_s),
@@ -228,7 +227,7 @@ impl TicketKeys {
         }
     }
 
-    /// How often they rotate; `None`: never by themselves.
+    /// Returns the rotation period; `None` if they are fixed.
     pub fn period_s(&self) -> Option<u32> {
         match self.schedule {
             Schedule::Rotating { period_s, .. } => Some(period_s),
@@ -236,7 +235,7 @@ impl TicketKeys {
         }
     }
 
-    /// Rotates as often as this from now on. What is due sooner by it is due sooner.
+    /// Changes the rotation period. If the next rotation is then due earlier, it happens earlier.
     pub fn set_period(&mut self, now: UnixTime, period: Duration) {
         if let Schedule::Rotating {
             rotates_at_s,
@@ -249,12 +248,12 @@ impl TicketKeys {
         }
     }
 
-    /// Since when the current key has been the current one; `None`: not known.
+    /// Returns when the current key became current; `None` if unknown.
     pub fn since_s(&self) -> Option<u64> {
         (self.since_s > 0).then_some(self.since_s)
     }
 
-    /// The keys as bytes, for other processes. These bytes open every ticket: keep them so.
+    /// Returns the keys as bytes for other processes. These bytes open every ticket and must be kept secret.
     pub fn export(&self) -> Zeroizing<Vec<u8>> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(Self::EXPORT_LEN));
         let (kind, at, period) = match self.schedule {
@@ -278,7 +277,7 @@ impl TicketKeys {
         bytes
     }
 
-    /// Keys which another process exported.
+    /// Reads keys that another process exported.
     pub fn import(bytes: &[u8]) -> Result<TicketKeys, SettingsError> {
         let bad = SettingsError::BadTicketKeys;
         if bytes.len() != Self::EXPORT_LEN {
@@ -332,7 +331,7 @@ impl KeyType for KeyLen {
     }
 }
 
-/// A key for AES-256-GCM, by HKDF-SHA256 (RFC 5869).
+/// Derives a key for AES-256-GCM with HKDF-SHA256 (RFC 5869).
 pub(super) fn derive(
     salt: &[u8],
     secret: &[u8],
@@ -379,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_exported_is_not_imported() {
+    fn only_exported_bytes_are_imported() {
         let keys = TicketKeys::generate(at(NOW_S), 60).unwrap();
         let bytes = keys.export();
         assert_eq!(bytes.len(), TicketKeys::EXPORT_LEN);
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_sleep_no_old_key_is_left() {
+    fn a_long_pause_leaves_no_old_key() {
         for (periods, left) in [(1, 2), (2, 1), (3, 0), (1_000, 0)] {
             let mut keys = TicketKeys::generate(at(NOW_S), 60).unwrap();
             let before = names(&keys);
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_keys_have_the_length_of_the_programs_they_come_from() {
+    fn fixed_keys_have_48_or_80_bytes() {
         let (short, long) = ([1; 48], [2; 80]);
         let keys = TicketKeys::fixed(&[&short, &long], 1).unwrap();
         assert_eq!(keys.rotates_at_s(), None);

@@ -1,15 +1,14 @@
-//! Stateless session tickets (RFC 5077, RFC 8446 §4.6.1), and the keys which seal them.
+//! Stateless session tickets (RFC 5077, RFC 8446 §4.6.1), and the keys that seal them.
 //!
-//! The keys are plain data: one process makes and rotates them, others import what it
-//! exported, so that workers, and machines, resume each other's sessions. There are three:
-//! *current* seals, and all three open, so that processes which rotate a little apart
-//! understand each other. When its time has come every process takes *next* for current by
-//! itself; only whoever owns the keys makes a new *next*.
+//! The keys are plain data: one process generates and rotates them and exports them to others, so that workers
+//! and machines resume each other's sessions. There are three: *current* seals, and all three open, so that
+//! processes with slightly different rotation times can open each other's tickets. At the rotation time every
+//! process itself treats *next* as current; only the owner of the keys generates a new *next*.
 //!
-//! A ticket is `name (16) | nonce (12) | AES-256-GCM(issued at (8) | rules (16) | session) |
-//! tag (16)`, the name authenticated with it. The rules are a digest of how client
-//! certificates are handled where it was made; what else must fit is read from the session. Nonces are random: 2^32 tickets per key are safe (NIST
-//! SP 800-38D §8.3), which no rotation period in use comes near.
+//! A ticket is `name (16) | nonce (12) | AES-256-GCM(issued at (8) | policy (16) | session) | tag (16)`, with
+//! the name authenticated. The policy is a digest of the client certificate settings under which the ticket was
+//! made; the other conditions are read from the session. Nonces are random: 2^32 tickets per key are safe (NIST
+//! SP 800-38D §8.3), far more than any rotation period allows.
 
 mod issue;
 pub(crate) mod key_file;
@@ -38,24 +37,23 @@ pub use keys::TicketKeys;
 const NONCE_LEN: usize = 12;
 const TAG_LEN: usize = 16;
 const TIME_LEN: usize = 8;
-/// RFC 8446 §4.6.1: seven days.
+/// Seven days (RFC 8446 §4.6.1).
 const LIFETIME_MAX_S: u32 = 604_800;
 const PER_HANDSHAKE_MAX: usize = 16;
-/// Sessions longer than this are not put into tickets: a client sends its ticket with every
-/// handshake, and a long chain of certificates would cost more than resumption saves.
+/// Maximum length of a session in a ticket. A client sends its ticket with every handshake, and a long
+/// certificate chain would cost more than resumption saves.
 const SESSION_MAX: usize = 3_072;
-/// Machines which share keys have clocks of their own: a ticket may be so far from the future.
+/// Maximum clock difference between machines with the same keys: a ticket may come from this far in the future.
 const CLOCK_SKEW_MAX_S: u64 = 600;
 
-/// How a server issues tickets.
+/// Ticket settings of a server.
 #[derive(Debug)]
 pub struct TicketSettings {
-    /// The keys, when they are shared with others; `None`: the context makes keys of its own
-    /// and rotates them as often as `lifetime_s`.
+    /// Shared keys; `None`: the context generates its own keys and rotates them every `lifetime_s`.
     pub keys: Option<TicketKeys>,
-    /// How long a ticket may be used.
+    /// Lifetime of a ticket in seconds.
     pub lifetime_s: u32,
-    /// How many tickets follow a TLS 1.3 handshake. (TLS 1.2 always has one.)
+    /// Number of tickets after a TLS 1.3 handshake. (TLS 1.2 always has one.)
     pub per_handshake: usize,
 }
 
@@ -81,7 +79,7 @@ impl TicketSettings {
     }
 }
 
-/// The keys, expanded.
+/// The expanded keys.
 struct Ring {
     keys: Vec<RingKey>,
     schedule: Schedule,
@@ -127,7 +125,7 @@ impl Ring {
         })
     }
 
-    /// From the time of rotation on *previous* is forgotten, even if nobody rotated.
+    /// From the rotation time on, *previous* is not used any more, even if no process has rotated.
     fn opening(&self, name: &[u8; NAME_LEN], now_s: u64) -> Option<&RingKey> {
         let forgotten = usize::from(self.is_due(now_s));
         self.keys
@@ -137,11 +135,11 @@ impl Ring {
     }
 }
 
-/// Seals and opens sessions, and judges whether they may be resumed.
+/// Seals and opens sessions, and decides whether they may be resumed.
 pub(crate) struct Ticketer {
     ring: RwLock<Arc<Ring>>,
     lifetime_s: u32,
-    /// The keys, if they are this ticketer's own to rotate.
+    /// The keys, if this ticketer rotates them itself.
     own: Option<Mutex<TicketKeys>>,
     client_auth: Option<Arc<ClientAuth>>,
 }
@@ -155,7 +153,7 @@ impl Ticketer {
         let long_ago = UnixTime::since_unix_epoch(Duration::ZERO);
         let (ring, own) = match &settings.keys {
             Some(keys) => (Ring::new(keys)?, None),
-            // They are due at once, so the first ticket sets the time of rotation.
+            // They are due at once, so the first ticket sets the rotation time.
             None => {
                 let keys = TicketKeys::generate(long_ago, lifetime_s)?;
                 (Ring::new(&keys)?, Some(Mutex::new(keys)))
@@ -194,7 +192,7 @@ impl Ticketer {
             .map_or([0; POLICY_LEN], |client_auth| client_auth.policy())
     }
 
-    /// A ticket for the session. `None`: none is given out, which is no harm.
+    /// Returns a ticket for the session. `None` means no ticket, which is harmless.
     pub(crate) fn seal(&self, session: &[u8], now: UnixTime) -> Option<Vec<u8>> {
         if session.len() > SESSION_MAX {
             in_scope(|scope| scope.resumption.withheld = true);
@@ -222,7 +220,7 @@ impl Ticketer {
         Some(ticket)
     }
 
-    /// Has the ticket sent to the client in a message of ours, if it is of TLS 1.3.
+    /// Passes a TLS 1.3 ticket to the messages that we send to the client.
     pub(crate) fn issue(&self, session: &[u8], ticket: Option<&[u8]>) -> bool {
         let is_ours = in_scope(|scope| {
             let messages = scope.ticket_messages.as_mut()?;
@@ -231,7 +229,7 @@ impl Ticketer {
         is_ours.flatten() == Some(true)
     }
 
-    /// The session in a ticket, if it may be resumed by the connection whose turn it is.
+    /// Returns the session in a ticket, if the current connection may resume it.
     pub(crate) fn open(&self, ticket: &[u8], now: UnixTime) -> Result<Vec<u8>, ResumptionRefused> {
         let session = self.unseal(ticket, now.as_secs())?;
         resumption::judge(&session, self.client_auth.as_deref(), now)?;
@@ -260,8 +258,8 @@ impl Ticketer {
         Ok(session.to_vec())
     }
 
-    /// A clock which was set back must not make tickets immortal: what is from a future farther
-    /// than clocks differ is old too.
+    /// Tickets from a future beyond the maximum clock difference count as expired, so that a clock that was set
+    /// back does not extend their life.
     fn check_age(&self, issued_at_s: u64, now_s: u64) -> Result<(), ResumptionRefused> {
         let from_the_future = issued_at_s > now_s.saturating_add(CLOCK_SKEW_MAX_S);
         let age_s = now_s.saturating_sub(issued_at_s);
@@ -273,7 +271,7 @@ impl Ticketer {
 }
 
 impl ProducesTickets for Ticketer {
-    /// With TLS 1.2 rustls asks this for clients which know tickets, and for no others.
+    /// For TLS 1.2, rustls calls this only for clients that support tickets.
     fn enabled(&self) -> bool {
         in_scope(|scope| scope.knows_tickets = true);
         true
@@ -283,7 +281,7 @@ impl ProducesTickets for Ticketer {
         self.lifetime_s
     }
 
-    /// `None` for TLS 1.3: the message is ours.
+    /// Returns `None` for TLS 1.3, because we send that message.
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let ticket = self.seal(plain, in_scope(|scope| scope.now)?);
         let is_ours = self.issue(plain, ticket.as_deref());
@@ -336,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_with_the_same_keys_open_each_others_tickets() {
+    fn processes_with_equal_keys_open_each_others_tickets() {
         let keys = keys();
         let copy = TicketKeys::import(&keys.export()).unwrap();
         let ticket = seal(&ticketer(&keys), NOW_S);
@@ -359,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_ends_with_its_lifetime() {
+    fn a_ticket_expires_after_its_lifetime() {
         let ticketer = ticketer(&keys());
         let ticket = seal(&ticketer, NOW_S);
         let end_s = NOW_S + u64::from(LIFETIME_S);
         assert!(ticketer.unseal(&ticket, end_s).is_ok());
         assert!(ticketer.unseal(&ticket, end_s + 1).is_err());
-        // Machines with the same keys have clocks of their own.
+        // Machines with the same keys have different clocks.
         assert!(ticketer.unseal(&ticket, NOW_S - CLOCK_SKEW_MAX_S).is_ok());
         assert!(
             ticketer
@@ -389,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_which_rotate_apart_understand_each_other() {
+    fn processes_with_different_rotation_times_open_each_others_tickets() {
         let mut ahead = keys();
         let behind = ticketer(&ahead);
         let now_s = NOW_S + u64::from(PERIOD_S);

@@ -1,4 +1,4 @@
-//! Ticket keys under a secret, for a file or for a store that others can read.
+//! Ticket keys sealed with a secret, for a file or a store that others can read.
 
 use aws_lc_rs::aead::{Aad, Nonce, RandomizedNonceKey};
 use zeroize::Zeroizing;
@@ -6,19 +6,19 @@ use zeroize::Zeroizing;
 use super::keys::{TicketKeys, derive};
 use crate::context::settings::SettingsError;
 
-/// What sealed keys begin with; the last byte is the version.
+/// Prefix of sealed keys; the last byte is the version.
 const MAGIC: &[u8; 8] = b"dm-keys\x01";
 const NONCE_LEN: usize = 12;
 const TAG_LEN: usize = 16;
 
 impl TicketKeys {
-    /// The length of sealed keys.
+    /// Length of sealed keys.
     pub const SEALED_LEN: usize = MAGIC.len() + NONCE_LEN + TicketKeys::EXPORT_LEN + TAG_LEN;
 
-    /// The least that a secret may be.
+    /// Minimum length of a secret.
     pub const SECRET_MIN: usize = 32;
 
-    /// The keys, sealed with a secret (AES-256-GCM under a key derived by HKDF-SHA256).
+    /// Seals the keys with a secret (AES-256-GCM under a key derived with HKDF-SHA256).
     pub fn seal(&self, secret: &[u8]) -> Result<Vec<u8>, SettingsError> {
         let mut inner = self.export();
         let nonce = cipher(secret)?
@@ -31,12 +31,12 @@ impl TicketKeys {
         Ok(sealed)
     }
 
-    /// Does it begin as sealed keys do?
+    /// Whether the bytes have the prefix of sealed keys.
     pub fn looks_sealed(bytes: &[u8]) -> bool {
         bytes.starts_with(MAGIC)
     }
 
-    /// Keys which were sealed with the same secret.
+    /// Opens keys that were sealed with the same secret.
     pub fn unseal(sealed: &[u8], secret: &[u8]) -> Result<TicketKeys, SettingsError> {
         let bad = SettingsError::BadTicketKeys;
         let Some(rest) = sealed.strip_prefix(MAGIC) else {
@@ -63,7 +63,7 @@ mod tests {
     use rustls_pki_types::UnixTime;
 
     #[test]
-    fn only_the_same_secret_opens_them_and_no_byte_may_change() {
+    fn only_the_same_secret_and_unchanged_bytes_open() {
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
         let keys = TicketKeys::generate(now, 60).unwrap();
         let sealed = keys.seal(b"secret").unwrap();
@@ -76,10 +76,6 @@ mod tests {
             changed[i] ^= 1;
             assert!(TicketKeys::unseal(&changed, b"secret").is_err(), "byte {i}");
         }
-        assert_ne!(
-            sealed,
-            keys.seal(b"secret").unwrap(),
-            "never the same nonce"
-        );
+        assert_ne!(sealed, keys.seal(b"secret").unwrap(), "nonces must differ");
     }
 }

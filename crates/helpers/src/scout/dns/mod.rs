@@ -29,10 +29,10 @@ pub(crate) fn understands(bytes: &[u8]) -> bool {
 }
 
 /// Time for a server to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Datagrams that are not the answer, after which a server is given up.
-const STRANGERS_MAX: usize = 64;
+const UNRELATED_MAX: usize = 64;
 
 /// The answer of DNS for a name.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,9 +118,9 @@ fn by_udp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
     // From now on the kernel drops datagrams from other addresses.
     socket.connect(server)?;
     socket.send(asked.bytes())?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut room = [0; 4096];
-    for _ in 0..STRANGERS_MAX {
+    for _ in 0..UNRELATED_MAX {
         socket.set_read_timeout(Some(left(deadline)?))?;
         let len = socket.recv(&mut room)?;
         match asked.understand(room.get(..len).unwrap_or_default()) {
@@ -135,8 +135,8 @@ fn by_udp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
 
 /// Asks over TCP, for answers that do not fit a datagram (RFC 7766).
 fn by_tcp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut tcp = TcpStream::connect_timeout(&server, PATIENCE)?;
+    let deadline = Instant::now() + TIMEOUT;
+    let mut tcp = TcpStream::connect_timeout(&server, TIMEOUT)?;
     let mut question = (asked.bytes().len() as u16).to_be_bytes().to_vec();
     question.extend_from_slice(asked.bytes());
     tcp.set_write_timeout(Some(left(deadline)?))?;

@@ -1,5 +1,5 @@
-//! Two ends of a connection, and a sender who may break every rule.
-#![allow(dead_code)] // what a peer may do wrong is listed as a whole
+//! Two ends of a connection; each can also violate every rule of the protocol.
+#![allow(dead_code)] // not every test file uses every function
 
 use dormouse_record::{
     KeyIv, OpenKey, Opened, Protocol, Reason, Refusal, Role, SMALL_RECORD_MAX, SealKey, State,
@@ -14,12 +14,12 @@ pub(crate) const DATA: u8 = 23;
 pub(crate) const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 pub(crate) const KEY_UPDATE_REQUESTED: [u8; 5] = [24, 0, 0, 1, 1];
 
-/// The two ends of a connection (server, client), with secrets made from `seed`.
+/// Returns the two ends of a connection (server, client), with secrets made from `seed`.
 pub(crate) fn pair(protocol: Protocol, suite: Suite, seed: u8) -> (State, State) {
     pair_at(protocol, suite, seed, 0, 0)
 }
 
-/// The same, with sequence numbers that client and server have reached.
+/// Like [`pair`], with given sequence numbers for client and server.
 pub(crate) fn pair_at(
     protocol: Protocol,
     suite: Suite,
@@ -79,7 +79,7 @@ impl End {
         }
     }
 
-    /// A record with anything in it.
+    /// Seals a record with any type and content.
     pub(crate) fn record(&mut self, content_type: u8, content: &[u8]) -> Vec<u8> {
         self.padded_record(content_type, content, 0)
     }
@@ -106,7 +106,7 @@ impl End {
         record
     }
 
-    /// Application data, as a well-behaved sender does it.
+    /// Seals application data as a conforming sender does.
     pub(crate) fn data(&mut self, content: &[u8]) -> Vec<u8> {
         let room = record_room(&self.state);
         let mut record = vec![0xee; room.header + content.len() + room.trailer];
@@ -169,21 +169,21 @@ impl End {
     }
 }
 
-/// Receiver and sender for every protocol, suite and role.
+/// Returns receiver and sender for every protocol, suite and role.
 pub(crate) fn every_kind() -> impl Iterator<Item = (End, End)> {
     [Protocol::Tls12, Protocol::Tls13]
         .into_iter()
         .flat_map(every_kind_of)
 }
 
-/// Receiver and sender for every suite and role.
+/// Returns receiver and sender for every suite and role.
 pub(crate) fn every_kind_of(protocol: Protocol) -> impl Iterator<Item = (End, End)> {
     [Role::Server, Role::Client]
         .into_iter()
         .flat_map(move |receiver| every_suite(protocol, receiver))
 }
 
-/// Receiver and sender for every suite.
+/// Returns receiver and sender for every suite.
 pub(crate) fn every_suite(protocol: Protocol, receiver: Role) -> impl Iterator<Item = (End, End)> {
     Suite::ALL.into_iter().map(move |suite| {
         let (server, client) = pair(protocol, suite, 7);

@@ -37,53 +37,53 @@ impl Access {
 }
 
 /// A listening socket.
-pub(super) struct Door {
+pub(super) struct ControlListener {
     pub(super) access: Access,
-    listener: Fd,
+    socket: Fd,
     is_polled: bool,
 }
 
-impl Door {
+impl ControlListener {
     /// The listeners that main has opened.
-    pub(super) fn all(told: &ControlArguments) -> Vec<Door> {
-        let is_loopback = told.metrics_is_loopback;
+    pub(super) fn all(arguments: &ControlArguments) -> Vec<ControlListener> {
+        let is_loopback = arguments.metrics_is_loopback;
         let both = [
-            (told.admin, Access::Orders),
-            (told.metrics, Access::Questions { is_loopback }),
+            (arguments.admin, Access::Orders),
+            (arguments.metrics, Access::Questions { is_loopback }),
         ];
-        let door = |(fd, access): (Option<i32>, Access)| {
-            fd.map(|fd| Door {
+        let listener = |(fd, access): (Option<i32>, Access)| {
+            fd.map(|fd| ControlListener {
                 access,
-                listener: Fd(fd),
+                socket: Fd(fd),
                 is_polled: false,
             })
         };
-        both.into_iter().filter_map(door).collect()
+        both.into_iter().filter_map(listener).collect()
     }
 
     /// Starts to poll the listener with this token.
-    pub(super) fn open(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
+    pub(super) fn start_polling(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         if !self.is_polled {
-            poller.add(self.listener, token, Interest::READ)?;
+            poller.add(self.socket, token, Interest::READ)?;
             self.is_polled = true;
         }
         Ok(())
     }
 
     /// Stops polling the listener; new clients wait in the listen queue.
-    pub(super) fn close(&mut self, poller: &Poller) {
-        self.is_polled = poller.remove(self.listener).is_err();
+    pub(super) fn stop_polling(&mut self, poller: &Poller) {
+        self.is_polled = poller.remove(self.socket).is_err();
     }
 
     /// Closes the listener, so that another process can bind the address.
-    pub(super) fn give_up(&mut self, poller: &Poller) {
-        self.close(poller);
-        self.listener.close();
+    pub(super) fn close(&mut self, poller: &Poller) {
+        self.stop_polling(poller);
+        self.socket.close();
     }
 
     /// Accepts the next client. `None`: no client waits, or accepting failed.
     pub(super) fn accept(&self) -> Option<Fd> {
-        match socket::accept(self.listener, OnExec::Close) {
+        match socket::accept(self.socket, OnExec::Close) {
             Ok(Attempt::Done(Accepted { fd, .. })) => Some(fd),
             Ok(Attempt::WouldBlock) => None,
             Err(error) => {
