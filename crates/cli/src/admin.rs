@@ -233,6 +233,17 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     }
 }
 
+/// Percent-encodes a text (RFC 3986 §2.1), except characters that are safe everywhere.
+pub(crate) fn encoded(text: &str) -> String {
+    let each = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    });
+    each.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,5 +255,11 @@ mod tests {
         for wrong in [&b""[..], b"hello", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"] {
             assert_eq!(split(wrong), None);
         }
+    }
+
+    #[test]
+    fn encodes_an_address_as_a_parameter() {
+        assert_eq!(encoded("127.0.0.1:8080"), "127.0.0.1:8080");
+        assert_eq!(encoded("[::1]:80&route=2"), "%5B::1%5D:80%26route%3D2");
     }
 }

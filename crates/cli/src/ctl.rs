@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use dormouse_handover::status::{BackendStatus, Status};
 
-use crate::admin::{self, AdminAddress, AdminArgs};
+use crate::admin::{self, AdminAddress, AdminArgs, encoded};
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 use certificates::{PushArgs, WithdrawArgs};
@@ -188,26 +188,4 @@ fn table(all: &[BackendStatus]) -> String {
         );
     }
     page
-}
-
-/// Percent-encodes a text (RFC 3986 §2.1), except characters that are safe everywhere.
-fn encoded(text: &str) -> String {
-    let each = text.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    });
-    each.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn encodes_an_address_as_a_parameter() {
-        assert_eq!(encoded("127.0.0.1:8080"), "127.0.0.1:8080");
-        assert_eq!(encoded("[::1]:80&route=2"), "%5B::1%5D:80%26route%3D2");
-    }
 }

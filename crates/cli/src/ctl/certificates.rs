@@ -8,8 +8,7 @@ use dormouse_engine::{Identity, IdentityError, read_pem_file};
 use dormouse_handover::status::{CertificateStatus, Status};
 use zeroize::Zeroizing;
 
-use super::encoded;
-use crate::admin::{self, AdminAddress, AdminArgs};
+use crate::admin::{self, AdminAddress, AdminArgs, encoded};
 use crate::exit_status::ExitStatus;
 use crate::terminal;
 

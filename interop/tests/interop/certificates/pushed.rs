@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
 use dormouse_interop::tools;
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait::PATIENCE;
 use rustix::process::Signal;
 
 use super::site::{Site, can_run};
@@ -61,6 +61,15 @@ fn path(file: &Path) -> &str {
     file.to_str().expect("a path in UTF-8")
 }
 
+fn kill_workers(site: &Site) {
+    for worker in site.process.leaves() {
+        let name = fs::read_to_string(format!("/proc/{worker}/comm"));
+        if name.is_ok_and(|name| name.starts_with("worker")) {
+            signal(worker, Signal::KILL);
+        }
+    }
+}
+
 /// Clients see the certificate at once, also after the death of a worker, an upgrade, and a change of the
 /// files. A reload shows them the files again.
 #[test]
@@ -109,12 +118,7 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
     let pushed = all.iter().filter(|one| one["pushed"] == true).count();
     assert_eq!((pushed, all.len()), (1, 3));
 
-    for worker in site.process.leaves() {
-        let name = fs::read_to_string(format!("/proc/{worker}/comm"));
-        if name.is_ok_and(|name| name.starts_with("worker")) {
-            signal(worker, Signal::KILL);
-        }
-    }
+    kill_workers(&site);
     assert_eq!(site.shown("second.example", &[]), "new", "after a crash");
     signal(site.process.pid(), Signal::USR2);
     site.process.wait_for_line("new binary running", PATIENCE);
@@ -201,98 +205,108 @@ fn certificates_are_pushed_by_http() {
     assert_eq!(site.shown("second.example", &only_rsa), "rsa");
 }
 
-/// What `dormouse check` says of files is said of a pushed certificate, and nothing changes. No key is
-/// logged, whatever the level.
+/// Writes a file into the folder of a site.
+fn write(site: &Site, name: &str, text: &str) -> PathBuf {
+    let file = site.folder.path().join(name);
+    fs::write(&file, text).expect("written");
+    file
+}
+
+fn text(file: &Path) -> String {
+    fs::read_to_string(file).expect("a file in UTF-8")
+}
+
+/// What `dormouse check` says of these files.
+fn checked(site: &Site, cert: &Path, key: &Path) -> String {
+    let route = format!(
+        "[[route]]\nlisten = '127.0.0.1:1'\nto = 'echo:'\ncertificates = [{{ cert = '{}', key = '{}' }}]\n",
+        cert.display(),
+        key.display()
+    );
+    let config = write(site, "check.toml", &route);
+    let mut check = Command::new(tools::dormouse());
+    let output = check.arg("check").arg(&config).output();
+    let output = output.expect("dormouse check");
+    assert!(!output.status.success(), "{route}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What `dormouse check` says of files is said of a pushed certificate, and nothing changes.
 #[test]
 fn what_files_must_not_be_can_not_be_pushed() {
     if !can_run() {
         return;
     }
-    let mut site = site();
-    let folder = site.folder.path().to_owned();
-    done(&site, &["log-level", "trace"]);
-    let one = give("one", Kind::EcdsaP256, "second.example", &folder);
-    let other = give("other", Kind::EcdsaP256, "second.example", &folder);
-    let file = |name: &str, text: &str| {
-        let file = folder.join(name);
-        fs::write(&file, text).expect("written");
-        file
-    };
-    let text = fs::read_to_string(&one.cert).expect("a certificate");
-    let key = fs::read_to_string(&one.key).expect("a key");
-    let broken = file("broken.pem", &text.replace('M', "*"));
-    let nothing = file("nothing.pem", "");
-    let prose = file("prose.pem", "a letter to nobody\n");
-    let locked = file(
-        "locked.key",
-        &key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
-    );
-    let two = file("two.key", &[key.as_str(), &key].concat());
-    let cases = [
-        (
-            &one.cert,
-            &other.key,
-            "the key does not belong to the certificate",
-        ),
+    let site = site();
+    let folder = site.folder.path();
+    let one = give("one", Kind::EcdsaP256, "second.example", folder);
+    let other = give("other", Kind::EcdsaP256, "second.example", folder);
+    let key = text(&one.key);
+    let broken = write(&site, "broken.pem", &text(&one.cert).replace('M', "*"));
+    let nothing = write(&site, "nothing.pem", "");
+    let prose = write(&site, "prose.pem", "a letter to nobody\n");
+    let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let locked = write(&site, "locked.key", &encrypted);
+    let two = write(&site, "two.key", &[key.as_str(), &key].concat());
+    let not_its_key = "the key does not belong to the certificate";
+    for (cert, key, problem) in [
+        (&one.cert, &other.key, not_its_key),
         (&one.key, &one.cert, "are the two swapped?"),
         (&broken, &one.key, "is broken PEM"),
         (&nothing, &one.key, "is empty"),
         (&prose, &one.key, "is not PEM"),
         (&one.cert, &locked, "is encrypted with a passphrase"),
         (&one.cert, &two, "has 2 private keys in it"),
-    ];
-    for (cert, key, problem) in cases {
-        let route = format!(
-            "[[route]]\nlisten = '127.0.0.1:1'\nto = 'echo:'\ncertificates = [{{ cert = '{}', key = '{}' }}]\n",
-            cert.display(),
-            key.display()
-        );
-        let config = file("check.toml", &route);
-        let check = Command::new(tools::dormouse())
-            .arg("check")
-            .arg(&config)
-            .output()
-            .expect("dormouse check");
-        let said = String::from_utf8_lossy(&check.stderr);
-        assert!(!check.status.success() && said.contains(problem), "{said}");
-        let why = refused(
-            &site,
-            &["push-certificate", "--cert", path(cert), "--key", path(key)],
-        );
+    ] {
+        let said = checked(&site, cert, key);
+        assert!(said.contains(problem), "{said}");
+        let words = ["push-certificate", "--cert", path(cert), "--key", path(key)];
+        let why = refused(&site, &words);
         assert!(why.contains(problem), "{problem}: {why}");
     }
     // Main does not rely on `ctl`.
-    let chain = text;
-    let text = format!("{chain}{}", fs::read_to_string(&other.key).expect("a key"));
-    let request = format!(
-        "POST /certificates HTTP/1.1\r\nContent-Length: {}\r\n\r\n{text}",
-        text.len()
+    let body = text(&one.cert) + &text(&other.key);
+    let head = format!(
+        "POST /certificates HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
+        body.len()
     );
-    let answer = site.admin.say(request.as_bytes()).expect("an answer");
+    let answer = site
+        .admin
+        .say((head + &body).as_bytes())
+        .expect("an answer");
     assert!(
-        answer.starts_with("HTTP/1.1 409 ") && answer.contains("the key does not belong"),
+        answer.starts_with("HTTP/1.1 409 ") && answer.contains(not_its_key),
         "{answer}"
     );
     assert_eq!(site.shown("second.example", &[]), "b-second");
+}
 
+/// No key is logged, whatever the level, and a body that is too long is refused.
+#[test]
+fn a_pushed_key_is_not_logged() {
+    if !can_run() {
+        return;
+    }
+    let mut site = site();
+    done(&site, &["log-level", "trace"]);
+    let one = give("one", Kind::EcdsaP256, "second.example", site.folder.path());
     done(&site, &["push-certificate", "--cert", path(&one.both)]);
+    let changed = "certificates changed by an admin order";
+    site.process.wait_for_line(changed, PATIENCE);
+    let key = text(&one.key);
     let secret = key.lines().nth(1).expect("a line of the key");
-    site.process
-        .wait_for_line("certificates changed by an admin order", PATIENCE);
     assert!(
         site.process.lines_with(secret).is_empty(),
         "a key was logged"
     );
 
-    let too_long = file(
-        "long.pem",
-        &format!("{}{chain}{key}", "# \n".repeat(20_000)),
-    );
+    let long = "# \n".repeat(20_000) + &text(&one.both);
+    let too_long = write(&site, "long.pem", &long);
     let output = ctl(&site, &["push-certificate", "--cert", path(&too_long)]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && said.contains("at most 49152 bytes are read"),
         "{said}"
     );
-    wait::until("an answer", PATIENCE, || Some(site.admin.status()));
+    assert_eq!(site.admin.status()["phase"], "ready");
 }
