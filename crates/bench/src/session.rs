@@ -17,20 +17,20 @@ use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
-/// Reading a large tree takes time, in which it may not work: at most a fiftieth of all.
+/// Reading a large tree takes time and disturbs it: at most a fiftieth of the run.
 const SAMPLE_SHARE: u32 = 50;
-/// Most samples that are kept; beyond, every second one is dropped.
+/// Maximum number of samples; above it, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
 
 /// Observer of a run.
 pub trait Console {
-    /// Something that must be known before the run begins.
+    /// A remark before the run begins.
     fn note(&mut self, _text: &str) {}
-    /// A part of the run begins; `total` is what will be counted, if that is known.
+    /// A part of the run begins; `total` is the final count, if it is known.
     fn stage(&mut self, name: &str, total: Option<u64>);
     /// Progress of the part; called ten times a second.
     fn progress(&mut self, at: &Progress);
-    /// The part is over.
+    /// The part has ended.
     fn stage_over(&mut self);
 }
 
@@ -73,9 +73,9 @@ pub struct Session<'a> {
     pub run: Run,
     /// The load generators.
     pub fleet: Fleet,
-    /// The server, when it is measured.
+    /// The server, if it is measured.
     pub server: Option<Server>,
-    /// Established connections that ended before they were to.
+    /// Established connections that ended early.
     pub lost: u64,
     watch: RunMonitor<'a>,
 }
@@ -92,7 +92,7 @@ struct RunMonitor<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts server and fleet, and tries one connection.
+    /// Starts the server and the fleet, and tries one connection.
     pub fn open(
         spec: &'a Spec,
         launcher: &Launcher,
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
             console.note(note);
             run.note(note);
         }
-        // From now on Ctrl-C is noticed, and does not end the process.
+        // From now on Ctrl-C is handled, and does not end the process.
         let interrupts = Interrupts::open();
         let now = Instant::now();
         let mut watch = RunMonitor {
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
             server_died: None,
         };
         watch.console.stage("starting", None);
-        let server = Server::open(&spec.server, &target, &mut || !watch.interrupt_came())?;
+        let server = Server::open(&spec.server, &target, &mut || !watch.check_interrupt())?;
         let setup = Setup {
             target: spec.target.clone(),
             tls: spec.tls.clone(),
@@ -142,8 +142,8 @@ impl<'a> Session<'a> {
             timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             index: 0,
         };
-        // Before the first sample: generators may share pages of program text with the server,
-        // and would change its proportional set when they come.
+        // Before the first sample: generators may share pages of program text with the server, and
+        // starting them later would change its proportional set.
         let fleet = Fleet::start(launcher, &setup, &plan, &target)?;
         let mut server = server;
         if let Some(server) = &mut server {
@@ -168,12 +168,12 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Whether the run has to end early.
+    /// Returns whether the run has to end early.
     pub fn is_over(&self) -> bool {
         self.watch.interrupted || self.watch.server_died.is_some()
     }
 
-    /// Why it ended early.
+    /// Returns why the run ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
         died.or_else(|| self.watch.interrupted.then(Error::interrupted))
@@ -200,7 +200,7 @@ impl<'a> Session<'a> {
         let mut first = None;
         let harvest = self.fleet.carry_out(order, patience, &mut |tally| {
             let done = count(tally);
-            // What an earlier order has done is no sign of how fast this one is.
+            // The rate of an earlier order does not predict this one.
             let from = *first.get_or_insert(done);
             watch.tick(server.as_ref(), tally, total, (from, done), began);
             closing || !(watch.interrupted || watch.server_died.is_some())
@@ -237,7 +237,7 @@ impl<'a> Session<'a> {
         self.watch.console.stage_over();
     }
 
-    /// Reads the server now, exactly once, after things have settled.
+    /// Reads the server now, exactly once, after a wait.
     pub fn settled(&mut self, alive: u64) -> Option<TreeSample> {
         self.pause("settling", self.spec.settle, alive);
         self.now(alive)
@@ -248,13 +248,13 @@ impl<'a> Session<'a> {
         self.watch.sample(self.server.as_ref(), alive)
     }
 
-    /// The server's CPU time; zero when it is not measured.
+    /// Returns the server's CPU time; zero if it is not measured.
     pub fn server_cpu(&mut self) -> CpuTime {
         let sample = self.server.as_ref().and_then(|server| server.sample().ok());
         sample.map_or_else(CpuTime::default, |sample| sample.cpu)
     }
 
-    /// The kernel's memory; machine-wide.
+    /// Returns the kernel's memory, machine-wide.
     pub fn kernel() -> KernelMemory {
         KernelMemory::now()
     }
@@ -268,14 +268,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The end: the run with its samples.
+    /// Ends the session. Returns the run with its samples.
     pub fn finish(mut self) -> Run {
         self.run.samples = std::mem::take(&mut self.watch.samples);
         self.run
     }
 }
 
-/// A server whose limits are below what is asked for will refuse, or be silent, in the middle of the run.
+/// Warns if the server's limits are too low: it would refuse connections, or not answer, in the
+/// middle of the run.
 fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
     let most = tree.descriptors_max()?;
     (most < connections).then(|| {
@@ -297,7 +298,7 @@ impl RunMonitor<'_> {
         (from, done): (u64, u64),
         began: Instant,
     ) {
-        self.interrupt_came();
+        self.check_interrupt();
         if Instant::now() >= self.next_sample {
             self.sample(server, tally.alive);
         }
@@ -323,8 +324,8 @@ impl RunMonitor<'_> {
         });
     }
 
-    fn interrupt_came(&mut self) -> bool {
-        self.interrupted |= self.interrupts.came();
+    fn check_interrupt(&mut self) -> bool {
+        self.interrupted |= self.interrupts.arrived();
         self.interrupted
     }
 

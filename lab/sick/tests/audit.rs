@@ -1,4 +1,4 @@
-//! The audit names every planted fault, and finds nothing of weight in the healthy twins.
+//! Tests that the audit finds every planted fault, and nothing severe in the healthy twins.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-/// Audits at a time. They mostly wait, and what they judge is CPU time and memory of the server, not
-/// how long something took.
+/// Number of audits at a time. They mostly wait, and measure the server's CPU time and memory, not
+/// durations.
 const AT_A_TIME: usize = 6;
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
@@ -85,7 +85,7 @@ fn audit_server(fault: &str) -> (Value, Vec<(String, String)>) {
     judged(&dormouse(&arguments))
 }
 
-/// The same for what can be seen from outside: nobody says which process it is.
+/// The same for faults that are visible from outside: the audit does not know the process.
 fn audit_address(fault: &str) -> (Value, Vec<(String, String)>) {
     let _turn = Turn::take();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -93,7 +93,7 @@ fn audit_address(fault: &str) -> (Value, Vec<(String, String)>) {
     drop(listener);
     let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
         .args(["server", fault, &address])
-        // Its children go with it.
+        // Its children exit with it.
         .process_group(0)
         .spawn()
         .unwrap();
@@ -127,7 +127,7 @@ fn audit_client(fault: &str) -> (Value, Vec<(String, String)>) {
     judged(&client(fault, &[]))
 }
 
-/// The fault is among the findings, and heavy enough to fail.
+/// Checks that the fault is among the findings, and severe enough to fail.
 fn is_named((audit, findings): &(Value, Vec<(String, String)>), id: &str) {
     let named = findings
         .iter()
@@ -240,7 +240,7 @@ fn an_unreachable_target_is_never_clean() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-/// The same with the sizes that people use: half an hour.
+/// The same with realistic sizes: half an hour.
 #[test]
 #[ignore = "takes half an hour"]
 fn thoroughly() {

@@ -5,10 +5,10 @@ use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-/// Calls that are left behind while something is being worked on.
+/// Calls that remain from unfinished work.
 const UNFINISHED: [&str; 3] = ["todo!", "dbg!", "unimplemented!"];
 
-/// A library returns what it has to say; `cli` prints it.
+/// A library returns its messages; `cli` prints them.
 const PRINTING: [&str; 4] = ["println!", "eprintln!", "print!", "eprint!"];
 const LIBRARIES: [&str; 16] = [
     "crates/printable/src/",
@@ -29,14 +29,14 @@ const LIBRARIES: [&str; 16] = [
     "crates/audit/src/",
 ];
 
-/// Notes to oneself. In two parts, so that this file holds none.
+/// Notes about unfinished work. In two parts, so that this file contains none.
 const NOTES: [&str; 3] = [
     concat!("FIX", "ME"),
     concat!("TO", "DO"),
     concat!("XX", "X:"),
 ];
 
-/// Where one person's files are.
+/// Directories of one person's files.
 const PLACES: [&str; 2] = [concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
 pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
@@ -56,7 +56,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
         if LIBRARIES.iter().any(|library| path.starts_with(library)) {
             let shipped = lex::without_tests(&file.code);
             for call in PRINTING {
-                find(&shipped, call, "only the cli prints");
+                find(&shipped, call, "only `cli` may print");
             }
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
                     findings.push(Finding::new(
                         path,
                         number + 1,
-                        format!("`{note}`: finish it or say why not"),
+                        format!("`{note}`: finish it, or say why not"),
                     ));
                 }
             }
@@ -77,7 +77,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
                 findings.push(Finding::new(
                     path,
                     number + 1,
-                    format!("`{place}…` is a path of one machine"),
+                    format!("`{place}…` is a path on one machine only"),
                 ));
             }
         }

@@ -234,7 +234,7 @@ impl ClientMonitor<'_> {
             if client.is_none() {
                 self.say_how_far(seen);
             }
-            let interrupted = self.interrupts.came();
+            let interrupted = self.interrupts.arrived();
             if interrupted || self.began.elapsed() > self.spec.limit {
                 return match (client, interrupted) {
                     (Some(_), true) => Err(Error::interrupted()),

@@ -28,15 +28,15 @@ use super::job::Job;
 use super::orders::{OrderReport, Report, Setup, Tally, Traffic};
 use dormouse_measure::Latencies;
 
-/// Room for one receive: a partial record and four whole ones.
+/// Room for one receive: a partial record and four whole records.
 const SCRATCH_LEN: usize = 96 * 1024;
 const EVENTS_PER_TURN: usize = 256;
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// Most distinct reasons for failure that are counted.
+/// Maximum number of distinct reasons for failure that are counted.
 const REASONS_MAX: usize = 64;
 /// Token of the standard input.
 const ORDERS: u64 = u64::MAX;
-/// Most bytes of one line of orders (a bundle of certificates is in the setup).
+/// Maximum length of a line of orders (the setup has a bundle of certificates in it).
 const LINE_MAX: usize = 16 << 20;
 
 /// The loop's state.
@@ -70,10 +70,10 @@ struct Generator {
     quit: bool,
 }
 
-/// Runs a generator on the standard input and output, to the end of its orders.
+/// Runs a generator on standard input and output until its orders end.
 ///
 /// # Errors
-/// In words, when it cannot go on; they have been reported to the controlling process too.
+/// The reason why it cannot continue, which has been reported to the controlling process too.
 pub fn run() -> Result<(), String> {
     let outcome = serve();
     if let Err(message) = &outcome {
@@ -83,7 +83,7 @@ pub fn run() -> Result<(), String> {
 }
 
 fn serve() -> Result<(), String> {
-    // Unbuffered: what follows the first line is left for the poller.
+    // Unbuffered, so that what follows the first line is left for the poller.
     let orders = io::stdin()
         .as_fd()
         .try_clone_to_owned()
@@ -184,7 +184,7 @@ impl Generator {
         Ok(())
     }
 
-    /// The end of the input is the end of the generator: its controller has gone.
+    /// When its input ends, the generator exits: its controller is gone.
     fn read_orders(&mut self) -> Result<(), String> {
         let mut piece = [0; 4096];
         let count = self.orders.read(&mut piece);
@@ -195,7 +195,7 @@ impl Generator {
         while let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let order = serde_json::from_slice(&line).map_err(|error| format!("order: {error}"))?;
-            self.obey(order, Instant::now());
+            self.start_order(order, Instant::now());
         }
         if self.input.len() > LINE_MAX {
             return Err("an order is too long".into());
@@ -228,7 +228,7 @@ impl Generator {
             agreed: std::mem::take(&mut self.agreed),
         };
         self.tally.alive = alive;
-        // A controller that has gone is noticed by the end of the input.
+        // The end of the input shows that the controller is gone.
         let _ = say(&Report::Done(Box::new(yielded)));
     }
 
@@ -253,7 +253,7 @@ impl Generator {
         }
     }
 
-    /// Source addresses take turns, so that none runs out of ports before the others.
+    /// Source addresses are used in turn, so that none runs out of ports before the others.
     fn source(&self) -> Option<SocketAddr> {
         let count = self.setup.sources.len() as u64;
         let turn = self.serial.checked_rem(count)? as usize;
@@ -264,7 +264,7 @@ impl Generator {
     }
 }
 
-/// The bytes of the message or of the request.
+/// Returns the bytes of the message or of the request.
 fn message(talk: &Traffic) -> Vec<u8> {
     match talk {
         Traffic::Message { message, .. } => message.clone(),

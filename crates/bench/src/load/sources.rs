@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// connections nor those in TIME-WAIT after a long churn use up the ports.
 const PER_GENERATOR: u8 = 64;
 
-/// Source addresses of generator `index` for a target; empty when the system is to choose.
+/// Returns the source addresses of generator `index` for a target; empty if the system chooses.
 pub(super) fn for_target(target: SocketAddr, given: &[IpAddr], index: u32) -> Vec<IpAddr> {
     if !given.is_empty() {
         return given.to_vec();
     }
     match target.ip() {
         IpAddr::V4(ip) if ip.is_loopback() => {
-            // 127.64.0.0/10 is left to the load; servers live in 127.0.0.0/10 by habit.
+            // 127.64.0.0/10 is for the load; servers usually listen in 127.0.0.0/10.
             let block = 64 + u8::try_from(index % 64).unwrap_or(0);
             let row = u8::try_from(index / 64 % 256).unwrap_or(0);
             (1..=PER_GENERATOR)

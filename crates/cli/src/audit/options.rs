@@ -100,7 +100,7 @@ pub(super) struct ServerArgs {
     /// Audit for about fifteen seconds, with fewer connections
     #[arg(long, conflicts_with = "thorough")]
     quick: bool,
-    /// Measure as long as certainty takes
+    /// Measure until the results are certain
     #[arg(long)]
     thorough: bool,
     /// Hold this many quiet connections, and twice as many

@@ -1,4 +1,4 @@
-//! The beginning of a connection: connect, handshake, agreed parameters.
+//! Opening a connection: connect, handshake, negotiated parameters.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::Generator;
 use super::outcome::{FlowResult, NextAction, connect_words, handshake_words};
 
 impl Generator {
-    /// Begins a connection; false when there is no slot left.
+    /// Opens a connection. Returns `false` if no slot is left.
     pub(super) fn begin(&mut self, lane: u32, now: Instant) -> bool {
         let Some(index) = self.slots.insert() else {
             return false;
@@ -39,8 +39,8 @@ impl Generator {
                 if let Some(slot) = self.slots.get_mut(index) {
                     slot.fd = connecting.fd().0;
                 }
-                // Reading too: a stream may never have a moment with nothing to send, after which
-                // reading would be added. If it is established already, the poller says so at once.
+                // Reading too: a stream may always have something to send, after which reading
+                // would be added. The poller reports an established connection at once.
                 let interest = Interest::READ.with(Interest::WRITE, true);
                 let watched = self.poller.add(connecting.fd(), u64::from(index), interest);
                 active.writing = true;
@@ -97,7 +97,7 @@ impl Generator {
         self.send_handshake(index, active)
     }
 
-    /// Takes `count` bytes of the scratch buffer. An alert, should there be one, is sent at once.
+    /// Takes `count` bytes from the scratch buffer. An alert to send goes out at once.
     fn take_handshake(
         &mut self,
         index: u32,
@@ -140,7 +140,7 @@ impl Generator {
         info: &HandshakeInfo,
     ) -> FlowResult {
         self.record("handshake", active.began.elapsed());
-        // Only a cycle comes again and can use a ticket.
+        // Only a cycle connects again and can use a ticket.
         if !matches!(self.job, Some(Job::Cycle(_))) {
             active.tls.ignore_tickets();
         }
@@ -163,7 +163,7 @@ impl Generator {
         if self.next_exchange(active)? == NextAction::Close {
             return Ok(NextAction::Close);
         }
-        // What came behind the handshake.
+        // Bytes after the handshake.
         if self.tls.is_some() && self.take_received(index, active, 0)? == NextAction::Close {
             return Ok(NextAction::Close);
         }
