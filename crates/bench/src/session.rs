@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::socket::Addr;
 
 use crate::load::{
-    Fleet, FleetReport, Launcher, Order, Plan, Setup, Tally, Traffic, refuse_foreign_load,
+    Cycle, Fleet, FleetReport, Launcher, Order, Plan, Setup, Tally, Traffic, refuse_foreign_load,
 };
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
+use dormouse_census::Snapshot;
 use dormouse_measure::Error;
 use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
@@ -21,6 +22,10 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const SAMPLE_SHARE: u32 = 50;
 /// Maximum number of samples; above it, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
+
+/// Garbage for a collector that comes when its heap has grown: connections per step, and at a time.
+const GARBAGE_CONNECTIONS: u64 = 100;
+const GARBAGE_LANES: u32 = 8;
 
 /// Observer of a run.
 pub trait Console {
@@ -77,7 +82,15 @@ pub struct Session<'a> {
     pub server: Option<Server>,
     /// Established connections that ended early.
     pub lost: u64,
+    beside: Beside<'a>,
     watch: RunMonitor<'a>,
+}
+
+/// A generator for connections that come and go while others are held.
+struct Beside<'a> {
+    launcher: &'a Launcher,
+    setup: Setup,
+    fleet: Option<Fleet>,
 }
 
 /// Signals, samples and progress while load runs.
@@ -85,6 +98,9 @@ struct RunMonitor<'a> {
     console: &'a mut dyn Console,
     interrupts: Interrupts,
     interrupted: bool,
+    /// When the run has to end, and whether it did.
+    deadline: Option<Instant>,
+    late: bool,
     began: Instant,
     next_sample: Instant,
     samples: Vec<Sample>,
@@ -95,7 +111,7 @@ impl<'a> Session<'a> {
     /// Starts the server and the fleet, and tries one connection.
     pub fn open(
         spec: &'a Spec,
-        launcher: &Launcher,
+        launcher: &'a Launcher,
         console: &'a mut dyn Console,
         connections: u64,
         run: &mut Run,
@@ -126,6 +142,8 @@ impl<'a> Session<'a> {
             console,
             interrupts,
             interrupted: false,
+            deadline: None,
+            late: false,
             began: now,
             next_sample: now,
             samples: Vec::new(),
@@ -157,26 +175,40 @@ impl<'a> Session<'a> {
             run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
         }
         watch.console.stage_over();
-        let session = Self {
+        Ok(Self {
             spec,
             run: run.clone(),
             fleet,
             server,
             lost: 0,
+            beside: Beside {
+                launcher,
+                setup,
+                fleet: None,
+            },
             watch,
-        };
-        Ok(session)
+        })
     }
 
     /// Returns whether the run has to end early.
     pub fn is_over(&self) -> bool {
-        self.watch.interrupted || self.watch.server_died.is_some()
+        self.watch.is_over()
+    }
+
+    /// Ends the run early at this time.
+    pub fn end_by(&mut self, deadline: Instant) {
+        self.watch.deadline = Some(deadline);
     }
 
     /// Returns why the run ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| self.watch.interrupted.then(Error::interrupted))
+        let late = || {
+            let late = self.watch.late && !self.watch.interrupted;
+            late.then(|| Error::target("the time for this run was over"))
+        };
+        died.or_else(late)
+            .or_else(|| self.watch.interrupted.then(Error::interrupted))
     }
 
     /// Carries out an order, with progress; counts failures.
@@ -203,7 +235,7 @@ impl<'a> Session<'a> {
             // The rate of an earlier order does not predict this one.
             let from = *first.get_or_insert(done);
             watch.tick(server.as_ref(), tally, total, (from, done), began);
-            closing || !(watch.interrupted || watch.server_died.is_some())
+            closing || !watch.is_over()
         });
         self.watch.console.stage_over();
         let harvest = harvest?;
@@ -212,6 +244,105 @@ impl<'a> Session<'a> {
             *self.run.failures.entry(reason.clone()).or_default() += count;
         }
         Ok(harvest)
+    }
+
+    /// Opens and closes connections beside those that are held, `lanes` at a time.
+    ///
+    /// # Errors
+    /// When its generator fails, or the server refuses a hundred connections in a row.
+    pub fn cycle_beside(&mut self, connections: u64, lanes: u32) -> Result<Tally, Error> {
+        let mut fleet = match self.beside.fleet.take() {
+            Some(fleet) => fleet,
+            None => self.start_beside(lanes)?,
+        };
+        let order = Order::Cycle(Cycle {
+            connections,
+            lanes,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms: 0,
+        });
+        let patience = self.spec.timeout + Duration::from_secs(5);
+        let (watch, server, began) = (&mut self.watch, &self.server, Instant::now());
+        let report = fleet.carry_out(&order, patience, &mut |tally| {
+            watch.tick(
+                server.as_ref(),
+                tally,
+                Some(connections),
+                (0, tally.closed),
+                began,
+            );
+            !watch.is_over()
+        })?;
+        self.beside.fleet = Some(fleet);
+        report.ensure_complete()?;
+        Ok(report.of.tally)
+    }
+
+    /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
+    ///
+    /// Go collects when its heap has grown by as much as lives in it, or every two minutes. So connections that come
+    /// and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
+    pub fn await_collection(&mut self, alive: u64, patience: Duration) {
+        let Some(before) = self.collections() else {
+            return;
+        };
+        let began = Instant::now();
+        // What became garbage during a collection outlives it: so the second one counts.
+        while self.collections().is_some_and(|now| now < before + 2)
+            && began.elapsed() < patience
+            && !self.is_over()
+        {
+            if self
+                .cycle_beside(GARBAGE_CONNECTIONS, GARBAGE_LANES)
+                .is_err()
+            {
+                return;
+            }
+        }
+        // Sweeping follows marking.
+        self.pause("after a collection", Duration::from_millis(100), alive);
+    }
+
+    /// Collections that Go has made in the server; `None` where there is no Go.
+    fn collections(&self) -> Option<u64> {
+        let pids = self.server.as_ref()?.tree.pids().ok()?;
+        let counts = pids.into_iter().filter_map(dormouse_census::go_collections);
+        counts.min()
+    }
+
+    /// Counts the blocks that the server uses now.
+    ///
+    /// # Errors
+    /// In words: why it can't be done.
+    pub fn census(&self, alive: u64) -> Result<Snapshot, String> {
+        let pids = self
+            .server
+            .as_ref()
+            .and_then(|server| server.tree.pids().ok());
+        dormouse_census::take(&pids.unwrap_or_default(), alive)
+    }
+
+    fn start_beside(&mut self, lanes: u32) -> Result<Fleet, Error> {
+        let Beside {
+            launcher, setup, ..
+        } = &self.beside;
+        let target: Addr = setup
+            .target
+            .parse()
+            .map_err(|error| Error::usage(format!("{error}")))?;
+        let plan = Plan {
+            generators: 1,
+            connections_each: lanes,
+            notes: Vec::new(),
+        };
+        let fleet = Fleet::start(launcher, setup, &plan, &target)?;
+        if let Some(server) = &mut self.server {
+            fleet.pids().for_each(|pid| server.tree.exclude(pid));
+        }
+        Ok(fleet)
     }
 
     /// Waits, and watches.
@@ -299,6 +430,9 @@ impl RunMonitor<'_> {
         began: Instant,
     ) {
         self.check_interrupt();
+        self.late |= self
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline);
         if Instant::now() >= self.next_sample {
             self.sample(server, tally.alive);
         }
@@ -327,6 +461,10 @@ impl RunMonitor<'_> {
     fn check_interrupt(&mut self) -> bool {
         self.interrupted |= self.interrupts.arrived();
         self.interrupted
+    }
+
+    fn is_over(&self) -> bool {
+        self.interrupted || self.late || self.server_died.is_some()
     }
 
     fn sample(&mut self, server: Option<&Server>, alive: u64) -> Option<TreeSample> {

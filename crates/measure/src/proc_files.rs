@@ -34,6 +34,18 @@ pub fn open_program(pid: i32) -> io::Result<File> {
     open_regular(&format!("/proc/{pid}/exe"), OFlags::empty())
 }
 
+/// Opens a file that a process has mapped, through the link that the kernel keeps: `range` is `START-END` as in `maps`.
+///
+/// # Errors
+/// As [`open`]; only root and those with `CAP_CHECKPOINT_RESTORE` may.
+pub fn open_mapped(pid: i32, range: &str) -> io::Result<File> {
+    let is_range = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    if !range.bytes().all(is_range) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    open_regular(&format!("/proc/{pid}/map_files/{range}"), OFlags::empty())
+}
+
 /// A pipe or a device could block, or act when it is opened.
 fn open_regular(path: &str, flags: OFlags) -> io::Result<File> {
     let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY).bits();

@@ -35,8 +35,12 @@ const MAY_USE: &[(&str, &str)] = &[
         "engine reactor tables config handover routes dataplane helpers",
     ),
     ("measure", "printable reactor"),
-    ("bench", "printable record engine reactor measure"),
-    ("audit", "printable record engine reactor measure bench"),
+    ("census", "printable reactor measure"),
+    ("bench", "printable record engine reactor measure census"),
+    (
+        "audit",
+        "printable record engine reactor measure census bench",
+    ),
     ("import", "printable config"),
     // `check` reads certificates like `serve`.
     (

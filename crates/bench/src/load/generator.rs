@@ -26,6 +26,7 @@ use super::contexts::Contexts;
 use super::exchange::Pattern;
 use super::job::Job;
 use super::orders::{OrderReport, Report, Setup, Tally, Traffic};
+use super::sources;
 use dormouse_measure::Latencies;
 
 /// Room for one receive: a partial record and four whole records.
@@ -53,6 +54,8 @@ struct Generator {
     /// Connections that are not established yet.
     in_flight: u32,
     serial: u64,
+    /// Whether connections come from 127.0.0.1 for now.
+    from_usual_source: bool,
     scratch: Vec<u8>,
     message: Arc<[u8]>,
     bulk: Arc<[u8]>,
@@ -131,6 +134,7 @@ impl Generator {
         let slots = Slab::create("bench", capacity, SLOT_LAYOUT)
             .map_err(in_words("memory for connections"))?;
         let now = Instant::now();
+        let from_usual_source = sources::has_usual(&target, &setup.sources, setup.index);
         Ok(Self {
             message: message(&setup.talk).into(),
             timeout: Duration::from_millis(setup.timeout_ms.max(1)),
@@ -145,6 +149,7 @@ impl Generator {
                 .collect(),
             in_flight: 0,
             serial: 0,
+            from_usual_source,
             scratch: vec![0; SCRATCH_LEN],
             bulk: Pattern::bulk_block(),
             job: None,
@@ -253,8 +258,17 @@ impl Generator {
         }
     }
 
-    /// Source addresses are used in turn, so that none runs out of ports before the others.
+    /// No more ports are left at the usual source. False if it was left before.
+    fn leave_usual_source(&mut self) -> bool {
+        std::mem::take(&mut self.from_usual_source)
+    }
+
+    /// The usual source address as long as it has ports: some servers treat the rest of 127.0.0.0/8 as foreign. Then
+    /// source addresses are used in turn, so that none runs out of ports before the others.
     fn source(&self) -> Option<SocketAddr> {
+        if self.from_usual_source && self.serial < sources::USUAL_MAX {
+            return Some(sources::USUAL);
+        }
         let count = self.setup.sources.len() as u64;
         let turn = self.serial.checked_rem(count)? as usize;
         self.setup

@@ -1,14 +1,16 @@
 //! Hold: the cost of a quiet connection.
 //!
-//! Bytes per connection are `(PSS at N − PSS after the first connections) / (N − first)`: the first
-//! hundred pay for what a server sets up once. The slope from N/2 to N shows whether the cost is
-//! linear.
+//! What a connection uses is counted by the structures of the server's allocators, where these can be read. Beside it
+//! stands how resident memory grew: `(PSS at N − PSS after the first connections) / (N − first)`, because the first
+//! hundred pay for what a server sets up once. That figure is too small when the heap was larger before: free heap is
+//! used again without becoming resident. The slope from N/2 to N shows whether the rest is even.
 
 use std::time::{Duration, Instant};
 
 use crate::load::{FleetReport, Messages, Order};
 use crate::session::Session;
 use crate::spec::Hold;
+use dormouse_census::Snapshot;
 use dormouse_measure::Error;
 use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 
@@ -16,6 +18,8 @@ use super::figures::{self, CpuCost};
 
 /// Connections that warm the server up and stay open.
 const WARM_UP: u64 = 100;
+/// How long a collection of garbage is awaited before a census.
+const COLLECTION: Duration = Duration::from_secs(20);
 const PAGE_BYTES: u64 = 4096;
 /// With fewer connections, a page or two would distort the bytes per connection.
 const COARSE_BELOW: u64 = 1_000;
@@ -66,6 +70,8 @@ fn open_all(
     let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
     left_warm_up?;
     let at_first = session.settled(warm_up.of.tally.alive);
+    session.await_collection(warm_up.of.tally.alive, COLLECTION);
+    let census_first = session.census(warm_up.of.tally.alive);
 
     let (half, left_half, spent_half) = open_measured(session, hold, n / 2)?;
     let at_half = session.settled(half.of.tally.alive);
@@ -93,6 +99,11 @@ fn open_all(
     };
     figures::memory(&mut session.run, "at_n", &when, at_n);
     let counts = (alive_first, alive_half, alive);
+    if session.server.is_some() {
+        session.await_collection(alive, COLLECTION);
+        let census_n = session.census(alive);
+        used(session, census_first, census_n);
+    }
     per_connection(session, at_first, at_half, at_n, counts);
     let kernel = figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
     let generators = figures::generators(session, generators_before, alive);
@@ -217,6 +228,30 @@ fn apart(session: &mut Session<'_>, parts: &Parts) {
     }
 }
 
+/// What a connection uses, by the structures of the server's allocators.
+fn used(session: &mut Session<'_>, first: Result<Snapshot, String>, all: Result<Snapshot, String>) {
+    let both = first.and_then(|first| Ok((first, all?)));
+    let used = both.and_then(|(first, all)| {
+        if all.connections <= first.connections {
+            return Err("there were too few connections".to_owned());
+        }
+        let used = dormouse_census::used_per_connection((&first, None), (&all, None))?;
+        Ok((used, first.free_bytes))
+    });
+    let run = &mut session.run;
+    match used {
+        Ok((used, free)) => {
+            let title = "bytes per connection in use";
+            run.figure("memory.per_connection.used", title, used, "bytes");
+            let title = "free heap before them";
+            run.figure("memory.free_before", title, free as f64, "bytes");
+        }
+        Err(why) => run.note(format!(
+            "bytes per connection in use were not counted, because {why}"
+        )),
+    }
+}
+
 fn per_connection(
     session: &mut Session<'_>,
     first: Option<TreeSample>,
@@ -242,16 +277,16 @@ fn per_connection(
     }
     let per =
         |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
-    let title = "bytes per connection";
+    let title = "growth of resident memory per connection";
     run.figure(
         "memory.per_connection.pss",
-        &format!("{title} (PSS)"),
+        &format!("{title}, PSS"),
         per(|s| s.memory.pss),
         "bytes",
     );
     run.figure(
         "memory.per_connection.rss",
-        &format!("{title} (RSS)"),
+        &format!("{title}, RSS"),
         per(|s| s.memory.rss),
         "bytes",
     );

@@ -1,6 +1,6 @@
 //! Handshakes with clients: from the accepted socket to the connection at rest.
 //!
-//! Each turn of the loop advances handshakes for a bounded time, so that a storm of newcomers does
+//! Each turn of the loop advances handshakes for a bounded time, so that a storm of new connections does
 //! not slow down established connections. A completed handshake becomes a slot at once.
 
 pub(crate) mod challenge;
@@ -45,13 +45,13 @@ const HELLO_MAX: usize = 4096;
 const SILENT_PART: u64 = 4;
 
 /// Interval of the search for silent clients.
-const SILENT_LOOK_MS: u64 = 100;
+const SILENT_CHECK_MS: u64 = 100;
 
 /// Route number of a handshake that answers a challenge. No route has this number.
 const CHALLENGE_ROUTE: u16 = u16::MAX;
 
 /// A client that was just accepted.
-pub(crate) struct Newcomer {
+pub(crate) struct NewConnection {
     pub(crate) fd: Fd,
     pub(crate) client: Client,
     /// The listener's first route.
@@ -67,7 +67,7 @@ pub(crate) struct Handshakes {
     /// The open challenge.
     challenge: Option<Challenge>,
     /// Time of the next search for silent clients, while `max_handshakes` is reached.
-    silent_look_ms: u64,
+    silent_check_ms: u64,
 }
 
 impl Handshakes {
@@ -77,7 +77,7 @@ impl Handshakes {
             table: HandshakeTable::new(),
             queue: Queue::default(),
             challenge: None,
-            silent_look_ms: 0,
+            silent_check_ms: 0,
         }
     }
 
@@ -96,8 +96,8 @@ impl Handshakes {
     }
 
     /// Whether a handshake that has not begun is queued.
-    pub(crate) fn has_newcomers(&self) -> bool {
-        self.queue.has_newcomers()
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queue.has_queued()
     }
 
     /// Frees the memory of handshakes after the last one. Returns `true` if a burst has ended since
@@ -121,9 +121,9 @@ impl Handshakes {
         if self.queue.is_ready(may_begin) {
             return Some(now_ms);
         }
-        let waits = self.queue.has_newcomers() && !may_begin;
+        let waits = self.queue.has_queued() && !may_begin;
         let deadlines = [
-            waits.then_some(self.silent_look_ms),
+            waits.then_some(self.silent_check_ms),
             self.table.next_deadline_ms(),
         ];
         deadlines.into_iter().flatten().min()
@@ -131,14 +131,18 @@ impl Handshakes {
 
     // ---- accepted ----
 
-    /// Queues a newcomer, if it is admitted. While it waits it has nothing in the heap.
-    pub(crate) fn begin<I: Io>(&mut self, newcomer: Newcomer, cx: &mut WorkerContext<I>) {
-        let Newcomer {
+    /// Queues a new connection, if it is admitted. A waiting connection uses no heap memory.
+    pub(crate) fn begin<I: Io>(
+        &mut self,
+        new_connection: NewConnection,
+        cx: &mut WorkerContext<I>,
+    ) {
+        let NewConnection {
             fd,
             client,
             route,
             candidates,
-        } = newcomer;
+        } = new_connection;
         cx.work.count.add(Count::Accepted, 1);
         let configured = cx.settings.route(route);
         let is_proxy = configured.is_some_and(|r| client.is_proxy(&r.access.accept_proxy_from));
@@ -188,8 +192,8 @@ impl Handshakes {
     /// Advances handshakes until the time is up, but makes at least one step. `others`: the number of
     /// handshakes with servers, which count towards the same limit.
     pub(crate) fn turn<I: Io>(&mut self, until_us: u64, others: usize, cx: &mut WorkerContext<I>) {
-        if self.queue.has_newcomers() {
-            self.sort_newcomers(&mut cx.work);
+        if self.queue.has_queued() {
+            self.sort_queued(&mut cx.work);
             self.evict_silent(others, cx);
         }
         loop {
@@ -213,10 +217,10 @@ impl Handshakes {
     /// Drops handshakes whose clients have been silent for long, if `max_handshakes` is reached and
     /// clients wait.
     fn evict_silent<I: Io>(&mut self, others: usize, cx: &mut WorkerContext<I>) {
-        if self.may_begin(others, &cx.settings) || cx.work.now_ms < self.silent_look_ms {
+        if self.may_begin(others, &cx.settings) || cx.work.now_ms < self.silent_check_ms {
             return;
         }
-        self.silent_look_ms = cx.work.now_ms + SILENT_LOOK_MS;
+        self.silent_check_ms = cx.work.now_ms + SILENT_CHECK_MS;
         cx.work.count.add(Count::PausedHandshakes, 1);
         cx.work
             .bursts
@@ -233,7 +237,7 @@ impl Handshakes {
 
     /// Sorts queued clients by whether they resume a session. It peeks at their hellos, which stay in
     /// the kernel.
-    fn sort_newcomers<I: Io>(&mut self, work: &mut Workspace<I>) {
+    fn sort_queued<I: Io>(&mut self, work: &mut Workspace<I>) {
         let Handshakes { table, queue, .. } = self;
         let Workspace { io, scratch, .. } = work;
         let hello = &mut scratch.opening[..HELLO_MAX];
@@ -284,16 +288,16 @@ impl Handshakes {
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::GivenUp => {
-                let why = "the client closed the connection while it was queued";
-                log::client_ended(true, why, handshake, &mut cx.work);
+                let reason = "the client closed the connection while it was queued";
+                log::client_ended(true, reason, handshake, &mut cx.work);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
             }
-            HandshakeStep::Gone => {
+            HandshakeStep::Ended => {
                 // A connection without a byte is a health check of TCP: it is no handshake.
                 if !is_lingering && has_begun {
-                    let why = "the client's connection ended";
-                    log::client_ended(true, why, handshake, &mut cx.work);
+                    let reason = "the client's connection ended";
+                    log::client_ended(true, reason, handshake, &mut cx.work);
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
@@ -365,7 +369,7 @@ impl Handshakes {
                 Direction::Terminate { context, .. } => {
                     Some(Handshake::server(context.as_ref()?, limits))
                 }
-                Direction::PassThrough(_) | Direction::Originate(_) | Direction::Gone => None,
+                Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
             }
         })
     }
@@ -383,11 +387,11 @@ impl Handshakes {
                 entry.end_choice();
                 None
             }
-            RouteChoice::None => Some(HandshakeStep::Gone),
+            RouteChoice::None => Some(HandshakeStep::Ended),
             RouteChoice::UnknownName(failure, alert) => {
                 let token = token::handshake(id);
                 let refused = entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
-                Some(refused.map_or(HandshakeStep::Gone, |()| HandshakeStep::Failed(failure)))
+                Some(refused.map_or(HandshakeStep::Ended, |()| HandshakeStep::Failed(failure)))
             }
             RouteChoice::Route(number, server_name) => {
                 entry.route = number;
@@ -543,8 +547,8 @@ fn log_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut Workspace<I>)
     work.count.add(Count::HandshakesTimedOut, 1);
     let number = handshake.route.map(|(number, _)| number);
     traffic::count_handshake_failed(number, &work.traffic);
-    let why = "not finished within handshake_timeout";
-    log::client_ended(false, why, handshake, work);
+    let reason = "not finished within handshake_timeout";
+    log::client_ended(false, reason, handshake, work);
     let (client, route) = (handshake.client, handshake.route_name());
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {

@@ -1,11 +1,13 @@
 //! Opening a connection: connect, handshake, negotiated parameters.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use dormouse_engine::stream::Connection;
 use dormouse_engine::{HandshakeInfo, HandshakeLimits};
 use dormouse_reactor::poller::{Event, Interest};
-use dormouse_reactor::socket::{self, Attempt, ConnectOptions};
+use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Connecting, Shortage};
 use dormouse_reactor::{Fd, OnExec};
 
 use super::super::connection::{ActiveConnection, ConnectionState};
@@ -26,14 +28,16 @@ impl Generator {
         if let Some(slot) = self.slots.get_mut(index) {
             (slot.fd, slot.lane, slot.serial) = (Fd::NONE.0, lane, self.serial);
         }
-        let options = ConnectOptions {
-            source,
-            on_exec: OnExec::Close,
-            ..ConnectOptions::default()
-        };
         let mut active = Box::new(ActiveConnection::connecting(now, now + self.timeout));
         self.in_flight += 1;
-        let outcome = match socket::connect(&self.target, &options) {
+        let mut connecting = self.connect(source);
+        if let Err(error) = &connecting
+            && Shortage::of(error) == Some(Shortage::Ports)
+            && self.leave_usual_source()
+        {
+            connecting = self.connect(self.source());
+        }
+        let outcome = match connecting {
             Err(error) => Err(connect_words(&error)),
             Ok(connecting) => {
                 if let Some(slot) = self.slots.get_mut(index) {
@@ -51,6 +55,15 @@ impl Generator {
         };
         self.settle(index, active, outcome);
         true
+    }
+
+    fn connect(&self, source: Option<SocketAddr>) -> io::Result<Connecting> {
+        let options = ConnectOptions {
+            source,
+            on_exec: OnExec::Close,
+            ..ConnectOptions::default()
+        };
+        socket::connect(&self.target, &options)
     }
 
     pub(super) fn connected(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_measure::proc_files;
 
-use super::snapshot::ObjectCounts;
+use crate::snapshot::ObjectCounts;
 use crate::tool::{Tool, ToolError};
 
 /// A full collection of a large heap takes its time.

@@ -1,7 +1,7 @@
 //! Objects that a runtime with a garbage collector holds, as it counts them itself.
 
-use super::snapshot::ObjectCounts;
-use super::{jvm, v8};
+use crate::snapshot::ObjectCounts;
+use crate::{jvm, v8};
 
 /// Most classes of a managed heap in a report.
 pub(super) const MANAGED_MAX: usize = 20;

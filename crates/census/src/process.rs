@@ -21,23 +21,30 @@ const PAGES_MAX: u64 = 1 << 28;
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Region {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// Private, writable and of no file.
-    pub(super) anonymous: bool,
+    pub(crate) anonymous: bool,
+    /// Private, writable and of a file.
+    of_file: bool,
     /// What follows the addresses: `[heap]`, a path, or nothing.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl Region {
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Whether it holds the variables of a program or library.
+    pub(crate) fn is_variables(&self) -> bool {
+        self.of_file
     }
 }
 
 /// The mappings of a process.
-pub(super) fn regions(pid: i32) -> Result<Vec<Region>, String> {
+pub(crate) fn regions(pid: i32) -> Result<Vec<Region>, String> {
     let text = proc_files::maps(pid).map_err(|error| words(pid, "maps", &error))?;
     let mut regions: Vec<Region> = Vec::new();
     for found in text.lines().filter_map(region) {
@@ -56,39 +63,41 @@ pub(super) fn regions(pid: i32) -> Result<Vec<Region>, String> {
 
 /// The anonymous regions, those first that can be looked at most easily: a huge one that is hardly
 /// touched must not keep others from being looked at.
-pub(super) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
+pub(crate) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
     regions.retain(|region| region.anonymous);
     regions.sort_by_key(Region::len);
     regions
 }
 
 /// Says what of a process was not looked at.
-pub(super) fn unread(pid: i32, bytes: u64) -> String {
+pub(crate) fn unread(pid: i32, bytes: u64) -> String {
     let gib = bytes >> 30;
     format!(
         "process {pid}: {gib} GiB of its address space were not looked at, because it maps too much"
     )
 }
 
-pub(super) fn region(line: &str) -> Option<Region> {
+pub(crate) fn region(line: &str) -> Option<Region> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let rights = words.next()?;
     let inode = words.nth(2)?;
     let name = words.next().unwrap_or_default().to_owned();
+    let is_private = rights.starts_with("rw") && rights.ends_with('p');
     let start = u64::from_str_radix(start, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
     (start <= end).then_some(())?;
     Some(Region {
         start,
         end,
-        anonymous: inode == "0" && rights.starts_with("rw") && rights.ends_with('p'),
+        anonymous: inode == "0" && is_private,
+        of_file: inode != "0" && is_private,
         name,
     })
 }
 
 /// A process whose memory is read.
-pub(super) struct ProcessMemory {
+pub(crate) struct ProcessMemory {
     pid: i32,
     memory: File,
     pagemap: File,
@@ -98,7 +107,7 @@ pub(super) struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    pub(super) fn open(pid: i32) -> Result<Self, String> {
+    pub(crate) fn open(pid: i32) -> Result<Self, String> {
         let open =
             |name: &str| proc_files::open(pid, name).map_err(|error| words(pid, name, &error));
         Ok(Self {
@@ -111,7 +120,7 @@ impl ProcessMemory {
     }
 
     /// Calls `each` with the runs of resident (or swapped) pages of a range, in ascending order.
-    pub(super) fn resident(
+    pub(crate) fn resident(
         &self,
         start: u64,
         end: u64,
@@ -151,7 +160,7 @@ impl ProcessMemory {
 
     /// Reads a page-aligned range of resident pages into `room`. Pages that hold only zeros are not written:
     /// where `room` is fresh memory, they take nothing here, as they may take nothing there.
-    pub(super) fn read_pages(&self, start: u64, room: &mut [u8]) -> Result<(), String> {
+    pub(crate) fn read_pages(&self, start: u64, room: &mut [u8]) -> Result<(), String> {
         let page = self.page as usize;
         let mut piece = vec![0; room.len().min(PAGES_AT_ONCE * page)];
         for (number, place) in room.chunks_mut(piece.len().max(1)).enumerate() {
@@ -171,12 +180,12 @@ impl ProcessMemory {
     }
 
     /// Some bytes of a page that is resident.
-    pub(super) fn read(&self, at: u64, room: &mut [u8]) -> Result<(), String> {
+    pub(crate) fn read(&self, at: u64, room: &mut [u8]) -> Result<(), String> {
         let read = self.memory.read_exact_at(room, at);
         read.map_err(|error| words(self.pid, "mem", &error))
     }
 
-    pub(super) fn page(&self) -> u64 {
+    pub(crate) fn page(&self) -> u64 {
         self.page
     }
 }

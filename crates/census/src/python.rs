@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use dormouse_measure::proc_files;
 
-use super::process::{ProcessMemory, regions, smallest_first, unread};
-use super::snapshot::{SizeCount, Snapshot};
+use crate::process::{ProcessMemory, regions, smallest_first, unread};
+use crate::snapshot::{SizeCount, Snapshot};
 
 const HEADER: usize = 48;
 const POOLS: [u64; 2] = [16_384, 4_096];
@@ -120,6 +120,7 @@ impl Pool {
         into.in_use_bytes += used;
         into.free_bytes += self.bytes - HEADER as u64 - used;
         into.heap_bytes += self.bytes;
+        into.walked_bytes += self.bytes;
         let of: &mut BTreeMap<u64, SizeCount> = &mut into.small;
         let count = of.entry(self.block).or_default();
         count.blocks += self.in_use;

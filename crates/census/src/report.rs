@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::managed::{MANAGED_MAX, ManagedHeap};
-use super::pages::PageSample;
-use super::snapshot::{SizeCount, Snapshot};
+use crate::managed::{MANAGED_MAX, ManagedHeap};
+use crate::pages::PageSample;
+use crate::snapshot::{SizeCount, Snapshot};
 
 /// Most size classes in a report.
 const CLASSES_MAX: usize = 24;
+/// Most sizes of blocks that pin pages.
+const PINS_MAX: usize = 8;
 
 /// Blocks of one size which come with connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// Allocator that the blocks belong to: `malloc` or `CPython`.
+    /// Allocator that the blocks belong to: `malloc`, `CPython` or `Go`.
     #[serde(default = "malloc")]
     pub heap: String,
     /// Bytes of a block, its header included.
@@ -56,7 +58,7 @@ pub struct ClassCount {
 /// The census of a server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CensusReport {
-    /// Method: `glibc malloc`, `CPython's allocator`, `classes of the JVM` or `V8`, `pages`.
+    /// Method: `glibc malloc`, `CPython's allocator`, `Go's spans`, `classes of the JVM` or `V8`, `pages`.
     pub method: String,
     /// Sizes by bytes per connection, the greatest first.
     pub classes: Vec<SizeClass>,
@@ -69,6 +71,15 @@ pub struct CensusReport {
     pub in_use_bytes: BTreeMap<String, u64>,
     /// Resident bytes of free blocks at the same moments.
     pub free_bytes: BTreeMap<String, u64>,
+    /// Of these, bytes in whole free pages, which `malloc_trim` gives back.
+    #[serde(default)]
+    pub returnable_bytes: BTreeMap<String, u64>,
+    /// Blocks that keep pages resident which are free but for them: size, before, and when all have closed.
+    #[serde(default)]
+    pub pins: Vec<(u64, u64, u64)>,
+    /// Bytes of stacks per connection: of threads, and of Go's goroutines.
+    #[serde(default)]
+    pub stack_bytes_per_connection: f64,
     /// Sizes which became more over the rounds of churn: size, blocks before, blocks after.
     pub grown: Vec<(u64, u64, u64)>,
     /// Classes of a managed heap, where its runtime tells.
@@ -88,7 +99,11 @@ impl CensusReport {
         later: &[(&str, &Snapshot)],
     ) -> Self {
         let connections = two_n.connections.saturating_sub(none.connections).max(1) as f64;
-        let heaps: [(&str, SizesOf); 2] = [("malloc", |of| &of.sizes), ("CPython", |of| &of.small)];
+        let heaps: [(&str, SizesOf); 3] = [
+            ("malloc", |of| &of.sizes),
+            ("CPython", |of| &of.small),
+            ("Go", |of| &of.go),
+        ];
         let mut classes: Vec<SizeClass> = Vec::new();
         for (heap, of) in heaps {
             let blocks =
@@ -120,23 +135,24 @@ impl CensusReport {
         classes.retain(|class| class.bytes_per_connection >= 16.0);
         classes.truncate(CLASSES_MAX);
         let moments = [("none", none), ("n", n), ("held", two_n)];
-        let moments = moments.iter().chain(later);
+        let moments: Vec<_> = moments.iter().chain(later).collect();
+        let at_moments = |of: fn(&Snapshot) -> u64| {
+            let named = moments.iter();
+            named
+                .map(|(name, at)| ((*name).to_owned(), of(at)))
+                .collect()
+        };
+        let stacks = |of: &Snapshot| (of.stack_bytes + of.go_stack_bytes) as f64;
         Self {
-            method: if two_n.small.is_empty() {
-                "glibc malloc".into()
-            } else {
-                "glibc malloc, CPython's allocator".into()
-            },
+            method: method(two_n),
             classes,
             heap_bytes_per_connection: heap,
             blocks_per_connection: number,
-            in_use_bytes: moments
-                .clone()
-                .map(|(name, of)| ((*name).to_owned(), of.in_use_bytes))
-                .collect(),
-            free_bytes: moments
-                .map(|(name, of)| ((*name).to_owned(), of.free_bytes))
-                .collect(),
+            in_use_bytes: at_moments(|at| at.in_use_bytes),
+            free_bytes: at_moments(|at| at.free_bytes),
+            returnable_bytes: at_moments(|at| at.returnable_bytes),
+            pins: Vec::new(),
+            stack_bytes_per_connection: (stacks(two_n) - stacks(none)) / connections,
             grown: Vec::new(),
             managed: Vec::new(),
             pages: None,
@@ -153,6 +169,9 @@ impl CensusReport {
             blocks_per_connection: 0.0,
             in_use_bytes: BTreeMap::new(),
             free_bytes: BTreeMap::new(),
+            returnable_bytes: BTreeMap::new(),
+            pins: Vec::new(),
+            stack_bytes_per_connection: 0.0,
             grown: Vec::new(),
             managed: Vec::new(),
             pages: None,
@@ -201,16 +220,39 @@ impl CensusReport {
     }
 }
 
+fn method(of: &Snapshot) -> String {
+    let heaps = [
+        ("glibc malloc", of.sizes.is_empty()),
+        ("CPython's allocator", of.small.is_empty()),
+        ("Go's spans", of.go.is_empty()),
+    ];
+    let walked = heaps.into_iter().filter(|(_, is_empty)| !is_empty);
+    walked.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+}
+
+/// Blocks on pages that are free but for them and a few others: size, before and after, by number, the most first.
+pub fn pins(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
+    let mut pins: Vec<_> = after
+        .pins
+        .iter()
+        .map(|(&size, &blocks)| (size, before.pins.get(&size).copied().unwrap_or(0), blocks))
+        .collect();
+    pins.sort_by_key(|(_, had, has)| std::cmp::Reverse(has.saturating_sub(*had)));
+    pins.truncate(PINS_MAX);
+    pins
+}
+
 /// The size classes of one of a snapshot's heaps.
 type SizesOf = fn(&Snapshot) -> &BTreeMap<u64, SizeCount>;
 
 /// Sizes of which there are more in `after` than in `before`, by bytes, the greatest first.
 pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
-    let mut grown: Vec<_> = after
-        .sizes
+    let heaps: [SizesOf; 3] = [|of| &of.sizes, |of| &of.small, |of| &of.go];
+    let mut grown: Vec<_> = heaps
         .iter()
-        .map(|(&size, count)| {
-            let had = before.sizes.get(&size).map_or(0, |count| count.blocks);
+        .flat_map(|of| of(after).iter().map(move |(size, count)| (of, size, count)))
+        .map(|(of, &size, count)| {
+            let had = of(before).get(&size).map_or(0, |count| count.blocks);
             (size, had, count.blocks)
         })
         .filter(|(_, had, has)| has > had)

@@ -14,7 +14,7 @@ use dormouse_measure::proc_files;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::snapshot::ObjectCounts;
+use crate::snapshot::ObjectCounts;
 
 /// How long V8 may take for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(120);

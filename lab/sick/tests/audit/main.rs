@@ -1,5 +1,7 @@
 //! Tests that the audit finds every planted fault, and nothing severe in the healthy twins.
 
+mod runtimes;
+
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -47,7 +49,31 @@ fn dormouse(arguments: &[&str]) -> Output {
         .expect(hint)
 }
 
-fn judged(output: &Output) -> (Value, Vec<(String, String)>) {
+/// An audit, and its findings with their severities.
+type Judged = (Value, Vec<(String, String)>);
+
+/// An address on which nothing listens.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Audits a server that a shell command starts.
+fn audit_command(address: &str, command: &str) -> Judged {
+    let _turn = Turn::take();
+    let words = [
+        "server",
+        address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+    ];
+    judged(&dormouse(&[&words[..], &["--cmd", command]].concat()))
+}
+
+fn judged(output: &Output) -> Judged {
     let said = String::from_utf8_lossy(&output.stderr);
     let audit: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -59,11 +85,9 @@ fn judged(output: &Output) -> (Value, Vec<(String, String)>) {
     (audit, findings)
 }
 
-fn audit_server(fault: &str) -> (Value, Vec<(String, String)>) {
+fn audit_server(fault: &str) -> Judged {
     let _turn = Turn::take();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let address = free_address();
     let sick = env!("CARGO_BIN_EXE_sick");
     let command = |objects: &str| format!("exec {sick} server {fault} {address} {objects}");
     let mut arguments = vec![
@@ -86,11 +110,9 @@ fn audit_server(fault: &str) -> (Value, Vec<(String, String)>) {
 }
 
 /// The same for faults that are visible from outside: the audit does not know the process.
-fn audit_address(fault: &str) -> (Value, Vec<(String, String)>) {
+fn audit_address(fault: &str) -> Judged {
     let _turn = Turn::take();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let address = free_address();
     let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
         .args(["server", fault, &address])
         // Its children exit with it.
@@ -123,19 +145,19 @@ fn client(fault: &str, more: &[&str]) -> Output {
     dormouse(&[&words[..], more, &command].concat())
 }
 
-fn audit_client(fault: &str) -> (Value, Vec<(String, String)>) {
+fn audit_client(fault: &str) -> Judged {
     judged(&client(fault, &[]))
 }
 
 /// Checks that the fault is among the findings, and severe enough to fail.
-fn is_named((audit, findings): &(Value, Vec<(String, String)>), id: &str) {
+fn is_named((audit, findings): &Judged, id: &str) {
     let named = findings
         .iter()
         .any(|(of, severity)| of == id && (severity == "medium" || severity == "high"));
     assert!(named, "{id} is not among {findings:?}\n{audit:#}");
 }
 
-fn is_clean((audit, findings): &(Value, Vec<(String, String)>)) {
+fn is_clean((audit, findings): &Judged) {
     let heavy: Vec<_> = findings
         .iter()
         .filter(|(_, severity)| severity == "medium" || severity == "high")
@@ -240,14 +262,51 @@ fn an_unreachable_target_is_never_clean() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// Free heap that earlier connections left changes nothing: the same server says the same again and again.
+#[test]
+fn an_audited_server_is_the_same_the_second_time() {
+    let address = free_address();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
+        .args(["server", "buffers", &address])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    while TcpStream::connect(&address).is_err() {
+        assert!(server.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = server.id().to_string();
+    let words = [
+        "server",
+        &address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+        "--pid",
+        &pid,
+    ];
+    let audits: Vec<_> = (0..3).map(|_| judged(&dormouse(&words))).collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let used = audits.iter().map(|(audit, _)| {
+        let used = &audit["server"]["memory"]["measured"]["used_bytes"]["measured"];
+        used.as_f64()
+            .unwrap_or_else(|| panic!("{}", audit["server"]["memory"]))
+    });
+    let used: Vec<f64> = used.collect();
+    let most = used.iter().copied().fold(0.0, f64::max);
+    assert!(used.iter().all(|used| *used > 0.95 * most), "{used:?}");
+    assert!(most > 30_000.0, "{used:?}");
+}
+
 /// The same with realistic sizes: half an hour.
 #[test]
 #[ignore = "takes half an hour"]
 fn thoroughly() {
     for fault in ["healthy", "session-cache-bounded", "fragments-apart"] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        drop(listener);
+        let address = free_address();
         let command = format!(
             "exec {} server {fault} {address}",
             env!("CARGO_BIN_EXE_sick")

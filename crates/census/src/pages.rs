@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use super::process::{ProcessMemory, regions, smallest_first};
+use crate::process::{ProcessMemory, regions, smallest_first};
 
 /// Most pages in a sample.
 const PAGES_MAX: usize = 4096;

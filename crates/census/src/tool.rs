@@ -25,14 +25,14 @@ const OUTPUT_MAX: u64 = 64 << 20;
 const QUOTED_MAX: usize = 300;
 
 /// A program of this machine.
-pub(crate) struct Tool {
+pub struct Tool {
     name: &'static str,
     path: PathBuf,
 }
 
 /// Why a tool has not done its work.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ToolError {
+pub enum ToolError {
     /// It is not in the `PATH`.
     Missing,
     /// What is wrong, in words.
@@ -41,7 +41,7 @@ pub(crate) enum ToolError {
 
 impl Tool {
     /// Looks it up in the absolute directories of this program's `PATH`.
-    pub(crate) fn find(name: &'static str) -> Result<Self, ToolError> {
+    pub fn find(name: &'static str) -> Result<Self, ToolError> {
         let path = env::var_os("PATH").unwrap_or_default();
         Self::find_in(name, env::split_paths(&path), process::user_id() == 0)
     }
@@ -69,13 +69,13 @@ impl Tool {
     }
 
     /// Runs it as this program's user, with this program's environment.
-    pub(crate) fn run(&self, words: &[&str], patience: Duration) -> Result<String, ToolError> {
+    pub fn run(&self, words: &[&str], patience: Duration) -> Result<String, ToolError> {
         let mut command = self.command(words);
         self.finish(process::confined(&mut command, None), patience)
     }
 
     /// Runs it as the user of an audited process, who learns nothing of this program's environment.
-    pub(crate) fn run_for(
+    pub fn run_for(
         &self,
         pid: i32,
         words: &[&str],
