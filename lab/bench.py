@@ -39,6 +39,7 @@ PER_CONNECTION = "memory.per_connection.pss"  # hold: bytes
 LEFT_AFTER_CLOSE = "memory.left"  # hold: % of what the connections took; churn: bytes over what it was before
 CPU_PER_HANDSHAKE = "cpu.server.per_handshake"  # churn: microseconds
 CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
+RATE = "bytes.rate"  # bulk: MB/s each way
 # And three that are elsewhere in its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
 PER_ROUND_UNSURE = "growth.unsure"  # churn: by how much that may be off

@@ -1,40 +1,137 @@
-"""Compares servers in one run: side by side, in turn, in many short rounds. Other load on the
-machine affects all of them. Standard library only."""
+"""Measures servers against each other in one run: side by side, in turn, in many short rounds. Other load on the machine
+affects all of them alike. Standard library only."""
 
 import random
 import statistics
+import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import bench
+import servers
 
 # With resumption, each client begins with a full handshake, so there are few clients.
-CHURN = ["churn", "--connections", "1000", "--concurrency", "20", "--rounds", "1", *bench.QUICK]
+CONNECTIONS, CLIENTS = 1000, 20
+CHURN = [
+    "churn", "--connections", str(CONNECTIONS), "--concurrency", str(CLIENTS), "--rounds", "1", *bench.QUICK,
+]  # fmt: skip
 BULK = ["bulk", "--streams", "8", "--bytes", "32M"]
-# The load, and the instrument's figure.
+STREAM = ["bulk", "--streams", "1", "--bytes", "128M"]
+# The load, and the instrument's figure. In `rate`, more is better.
 MODES = {
     "full": (CHURN, bench.CPU_PER_HANDSHAKE),
     "resumed": ([*CHURN, "--resume"], bench.CPU_PER_HANDSHAKE),
     "bulk": (BULK, bench.CPU_PER_GB),
+    "stream": (STREAM, bench.CPU_PER_GB),
+    "rate": (STREAM, bench.RATE),
 }
+UNITS = {"full": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s"}
 RESAMPLES = 2000
+FLOOR = servers.LAB / ".cache/floor"
+FLOOR_HANDSHAKES, FLOOR_BYTES = 500, 256_000_000
 
 
-def costs(running, mode, rounds, directory):
-    """CPU time of each (name, server), round by round: [name][round], in the instrument's unit. All output of the
-    instrument goes to standard error."""
+@dataclass
+class Costs:
+    """Cost of one server, round by round, in the instrument's unit."""
+
+    rounds: list = field(default_factory=list)
+    user_s: float = 0.0
+    kernel_s: float = 0.0
+
+    def add(self, cost, before, after):
+        self.rounds.append(cost)
+        self.user_s += after[0] - before[0]
+        self.kernel_s += after[1] - before[1]
+
+    def median(self):
+        return statistics.median(self.rounds)
+
+    def __add__(self, other):
+        rounds = [one + more for one, more in zip(self.rounds, other.rounds, strict=True)]
+        # A share of the medians: the parts were not measured over the same number of events.
+        median = statistics.median(rounds)
+        kernel = (self.kernel_share() * self.median() + other.kernel_share() * other.median()) / median
+        return Costs(rounds, 1 - kernel, kernel)
+
+    def kernel_share(self):
+        """The share over all rounds: clock ticks are too coarse for one round."""
+        return self.kernel_s / ((self.user_s + self.kernel_s) or 1)
+
+
+@dataclass
+class Member:
+    """A participant of the rounds: `ask` runs the load once and returns its cost."""
+
+    name: str
+    server: servers.Server
+    ask: callable
+
+    def asked(self):
+        before = self.server.cpu_s()
+        cost = self.ask()
+        return cost, before, self.server.cpu_s()
+
+
+def member(name, server, mode, directory, kind="proxy"):
+    """A server under the load of `dormouse bench`."""
     asked, figure = MODES[mode]
     out = Path(directory) / "in-turn.json"
-    seen = {name: [] for name, _ in running}
+
+    def ask():
+        return bench.run(asked, server, kind, out, table=out.with_suffix(".txt")).value(figure)
+
+    return Member(name, server, ask)
+
+
+def floor_of_handshakes(name, server):
+    """The proxy without TLS, with its own client (`lab/floor`)."""
+
+    def ask():
+        before = server.running_s()
+        subprocess.run([FLOOR / "client", str(server.port), str(CONNECTIONS), str(CLIENTS)], check=True)
+        return (server.running_s() - before) / CONNECTIONS * 1e6
+
+    return Member(name, server, ask)
+
+
+class cryptography:
+    """The floor's cryptography in a process of its own: all of it is user time."""
+
+    def __init__(self, mode):
+        what, count = ("bytes", FLOOR_BYTES) if mode in ("bulk", "stream") else ("handshakes", FLOOR_HANDSHAKES)
+        self.command = [FLOOR / "crypto", what, str(count)]
+        self.factor = 1e9 / count if what == "bytes" else 1e6 / count
+        self.spent_s = 0.0
+
+    def cpu_s(self):
+        return self.spent_s, 0.0
+
+    def ask(self):
+        result = subprocess.run(self.command, check=True, capture_output=True, text=True)
+        self.spent_s += float(result.stdout)
+        return float(result.stdout) * self.factor
+
+
+def floor_of_cryptography(name, mode):
+    work = cryptography(mode)
+    return Member(name, work, work.ask)
+
+
+def costs(members, rounds, what=""):
+    """The cost of each member, round by round. All output of the instrument goes to standard error."""
+    seen = {member.name: Costs() for member in members}
     with redirect_stdout(sys.stderr):
-        # The first round warms everything up and is not counted.
+        # The first round warms up all members and is not counted.
         for turn in range(rounds + 1):
-            for name, server in running if turn % 2 else reversed(running):
-                print(f"\n== {mode}, round {turn} of {rounds}: {name}", flush=True)
-                run = bench.run(asked, server, "proxy", out, table=out.with_suffix(".txt"))
-                seen[name].append(run.value(figure))
-    return {name: values[1:] for name, values in seen.items()}
+            for member in members if turn % 2 else reversed(members):
+                print(f"\n== {what}, round {turn} of {rounds}: {member.name}", flush=True)
+                measured = member.asked()
+                if turn > 0:
+                    seen[member.name].add(*measured)
+    return seen
 
 
 def ratio(mine, theirs):
@@ -43,3 +140,4 @@ def ratio(mine, theirs):
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
     return statistics.median(ratios), medians[RESAMPLES * 25 // 1000], medians[RESAMPLES * 975 // 1000]
+

@@ -79,8 +79,21 @@ def runs(pid):
     return False
 
 
+def clock_ticks(pid):
+    """User and system time of a process in seconds, as far as clock ticks tell."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:13]]
+
+
+def running_s(pid):
+    """CPU time of a process's threads in seconds, exactly."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
 class Server:
-    """A server in the foreground in a process group of its own; its port accepts connections when the block begins."""
+    """A server in the foreground in a process group of its own; its port (or the path of its unix socket) accepts
+    connections when the block begins."""
 
     def __init__(self, command, port, environment=None):
         self.command, self.port = [str(word) for word in command], port
@@ -112,10 +125,19 @@ class Server:
         while time.monotonic() < give_up:
             if self.process.poll() is not None:
                 raise Failed(f"{self.command} ended with {self.process.returncode}:\n{self.last_words()}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with contextlib.suppress(OSError), self.connect():
                 return
             time.sleep(0.1)
         raise Failed(f"{self.command} does not listen after {START_TIMEOUT_S} s:\n{self.last_words()}")
+
+    def connect(self):
+        if isinstance(self.port, int):
+            return socket.create_connection(("127.0.0.1", self.port), 1)
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(str(self.port))
+            stack.pop_all()
+            return connection
 
     def last_words(self):
         self.log.seek(0)
@@ -140,6 +162,14 @@ class Server:
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
                 total += 1024 * int(re.search(r"^Pss: +(\d+)", rollup, re.M).group(1))
         return total
+
+    def cpu_s(self):
+        """User and system time of the tree, by clock ticks."""
+        return tuple(sum(part) for part in zip(*(clock_ticks(pid) for pid in self.tree()), strict=True))
+
+    def running_s(self):
+        """CPU time of the tree."""
+        return sum(running_s(pid) for pid in self.tree())
 
     def __exit__(self, *_):
         tree = self.tree()
@@ -166,8 +196,13 @@ def backend():
     return Server([LAB / "echo", port], port)
 
 
-def peer(name, variant, backend_port, key_type="ecdsa", with_=""):
+def unix_backend(path):
+    """The same backend on a unix socket; `path` is free."""
+    return Server([LAB / "echo", f"unix:{path}"], path)
+
+
+def peer(name, variant, backend, key_type="ecdsa", with_=""):
     """Starts a peer. `with_` is put before the server's program: `lab/trixie`."""
     port = free_port()
     environment = {"LAB_KEY_TYPE": key_type, "LAB_WITH": str(with_)}
-    return Server([LAB / "peer", name, variant, port, backend_port], port, environment)
+    return Server([LAB / "peer", name, variant, port, backend], port, environment)

@@ -1,0 +1,1 @@
+//! Empty: the package only names where the sources of nginx come from.
