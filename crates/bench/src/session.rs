@@ -53,7 +53,7 @@ pub enum MeasuredSide {
 pub struct Progress {
     /// Count so far.
     pub done: u64,
-    /// Of how much.
+    /// Final count, if it is known.
     pub total: Option<u64>,
     /// Connections that are established.
     pub alive: u64,
@@ -64,9 +64,9 @@ pub struct Progress {
     pub whose: MeasuredSide,
     /// Its proportional set in bytes, as last sampled.
     pub pss_bytes: Option<u64>,
-    /// Since the part began.
+    /// Time since the part began.
     pub elapsed: Duration,
-    /// Until it will be over, by the rate so far.
+    /// Estimated time left, by the rate so far.
     pub left: Option<Duration>,
 }
 
@@ -347,7 +347,7 @@ impl<'a> Session<'a> {
         Ok(fleet)
     }
 
-    /// Waits, and watches.
+    /// Waits for a time, and takes samples.
     pub fn pause(&mut self, stage: &str, length: Duration, alive: u64) {
         if self.is_over() || length.is_zero() {
             return;
