@@ -91,13 +91,18 @@ advisories: deny-tool ## known vulnerabilities of dependencies; says so where th
 	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
 	fi
 
-.PHONY: bindings test-bindings bindings-install
-bindings: ## libdormouse for C, under target/bindings: header, libraries, pkg-config file
+.PHONY: bindings test-bindings bindings-install compare-runtimes
+bindings: ## libdormouse for C, under target/bindings, and packages for runtimes, under bindings/target
 	$(CARGO) build $(LOCKED) --profile embed --package dormouse-capi
 	crates/capi/install "$(CURDIR)/target/bindings"
+	for build in $(wildcard bindings/*/build); do $$build || exit 1; done
 
-test-bindings: ## the library from C and Go, with OpenSSL and curl, watched (part of `make test`)
+test-bindings: ## the library from C and Go (part of `make test`), and the packages for runtimes
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
+	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
+
+compare-runtimes: ## bytes for each quiet connection in each runtime: plaintext, its own TLS, Dormouse; some by RUNTIMES=python
+	bindings/compare $(RUNTIMES)
 
 PREFIX ?= /usr/local
 bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR

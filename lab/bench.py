@@ -1,4 +1,4 @@
-"""Calling `dormouse bench`, and reading what it writes. Standard library only."""
+"""Runs `dormouse bench`, and reads its results. Standard library only."""
 
 import datetime
 import json
@@ -11,13 +11,13 @@ import servers
 
 DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/dormouse"))
 
-# What is asked of every server in a comparison, small enough that all of them take less than an hour. Everything else
-# is the instrument's default.
+# The load on every server in a comparison, small enough that all servers together take less than an
+# hour. All other options have their defaults.
 QUICK = ["--settle", "300ms", "--after", "0s"]  # where memory is not the question
 MODES = {
     "hold": ["hold", "--connections", "9500"],
     "churn": ["churn", "--connections", "4000", "--concurrency", "500", "--rounds", "5"],
-    # Each of the concurrent clients begins with a full handshake: few of them.
+    # Each of the concurrent clients begins with a full handshake, so there are few clients.
     "resumed": ["churn", "--connections", "2000", "--concurrency", "50", "--rounds", "2", "--resume", *QUICK],
     "bulk": ["bulk", "--streams", "8", "--bytes", "32000000"],
     "wake": ["wake", "--connections", "2000", "--for", "5s", "--settle", "300ms"],
@@ -26,7 +26,7 @@ AMOUNTS = ("--connections", "--bytes")
 
 
 def asked(mode, scale=1.0):
-    """The words of a mode, its amounts multiplied."""
+    """The arguments of a mode, with its amounts multiplied."""
     words = list(MODES[mode])
     for before, word in enumerate(words[1:]):
         if words[before] in AMOUNTS:
@@ -34,12 +34,12 @@ def asked(mode, scale=1.0):
     return words
 
 
-# The instrument's names of the figures which the lab's tables show.
+# The instrument's names of the figures in the lab's tables.
 PER_CONNECTION = "memory.per_connection.pss"  # hold: bytes
 LEFT_AFTER_CLOSE = "memory.left"  # hold: % of what the connections took; churn: bytes over what it was before
 CPU_PER_HANDSHAKE = "cpu.server.per_handshake"  # churn: microseconds
 CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
-# And three which lie elsewhere in its JSON.
+# And three that are elsewhere in its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
 PER_ROUND_UNSURE = "growth.unsure"  # churn: by how much that may be off
 WAKE = "latencies.after rest.p50"  # wake: microseconds
@@ -68,7 +68,7 @@ def run(asked, server, kind, out, more=(), table=None):
     words += ["--plain"] if kind == "plain" else ["--ca", str(servers.CA)]
     if kind == "http":
         words += ["--http", "/"]
-    # On a busy machine a server may take long, and that is no failure.
+    # On a busy machine a server may be slow, which is not a failure.
     words += ["--timeout", "60s"]
     if not DORMOUSE.exists():
         raise servers.Failed(f"{DORMOUSE} is not there: make release")
@@ -93,13 +93,13 @@ def processor():
 
 
 def machine():
-    """What a figure needs beside it to be read later."""
+    """The facts that a reader needs to interpret a figure later."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=servers.LAB, capture_output=True, text=True
     )
     return {
-        # A run of `lab/all` has one date, also when it goes on after midnight.
+        # A run of `lab/all` has one date, even past midnight.
         "date": os.environ.get("LAB_DATE") or datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
         "processor": processor(),

@@ -1,10 +1,10 @@
-/* A plain echo server: the backend behind every proxy which the lab measures.
+/* A plain echo server: the backend behind every proxy that the lab measures.
  *
  *   echo PORT|unix:PATH [PROCESSES]
  *
  * One thread, epoll, level-triggered. Several processes share the listener, each until its descriptors are used up. A quiet connection owns nothing but its descriptor and 16 bytes here.
- * What a peer does not take is kept, and nothing more is read from it until it has been taken.
- * A peer's end is answered with ours when everything was sent back: half-close is kept. */
+ * Bytes that a peer does not take are kept, and nothing more is read from it until it has taken them.
+ * After a peer's end, the server ends the connection once everything was sent back: half-close works. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
-/* The echo server of crates/capi/examples, over OpenSSL: epoll, one thread, what OpenSSL's documentation
- * advises against memory (SSL_MODE_RELEASE_BUFFERS).
+/* The echo server of crates/capi/examples over OpenSSL: epoll, one thread, and the setting that OpenSSL's documentation
+ * recommends to save memory (SSL_MODE_RELEASE_BUFFERS).
  *
- *   openssl_echo PORT CERTIFICATE KEY [keep]     (keep: without that advice) */
+ *   openssl_echo PORT CERTIFICATE KEY [keep]     (keep: without that setting) */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-"""A result of lab/compare: a directory with what was measured. Standard library only."""
+"""A result of lab/compare: a directory with its measurements. Standard library only."""
 
 import json
 import os
@@ -10,7 +10,7 @@ PROCESSES_MAX = 8
 
 
 def thin(run):
-    """The run without what no table and no chart needs."""
+    """The run without parts that no table and no chart needs."""
     step = -(-len(run["samples"]) // SAMPLES_MAX) or 1
     run["samples"] = run["samples"][::step]
     run["server"] = run["server"][:PROCESSES_MAX]
@@ -41,7 +41,7 @@ class Result:
 
     def begin(self, machine, scale):
         self.directory.mkdir(parents=True, exist_ok=True)
-        # What is measured again later was measured on the same machine, and its runs have their own dates.
+        # Later measurements are from the same machine, and their runs have their own dates.
         self.summary["machine"] = self.summary["machine"] or machine
         self.summary["scale"] = scale
 

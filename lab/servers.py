@@ -1,4 +1,4 @@
-"""Starting and stopping the lab's servers. Standard library only."""
+"""Starts and stops the lab's servers. Standard library only."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ STOP_TIMEOUT_S = 10
 
 
 class Failed(Exception):
-    """Something in the lab did not do what it must; says what and shows the server's last words."""
+    """A failure in the lab: what failed, and the server's last output."""
 
 
 def peers():
@@ -38,7 +38,7 @@ def version(name):
 
 
 def installed(peer, done=set()):
-    """Installs a peer (or `callers`, or `trixie`) that is not there yet, once."""
+    """Installs a missing peer (or `callers`, or `trixie`), once."""
     if peer in done:
         return
     done.add(peer)
@@ -52,7 +52,7 @@ def installed(peer, done=set()):
 
 def free_port():
     """A port below the ephemeral range, so that no outgoing connection takes it meanwhile."""
-    # In no order: two lab scripts at a time would take the same.
+    # In random order: two lab scripts at a time would take the same port.
     for port in random.sample(range(20000, 32000), 12000):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -63,24 +63,24 @@ def free_port():
 
 
 def since():
-    """When the run of `lab/all` began that is gone on with, in seconds since 1970: what is older is missing."""
+    """Start of the continued run of `lab/all`, in seconds since 1970: older results are missing ones."""
     return float(os.environ.get("LAB_SINCE", 0))
 
 
 def time_is_over():
-    """Whether nothing new is to be begun: LAB_UNTIL is when, in seconds since 1970."""
+    """Whether the time is up and nothing new may start: LAB_UNTIL, in seconds since 1970."""
     return time.time() > float(os.environ.get("LAB_UNTIL", "inf"))
 
 
 def runs(pid):
-    """Whether the process is there and more than a zombie which waits for init."""
+    """Whether the process exists and is not a zombie."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
 
 
 class Server:
-    """A server in the foreground in a process group of its own; its port answers when the block begins."""
+    """A server in the foreground in a process group of its own; its port accepts connections when the block begins."""
 
     def __init__(self, command, port, environment=None):
         self.command, self.port = [str(word) for word in command], port
@@ -88,7 +88,7 @@ class Server:
 
     def __enter__(self):
         self.log = tempfile.TemporaryFile("w+")
-        # What it writes goes with it. Servers which drop privileges must get there, too.
+        # Removed with the server. Servers that drop privileges must be able to reach it too.
         self.directory = tempfile.TemporaryDirectory(prefix="dormouse-lab-", ignore_cleanup_errors=True)
         os.chmod(self.directory.name, 0o755)
         self.process = subprocess.Popen(
@@ -122,7 +122,7 @@ class Server:
         return self.log.read()[-2000:]
 
     def tree(self):
-        """The process and all that descend from it."""
+        """The process and all its descendants."""
         children = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -148,7 +148,8 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_TIMEOUT_S)
         for pid in tree:
-            # What did not go by itself: only processes which are still in this server's session.
+            # Processes that did not exit by themselves: only those that are still in this server's
+            # session.
             with contextlib.suppress(OSError):
                 if runs(pid) and os.getsid(pid) == self.pid:
                     os.kill(pid, signal.SIGKILL)
@@ -166,7 +167,7 @@ def backend():
 
 
 def peer(name, variant, backend_port, key_type="ecdsa", with_=""):
-    """`with_` is put before the server's program: `lab/trixie`."""
+    """Starts a peer. `with_` is put before the server's program: `lab/trixie`."""
     port = free_port()
     environment = {"LAB_KEY_TYPE": key_type, "LAB_WITH": str(with_)}
     return Server([LAB / "peer", name, variant, port, backend_port], port, environment)

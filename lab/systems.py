@@ -1,12 +1,13 @@
-"""What lab/audit audits: the real systems of the cases as they are today, and clients. Standard library only.
+"""The systems that lab/audit audits: the real systems of the cases in their current versions, and clients. Standard library only.
 
-A name is `GROUP: VARIANT`; what belongs together stands together, the faulty one first, dormouse last.
+A name is `GROUP: VARIANT`; variants of a group are together, the faulty one first, dormouse last.
 """
 
 from servers import LAB
 
-# Group, peer, and in order: what it is called, and its variant. One that begins with `front ` is the peer without TLS
-# and `dormouse serve` in front of it (lab/system --front). What the variants are is said in peers/*/run.
+# Group, peer, and in order: name and variant. A variant that begins with `front ` is the peer
+# without TLS and `dormouse serve` in front of it (lab/system --front). peers/*/run define the
+# variants.
 SERVERS = [
     ("nginx", "nginx-http", {
         "builtin session cache": "builtin-cache",
@@ -71,7 +72,8 @@ SERVERS = [
     }),
 ]
 
-# The one whose first connection might take time in proportion to its heap: what doubles it.
+# The server whose first connection might take time in proportion to its heap, and what doubles the
+# heap.
 LARGER = {"Python with ten million objects": "LAB_OBJECTS=20000000 "}
 
 CALLERS = LAB / "callers"
@@ -81,13 +83,14 @@ REQUESTS = ["/usr/bin/python3", CALLERS / "with_requests.py"]
 AGENT = ["node", CALLERS / "agent.cjs"]
 GO = [LAB / ".cache/callers/client"]
 JAVA = ["java", "-cp", LAB / ".cache/callers", "Client", "{url}", "{ca}"]
-# What every context trusts which a program makes by the book, or by certifi: some 140 authorities.
+# The authorities that every usual context trusts, the system's or certifi's: some 140.
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-# Its classes and libraries are those of the server.
+# Its classes and libraries are the server's.
 NETTY = ["java", "-cp", f"{LAB}/.cache/netty/classes:{LAB}/.cache/netty/dependency/*", "lab.Caller"]
 THROUGH = [LAB / "through"]
 
-# They make 40 requests in a loop, as the load script of the case did. `lab/through` puts `dormouse connect` between.
+# They make 40 requests in a loop, like the load script of the case. `lab/through` puts `dormouse
+# connect` in between.
 CLIENTS = [
     ("LWP", {
         "a new agent each time": [*LWP, "{url}", "new"],

@@ -1,5 +1,5 @@
-"""What is tried before and after a change: memory held, growth, CPU time, sessions resumed, compression. Each function
-starts the server anew and returns figures. And the file they are kept in. Standard library only."""
+"""Trials before and after a change: memory held, growth, CPU time, sessions resumed, compression. Each function
+starts the server and returns figures. Also the file that keeps them. Standard library only."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import servers
 
 RESULTS = servers.LAB / "results"
 OFFERED = 16  # sessions, one after the other
-# In place of glibc's malloc: it gives back what is free at once.
+# In place of glibc's malloc: it returns free memory at once.
 JEMALLOC = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0"
 
 
@@ -26,7 +26,7 @@ def started(peer, variant, port, with_=""):
 
 
 def measured(mode, peer, variant, words, with_=""):
-    """One run of `dormouse bench`, which starts the server, and what is behind it."""
+    """One run of `dormouse bench`, which starts the server and its backend."""
     port = servers.free_port()
     return run(mode, peer, port, ["--cmd", started(peer, variant, port, with_), *words])
 
@@ -34,7 +34,7 @@ def measured(mode, peer, variant, words, with_=""):
 def run(mode, peer, port, words):
     kind, _ = servers.peers()[peer]
     words = ["bench", mode, f"127.0.0.1:{port}", *words, "--ca", str(servers.CA), "--sni", "localhost", "--quiet", "--json", "-"]
-    # On a busy machine a server may take long, and that is no failure.
+    # On a busy machine a server may be slow, which is not a failure.
     words += ["--timeout", "60s"] + (["--http", "/"] if kind == "http" else [])
     result = subprocess.run([str(bench.DORMOUSE), *words], stdout=subprocess.PIPE, text=True)
     if result.returncode:
@@ -43,7 +43,7 @@ def run(mode, peer, port, words):
 
 
 def hold(peer, variant, connections, with_=""):
-    # A few at a time: where the processor is busy, handshakes would run into the servers' own limits of time.
+    # A few at a time: on a busy processor, handshakes would exceed the servers' own timeouts.
     ran = measured("hold", peer, variant, ["-n", str(connections), "-c", "16"], with_)
     return {
         "connections": connections,
@@ -65,7 +65,7 @@ def churn(peer, variant, version, connections, rounds, lanes=500, with_=""):
 
 
 def spent(peer, variant, connections, key="ecdsa", resume=False):
-    """CPU time of a handshake, of the server alone: not of what is behind it."""
+    """CPU time of a handshake, of the server without its backend."""
     words = ["-n", str(connections), "-c", "16", "--rounds", "1", *bench.QUICK, *["--resume"] * resume]
     with servers.backend() as backend, servers.peer(peer, variant, backend.port, key) as server:
         ran = run("churn", peer, server.port, [*words, "--pid", str(server.pid)])
@@ -73,7 +73,7 @@ def spent(peer, variant, connections, key="ecdsa", resume=False):
 
 
 def spent_by_key(peer, key, connections=1500):
-    """And with sessions resumed, once more."""
+    """The same with resumed sessions."""
     figures = {"key": key, "us": spent(peer, "default", connections, key)}
     return figures if key == "rsa" else {**figures, "resumed_us": spent(peer, "default", connections, key, True)}
 
@@ -82,7 +82,7 @@ COMPRESSING = 200  # connections, as the case had
 
 
 def compressed(peer, variant):
-    """What a connection takes, and how many are compressed of those that offer it, with Debian 13's OpenSSL."""
+    """Memory of a connection, and how many are compressed of those that offer it, with Debian 13's OpenSSL."""
     kind, _ = servers.peers()[peer]
     trixie = servers.LAB / "trixie"
     client = [trixie, sys.executable, servers.LAB / "callers/compressing.py"]
@@ -115,7 +115,7 @@ def said(holder, word=None):
 
 
 def session(port, kind, version, offered, tickets):
-    """One connection, and an answer on it: whether it was resumed, and the session it was given."""
+    """Makes one connection and reads an answer. Returns whether it was resumed, and its new session."""
     context, old = offered or (ssl.create_default_context(cafile=servers.CA), None)
     context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, f"TLSv{version.replace('.', '_')}")
     if not tickets:
@@ -128,7 +128,7 @@ def session(port, kind, version, offered, tickets):
 
 
 def resumed(peer, variant, version="1.3", tickets=True, shared=False):
-    """Sessions offered to the server that gave them, or to another one of the same configuration."""
+    """Offers sessions to the server that issued them, or to another one with the same configuration."""
     kind, _ = servers.peers()[peer]
     count = 0
     with servers.backend() as backend, servers.peer(peer, variant, backend.port) as one:
@@ -140,7 +140,7 @@ def resumed(peer, variant, version="1.3", tickets=True, shared=False):
 
 
 class one_again:
-    """A server that somebody else stops."""
+    """A server that the caller stops."""
 
     def __init__(self, server):
         self.server = server
@@ -163,14 +163,14 @@ def client(command):
 
 
 class Kept:
-    """lab/results/NAME-DATE.json, one entry per trial, written after each: what was measured is not lost with what
-    comes after it."""
+    """lab/results/NAME-DATE.json, one entry per trial, written after each trial, so that a later failure loses
+    nothing."""
 
     def __init__(self, name, missing, names):
         machine = bench.machine()
         self.path = RESULTS / f"{name}-{machine['date']}.json"
         self.result = {"machine": {"kernel": platform.release(), "cores": os.cpu_count(), **machine}, "trials": {}}
-        # What is there of today stays until it is measured again.
+        # Today's entries stay until they are measured again.
         old = json.loads(self.path.read_text())["trials"] if self.path.exists() else {}
         self.result["trials"] = {name: old[name] for name in names if name in old}
         self.trials, self.failed, self.names = self.result["trials"], [], list(names)
@@ -178,7 +178,7 @@ class Kept:
         self.done = of_this_run if missing else set()
 
     def attempt(self, name, entry, work):
-        """`work` gives the figures, which are kept beside `entry` with the load at the start."""
+        """`work` returns the figures, which are kept beside `entry` with the load at the start."""
         if name in self.done:
             return
         if servers.time_is_over():
@@ -198,7 +198,7 @@ class Kept:
         replace(self.path, text + "\n}}\n")
 
     def about(self):
-        """The first lines of the text beside it."""
+        """The first lines of the text file beside the JSON."""
         machine, loads = self.result["machine"], [trial["load"] for trial in self.trials.values()] or [0]
         return (
             f"{machine['date']}, Linux {machine['kernel']}, {machine['cores']} cores; the load average at the start of"
@@ -221,7 +221,7 @@ def replace(path, text):
 
 
 def newest(name):
-    """Of every trial the latest, and where it is from: a run that was not finished leaves what was there before."""
+    """The latest result of every trial, and its file: an unfinished run leaves the earlier results."""
     found, paths = {}, {}
     for path in sorted(RESULTS.glob(f"{name}-*.json")):
         trials = json.loads(path.read_text())["trials"]

@@ -1,5 +1,5 @@
-// Client URL CA new|shared|kept: 40 requests with HttpsURLConnection: an SSLContext for each, one for all, one with
-// connections that are kept. http:// goes without TLS.
+// Client URL CA new|shared|kept: 40 requests with HttpsURLConnection: an SSLContext for each, one
+// for all, or one with persistent connections. http:// means no TLS.
 import java.io.FileInputStream;
 import java.net.URI;
 import java.net.URLConnection;

@@ -1,5 +1,5 @@
-// client URL new|shared|kept: 40 requests with net/http: without a session cache, with one, with one transport that
-// keeps connections.
+// client URL new|shared|kept: 40 requests with net/http: without a session cache, with one, or with
+// one transport that keeps connections.
 package main
 
 import (

@@ -1,5 +1,5 @@
-# lwp.pl URL new|shared|kept [TLSv1_2]: 40 requests, as the load script of the case made them: a new agent for each;
-# with one TLS context for all; with one agent that keeps connections.
+# lwp.pl URL new|shared|kept [TLSv1_2]: 40 requests like the load script of the case: with a new
+# agent for each, with one TLS context for all, or with one agent that keeps connections.
 use strict;
 use warnings;
 use IO::Socket::SSL;
@@ -7,7 +7,7 @@ use LWP::UserAgent;
 
 my ($url, $how, $version) = @ARGV;
 my %options = (verify_hostname => 1, SSL_version => $version // 'SSLv23');
-# A context of one's own has its own version; that of the agent is not asked then.
+# A separate context has its own version, and the agent's is ignored.
 $options{SSL_reuse_ctx} = IO::Socket::SSL::SSL_Context->new(
     SSL_version => $options{SSL_version}, SSL_ca_file => $ENV{SSL_CERT_FILE}, SSL_verify_mode => SSL_VERIFY_PEER, SSL_session_cache_size => 64)
     if $how eq 'shared';

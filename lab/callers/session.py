@@ -1,4 +1,4 @@
-"""session.py HOST PORT: 40 connections of the ssl module, each with the session that the one before was given."""
+"""session.py HOST PORT: 40 connections of the ssl module, each with the session of the one before."""
 
 import socket
 import ssl
@@ -10,5 +10,6 @@ for _ in range(40):
         with context.wrap_socket(plain, server_hostname="localhost", session=session) as tls:
             tls.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             tls.recv(4096)
-            # In TLS 1.3 it comes behind the handshake: it is there when the first answer was read.
+            # In TLS 1.3 the session comes after the handshake: it is there once the first answer is
+            # read.
             session = tls.session

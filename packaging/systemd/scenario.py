@@ -51,7 +51,7 @@ def wait(what, condition, seconds=20):
         if found:
             return found
         time.sleep(0.05)
-    raise RuntimeError(f"waited {seconds} s in vain for {what}")
+    raise RuntimeError(f"waited {seconds} s without success for {what}")
 
 
 def context():
@@ -79,7 +79,7 @@ def alive(connections):
 
 
 def shown():
-    """The certificate that a newcomer is shown."""
+    """The certificate that a new client gets."""
     with connect() as tls:
         return tls.getpeercert(binary_form=True)
 
@@ -114,7 +114,7 @@ def no_drop_in():
 
 
 def processes():
-    """Those of the service: pid -> name."""
+    """The processes of the service: pid -> name."""
     pids = wait("processes", lambda: group_pids())
     return {pid: pathlib.Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
 
@@ -152,11 +152,11 @@ def install():
     step("The package")
     run("dpkg", "-i", "/share/dormouse.deb")
     print("        " + run("dormouse", "--version").stdout.splitlines()[0])
-    expect(show("ActiveState")[0] == "inactive", "installed, and not started by that")
+    expect(show("ActiveState")[0] == "inactive", "installed, but not started by the installation")
     expect(run("systemctl", "is-enabled", UNIT, ok=False).stdout.strip() == "disabled", "and not enabled")
     complaints = run("systemd-analyze", "verify", UNIT, "dormouse.socket", ok=False).stderr
     ours = [line for line in complaints.splitlines() if "dormouse" in line and "man dormouse" not in line]
-    expect(not ours, f"systemd-analyze verify has nothing to say {ours or ''}")
+    expect(not ours, f"systemd-analyze verify reports nothing {ours or ''}")
     score = run("systemd-analyze", "security", UNIT).stdout.splitlines()[-1]
     print("        " + score.strip("→ "))
     run("systemctl", "start", UNIT)
@@ -181,23 +181,23 @@ def start():
     expect(status(main, "Uid") != "0", f"main is user {status(main, 'Uid')}")
     expect(status(main, "CapEff") == "0000000000000404", "main has the two capabilities")
     others = [pid for pid in names if pid != int(main)]
-    expect(all(status(pid, "CapPrm") == "0" * 16 for pid in others), "nobody else has any")
+    expect(all(status(pid, "CapPrm") == "0" * 16 for pid in others), "no other process has capabilities")
     workers = named("worker-0") + named("worker-1")
     expect(len(workers) == 2, "two workers")
     for pid in workers:
         filters = int(status(pid, "Seccomp_filters"))
         expect(filters >= 2, f"worker {names[pid]} is in its sandbox ({filters} filters)")
     score = [int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in [int(main), workers[0]]]
-    expect(score[1] == score[0] + 300, f"the kernel takes a worker first (oom_score_adj {score[1]}, main {score[0]})")
+    expect(score[1] == score[0] + 300, f"the OOM killer prefers a worker (oom_score_adj {score[1]}, main {score[0]})")
     return connections
 
 
 def seen():
-    step("What is said")
+    step("Log, sandbox and status")
     lines = journal()
     ready = [line for line in lines if "ready" in str(line["MESSAGE"]) and line.get("_COMM") != "systemd"]
-    expect(ready and all(line["PRIORITY"] == "6" for line in ready), "the journal has our lines, as information (6)")
-    expect(not any(re.match(r"<\d>|\d{4}-", str(line["MESSAGE"])) for line in ready), "without a second time or a mark")
+    expect(ready and all(line["PRIORITY"] == "6" for line in ready), "the journal has the service's lines, as information (6)")
+    expect(not any(re.match(r"<\d>|\d{4}-", str(line["MESSAGE"])) for line in ready), "without a second timestamp or priority")
     incomplete = [line["MESSAGE"] for line in lines if "sandbox is incomplete" in str(line["MESSAGE"])]
     expect(not incomplete, f"the sandbox is complete {incomplete or ''}")
     done = run("dormouse", "status", ok=False)
@@ -213,7 +213,7 @@ def reload(connections):
     before = time.monotonic()
     run("systemctl", "reload", UNIT)
     took_ms = (time.monotonic() - before) * 1000
-    expect(shown() != former, f"a renewed key of root's is used when `systemctl reload` returns ({took_ms:.0f} ms)")
+    expect(shown() != former, f"a renewed key that only root may read is in use when `systemctl reload` returns ({took_ms:.0f} ms)")
     since = cursor()
     text = CONFIG.read_text()
     CONFIG.write_text("max_conections = 7\n" + text)
@@ -225,7 +225,7 @@ def reload(connections):
     expect(words, f"the journal says why, as an error (3): {words[:1]}")
     CONFIG.write_text(text)
     run("systemctl", "reload", UNIT)
-    expect(show("ActiveState", "SubState") == ["active", "running"], "the next one is carried out")
+    expect(show("ActiveState", "SubState") == ["active", "running"], "the next reload succeeds")
     expect(alive(connections) == CONNECTIONS, f"all {CONNECTIONS} connections echo")
 
 
@@ -236,9 +236,9 @@ def crash(connections):
         os.kill(former, 9)
         wait("another " + name, lambda: named(name) and named(name)[0] != former)
     expect(alive(connections) == CONNECTIONS, f"all {CONNECTIONS} connections echo")
-    expect(show("ActiveState", "NRestarts") == ["active", "0"], "systemd has restarted nothing")
+    expect(show("ActiveState", "NRestarts") == ["active", "0"], "systemd has not restarted the service")
     died = [line for line in journal() if "worker died" in str(line["MESSAGE"])]
-    expect(died and all(line["PRIORITY"] in "34" for line in died), "the journal has it, as a warning or worse")
+    expect(died and all(line["PRIORITY"] in "34" for line in died), "the journal has the death, as a warning or an error")
 
 
 def upgrade(connections):
@@ -248,10 +248,10 @@ def upgrade(connections):
     os.rename("/usr/bin/dormouse.new", "/usr/bin/dormouse")
     done = run("dormouse", "upgrade", ok=False)
     expect(done.returncode == 0, f"`dormouse upgrade`: {(done.stdout + done.stderr).strip()}")
-    expect(show("MainPID", "ActiveState", "NRestarts") == [main, "active", "0"], "the same main process for systemd")
+    expect(show("MainPID", "ActiveState", "NRestarts") == [main, "active", "0"], "systemd sees the same main process")
     expect(alive(connections) == CONNECTIONS, f"all {CONNECTIONS} connections echo")
     others = [pid for pid in processes() if pid != int(main)]
-    expect(all(status(pid, "CapPrm") == "0" * 16 for pid in others), "still nobody but main has capabilities")
+    expect(all(status(pid, "CapPrm") == "0" * 16 for pid in others), "still only main has capabilities")
     run("systemctl", "reload", UNIT)
     expect(alive(connections) == CONNECTIONS, "and after another reload")
 
@@ -267,7 +267,7 @@ def audit():
     except ValueError:
         expect(False, f"{done.returncode}: {done.stderr[-600:]}")
     done = run(*words, "--unit", "nobody-has-this", ok=False)
-    expect(done.returncode == 3 and "no such unit" in done.stderr, f"another: {done.stderr.strip()}")
+    expect(done.returncode == 3 and "no such unit" in done.stderr, f"unknown unit: {done.stderr.strip()}")
 
 
 def stop(connections):
@@ -280,7 +280,7 @@ def stop(connections):
     expect(ended == CONNECTIONS, f"stopped after {took_ms:.0f} ms; all {ended} connections were closed with close_notify")
     expect(show("Result", "ExecMainStatus") == ["success", "0"], "with success")
     expect(not group_pids(), "no process is left")
-    expect(not pathlib.Path("/run/dormouse").exists(), "nor a socket")
+    expect(not pathlib.Path("/run/dormouse").exists(), "no socket is left")
     errors = [line["MESSAGE"] for line in journal(since, "-p", "warning")]
     expect(not errors, f"and no warning {errors or ''}")
 
@@ -300,16 +300,16 @@ def watchdog():
     wait("readiness", lambda: show("ActiveState") == ["active"])
     took_s = time.monotonic() - stopped
     with connect() as tls:
-        expect(echoes(tls), f"a main process that hangs is ended, and another serves {took_s:.0f} s later")
+        expect(echoes(tls), f"a hanging main process is killed, and a new one serves {took_s:.0f} s later")
     run("systemctl", "stop", UNIT)
     run("systemctl", "reset-failed", UNIT, ok=False)
     no_drop_in()
 
 
 def socket_activation():
-    step("Socket activation, by the unit as it is, for IPv4 and IPv6")
+    step("Socket activation, with the unit unchanged, for IPv4 and IPv6")
     CONFIG.write_text(CONFIG.read_text().replace(f'"127.0.0.1:{PORT}"', f'":{PORT}"'))
-    # Nothing but the socket lets it have the port.
+    # The port is available through the socket unit only.
     drop_in("[Service]\nAmbientCapabilities=\nAmbientCapabilities=CAP_DAC_READ_SEARCH\n")
     run("systemctl", "start", "dormouse.socket")
     expect(show("ActiveState")[0] == "inactive", "the port is open, the service not started")
@@ -324,12 +324,12 @@ def socket_activation():
             with connect() as tls:
                 served += echoes(tls)
         except ConnectionRefusedError as error:
-            expect(False, f"while it is restarted: {error}")
+            expect(False, f"during the restart: {error}")
             break
         except OSError:
-            # Accepted by the one that ended.
+            # Accepted by the process that exited.
             pass
-    expect(served > 1, f"while it is restarted nobody is refused ({served} connections served)")
+    expect(served > 1, f"during the restart no connection is refused ({served} connections served)")
     run("systemctl", "stop", "dormouse.socket", UNIT)
     no_drop_in()
     configure()
@@ -349,24 +349,24 @@ def credentials():
     new_certificate()
     run("systemctl", "reload", UNIT)
     renewed = shown() != former
-    print(f"        a renewed key {'is' if renewed else 'is NOT'} seen by a reload: systemd copies credentials at the start")
+    print(f"        a reload {'uses' if renewed else 'does NOT use'} a renewed key: systemd copies credentials at the start")
     run("systemctl", "stop", UNIT)
     no_drop_in()
     configure()
 
 
 def notify_reload(version):
-    step("Type=notify-reload in the place of ExecReload")
+    step("Type=notify-reload instead of ExecReload")
     drop_in("[Service]\nType=notify-reload\nExecReload=\n")
     run("systemctl", "start", UNIT)
     former = shown()
     new_certificate()
     done = run("systemctl", "reload", UNIT, ok=False)
     if version >= 253:
-        expect(done.returncode == 0 and shown() != former, "a reload returns when the renewed key is used")
+        expect(done.returncode == 0 and shown() != former, "a reload returns when the renewed key is in use")
         expect("edition" in show("StatusText")[0], f"“{show('StatusText')[0]}”")
     else:
-        expect(done.returncode != 0, f"systemd {version} does not know it: {done.stderr.strip().splitlines()[:1]}")
+        expect(done.returncode != 0, f"systemd {version} does not know notify-reload: {done.stderr.strip().splitlines()[:1]}")
     run("systemctl", "stop", UNIT)
     no_drop_in()
 
@@ -375,7 +375,7 @@ def remove():
     step("Removal and purge")
     run("systemctl", "enable", "--now", UNIT)
     run("dpkg", "-r", "dormouse")
-    expect(not group_pids(), "removal stops it")
+    expect(not group_pids(), "removal stops the service")
     expect(CONFIG.exists() and not pathlib.Path("/usr/bin/dormouse").exists(), "the configuration stays, the binary goes")
     CONFIG.unlink()
     subprocess.run(["rm", "-rf", f"/etc/systemd/system/{UNIT}.d"])
@@ -390,7 +390,7 @@ def main():
     print(f"{first}; process 1 is {os.readlink('/proc/1/exe')}")
     controllers = pathlib.Path("/sys/fs/cgroup/cgroup.controllers")
     hierarchy = f"version 2 ({controllers.read_text().strip() or 'no controllers'})" if controllers.exists() else "hybrid"
-    print(f"control groups: {hierarchy}; so MemorySwapMax= and OOMPolicy= are not put to the test here")
+    print(f"control groups: {hierarchy}; so MemorySwapMax= and OOMPolicy= are not tested here")
     try:
         install()
         connections = start()
@@ -412,7 +412,7 @@ def main():
             name, at = (pathlib.Path(f"/proc/{pid}/{what}").read_text().strip() for what in ("comm", "wchan"))
             print(f"        {pid} {name}, child of {parent}, {state} in {at}")
         print(run("journalctl", "--no-pager", "-o", "short-precise", "-n", "60", "-u", UNIT).stdout)
-    print("\nall is as it should be" if not failures else f"\n{len(failures)} not as it should be")
+    print("\nall checks passed" if not failures else f"\n{len(failures)} checks failed")
     sys.exit(0)
 
 

@@ -1,6 +1,7 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals.
+//! Just enough of Rust's lexical grammar to distinguish code from comments and literals.
 
-/// The same text with comments and the insides of literals replaced by spaces. Lines and offsets stay.
+/// Returns the text with comments and the contents of literals replaced by spaces. Lines and
+/// offsets stay the same.
 pub(crate) fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -29,7 +30,7 @@ pub(crate) fn code_only(text: &str) -> String {
     String::from_utf8(code).unwrap_or_default()
 }
 
-/// The end of the comment or literal which starts at `at`, if one does.
+/// Returns the end of the comment or literal that starts at `at`, if there is one.
 fn literal_or_comment(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -126,7 +127,7 @@ fn raw_string(rest: &[u8]) -> Option<usize> {
     Some(length.map_or(rest.len(), |length| open + 1 + length + close.len()))
 }
 
-/// Blanks the bodies of items marked `#[cfg(test)]`: rules about what ships do not look there.
+/// Blanks the bodies of items marked `#[cfg(test)]`: rules about shipped code do not apply there.
 pub(crate) fn without_tests(code: &str) -> String {
     let mut shipped = code.to_string();
     let mut from = 0;
@@ -143,7 +144,7 @@ pub(crate) fn without_tests(code: &str) -> String {
     shipped
 }
 
-/// The end of the item that begins at `start`: its closing brace, or its semicolon.
+/// Returns the end of the item that begins at `start`: its closing brace, or its semicolon.
 pub(crate) fn item_end(code: &str, start: usize) -> usize {
     match body_start(code, start) {
         Some(open) if code.as_bytes()[open] == b'{' => matching_brace(code, open),
@@ -152,7 +153,7 @@ pub(crate) fn item_end(code: &str, start: usize) -> usize {
     }
 }
 
-/// The first `{` or `;` outside of parentheses and brackets.
+/// Returns the first `{` or `;` outside parentheses and brackets.
 pub(crate) fn body_start(code: &str, start: usize) -> Option<usize> {
     let mut depth = 0_i32;
     for (offset, byte) in code[start..].bytes().enumerate() {
@@ -166,7 +167,7 @@ pub(crate) fn body_start(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// One past the brace that closes the one at `open`.
+/// Returns one past the brace that closes the one at `open`.
 pub(crate) fn matching_brace(code: &str, open: usize) -> usize {
     let mut depth = 0_u32;
     for (offset, byte) in code[open..].bytes().enumerate() {
@@ -180,7 +181,7 @@ pub(crate) fn matching_brace(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Offsets at which `word` stands as a whole word.
+/// Returns the offsets of `word` as a whole word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word)
         .map(|(at, _)| at)
@@ -197,7 +198,7 @@ pub(crate) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Lines are counted from one.
+/// Returns the line of an offset, counted from one.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset]
         .iter()

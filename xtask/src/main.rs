@@ -1,8 +1,8 @@
-//! Tidiness as a test: what the compiler does not hold, `cargo xtask tidy` does.
+//! Tidiness as a test: `cargo xtask tidy` enforces rules that the compiler does not.
 //!
-//! Every rule lies in a module of its own under `tidy`, looks at a `Tree` and returns findings.
-//! A rule's tests show that it can fail. Where a rule must be broken, `xtask/exceptions.txt` says why,
-//! and an exception which excuses nothing is a finding too.
+//! Every rule is a module under `tidy` that examines a `Tree` and returns findings. A rule's tests
+//! show that it can fail. If a rule must be broken, `xtask/exceptions.txt` says why; an exception
+//! that excuses nothing is a finding too.
 
 #![forbid(unsafe_code)]
 
@@ -18,9 +18,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND [DIRECTORY]
   tidy        check what the compiler does not: boundaries, lengths, dead files, links, generated text
-  generate    write generated parts of the documents anew
+  generate    rewrite the generated parts of the documents
 usage: cargo xtask cycles [CRATE]
-  cycles      list import cycles, and a few imports without which they are gone";
+  cycles      list import cycles, and a few imports whose removal breaks them";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
     let elsewhere = std::env::args_os().nth(2).map(PathBuf::from);
     let root = elsewhere.unwrap_or_else(|| repository().to_path_buf());
-    // Cargo answers with absolute paths.
+    // Cargo reports absolute paths.
     let root = root.canonicalize().unwrap_or(root);
     let outcome = match command.as_str() {
         "tidy" => tidy(&root),
@@ -49,7 +49,7 @@ fn finish(command: &str, outcome: Result<ExitCode, String>) -> ExitCode {
     })
 }
 
-/// The repository, wherever the command was called from.
+/// Returns the repository, whatever the current directory.
 fn repository() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)
@@ -61,7 +61,7 @@ fn tidy(root: &Path) -> Result<ExitCode, String> {
         println!("{finding}");
     }
     if findings.is_empty() {
-        println!("tidy: {} rules, nothing found", tidy::RULES.len());
+        println!("tidy: {} rules, no findings", tidy::RULES.len());
         return Ok(ExitCode::SUCCESS);
     }
     println!("tidy: {} findings", findings.len());

@@ -23,7 +23,7 @@ use std::path::Path;
 
 type Rule = fn(&Tree, &[Package]) -> Vec<Finding>;
 
-/// Name and check of every rule. The name is what `exceptions.txt` refers to.
+/// Name and check of every rule. `exceptions.txt` refers to rules by name.
 pub(crate) const RULES: [(&str, Rule); 11] = [
     ("unsafe-code", unsafety::unsafe_code),
     ("forbid-unsafe", unsafety::forbid_attribute),

@@ -1,20 +1,20 @@
-//! The repository's text, read once; every rule looks at the same copy.
+//! The repository's text, read once and shared by all rules.
 
 use crate::lex;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Directories that hold no source of ours: build output and what the lab's peers install.
+/// Directories without source: build output, and what the lab's peers install.
 const SKIPPED: [&str; 4] = ["target", "node_modules", "__pycache__", ".cache"];
 
-/// Larger files are data, not source.
+/// Maximum size of a source file; larger files are data.
 const SOURCE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) struct Tree {
     pub(crate) root: PathBuf,
     files: BTreeMap<String, File>,
-    /// Files that are no text: a link may lead there.
+    /// Files that are not text, which links may lead to.
     pictures: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Tree {
         self.files.insert(path, File { text, code });
     }
 
-    /// A tree that exists in memory only.
+    /// Returns a tree that exists only in memory.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
         let mut tree = Tree {
@@ -100,7 +100,7 @@ impl Tree {
         self.iter().filter(|(path, _)| path.ends_with(".md"))
     }
 
-    /// Whether a file or a directory of this name is there.
+    /// Returns whether a file or a directory of this name exists.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let directory = format!("{}/", path.trim_end_matches('/'));
         path.is_empty()

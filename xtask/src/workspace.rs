@@ -1,4 +1,4 @@
-//! The workspace as Cargo itself sees it.
+//! The workspace as Cargo sees it.
 
 use serde_json::Value;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) struct Target {
     pub(crate) path: String,
 }
 
-/// Asks `cargo metadata`, without looking at the network or at foreign packages.
+/// Runs `cargo metadata`, without the network and without external packages.
 pub(crate) fn read(root: &Path) -> Result<Vec<Package>, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
     let output = Command::new(cargo)

@@ -1,16 +1,16 @@
 //! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
 
-use crate::{census, client, server, software};
+use crate::{client, server, software};
 
 /// Reads a text as each of the files under `/proc`, and as what each tool says, that a census looks at.
 pub fn proc_text(text: &str) {
-    census::read_texts(text);
+    dormouse_census::fuzzed::proc_text(text);
     software::read_texts(text);
 }
 
 /// Walks these bytes as a heap: blocks in use, in all.
 pub fn heap(bytes: &[u8]) -> u64 {
-    census::walk_bytes(bytes)
+    dormouse_census::fuzzed::heap(bytes)
 }
 
 /// Reads a server's answer to a handmade ClientHello, and its handshake messages.

@@ -9,7 +9,6 @@
 //! handshakes, a census of the heap and advice on top. Nothing below knows of findings.
 #![forbid(unsafe_code)]
 
-pub mod census;
 pub mod client;
 mod connection;
 pub mod findings;
@@ -21,7 +20,6 @@ pub mod report;
 pub mod server;
 pub mod shell;
 pub mod software;
-mod tool;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -69,6 +67,7 @@ impl Audit {
             findings: Vec::new(),
             samples: Vec::new(),
             notes: Vec::new(),
+            incomplete: Vec::new(),
             outcome: run.outcome,
         }
     }
@@ -81,7 +80,17 @@ impl Audit {
     /// Draws the findings and records the end.
     fn conclude(&mut self, end: Result<(), Error>) {
         self.findings = findings::judge(self);
+        let parts: Vec<_> = self
+            .incomplete
+            .iter()
+            .map(|missing| &*missing.part)
+            .collect();
         self.outcome = match end {
+            Ok(()) if !parts.is_empty() => RunOutcome {
+                complete: false,
+                message: Some(format!("not measured: {}", parts.join(", "))),
+                exit_status: 3,
+            },
             Ok(()) => RunOutcome {
                 complete: true,
                 message: None,

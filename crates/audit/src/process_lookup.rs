@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_measure::Error;
 
-use crate::tool::{Tool, ToolError};
+use dormouse_census::tool::{Tool, ToolError};
 
 /// How long systemd or a container engine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -12,6 +12,9 @@ use dormouse_measure::{ProcessInfo, proc_files};
 const PROGRAM_MAX: u64 = 96 << 20;
 const BLOCK: usize = 1 << 20;
 
+/// Evidence that a Python program runs asyncio.
+pub(crate) const ASYNCIO: &str = "mapped _asyncio";
+
 /// Software that is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -59,6 +62,14 @@ impl SoftwareKind {
             self,
             Self::Node | Self::NettyJdk | Self::NettyTcnative | Self::Jvm | Self::Go
         )
+    }
+
+    /// Whether an interpreter or a runtime takes a large part of its CPU time.
+    pub fn is_interpreted(self) -> bool {
+        matches!(
+            self,
+            Self::Node | Self::Python | Self::Twisted | Self::Perl | Self::Go
+        ) || self.compiles()
     }
 
     /// Whether it compiles itself while it serves.
@@ -282,6 +293,7 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
             .map(|program| format!("program {program}")),
     );
     evidence.extend(library.iter().map(|library| format!("mapped {library}")));
+    evidence.extend(file("/_asyncio.").map(|_| ASYNCIO.to_owned()));
     evidence.extend(banner.iter().map(|banner| format!("says {banner:?}")));
     let version = banner.and_then(|banner| version_of(kind, banner));
     Software {

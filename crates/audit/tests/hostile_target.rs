@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse_audit::census::{self, ManagedHeap};
+use dormouse_census::{self as census, ManagedHeap};
 
 /// A process that is ended with the test.
 struct Target(Child);

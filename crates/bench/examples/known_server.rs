@@ -1,4 +1,4 @@
-//! A TLS echo server whose costs are known exactly, to prove the instrument with.
+//! A TLS echo server whose costs are known exactly, to test the instrument.
 //!
 //! ```text
 //! known_server [--keep] [--leak BYTES] [--burn-us N] [--resume-every-second]
@@ -6,9 +6,9 @@
 //!
 //! - At rest a connection is one entry of [`KEPT`] bytes in a mapping, all of them touched, and
 //!   nothing else: that is 10,000 bytes per connection, no more and no less.
-//! - `--leak`: so many bytes stay in the heap when a connection closes.
-//! - `--burn-us`: CPU time is wasted until so much was used per handshake, all work included.
-//! - `--resume-every-second`: every second handshake is with a context that resumes nothing.
+//! - `--leak`: this many bytes stay in the heap when a connection closes.
+//! - `--burn-us`: CPU time is wasted until each handshake has used this much, all work included.
+//! - `--resume-every-second`: every second handshake uses a context that resumes nothing.
 //!
 //! It prints its address. Called as `known_server generator` it is a load generator.
 #![forbid(unsafe_code)]
@@ -88,7 +88,7 @@ impl Server {
             };
             ServerContext::new(settings).map_err(|error| error.to_string())
         };
-        // Many tickets, so that the handshakes which resume nothing do not use them up.
+        // Many tickets, so that the handshakes that resume nothing do not use them up.
         let generous = TicketSettings {
             per_handshake: 4,
             ..TicketSettings::default()
@@ -215,7 +215,7 @@ impl Server {
         }
     }
 
-    /// Uses CPU time until it is so much per handshake, whatever else was done in it.
+    /// Uses CPU time until the handshake has used this much, all work included.
     fn burn(&self) {
         while process::cpu_ns() - self.cpu_at_start_ns < self.done * self.burn_ns {
             std::hint::spin_loop();
@@ -268,7 +268,7 @@ impl Server {
     }
 }
 
-/// A server for small messages: who does not take them is closed.
+/// A server for small messages: a client that does not take them is closed.
 fn send_all(fd: Fd, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         let Ok(Attempt::Done(count)) = socket::send(fd, bytes) else {

@@ -1,11 +1,11 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of this crate that read untrusted bytes, for `fuzz/` only: not an interface.
 
 use crate::load::http::Response;
 
-/// Reads the response of a server that comes in pieces and then ends: its status.
+/// Reads a response that arrives in pieces and then ends. Returns its status.
 ///
 /// # Errors
-/// It makes no sense.
+/// It is not a valid response.
 pub fn http_response(pieces: &[&[u8]]) -> Result<u16, String> {
     let mut response = Response::new();
     for piece in pieces {

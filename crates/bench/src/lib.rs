@@ -1,12 +1,12 @@
-//! Loads TLS servers, and reports what a server spends on it.
+//! Puts load on TLS servers, and reports what it costs the server.
 //!
-//! Any server is measured as ours is: load comes from [`load`], memory and CPU time are read from
-//! the operating system for the whole process tree (`dormouse-measure`), and a run yields one
-//! [`model::Run`] in which every figure has its unit. The library prints nothing; a [`Console`] is
-//! told how far a run is.
+//! Every server is measured in the same way: load comes from [`load`], memory and CPU time are read
+//! from the operating system for the whole process tree (`dormouse-measure`), and a run yields one
+//! [`model::Run`] in which every figure has its unit. The library prints nothing; it reports the
+//! progress of a run to a [`Console`].
 //!
-//! `audit` stands on this crate: its load, its session with a server and its charts are these. Nothing
-//! here knows of findings or advice.
+//! `audit` is built on this crate: it uses this load, this session with a server and these charts.
+//! Nothing here knows of findings or advice.
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::socket::Addr;
 
 use crate::load::{
-    Fleet, FleetReport, Launcher, Order, Plan, Setup, Tally, Traffic, refuse_foreign_load,
+    Cycle, Fleet, FleetReport, Launcher, Order, Plan, Setup, Tally, Traffic, refuse_foreign_load,
 };
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
+use dormouse_census::Snapshot;
 use dormouse_measure::Error;
 use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
@@ -17,20 +18,24 @@ use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
-/// Reading a large tree takes time, in which it may not work: at most a fiftieth of all.
+/// Reading a large tree takes time and disturbs it: at most a fiftieth of the run.
 const SAMPLE_SHARE: u32 = 50;
-/// Most samples that are kept; beyond, every second one is dropped.
+/// Maximum number of samples; above it, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
+
+/// Garbage for a collector that comes when its heap has grown: connections per step, and at a time.
+const GARBAGE_CONNECTIONS: u64 = 100;
+const GARBAGE_LANES: u32 = 8;
 
 /// Observer of a run.
 pub trait Console {
-    /// Something that must be known before the run begins.
+    /// A remark before the run begins.
     fn note(&mut self, _text: &str) {}
-    /// A part of the run begins; `total` is what will be counted, if that is known.
+    /// A part of the run begins; `total` is the final count, if it is known.
     fn stage(&mut self, name: &str, total: Option<u64>);
     /// Progress of the part; called ten times a second.
     fn progress(&mut self, at: &Progress);
-    /// The part is over.
+    /// The part has ended.
     fn stage_over(&mut self);
 }
 
@@ -73,11 +78,19 @@ pub struct Session<'a> {
     pub run: Run,
     /// The load generators.
     pub fleet: Fleet,
-    /// The server, when it is measured.
+    /// The server, if it is measured.
     pub server: Option<Server>,
-    /// Established connections that ended before they were to.
+    /// Established connections that ended early.
     pub lost: u64,
+    beside: Beside<'a>,
     watch: RunMonitor<'a>,
+}
+
+/// A generator for connections that come and go while others are held.
+struct Beside<'a> {
+    launcher: &'a Launcher,
+    setup: Setup,
+    fleet: Option<Fleet>,
 }
 
 /// Signals, samples and progress while load runs.
@@ -85,6 +98,9 @@ struct RunMonitor<'a> {
     console: &'a mut dyn Console,
     interrupts: Interrupts,
     interrupted: bool,
+    /// When the run has to end, and whether it did.
+    deadline: Option<Instant>,
+    late: bool,
     began: Instant,
     next_sample: Instant,
     samples: Vec<Sample>,
@@ -92,10 +108,10 @@ struct RunMonitor<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts server and fleet, and tries one connection.
+    /// Starts the server and the fleet, and tries one connection.
     pub fn open(
         spec: &'a Spec,
-        launcher: &Launcher,
+        launcher: &'a Launcher,
         console: &'a mut dyn Console,
         connections: u64,
         run: &mut Run,
@@ -119,20 +135,22 @@ impl<'a> Session<'a> {
             console.note(note);
             run.note(note);
         }
-        // From now on Ctrl-C is noticed, and does not end the process.
+        // From now on Ctrl-C is handled, and does not end the process.
         let interrupts = Interrupts::open();
         let now = Instant::now();
         let mut watch = RunMonitor {
             console,
             interrupts,
             interrupted: false,
+            deadline: None,
+            late: false,
             began: now,
             next_sample: now,
             samples: Vec::new(),
             server_died: None,
         };
         watch.console.stage("starting", None);
-        let server = Server::open(&spec.server, &target, &mut || !watch.interrupt_came())?;
+        let server = Server::open(&spec.server, &target, &mut || !watch.check_interrupt())?;
         let setup = Setup {
             target: spec.target.clone(),
             tls: spec.tls.clone(),
@@ -142,8 +160,8 @@ impl<'a> Session<'a> {
             timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             index: 0,
         };
-        // Before the first sample: generators may share pages of program text with the server,
-        // and would change its proportional set when they come.
+        // Before the first sample: generators may share pages of program text with the server, and
+        // starting them later would change its proportional set.
         let fleet = Fleet::start(launcher, &setup, &plan, &target)?;
         let mut server = server;
         if let Some(server) = &mut server {
@@ -157,26 +175,40 @@ impl<'a> Session<'a> {
             run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
         }
         watch.console.stage_over();
-        let session = Self {
+        Ok(Self {
             spec,
             run: run.clone(),
             fleet,
             server,
             lost: 0,
+            beside: Beside {
+                launcher,
+                setup,
+                fleet: None,
+            },
             watch,
-        };
-        Ok(session)
+        })
     }
 
-    /// Whether the run has to end early.
+    /// Returns whether the run has to end early.
     pub fn is_over(&self) -> bool {
-        self.watch.interrupted || self.watch.server_died.is_some()
+        self.watch.is_over()
     }
 
-    /// Why it ended early.
+    /// Ends the run early at this time.
+    pub fn end_by(&mut self, deadline: Instant) {
+        self.watch.deadline = Some(deadline);
+    }
+
+    /// Returns why the run ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| self.watch.interrupted.then(Error::interrupted))
+        let late = || {
+            let late = self.watch.late && !self.watch.interrupted;
+            late.then(|| Error::target("the time for this run was over"))
+        };
+        died.or_else(late)
+            .or_else(|| self.watch.interrupted.then(Error::interrupted))
     }
 
     /// Carries out an order, with progress; counts failures.
@@ -200,10 +232,10 @@ impl<'a> Session<'a> {
         let mut first = None;
         let harvest = self.fleet.carry_out(order, patience, &mut |tally| {
             let done = count(tally);
-            // What an earlier order has done is no sign of how fast this one is.
+            // The rate of an earlier order does not predict this one.
             let from = *first.get_or_insert(done);
             watch.tick(server.as_ref(), tally, total, (from, done), began);
-            closing || !(watch.interrupted || watch.server_died.is_some())
+            closing || !watch.is_over()
         });
         self.watch.console.stage_over();
         let harvest = harvest?;
@@ -212,6 +244,105 @@ impl<'a> Session<'a> {
             *self.run.failures.entry(reason.clone()).or_default() += count;
         }
         Ok(harvest)
+    }
+
+    /// Opens and closes connections beside those that are held, `lanes` at a time.
+    ///
+    /// # Errors
+    /// When its generator fails, or the server refuses a hundred connections in a row.
+    pub fn cycle_beside(&mut self, connections: u64, lanes: u32) -> Result<Tally, Error> {
+        let mut fleet = match self.beside.fleet.take() {
+            Some(fleet) => fleet,
+            None => self.start_beside(lanes)?,
+        };
+        let order = Order::Cycle(Cycle {
+            connections,
+            lanes,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms: 0,
+        });
+        let patience = self.spec.timeout + Duration::from_secs(5);
+        let (watch, server, began) = (&mut self.watch, &self.server, Instant::now());
+        let report = fleet.carry_out(&order, patience, &mut |tally| {
+            watch.tick(
+                server.as_ref(),
+                tally,
+                Some(connections),
+                (0, tally.closed),
+                began,
+            );
+            !watch.is_over()
+        })?;
+        self.beside.fleet = Some(fleet);
+        report.ensure_complete()?;
+        Ok(report.of.tally)
+    }
+
+    /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
+    ///
+    /// Go collects when its heap has grown by as much as lives in it, or every two minutes. So connections that come
+    /// and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
+    pub fn await_collection(&mut self, alive: u64, patience: Duration) {
+        let Some(before) = self.collections() else {
+            return;
+        };
+        let began = Instant::now();
+        // What became garbage during a collection outlives it: so the second one counts.
+        while self.collections().is_some_and(|now| now < before + 2)
+            && began.elapsed() < patience
+            && !self.is_over()
+        {
+            if self
+                .cycle_beside(GARBAGE_CONNECTIONS, GARBAGE_LANES)
+                .is_err()
+            {
+                return;
+            }
+        }
+        // Sweeping follows marking.
+        self.pause("after a collection", Duration::from_millis(100), alive);
+    }
+
+    /// Collections that Go has made in the server; `None` where there is no Go.
+    fn collections(&self) -> Option<u64> {
+        let pids = self.server.as_ref()?.tree.pids().ok()?;
+        let counts = pids.into_iter().filter_map(dormouse_census::go_collections);
+        counts.min()
+    }
+
+    /// Counts the blocks that the server uses now.
+    ///
+    /// # Errors
+    /// In words: why it can't be done.
+    pub fn census(&self, alive: u64) -> Result<Snapshot, String> {
+        let pids = self
+            .server
+            .as_ref()
+            .and_then(|server| server.tree.pids().ok());
+        dormouse_census::take(&pids.unwrap_or_default(), alive)
+    }
+
+    fn start_beside(&mut self, lanes: u32) -> Result<Fleet, Error> {
+        let Beside {
+            launcher, setup, ..
+        } = &self.beside;
+        let target: Addr = setup
+            .target
+            .parse()
+            .map_err(|error| Error::usage(format!("{error}")))?;
+        let plan = Plan {
+            generators: 1,
+            connections_each: lanes,
+            notes: Vec::new(),
+        };
+        let fleet = Fleet::start(launcher, setup, &plan, &target)?;
+        if let Some(server) = &mut self.server {
+            fleet.pids().for_each(|pid| server.tree.exclude(pid));
+        }
+        Ok(fleet)
     }
 
     /// Waits, and watches.
@@ -237,7 +368,7 @@ impl<'a> Session<'a> {
         self.watch.console.stage_over();
     }
 
-    /// Reads the server now, exactly once, after things have settled.
+    /// Reads the server now, exactly once, after a wait.
     pub fn settled(&mut self, alive: u64) -> Option<TreeSample> {
         self.pause("settling", self.spec.settle, alive);
         self.now(alive)
@@ -248,13 +379,13 @@ impl<'a> Session<'a> {
         self.watch.sample(self.server.as_ref(), alive)
     }
 
-    /// The server's CPU time; zero when it is not measured.
+    /// Returns the server's CPU time; zero if it is not measured.
     pub fn server_cpu(&mut self) -> CpuTime {
         let sample = self.server.as_ref().and_then(|server| server.sample().ok());
         sample.map_or_else(CpuTime::default, |sample| sample.cpu)
     }
 
-    /// The kernel's memory; machine-wide.
+    /// Returns the kernel's memory, machine-wide.
     pub fn kernel() -> KernelMemory {
         KernelMemory::now()
     }
@@ -268,14 +399,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The end: the run with its samples.
+    /// Ends the session. Returns the run with its samples.
     pub fn finish(mut self) -> Run {
         self.run.samples = std::mem::take(&mut self.watch.samples);
         self.run
     }
 }
 
-/// A server whose limits are below what is asked for will refuse, or be silent, in the middle of the run.
+/// Warns if the server's limits are too low: it would refuse connections, or not answer, in the
+/// middle of the run.
 fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
     let most = tree.descriptors_max()?;
     (most < connections).then(|| {
@@ -297,7 +429,10 @@ impl RunMonitor<'_> {
         (from, done): (u64, u64),
         began: Instant,
     ) {
-        self.interrupt_came();
+        self.check_interrupt();
+        self.late |= self
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline);
         if Instant::now() >= self.next_sample {
             self.sample(server, tally.alive);
         }
@@ -323,9 +458,13 @@ impl RunMonitor<'_> {
         });
     }
 
-    fn interrupt_came(&mut self) -> bool {
-        self.interrupted |= self.interrupts.came();
+    fn check_interrupt(&mut self) -> bool {
+        self.interrupted |= self.interrupts.arrived();
         self.interrupted
+    }
+
+    fn is_over(&self) -> bool {
+        self.interrupted || self.late || self.server_died.is_some()
     }
 
     fn sample(&mut self, server: Option<&Server>, alive: u64) -> Option<TreeSample> {

@@ -21,15 +21,15 @@ pub struct Spec {
     pub tls: Option<Tls>,
     /// Application data.
     pub talk: Traffic,
-    /// Source addresses; empty: chosen by themselves.
+    /// Source addresses; empty: chosen automatically.
     pub sources: Vec<IpAddr>,
-    /// For connecting, the handshake, and each answer.
+    /// Timeout of connecting, of the handshake, and of each answer.
     pub timeout: Duration,
     /// Whether many connections to another machine are allowed.
     pub own_server: bool,
     /// Wait before each reading of memory.
     pub settle: Duration,
-    /// Most connections per generator, when it is to be less than the limits allow.
+    /// Maximum connections per generator, if lower than the limits allow.
     pub per_process: Option<u32>,
     /// The mode.
     pub mode: Mode,
@@ -41,7 +41,7 @@ pub struct Spec {
 pub enum Mode {
     /// Open, hold, close.
     Hold(Hold),
-    /// Rounds of connections which come and go.
+    /// Rounds of short connections.
     Churn(Churn),
     /// Streams.
     Bulk(Bulk),
@@ -66,7 +66,7 @@ pub struct Hold {
     pub for_s: f64,
     /// Then each echoes this many times.
     pub echoes: u64,
-    /// Messages per second for that; 0: as fast as it goes.
+    /// Messages per second for that; 0: as fast as possible.
     pub echo_rate_per_s: f64,
     /// Wait after all have closed, before the last reading.
     pub after_s: f64,
@@ -138,13 +138,13 @@ impl Mode {
         }
     }
 
-    /// Connections of the whole run; `None` when the server decides how many they become.
+    /// Returns the connections of the whole run; `None` if the server decides their number.
     pub fn connections_in_all(&self, http: bool) -> Option<u64> {
         match self {
             Self::Hold(hold) => Some(hold.connections),
             Self::Churn(churn) => {
                 let rounds = u64::from(churn.rounds);
-                // Where sessions are resumed, each of the concurrent clients has had a first connection.
+                // With resumption, each of the concurrent clients has had a first connection.
                 let first = u64::from(churn.concurrency);
                 Some(
                     churn
@@ -153,14 +153,14 @@ impl Mode {
                         .saturating_add(first),
                 )
             }
-            // Over HTTP a server ends a connection when it likes, and there is another.
+            // With HTTP, a server may end a connection at any time, and a new one is opened.
             Self::Bulk(bulk) => (!http).then_some(bulk.streams.into()),
             Self::Wake(wake) => Some(wake.connections),
             Self::Request(request) => (request.requests > 0).then_some(request.requests),
         }
     }
 
-    /// Most connections at a time.
+    /// Returns the maximum number of connections at a time.
     pub fn connections_max(&self) -> u64 {
         match self {
             Self::Hold(hold) => hold.connections,

@@ -1,4 +1,5 @@
-//! Bad days: each gives a clear message, the figures so far, and a status that is not 0.
+//! Failures during a run: each gives a clear message, the figures so far, and a status that is not
+//! 0.
 
 mod common;
 
@@ -28,7 +29,7 @@ fn hold(connections: u64, for_s: f64) -> Mode {
 #[test]
 fn nobody_listens() {
     let _alone = common::alone();
-    // A port that was free a moment ago may be anybody's now; on port 1 nobody listens.
+    // A port that was free a moment ago may be in use now; no program listens on port 1.
     let run = measure_at(&spec("127.0.0.1:1", hold(10, 0.0)));
     assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.unwrap().contains("refused"));
@@ -141,7 +142,7 @@ fn the_server_stops_answering_in_the_middle() {
     assert_eq!(run.outcome.exit_status, 1, "{:?}", run.outcome);
     let (reason, count) = run.failures.first_key_value().unwrap();
     assert!(reason.contains("stopped answering"), "{reason}");
-    // All of them, but for those which a busy machine was too slow for before.
+    // All connections, except those that a busy machine was too slow for before.
     assert_eq!(
         run.value("connections.lost"),
         Some(*count as f64),
@@ -152,13 +153,13 @@ fn the_server_stops_answering_in_the_middle() {
 }
 
 #[test]
-fn the_server_resets_everybody() {
+fn the_server_resets_all_connections() {
     let _alone = common::alone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // What is closed unread is reset.
+            // Closing a socket with unread bytes resets the connection.
             let _ = stream.peek(&mut [0]);
         }
     });
@@ -189,9 +190,9 @@ fn a_server_that_does_not_start_is_quoted() {
 }
 
 #[test]
-fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
+fn a_started_server_is_stopped_with_all_its_processes() {
     let _alone = common::alone();
-    // An address that nobody else uses: the port stays free until the server takes it.
+    // An address that no other test uses: the port stays free until the server takes it.
     let port = TcpListener::bind("127.83.0.1:0")
         .unwrap()
         .local_addr()
@@ -210,7 +211,7 @@ fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
          s = socket.create_server(('127.83.0.1', {port})); time.sleep(600)"
     );
     let mut spec = spec(&format!("127.83.0.1:{port}"), hold(1, 0.0));
-    // Daemons that detach, and a listener that will never speak TLS.
+    // Daemons that detach, and a listener without TLS.
     spec.server = ServerSource::Command(format!(
         "setsid sleep {mark} & setsid python3 -c \"{daemon}\" {mark} & python3 -c \"{listener}\""
     ));
@@ -228,7 +229,7 @@ fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
         String::from_utf8_lossy(&command).contains(&mark)
     });
     assert!(!left, "a daemon is still there");
-    // What is started must hear what it is asked, whatever signals this process keeps to itself.
+    // A started process must receive signals, whatever signals this process blocks.
     assert!(Path::new(&asked).exists(), "it was killed without a word");
 }
 

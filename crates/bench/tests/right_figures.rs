@@ -1,4 +1,4 @@
-//! The instrument is right: it is pointed at servers whose costs are known.
+//! Tests that the instrument is right, with servers whose costs are known.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn ten_thousand_bytes_per_connection_are_reported_as_such() {
     }
     assert_eq!(run.value("connections.alive"), Some(3_000.0));
     assert_eq!(run.value("connections.echoed.2"), Some(3_000.0));
-    // The kernel's part is told apart: two sockets each on this machine.
+    // The kernel's part is reported separately: two sockets each on this machine.
     let sockets = run.value("kernel.sockets").unwrap();
     assert!(
         (1.8..2.6).contains(&sockets),
@@ -53,7 +53,7 @@ fn a_leak_is_flagged_with_its_size() {
     let growth = run.growth.unwrap();
     assert_eq!(growth.verdict, Verdict::Grows, "{growth}");
     let bytes = growth.bytes_per_connection().unwrap();
-    // malloc adds to the leak, and the rest of the heap breathes.
+    // malloc adds to the leak, and the rest of the heap varies a little.
     assert!((800.0..1_300.0).contains(&bytes), "{growth}");
 }
 

@@ -27,12 +27,13 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 /// The running `serve` to contact.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AdminArgs {
-    /// Admin socket of the running `serve`, or, to read its status only, the address of its
-    /// `metrics` [default: the default of the option `admin`]
+    /// Admin socket of the running `serve`; for `status` and `top` also the address of its
+    /// `metrics` [default: /run/dormouse/admin.sock for root, otherwise dormouse/admin.sock in
+    /// $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH|ADDR")]
     pub(crate) admin: Option<String>,
 
-    /// Configuration file, to use the admin socket that it names
+    /// Configuration file whose admin socket to use
     #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
     pub(crate) config: Option<PathBuf>,
 

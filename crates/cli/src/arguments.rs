@@ -109,14 +109,16 @@ Examples:
   dormouse reload
   dormouse reload -c dormouse.toml
 
-`serve` reads the file again from where it read it first. A configuration with a mistake is
+`serve` reads its configuration file again. A configuration with a mistake is
 refused as a whole, and the running one stays. No connection is touched.";
 
 const DRAIN_EXAMPLES: &str = "\
 Examples:
   dormouse drain --over 10m
   dormouse drain --over 1h --order shortest --no-wait
-  dormouse drain --stop";
+  dormouse drain --stop
+
+While it drains, `serve` accepts no new connections; `--stop` ends the drain.";
 
 const CTL_EXAMPLES: &str = "\
 Examples:

@@ -14,7 +14,7 @@ use dormouse_measure::Error;
 
 use crate::bench::console::Terminal;
 use crate::terminal;
-use options::{ClientArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
+use options::{ClientArgs, DiffArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
 
 /// Arguments of `audit`.
 #[derive(Args, Debug)]
@@ -56,6 +56,8 @@ curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is i
     Client(ClientArgs),
     /// Write a self-contained HTML page of audits saved with --json, side by side
     Report(ReportArgs),
+    /// Compare two audits saved with --json: what changed, beyond what chance does
+    Diff(DiffArgs),
     /// Recompute the findings of audits saved with --json from their figures, and rewrite the files
     Judge(JudgeArgs),
 }
@@ -66,6 +68,7 @@ pub(crate) fn run(args: AuditArgs) -> ExitCode {
         What::Server(args) => server(&args),
         What::Client(args) => client(&args),
         What::Report(args) => draw(&args),
+        What::Diff(args) => diff(&args),
         What::Judge(args) => judge(&args),
     };
     match outcome {
@@ -174,6 +177,25 @@ fn judge(args: &JudgeArgs) -> Result<u8, Error> {
             text += &json(&audit)?;
         }
         write(path, &text)?;
+    }
+    Ok(0)
+}
+
+fn diff(args: &DiffArgs) -> Result<u8, Error> {
+    let one = |path: &Path| {
+        let mut audits = read(path)?.into_iter();
+        match (audits.next(), audits.next()) {
+            (Some(audit), None) => Ok(audit),
+            _ => Err(Error::usage(format!(
+                "{} holds several audits; diff compares one with one",
+                path.display()
+            ))),
+        }
+    };
+    let (before, after) = (one(&args.before)?, one(&args.after)?);
+    let text = report::difference(&before, &after).map_err(Error::usage)?;
+    for line in text.lines() {
+        terminal::line(format_args!("{}", dormouse_printable::line(line)));
     }
     Ok(0)
 }

@@ -37,18 +37,19 @@ enum Mode {
     #[command(after_help = "\
 Examples:\n  \
 dormouse bench hold 127.0.0.1:8443 -n 10000 --pid $(pidof -s nginx) --insecure\n  \
-dormouse bench hold 127.0.0.1:8443 -n 200 --every 5s --say 'hello\\n' --greeting --for 60s --ca ca.pem\n  \
-dormouse bench hold 127.0.0.1:8443 -n 10000 --cmd 'dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost' --insecure")]
+dormouse bench hold 127.0.0.1:8443 -n 200 --every 5s --greeting --for 60s --ca ca.pem\n  \
+dormouse bench hold 127.0.0.1:8443 -n 10000 --insecure \\\n    \
+--cmd 'dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost'")]
     Hold(HoldArgs),
-    /// Connect, exchange a message, close, in rounds: what does a handshake cost, and what memory
-    /// stays?
+    /// Connect, exchange a message, close, in rounds: what does a handshake cost, and how much
+    /// memory is retained?
     #[command(after_help = "\
 Example: five rounds of 20,000 handshakes, 500 at a time, to see whether the server grows\n  \
 dormouse bench churn 127.0.0.1:8443 -n 20000 -c 500 --rounds 5 --pid 4711 --insecure")]
     Churn(ChurnArgs),
     /// Stream bytes both ways: what does a gigabyte cost?
     #[command(after_help = "\
-Example: 8 streams, 512 MB each way on each (over --http: that much in responses)\n  \
+Example: 8 streams, 512 MB each way on each (with --http, 512 MB of responses on each)\n  \
 dormouse bench bulk 127.0.0.1:8443 -c 8 --bytes 512M --pid 4711 --insecure")]
     Bulk(BulkArgs),
     /// Hold quiet connections and wake some: what does waking cost?

@@ -280,7 +280,7 @@ fn backend_rows(route: &Route) -> Vec<Row> {
             let own = own.map_or(String::new(), |own| {
                 format!("; sends {}", own.cert.display())
             });
-            let trust = format!("certificate signed by {} for {name}{own}", route.backend_ca);
+            let trust = format!("authorities: {}; name: {name}{own}", route.backend_ca);
             row("backend TLS", "yes", trust)
         }
     });

@@ -111,7 +111,7 @@ fn a_whole_run_ends_with_0_and_everything_is_in_its_json() {
     args.extend(["--ca", &ca, "--pid", &pid, "--json", &out]);
     let ran = bench(&args);
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
-    assert!(ran.out.contains("told apart") && ran.out.contains("complete"));
+    assert!(ran.out.contains("by part") && ran.out.contains("complete"));
 
     let run = json(&out);
     assert_eq!((&run["mode"], &run["schema"]), (&"hold".into(), &1.into()));

@@ -1,7 +1,7 @@
 //! The worker: one thread, one loop, and the connections it serves.
 //!
 //! A turn of the loop serves established connections first, each for a bounded number of bytes; then
-//! newcomers (listeners and handshakes) for a bounded time; then it fires timers.
+//! new work (listeners and handshakes) for a bounded time; then it fires timers.
 //!
 //! ```text
 //! door/         listeners, admission, client addresses
@@ -30,7 +30,7 @@ use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
 use crate::effects::Effect;
 use crate::established::Connections;
 use crate::handshake::challenge::Challenge;
-use crate::handshake::{Handshakes, Newcomer};
+use crate::handshake::{Handshakes, NewConnection};
 use crate::io::Io;
 use crate::lifecycle::Lifecycle;
 use crate::lifecycle::drain::Drain;
@@ -67,7 +67,7 @@ use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// Time for newcomers per turn, before established connections are served again. A handshake step is
+/// Time for new work per turn, before established connections are served again. A handshake step is
 /// not interrupted: with a signature it takes up to a millisecond, so a turn rarely has a second one.
 const NEWCOMERS_US: u64 = 200;
 
@@ -135,7 +135,7 @@ pub(crate) struct Worker<I> {
     compaction: Compaction,
     lifecycle: Lifecycle,
     events: Events,
-    newcomers: Vec<Token>,
+    new_work: Vec<Token>,
     /// Turns until the next timed one.
     until_timed: u32,
 }
@@ -157,7 +157,7 @@ impl<I: Io> Worker<I> {
     pub(crate) fn turn(&mut self) -> std::io::Result<()> {
         let begun_us = self.wait()?;
         self.serve_connections();
-        self.serve_newcomers();
+        self.serve_new_work();
         self.serve_time();
         self.stop_if_orphaned();
         self.catch_up();
@@ -201,9 +201,9 @@ impl<I: Io> Worker<I> {
         next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
     }
 
-    /// Serves established connections and orders from main. Remembers events of newcomers for later.
+    /// Serves established connections and orders from main. Remembers events of new work for later.
     fn serve_connections(&mut self) {
-        self.newcomers.clear();
+        self.new_work.clear();
         for n in 0..self.events.len() {
             let Some(event) = self.events.get(n) else {
                 break;
@@ -217,16 +217,16 @@ impl<I: Io> Worker<I> {
                     self.apply_effects();
                 }
                 Token::Orders => self.receive_order(),
-                token => self.newcomers.push(token),
+                token => self.new_work.push(token),
             }
         }
     }
 
     /// Accepts connections and advances handshakes, for a bounded time.
-    fn serve_newcomers(&mut self) {
+    fn serve_new_work(&mut self) {
         let until_us = self.cx.work.io.monotonic_us() + NEWCOMERS_US;
-        for n in 0..self.newcomers.len() {
-            let token = self.newcomers.get(n).copied();
+        for n in 0..self.new_work.len() {
+            let token = self.new_work.get(n).copied();
             match token {
                 Some(Token::Handshake(id)) => {
                     self.handshakes.on_ready(id, self.cx.work.now_ms);
@@ -283,13 +283,13 @@ impl<I: Io> Worker<I> {
         let has_choice = listener.door.len() > 1
             || route.needs_client_hello()
             || self.handshakes.has_challenge();
-        let newcomer = Newcomer {
+        let new_connection = NewConnection {
             fd,
             client: Client::new(peer),
             route: listener.route,
             candidates: has_choice.then(|| Rc::clone(&listener.door)),
         };
-        self.handshakes.begin(newcomer, &mut self.cx);
+        self.handshakes.begin(new_connection, &mut self.cx);
     }
 
     /// Fires timers, expires handshakes, and advances a drain or a stop.
@@ -344,7 +344,7 @@ impl<I: Io> Worker<I> {
             self.cx.connections.trim();
             self.cx.work.pending.trim();
         }
-        let is_quiet = !self.handshakes.has_newcomers() && !self.is_behind();
+        let is_quiet = !self.handshakes.has_queued() && !self.is_behind();
         let (outbound, cx) = (&mut self.outbound, &mut self.cx);
         self.compaction
             .turn(is_quiet, &mut cx.connections, outbound, &mut cx.work);
@@ -506,7 +506,7 @@ impl<I: Io> Worker<I> {
             compaction: Compaction::default(),
             lifecycle,
             events: Events::with_capacity(EVENTS_PER_TURN),
-            newcomers: Vec::with_capacity(EVENTS_PER_TURN),
+            new_work: Vec::with_capacity(EVENTS_PER_TURN),
             until_timed: 0,
         })
     }

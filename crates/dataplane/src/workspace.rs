@@ -67,13 +67,13 @@ pub(crate) struct Workspace<I> {
     pub(crate) closing: Option<CloseReason>,
     /// Requests of steps that the loop has not carried out yet.
     pub(crate) effects: Vec<Effect>,
-    /// Whether a connection or handshake has ended, so that there may be room for a newcomer.
+    /// Whether a connection or handshake has ended, so that there may be room for a new connection.
     pub(crate) has_room_again: bool,
     /// Random part of the connection ids that our logs and the backends' logs share.
     pub(crate) id_seed: u64,
     /// Bytes that the current step has moved.
     pub(crate) bytes: StepBytes,
-    /// Time until the first look at the connection that starves next.
+    /// Time until the first check of the connection that starves next.
     pub(crate) starved_wait_ms: u64,
     generation: u32,
     step: StepLimits,
@@ -265,7 +265,7 @@ impl<I: Io> Workspace<I> {
         self.count.add(exhausted, 1);
     }
 
-    /// Stops the opening flow like [`Workspace::starve`], with a later first look: the rest of a
+    /// Stops the opening flow like [`Workspace::starve`], with a later first check: the rest of a
     /// record, or room for a long record, may take a while.
     pub(crate) fn starve_for_record(&mut self, slot: &mut Slot) {
         self.starve(slot, Flag::Starved);

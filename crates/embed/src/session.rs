@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse_engine::stream::{self, Connection, End};
 use dormouse_engine::{
-    ClientContext, ClientHello, FirstFlight, HandshakeInfo, HandshakeLimits, ServerContext,
-    SessionStore, SettingsError, TicketWatch, UnixTime,
+    ClientContext, ClientHello, FirstFlight, HandshakeFailure, HandshakeInfo, HandshakeLimits,
+    ServerContext, SessionStore, SettingsError, TicketWatch, UnixTime,
 };
 use dormouse_record::{AlertDescription, State};
 
@@ -85,6 +85,20 @@ impl Session {
                 };
                 let connection = Connection::server(context, limits).with_received(received);
                 *flight = Flight::Connection(connection);
+                Ok(())
+            }
+            Some(Flight::Poisoned) => Err(SessionError::Poisoned),
+            Some(Flight::Connection(_)) | None => Err(SessionError::Undecided),
+        }
+    }
+
+    /// Refuses the client with this fatal alert, after [`Session::listen`]. The alert is in the output, and
+    /// the next [`Session::feed`] finds the end.
+    pub fn refuse(&mut self, why: AlertDescription) -> Result<(), SessionError> {
+        match self.flight.as_deref_mut() {
+            Some(flight @ Flight::Hello { .. }) => {
+                let (failure, alert) = HandshakeFailure::refused_by_caller(why.code());
+                *flight = Flight::Connection(Connection::refused(failure, &alert));
                 Ok(())
             }
             Some(Flight::Poisoned) => Err(SessionError::Poisoned),

@@ -57,6 +57,8 @@ pub enum FailureKind {
     NoCommonAlpn,
     /// The client requested an unknown server name, or none.
     UnknownName,
+    /// The program around the engine refused the client because of its ClientHello.
+    Refused,
     /// The peer lacks another required feature.
     PeerIncompatible,
     /// The peer sent a fatal alert, with this description.
@@ -184,6 +186,12 @@ impl HandshakeFailure {
         };
         let failure = HandshakeFailure::new(Blame::Peer, FailureKind::UnknownName, reason);
         failure.with_cleartext_alert(alert)
+    }
+
+    /// The failure for a client that the caller refuses because of its ClientHello, and the alert to send.
+    pub fn refused_by_caller(alert: u8) -> (HandshakeFailure, [u8; 7]) {
+        let reason = "the program refused the client";
+        HandshakeFailure::new(Blame::Peer, FailureKind::Refused, reason).with_cleartext_alert(alert)
     }
 
     /// The failure for a missing certificate, and the alert to send.

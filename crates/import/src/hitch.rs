@@ -246,12 +246,12 @@ fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
         "user" => draft.set_text("user", text),
         "group" => draft.set_text("group", text),
         "log-level" if text == "0" => draft.set_text("log_level", "error"),
-        _ => no_option(entry, draft),
+        _ => without_equivalent(entry, draft),
     }
 }
 
 /// Handles settings that have another form in Dormouse, or none.
-fn no_option(entry: &HitchSetting, draft: &mut Draft) {
+fn without_equivalent(entry: &HitchSetting, draft: &mut Draft) {
     let why = match entry.key.as_str() {
         "tcp-fastopen" if !is_on(entry.text()) => return,
         "ocsp-dir" if entry.text().is_empty() => {

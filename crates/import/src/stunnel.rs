@@ -222,7 +222,7 @@ fn trust(service: &Service, section: &mut Section) {
 }
 
 /// Returns whether the service's clients need a certificate.
-fn asks_clients(service: &Service) -> bool {
+fn requires_client_certificates(service: &Service) -> bool {
     let (chain, peer) = verifies(service);
     !service.is_on("client") && (chain || peer)
 }
@@ -328,7 +328,7 @@ fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &
             let what = format!("{shown}: {STARTTLS}");
             return section.add_to_do(&one.position, &what);
         }
-        "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if asks_clients(service) => {
+        "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if requires_client_certificates(service) => {
             return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
         }
         "OCSPaia" | "OCSP" | "checkEmail" => "not supported",

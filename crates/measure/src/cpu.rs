@@ -6,11 +6,11 @@ use std::ops::{AddAssign, Sub};
 use crate::error::Error;
 use crate::proc_files;
 
-/// CPU time that was used, in nanoseconds.
+/// Used CPU time, in nanoseconds.
 ///
 /// `stat` counts ended threads and waited-for children too, but rounds down to clock ticks (10 ms),
-/// which over 50 workers is half a second. `schedstat` is exact, but only for threads that live. The
-/// greater of both is taken.
+/// which over 50 workers is half a second. `schedstat` is exact, but only for threads that live.
+/// The greater of the two is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuTime {
     /// User and system time together.
@@ -20,7 +20,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Reads process `pid`; `None` when it is gone.
+    /// Reads process `pid`; `None` if it is gone.
     pub(crate) fn of(pid: i32) -> Result<Option<Self>, Error> {
         let Some(stat) = proc_files::read(pid, "stat")? else {
             return Ok(None);
@@ -36,31 +36,31 @@ impl CpuTime {
         }))
     }
 
-    /// User and system time in the text of a `stat` file, in clock ticks.
+    /// Returns user and system time in the text of a `stat` file, in clock ticks.
     pub(crate) fn ticks(stat: &str) -> Option<u64> {
         let ticks = Ticks::parse(stat)?;
         ticks.user.checked_add(ticks.system)
     }
 
-    /// The time of this very process.
+    /// Returns the time of this process.
     pub fn of_self() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         Self::of(own).ok().flatten().unwrap_or_default()
     }
 
-    /// The time of this process's children that were waited for, in nanoseconds.
+    /// Returns the time of this process's waited-for children, in nanoseconds.
     pub fn ns_of_children() -> u64 {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         Ticks::parse(&stat).map_or(0, |ticks| ticks.children * tick_ns())
     }
 }
 
-/// Length of the clock tick in which `stat` counts.
+/// Returns the length of the clock tick in which `stat` counts.
 fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// The fields of `stat` which count time.
+/// The fields of `stat` that count time.
 struct Ticks {
     user: u64,
     system: u64,
@@ -80,7 +80,7 @@ impl Ticks {
     }
 }
 
-/// The run time of all living threads.
+/// Returns the run time of all living threads.
 fn scheduled_ns(pid: i32) -> u64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return 0;
@@ -102,7 +102,8 @@ impl AddAssign for CpuTime {
 impl Sub for CpuTime {
     type Output = Self;
 
-    /// CPU time since `earlier`. A tree that lost a process may have less than before: 0 then.
+    /// Returns the CPU time since `earlier`. A tree that lost a process may have less than before:
+    /// then it is 0.
     fn sub(self, earlier: Self) -> Self {
         Self {
             total_ns: self.total_ns.saturating_sub(earlier.total_ns),

@@ -5,7 +5,7 @@ use std::fmt;
 /// Cause of an [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
-    /// The server under test lost or failed something, and the run went on to its end.
+    /// The server under test lost or failed something, but the run was completed.
     Lost,
     /// The options of the run contradict each other or cannot be met.
     Usage,
@@ -15,7 +15,7 @@ pub enum Blame {
     System,
 }
 
-/// A run, or a part of it, that could not be done.
+/// An error of a run or of a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     /// The cause.
@@ -62,7 +62,7 @@ impl Error {
         Self::lost("interrupted; figures so far")
     }
 
-    /// The exit status of a process that ends with this: 1 lost, 2 usage, 3 target or system.
+    /// Returns the exit status for this error: 1 lost, 2 usage, 3 target or system.
     pub fn exit_status(&self) -> u8 {
         match self.blame {
             Blame::Lost => 1,

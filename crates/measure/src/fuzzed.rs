@@ -1,10 +1,10 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of this crate that read untrusted bytes, for `fuzz/` only: not an interface.
 
 use crate::cpu::CpuTime;
 use crate::memory::Memory;
 use crate::{interrupts, kernel, machine, proc_files, tree};
 
-/// Reads a text as each of the files under `/proc` that a measurement looks at.
+/// Parses a text as each of the files under `/proc` that a measurement reads.
 pub fn proc_text(text: &str) {
     let _ = Memory::parse(text);
     let _ = CpuTime::ticks(text);

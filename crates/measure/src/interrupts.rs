@@ -1,4 +1,4 @@
-//! Signals by which a user, a terminal that closes, or the system ends a run.
+//! Signals by which a user, a closing terminal or the system ends a run.
 
 use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
@@ -6,36 +6,36 @@ use dormouse_reactor::socket::Attempt;
 
 use crate::error::Error;
 
-/// Signals that ask for the end of a run: from now on they are noticed, and do not end the process.
+/// Signals that request the end of a run. While this value exists, they do not end the process.
 pub struct Interrupts(Option<Signals>);
 
 impl Interrupts {
-    /// Opens them. Where the operating system refuses, none ever comes.
+    /// Receives the signals. If the operating system refuses, none is ever reported.
     pub fn open() -> Self {
         let mut ends = vec![Signal::Interrupt, Signal::Terminate];
-        // A user who starts a run by `nohup` has said that a hangup does not matter.
+        // Under `nohup`, a hangup must not end the run.
         if !is_ignored(Signal::Hangup) {
             ends.push(Signal::Hangup);
         }
         Self(Signals::open(&ends, OnExec::Close).ok())
     }
 
-    /// Whether one has come since the last call.
-    pub fn came(&self) -> bool {
+    /// Returns whether a signal has arrived since the last call.
+    pub fn arrived(&self) -> bool {
         let receive = || self.0.as_ref().map(Signals::receive);
-        let mut came = false;
+        let mut arrived = false;
         while let Some(Ok(Attempt::Done(_))) = receive() {
-            came = true;
+            arrived = true;
         }
-        came
+        arrived
     }
 
-    /// Ends a run in which one has come.
+    /// Ends a run if a signal has arrived.
     ///
     /// # Errors
-    /// When one has come since the last call.
+    /// If a signal has arrived since the last call.
     pub fn check(&self) -> Result<(), Error> {
-        if self.came() {
+        if self.arrived() {
             return Err(Error::interrupted());
         }
         Ok(())
@@ -47,7 +47,7 @@ fn is_ignored(signal: Signal) -> bool {
     ignored_in(&status).is_some_and(|mask| mask >> (signal as u32 - 1) & 1 == 1)
 }
 
-/// The mask of ignored signals in the text of `/proc/PID/status`.
+/// Returns the mask of ignored signals in the text of `/proc/PID/status`.
 pub(crate) fn ignored_in(status: &str) -> Option<u64> {
     let mask = status
         .lines()
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mask_of_ignored_signals() {
+    fn parses_the_mask_of_ignored_signals() {
         let of_nohup = "Name:\tdormouse\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
         assert_eq!(ignored_in(of_nohup), Some(0x1001));
         assert_eq!(ignored_in("Name:\tdormouse\n"), None);

@@ -1,4 +1,4 @@
-//! What connections cost in the kernel: slab caches and TCP's buffer pages.
+//! The kernel's memory for connections: slab caches and TCP's buffer pages.
 
 use std::fs;
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::page_bytes;
 
-/// The slab caches an open TCP connection has objects in. Both ends of a loopback connection count.
+/// The slab caches with objects of an open TCP connection. Both ends of a loopback connection
+/// count.
 pub const SLAB_CACHES: [&str; 14] = [
     "TCP",
     "TCPv6",
@@ -27,7 +28,8 @@ pub const SLAB_CACHES: [&str; 14] = [
 /// The kernel's memory for sockets, machine-wide. Only differences mean something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct KernelMemory {
-    /// Bytes of objects in use in [`SLAB_CACHES`]; `None` when slabinfo may not be read (root only).
+    /// Bytes of objects in use in [`SLAB_CACHES`]; `None` if slabinfo may not be read (only root
+    /// may).
     pub slab_bytes: Option<u64>,
     /// TCP's buffers, in bytes (pages of `mem` in sockstat).
     pub tcp_buffer_bytes: u64,
@@ -38,7 +40,7 @@ pub struct KernelMemory {
 }
 
 impl KernelMemory {
-    /// Reads the kernel's counters as they are now.
+    /// Reads the kernel's current counters.
     pub fn now() -> Self {
         let four = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
         let six = fs::read_to_string("/proc/net/sockstat6").unwrap_or_default();

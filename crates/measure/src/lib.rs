@@ -5,10 +5,9 @@
 //! map is counted once in PSS (each has its share) and several times in RSS, so bytes per
 //! connection are always taken from PSS.
 //!
-//! The crate knows neither TLS nor load. It stands below `bench`, `audit` and the demonstration, because all
-//! three read a tree in the same way and must agree on what a byte per connection is, and none of
-//! them should depend on the others. It also starts and stops programs, because a tree is found
-//! differently when this process is the parent.
+//! The crate knows neither TLS nor load. It is below `bench`, `audit` and `demo`, because all three
+//! must agree on what a byte per connection is, and none of them should depend on another. It also
+//! starts and stops programs, because a tree is found differently when this process is the parent.
 #![forbid(unsafe_code)]
 
 mod cpu;

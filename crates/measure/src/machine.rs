@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proc_files::kb_field;
 
-/// Properties of a machine that a reader needs to judge absolute figures.
+/// Properties of a machine that a reader needs to interpret absolute figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// CPUs this process may use.
@@ -17,12 +17,12 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Kernel release.
     pub kernel: String,
-    /// Most descriptors one process may have.
+    /// Maximum descriptors of a process.
     pub descriptors_per_process: u64,
 }
 
 impl Machine {
-    /// This machine.
+    /// Reads the properties of this machine.
     pub fn this() -> Self {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -39,14 +39,14 @@ impl Machine {
         }
     }
 
-    /// Memory that could be had now, in bytes.
+    /// Returns the available memory, in bytes.
     pub fn available_bytes() -> u64 {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         kb_field(&meminfo, "MemAvailable").unwrap_or(u64::MAX)
     }
 }
 
-/// Length of a page of memory, in bytes.
+/// Returns the length of a page of memory, in bytes.
 pub fn page_bytes() -> u64 {
     u64::try_from(rustix::param::page_size()).unwrap_or(4096)
 }

@@ -10,7 +10,7 @@ use crate::proc_files;
 /// Memory in bytes. `pss` is the sum of its three parts; `rss` counts shared pages in full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// Resident set: every page that is mapped and in memory, shared ones in full.
+    /// Resident set: every mapped page in memory; shared pages count in full.
     pub rss: u64,
     /// Proportional set: a page mapped by n processes counts one n-th in each.
     pub pss: u64,
@@ -25,7 +25,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads process `pid`; `None` when it is gone.
+    /// Reads process `pid`; `None` if it is gone.
     pub(crate) fn of(pid: i32) -> Result<Option<Self>, Error> {
         let Some(text) = proc_files::read(pid, "smaps_rollup")? else {
             return Ok(None);
@@ -33,7 +33,7 @@ impl Memory {
         Ok(Self::parse(&text))
     }
 
-    /// A process that is just ending has an empty rollup.
+    /// A process that is exiting has an empty rollup.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let field = |name| proc_files::kb_field(text, name);
         Some(Self {
@@ -72,19 +72,19 @@ mod tests {
     }
 
     #[test]
-    fn a_touched_megabyte_is_seen() {
+    fn a_touched_megabyte_is_counted() {
         let own = i32::try_from(std::process::id()).unwrap();
         let before = Memory::of(own).unwrap().unwrap();
         let block = std::hint::black_box(vec![7_u8; 64 << 20]);
         let after = Memory::of(own).unwrap().unwrap();
         drop(block);
         let grown = after.pss_anonymous - before.pss_anonymous;
-        // Other tests of this process give memory back meanwhile.
+        // Other tests of this process free memory meanwhile.
         assert!((60 << 20..80 << 20).contains(&grown), "grew by {grown}");
     }
 
     #[test]
-    fn an_empty_rollup_is_a_process_which_ends() {
+    fn an_empty_rollup_is_an_exiting_process() {
         assert_eq!(Memory::parse(""), None);
         assert_eq!(Memory::parse("Rss: 1 kB\nPss: x kB"), None);
     }

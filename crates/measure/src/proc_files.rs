@@ -1,9 +1,10 @@
 //! Reads `/proc`: files that may vanish or be forbidden at any time, of processes that may be hostile.
 //!
-//! A process that is measured may belong to somebody else, and whoever measures may be root. So nothing is
-//! opened by a name that the process chose: not what it has mapped, nor what its descriptors or its working
-//! directory lead to. The only such file is its program, which [`open_program`] opens through the kernel's own
-//! link. What the process can make long (its mappings, its arguments) is read up to a limit.
+//! A measured process may belong to another user, and this process may be root. So no path is
+//! opened that the process chose: neither its mapped files, nor the targets of its descriptors or
+//! its working directory. The only exception is its program, which [`open_program`] opens through
+//! the kernel's own link. Files whose length the process controls (its mappings, its arguments) are
+//! read up to a limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -14,13 +15,13 @@ use rustix::fs::OFlags;
 
 use crate::error::Error;
 
-/// Most bytes of a file whose length the process decides.
+/// Maximum bytes of a file whose length the process controls.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Opens `/proc/PID/NAME`, a file that the kernel writes.
 ///
 /// # Errors
-/// What the operating system says; also when it is no regular file, or a link.
+/// The operating system's error; also if it is a link, or not a regular file.
 pub fn open(pid: i32, name: &str) -> io::Result<File> {
     open_regular(&format!("/proc/{pid}/{name}"), OFlags::NOFOLLOW)
 }
@@ -33,7 +34,19 @@ pub fn open_program(pid: i32) -> io::Result<File> {
     open_regular(&format!("/proc/{pid}/exe"), OFlags::empty())
 }
 
-/// A pipe or a device would block, or act when it is opened.
+/// Opens a file that a process has mapped, through the link that the kernel keeps: `range` is `START-END` as in `maps`.
+///
+/// # Errors
+/// As [`open`]; only root and those with `CAP_CHECKPOINT_RESTORE` may.
+pub fn open_mapped(pid: i32, range: &str) -> io::Result<File> {
+    let is_range = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    if !range.bytes().all(is_range) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    open_regular(&format!("/proc/{pid}/map_files/{range}"), OFlags::empty())
+}
+
+/// A pipe or a device could block, or act when it is opened.
 fn open_regular(path: &str, flags: OFlags) -> io::Result<File> {
     let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let flags = i32::try_from(flags).map_err(io::Error::other)?;
@@ -42,12 +55,12 @@ fn open_regular(path: &str, flags: OFlags) -> io::Result<File> {
         .custom_flags(flags)
         .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok(file)
 }
 
-/// The beginning of `/proc/PID/NAME`: up to 64 MiB.
+/// Reads the beginning of `/proc/PID/NAME`: up to 64 MiB.
 ///
 /// # Errors
 /// As [`open`].
@@ -57,19 +70,19 @@ pub fn read_beginning(pid: i32, name: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The mappings of a process, as `/proc/PID/maps` has them.
+/// Reads the mappings of a process, as in `/proc/PID/maps`.
 ///
 /// # Errors
-/// As [`open`], and when there are more than 64 MiB of text.
+/// As [`open`], and if there are more than 64 MiB of text.
 pub fn maps(pid: i32) -> io::Result<String> {
     let bytes = read_beginning(pid, "maps")?;
     if bytes.len() as u64 >= BYTES_MAX {
-        return Err(io::Error::other("it has too many mappings to be looked at"));
+        return Err(io::Error::other("it has too many mappings to read"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads `/proc/PID/NAME`; `None` when the process is gone.
+/// Reads `/proc/PID/NAME`; `None` if the process is gone.
 pub(crate) fn read(pid: i32, name: &str) -> Result<Option<String>, Error> {
     let path = format!("/proc/{pid}/{name}");
     match read_beginning(pid, name) {
@@ -80,7 +93,7 @@ pub(crate) fn read(pid: i32, name: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// Counts the entries of `/proc/PID/NAME/`; 0 where it cannot be read.
+/// Counts the entries of `/proc/PID/NAME/`; 0 if it cannot be read.
 pub(crate) fn count_entries(pid: i32, name: &str) -> u64 {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{name}")) else {
         return 0;
@@ -88,7 +101,7 @@ pub(crate) fn count_entries(pid: i32, name: &str) -> u64 {
     entries.count().try_into().unwrap_or(u64::MAX)
 }
 
-/// `ENOENT` before the file is opened, `ESRCH` when the process ends while it is read.
+/// Returns whether the process is gone: `ENOENT` when opening the file, `ESRCH` when reading it.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc_esrch())
 }
@@ -106,8 +119,8 @@ fn forbidden(pid: i32, name: &str) -> Error {
     ))
 }
 
-/// Three reasons, three remedies. A process that holds keys can forbid all users but root to read its memory, its
-/// own user too (`PR_SET_DUMPABLE`); `dormouse serve` and OpenSSH do.
+/// Returns the reason and the remedy. A process that holds keys can forbid all users except root to
+/// read its memory, even its own user (`PR_SET_DUMPABLE`); `dormouse serve` and OpenSSH do.
 fn why_forbidden(owner: Option<u32>, own: u32) -> String {
     match owner {
         _ if own == 0 => "may not be measured although you are root: CAP_SYS_PTRACE is missing, as in most \
@@ -119,18 +132,18 @@ fn why_forbidden(owner: Option<u32>, own: u32) -> String {
                 .into()
         }
         Some(owner) => format!(
-            "is somebody else's process (user {owner}); run as its owner or as root (sudo dormouse bench …)"
+            "belongs to another user ({owner}); run as that user or as root (sudo dormouse bench …)"
         ),
-        None => "is somebody else's process; run as its owner or as root (sudo dormouse bench …)".into(),
+        None => "belongs to another user; run as that user or as root (sudo dormouse bench …)".into(),
     }
 }
 
-/// The most descriptors that process `pid` may have, where its limits can be read.
+/// Returns the maximum descriptors of process `pid`, if its limits can be read.
 pub(crate) fn descriptors_max(pid: i32) -> Option<u64> {
     limit(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
 }
 
-/// The soft limit on descriptors in the text of a `limits` file.
+/// Returns the soft limit on descriptors in the text of a `limits` file.
 pub(crate) fn limit(text: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -138,13 +151,13 @@ pub(crate) fn limit(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The owner's numeric id, from the status file, which every user may read.
+/// Returns the owner's numeric id from the status file, which every user may read.
 fn owner(pid: i32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     id_field(&status, "Uid:", 0)
 }
 
-/// The user and the group in whose name a process acts: its effective ids.
+/// Returns the effective user and group of a process.
 pub fn acts_as(pid: i32) -> Option<User> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(User {
@@ -153,27 +166,28 @@ pub fn acts_as(pid: i32) -> Option<User> {
     })
 }
 
-/// One of the four ids in a line of a status file: real, effective, saved, of the file system.
+/// Returns one of the four ids in a line of a status file: real, effective, saved, file system.
 pub(crate) fn id_field(status: &str, name: &str, place: usize) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(place)?.parse().ok()
 }
 
-/// The short name of a process (`comm`).
+/// Returns the short name of a process (`comm`).
 pub(crate) fn command(pid: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
     Some(dormouse_printable::line(name.trim()).to_string())
 }
 
-/// The fields of `/proc/PID/stat` behind the command, which may itself hold blanks and brackets.
-/// Index 0 is the state (field 3 in proc(5)).
+/// Returns the fields of `/proc/PID/stat` after the command, which may itself contain spaces and
+/// brackets. Index 0 is the state (field 3 in proc(5)).
 pub(crate) fn stat_fields(stat: &str) -> Vec<&str> {
     stat.rsplit_once(')')
         .map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect())
 }
 
-/// The value in kB of `Name:   123 kB` in files such as `smaps_rollup` and `meminfo`, in bytes.
+/// Returns the value of a line `Name: 123 kB` in bytes, in files such as `smaps_rollup` and
+/// `meminfo`.
 pub(crate) fn kb_field(text: &str, name: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -194,21 +208,21 @@ mod tests {
     }
 
     #[test]
-    fn everybody_who_may_not_read_is_told_what_helps_him() {
+    fn every_reader_without_permission_gets_a_remedy() {
         assert!(why_forbidden(Some(1000), 1000).contains("is yours"));
-        assert!(why_forbidden(Some(33), 1000).contains("somebody else's process (user 33)"));
+        assert!(why_forbidden(Some(33), 1000).contains("belongs to another user (33)"));
         assert!(why_forbidden(Some(0), 0).contains("CAP_SYS_PTRACE"));
     }
 
     #[test]
-    fn the_limit_of_descriptors_is_found() {
+    fn finds_the_descriptor_limit() {
         let own = i32::try_from(std::process::id()).unwrap();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         assert_eq!(descriptors_max(own), limit.current);
     }
 
     #[test]
-    fn effective_ids_are_those_that_count() {
+    fn finds_effective_ids() {
         let status = "Name:\ta Uid: b\nUid:\t1000\t1001\t1002\t1003\nGid:\t100\t101\t102\t103\n";
         assert_eq!(id_field(status, "Uid:", 0), Some(1000));
         assert_eq!(id_field(status, "Gid:", 1), Some(101));
@@ -221,10 +235,10 @@ mod tests {
     }
 
     #[test]
-    fn only_files_of_the_kernel_are_opened() {
+    fn opens_only_files_of_the_kernel() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(open(own, "maps").is_ok());
-        // A link of the kernel's to a file, and folders.
+        // A link of the kernel to a file, and directories.
         for name in ["exe", "cwd", "root", "fd", "no-such-file"] {
             assert!(open(own, name).is_err(), "{name}");
         }
@@ -233,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_which_begins_another_is_not_taken_for_it() {
+    fn a_prefix_of_a_name_does_not_match() {
         let text = "Pss_Anon:  4 kB\nPss:   12 kB\n";
         assert_eq!(kb_field(text, "Pss"), Some(12 * 1024));
         assert_eq!(kb_field(text, "Rss"), None);

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::proc_files;
 use crate::tree::ProcessTree;
 
-/// Everything that is read of a process tree in one go.
+/// One reading of everything about a process tree.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct TreeSample {
     /// Memory, summed over the tree.
@@ -22,15 +22,16 @@ pub struct TreeSample {
 }
 
 impl TreeSample {
-    /// Reads the tree as it is now.
+    /// Reads the current tree.
     ///
     /// # Errors
-    /// When the root of the tree is gone, or one of its processes may not be read.
+    /// If the root of the tree is gone, or one of its processes may not be read.
     pub fn take(tree: &ProcessTree) -> Result<Self, Error> {
         let pids = tree.pids()?;
         let mut sample = Self::default();
         for &pid in &pids {
-            // A worker may end between the listing and the reading: it is no longer of the tree.
+            // A worker may exit between the listing and the reading: it is no longer part of the
+            // tree.
             let Some(memory) = Memory::of(pid)? else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! The server under test: one that runs already, or one that the run starts and stops.
+//! The server under test: a running one, or one that the run starts and stops.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -18,11 +18,11 @@ use crate::sample::TreeSample;
 use crate::termination;
 use crate::tree::ProcessTree;
 
-/// Longest wait until a server opens its port.
+/// Maximum wait until a server opens its port.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// Longest wait until it ends.
+/// Maximum wait until it exits.
 const STOP_WAIT: Duration = Duration::from_secs(5);
-/// Lines of its output that are kept.
+/// Number of its last lines of output that are kept.
 const LINES_KEPT: usize = 20;
 const LINE_MAX: u64 = 400;
 
@@ -52,7 +52,7 @@ struct Started {
 }
 
 impl Server {
-    /// Finds or starts the server; it listens on `target` afterwards if it was started here.
+    /// Finds or starts the server. A started server listens on `target` when this returns.
     pub fn open(
         source: &ServerSource,
         target: &Addr,
@@ -65,7 +65,7 @@ impl Server {
                     tree: ProcessTree::of_pid(*pid)?,
                     started: None,
                 };
-                // Fails now, not after minutes of load, if the process may not be read.
+                // Fails now if the process may not be read, not after minutes of load.
                 server.sample()?;
                 Ok(Some(server))
             }
@@ -76,10 +76,10 @@ impl Server {
     fn start(command: &str, target: &Addr, go_on: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
         if listens(target) {
             return Err(Error::usage(format!(
-                "something listens on {target} already, so --cmd would be measured against the wrong server; stop it first"
+                "another program listens on {target} already, so the load would reach the wrong server; stop that program first"
             )));
         }
-        // Daemons that detach become children of this process, and stay in the tree.
+        // Daemons that detach become children of this process and stay in the tree.
         process::set_subreaper()
             .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
         let mut shell = Command::new("/bin/sh");
@@ -120,16 +120,16 @@ impl Server {
                 return Err(Error::lost("interrupted"));
             }
             if self.tree.pids().is_err() {
-                let said = self.last_words();
+                let output = self.last_words();
                 return Err(Error::target(format!(
-                    "the server {command:?} ended before it listened on {target}{said}"
+                    "the server {command:?} exited before it listened on {target}{output}"
                 )));
             }
             if Instant::now() > until {
-                let said = self.last_words();
+                let output = self.last_words();
                 let waited = START_WAIT.as_secs();
                 return Err(Error::target(format!(
-                    "the server {command:?} does not listen on {target} after {waited} s{said}"
+                    "the server {command:?} does not listen on {target} after {waited} s{output}"
                 )));
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -137,7 +137,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads the whole tree.
+    /// Reads the whole process tree.
     pub fn sample(&self) -> Result<TreeSample, Error> {
         TreeSample::take(&self.tree).map_err(|mut error| {
             error.message.push_str(&self.last_words());
@@ -145,7 +145,7 @@ impl Server {
         })
     }
 
-    /// The server's last lines of output, for an error message.
+    /// Returns the server's last lines of output, for an error message.
     fn last_words(&self) -> String {
         let Some(started) = &self.started else {
             return String::new();
@@ -158,7 +158,7 @@ impl Server {
             return String::new();
         }
         let lines: Vec<_> = lines.iter().map(|line| format!("\n    | {line}")).collect();
-        format!("; it said:{}", lines.concat())
+        format!("; its last output:{}", lines.concat())
     }
 }
 
@@ -170,7 +170,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a connection to `target` is accepted.
+/// Returns whether `target` accepts a connection.
 fn listens(target: &Addr) -> bool {
     match target {
         Addr::Tcp(address) => TcpStream::connect_timeout(address, Duration::from_secs(1)).is_ok(),
@@ -178,10 +178,11 @@ fn listens(target: &Addr) -> bool {
     }
 }
 
-/// Keeps the last lines of a server's output, and keeps its pipe empty.
+/// Keeps the last lines of a server's output, and drains its pipe.
 fn keep_lines(output: impl Read + Send + 'static, kept: &Arc<Mutex<VecDeque<String>>>) {
     let kept = Arc::clone(kept);
-    // Without the thread the server would block on a full pipe; then the run says that it stopped answering.
+    // Without the thread, the server would block on a full pipe; the run would then report that it
+    // stopped answering.
     let _ = std::thread::Builder::new().spawn(move || {
         let mut reader = BufReader::new(output);
         let mut line = Vec::new();

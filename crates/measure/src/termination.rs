@@ -1,4 +1,4 @@
-//! Ends a program with all processes that it has started.
+//! Stops a program with all processes that it has started.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -11,12 +11,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::tree::ProcessTree;
 
-/// How long killed processes may take to disappear.
+/// Maximum time until killed processes disappear.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Ends `child` with its whole tree: sends SIGTERM, waits for `patience`, sends SIGKILL, waits, and reaps
-/// all that have ended. Returns how the child ended, if it did.
+/// Stops `child` with its whole tree: sends SIGTERM, waits for `patience`, sends SIGKILL, waits,
+/// and reaps all exited processes. Returns the child's exit status, if it has exited.
 ///
 /// The child must not have been waited for. Until it is reaped, its process id cannot be reused, and the
 /// id is what distinguishes its group and session from other processes.
@@ -32,14 +32,15 @@ pub fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) -> Option<
     status
 }
 
-/// Whether a child is still running. The child is not reaped, so its process id stays its own.
+/// Returns whether a child is still running. Does not reap the child, so that its process id is not
+/// reused.
 pub fn goes_on(child: &Child) -> bool {
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     matches!(process::peek(process::Pid(pid)), Ok(None))
 }
 
-/// Processes of a tree that have not ended. Each is held by a descriptor, because a process id can be
-/// reused a moment later, and a process that loses its parent is in no tree until it has another one.
+/// Processes of a tree that have not exited. Each is held by a descriptor, because a process id can
+/// be reused, and a process that loses its parent is in no tree until it has a new one.
 #[derive(Default)]
 struct LiveProcesses(BTreeMap<i32, LiveProcess>);
 
@@ -49,7 +50,8 @@ struct LiveProcess {
 }
 
 impl LiveProcesses {
-    /// Signals all processes, and those that join later, until all are gone or `patience` is over.
+    /// Signals all processes, and those that join later, until all have exited or `patience` has
+    /// passed.
     fn end_by(&mut self, signal: Signal, patience: Duration, tree: &ProcessTree) -> bool {
         for member in self.0.values_mut() {
             member.signalled = false;
@@ -58,12 +60,12 @@ impl LiveProcesses {
         loop {
             self.find(tree);
             for member in self.0.values_mut().filter(|member| !member.signalled) {
-                // A process that has ended meanwhile needs no signal.
+                // A process that has exited meanwhile needs no signal.
                 let _ = pidfd_send_signal(&member.process, signal);
                 member.signalled = true;
             }
             reap(tree);
-            // A listing is not atomic: a process that changes its parent meanwhile may be missing from it.
+            // A listing is not atomic: it may miss a process whose parent changes meanwhile.
             if self.0.is_empty() && tree.pids().is_err() && tree.pids().is_err() {
                 return true;
             }
@@ -74,7 +76,7 @@ impl LiveProcesses {
         }
     }
 
-    /// Forgets processes that have ended, and finds new ones.
+    /// Forgets exited processes, and finds new ones.
     fn find(&mut self, tree: &ProcessTree) {
         self.0.retain(|_, member| !has_ended(&member.process));
         let listed = tree.pids().unwrap_or_default();
@@ -89,8 +91,8 @@ impl LiveProcesses {
         if strange.is_empty() {
             return;
         }
-        // The id may have been reused between the listing and the opening. If it is still in the
-        // tree, and the opened process lives, both are the same process.
+        // The id may have been reused between listing and opening. If it is still in the tree and
+        // the opened process lives, both are the same process.
         let still = tree.pids().unwrap_or_default();
         let known = strange
             .into_iter()
@@ -102,7 +104,7 @@ impl LiveProcesses {
         self.0.extend(known);
     }
 
-    /// Waits until one of them ends, for `time` at most.
+    /// Waits until one of them exits, for `time` at most.
     fn wait(&self, time: Duration) {
         let mut ends: Vec<_> = self
             .0
@@ -114,15 +116,15 @@ impl LiveProcesses {
     }
 }
 
-/// A descriptor of a process is readable from its end on.
+/// A process descriptor becomes readable when the process exits.
 fn has_ended(process: &OwnedFd) -> bool {
     let now = Timespec::default();
     let mut end = [PollFd::new(process, PollFlags::IN)];
     matches!(poll(&mut end, Some(&now)), Ok(1..))
 }
 
-/// Reaps processes that this process inherited because their parents have ended. The root is left to its
-/// `Child`: it anchors the tree.
+/// Reaps processes that this process inherited because their parents have exited. The root is left
+/// to its `Child`, because it anchors the tree.
 fn reap(tree: &ProcessTree) {
     for pid in tree.zombies() {
         if pid != tree.root() {
@@ -139,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a script, and waits for its first word.
+    /// Starts a script, and waits for its first output.
     fn start(script: &str) -> (Child, ProcessTree) {
         process::set_subreaper().unwrap();
         let mut child = Command::new("/bin/sh")
@@ -160,14 +162,14 @@ mod tests {
         (child, ProcessTree::of_child(pid, own))
     }
 
-    /// Set in the process in which the test is alone.
+    /// Set in the process that runs only this test.
     const ALONE: &str = "DORMOUSE_TEST_ALONE";
 
-    /// In a process of its own: what other tests start would be in the trees.
+    /// In a separate process: processes of other tests would be in the trees.
     #[test]
-    fn nobody_is_left_and_nobody_is_a_zombie() {
+    fn no_process_and_no_zombie_is_left() {
         if std::env::var_os(ALONE).is_none() {
-            let name = "termination::tests::nobody_is_left_and_nobody_is_a_zombie";
+            let name = "termination::tests::no_process_and_no_zombie_is_left";
             let alone = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", name, "--nocapture"])
                 .env(ALONE, "1")
@@ -181,11 +183,11 @@ mod tests {
             return;
         }
         for script in [
-            // One that goes when it is asked; its child, in a session of its own, does not listen.
+            // A process that exits on SIGTERM; its child, in its own session, ignores the signal.
             "(trap '' TERM; exec setsid sh -c 'echo; exec sleep 4321') & wait",
-            // One that has gone already, and left somebody behind.
+            // A process that has exited already and left a child behind.
             "setsid sh -c 'echo; exec sleep 4321' &",
-            // One that starts another when it is asked to end.
+            // A process that starts another one on SIGTERM.
             "trap 'setsid sleep 4321 & exit 3' TERM; echo; while :; do sleep 0.01; done",
         ] {
             let (mut child, tree) = start(script);

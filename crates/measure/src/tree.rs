@@ -1,4 +1,4 @@
-//! Finds the processes that belong to a server.
+//! The processes that belong to a server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,22 +6,23 @@ use std::fs;
 use crate::error::Error;
 use crate::proc_files;
 
-/// The most processes that are followed: a tree beyond this is a mistake (or a fork bomb).
+/// Maximum number of processes in a tree: a larger one is a mistake (or a fork bomb).
 const PROCESSES_MAX: usize = 100_000;
 
 /// The process tree of a server.
 ///
-/// Members are the root, its descendants, and processes that were re-parented but still belong to it: a
-/// process in a group or session that a member leads (a master that ends leaves its workers so), and, for
-/// a server that this program started, every orphan that it inherited as subreaper.
+/// Members are the root, its descendants, and processes that were re-parented but still belong to
+/// it: a process in a group or session that a member leads (such as workers whose master has
+/// exited), and, for a server that this program started, every orphan that it inherited as
+/// subreaper.
 #[derive(Clone, Debug)]
 pub struct ProcessTree {
     root: i32,
-    /// Process id of this program, when it is the subreaper of the server.
+    /// Process id of this program, if it is the subreaper of the server.
     reaper: Option<i32>,
     /// Children of the reaper that are not part of the server (load generators).
     excluded: BTreeSet<i32>,
-    /// Sessions and groups the tree is known to own. A leader may die before its members.
+    /// Sessions and groups that belong to the tree. A leader may exit before its members.
     root_leads: bool,
 }
 
@@ -45,10 +46,10 @@ pub(crate) struct ProcessStat {
 }
 
 impl ProcessTree {
-    /// The tree of a server that was running already.
+    /// Returns the tree of a running server.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// If there is no such process.
     pub fn of_pid(root: i32) -> Result<Self, Error> {
         let Some(entry) = entry(root)? else {
             return Err(Error::target(format!(
@@ -63,8 +64,8 @@ impl ProcessTree {
         })
     }
 
-    /// The tree of a server that this program (process `reaper`, a subreaper) started as leader of a
-    /// process group.
+    /// Returns the tree of a server that this program (process `reaper`, a subreaper) started as
+    /// leader of a process group.
     pub fn of_child(root: i32, reaper: i32) -> Self {
         Self {
             root,
@@ -79,15 +80,15 @@ impl ProcessTree {
         self.excluded.insert(pid);
     }
 
-    /// The process that stands for the tree.
+    /// Returns the root of the tree.
     pub fn root(&self) -> i32 {
         self.root
     }
 
-    /// The pids of the tree as it is now, without zombies, in ascending order.
+    /// Returns the pids of the current tree, without zombies, in ascending order.
     ///
     /// # Errors
-    /// When `/proc` cannot be read, or nothing of the tree is left.
+    /// If `/proc` cannot be read, or no process of the tree is left.
     pub fn pids(&self) -> Result<Vec<i32>, Error> {
         let members = self.members(&entries()?);
         if members.is_empty() {
@@ -99,7 +100,7 @@ impl ProcessTree {
         Ok(members)
     }
 
-    /// The tree with names.
+    /// Returns the processes of the tree with their names.
     ///
     /// # Errors
     /// As [`ProcessTree::pids`].
@@ -111,7 +112,7 @@ impl ProcessTree {
         Ok(self.pids()?.into_iter().map(name).collect())
     }
 
-    /// The most descriptors that all processes of the tree may have, by their limits.
+    /// Returns the maximum descriptors of all processes of the tree together, by their limits.
     pub fn descriptors_max(&self) -> Option<u64> {
         let limits = self
             .pids()
@@ -121,7 +122,7 @@ impl ProcessTree {
         limits.sum()
     }
 
-    /// Children of the reaper that have ended and were not reaped.
+    /// Returns children of the reaper that have exited and were not reaped.
     pub fn zombies(&self) -> Vec<i32> {
         let of_reaper = |entry: &&ProcessStat| {
             Some(entry.parent) == self.reaper && !self.excluded.contains(&entry.pid)
@@ -137,7 +138,7 @@ impl ProcessTree {
 
     fn members(&self, entries: &[ProcessStat]) -> Vec<i32> {
         let mut members = BTreeSet::from([self.root]);
-        // A parent may have a greater pid than its child, so go on until nothing is added.
+        // A parent may have a greater pid than its child, so repeat until nothing is added.
         loop {
             let before = members.len();
             for entry in entries {
@@ -185,7 +186,7 @@ fn entry(pid: i32) -> Result<Option<ProcessStat>, Error> {
     Ok(stat.and_then(|text| self::stat(pid, &text)))
 }
 
-/// A process by the text of its `stat` file.
+/// Parses a process from the text of its `stat` file.
 pub(crate) fn stat(pid: i32, text: &str) -> Option<ProcessStat> {
     let fields = proc_files::stat_fields(text);
     let number = |index: usize| {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_which_shares_its_group_with_the_server_does_not_belong() {
+    fn a_shell_in_the_servers_group_does_not_belong() {
         let tree = ProcessTree {
             root: 50,
             reaper: None,
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_process_is_told_in_words() {
+    fn a_missing_process_has_a_clear_error() {
         let error = ProcessTree::of_pid(i32::MAX).unwrap_err();
         assert_eq!(error.exit_status(), 3);
         assert!(error.message.contains("no process"), "{error}");

@@ -1,7 +1,7 @@
 //! The parts of the TLS 1.3 key schedule that are needed after the handshake (RFC 8446 §7.1 to §7.3).
 //!
-//! Every derived value fits in one block of the hash, so HKDF-Expand (RFC 5869 §2.3) is one HMAC over `info ||
-//! 0x01`. One HMAC key per secret serves for both key and IV.
+//! Every derived value fits in one block of the hash, so HKDF-Expand (RFC 5869 §2.3) is one HMAC over
+//! `info || 0x01`. One HMAC key per secret serves for both key and IV.
 
 use aws_lc_rs::hmac;
 use zeroize::Zeroize;

@@ -72,11 +72,11 @@ impl Tried {
         Tried(if target.backup { Self::BACKUPS } else { 0 })
     }
 
-    fn are_backups(self) -> bool {
+    fn has_backups(self) -> bool {
         self.0 & Self::BACKUPS != 0
     }
 
-    fn are_others(self) -> bool {
+    fn has_others(self) -> bool {
         self.0 & Self::OTHERS != 0
     }
 
@@ -186,10 +186,10 @@ impl Targets {
         now_ms: u64,
     ) -> (Choice, Tried) {
         for (others, marks_count) in [(false, true), (true, true), (false, false), (true, false)] {
-            if others && tried.are_others() {
+            if others && tried.has_others() {
                 continue;
             }
-            let backups = tried.are_backups() != others;
+            let backups = tried.has_backups() != others;
             let kind: Vec<usize> = (0..self.all.len())
                 .filter(|&n| self.all.get(n).is_some_and(|one| one.backup == backups))
                 .collect();

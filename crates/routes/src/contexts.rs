@@ -36,7 +36,7 @@ pub fn routes(
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
                 let material = (pems.as_slice(), clients);
                 let context = context(config, route, material, ticket_keys, sessions, known)
-                    .map_err(|why| of_route(config, n, &why))?;
+                    .map_err(|reason| of_route(config, n, &reason))?;
                 *room = Some(context);
             }
             Ok(made)
@@ -56,7 +56,7 @@ pub fn make_backend_contexts<'a>(
     let all = routes.into_iter().zip(&config.routes).zip(pems);
     for (n, ((route, configured), pem)) in all.enumerate() {
         make_backend_context(configured, pem.as_ref(), route)
-            .map_err(|why| of_route(config, n, &why))?;
+            .map_err(|reason| of_route(config, n, &reason))?;
     }
     Ok(())
 }
@@ -73,9 +73,9 @@ fn make_backend_context(
 }
 
 /// Adds the route's name to an error.
-fn of_route(config: &Config, n: usize, why: &str) -> String {
+fn of_route(config: &Config, n: usize, reason: &str) -> String {
     let name = config.route_names().into_iter().nth(n);
-    format!("route {}: {why}", name.unwrap_or_default())
+    format!("route {}: {reason}", name.unwrap_or_default())
 }
 
 /// Builder of contexts one by one, for a worker that serves connections meanwhile.
@@ -117,11 +117,12 @@ impl LateContexts {
         let sessions = self.sessions.as_ref();
         if let Direction::Terminate { context: room, .. } = &mut route.direction {
             let made = context(config, configured, (pems, clients), keys, sessions, known)
-                .map_err(|why| of_route(config, n, &why))?;
+                .map_err(|reason| of_route(config, n, &reason))?;
             *room = Some(made);
         }
         let pem = self.handover.backend_tls.get(n).and_then(Option::as_ref);
-        make_backend_context(configured, pem, route).map_err(|why| of_route(config, n, &why))?;
+        make_backend_context(configured, pem, route)
+            .map_err(|reason| of_route(config, n, &reason))?;
         Ok(self.next < config.routes.len())
     }
 

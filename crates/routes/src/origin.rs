@@ -88,7 +88,7 @@ pub fn origins(
         .enumerate()
         .map(|(n, (originate, pem))| {
             origin(originate, pem, sessions, number, &mut stores)
-                .map_err(|why| format!("origination {}: {why}", n + 1))
+                .map_err(|reason| format!("origination {}: {reason}", n + 1))
         })
         .collect()
 }

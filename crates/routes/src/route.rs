@@ -78,7 +78,7 @@ pub enum Direction {
     /// The server; plaintext comes from local clients.
     Originate(Origin),
     /// A reload has removed the route. Its connections continue; it gets no new ones.
-    Gone,
+    Removed,
 }
 
 impl Route {
@@ -114,7 +114,7 @@ impl Route {
         match &self.direction {
             Direction::Terminate { targets, .. } => targets.as_ref(),
             Direction::PassThrough(targets) => Some(targets),
-            Direction::Originate(_) | Direction::Gone => None,
+            Direction::Originate(_) | Direction::Removed => None,
         }
     }
 
@@ -138,10 +138,10 @@ impl Route {
     }
 
     /// Placeholder for a route that a reload has removed.
-    fn gone(sockets: &Sockets) -> Route {
+    fn removed(sockets: &Sockets) -> Route {
         Route {
             name: "removed".to_owned(),
-            direction: Direction::Gone,
+            direction: Direction::Removed,
             backend_name: "none: a reload removed the route".to_owned(),
             access: Access::default(),
             truncation: Truncation::Abort,
@@ -154,8 +154,8 @@ impl Route {
     }
 
     /// Whether a reload has removed the route.
-    pub fn is_gone(&self) -> bool {
-        matches!(self.direction, Direction::Gone)
+    pub fn is_removed(&self) -> bool {
+        matches!(self.direction, Direction::Removed)
     }
 
     /// Whether TLS passes through to the backend.
@@ -183,7 +183,7 @@ impl Route {
             Direction::Terminate { context: None, .. }
             | Direction::PassThrough(_)
             | Direction::Originate(_)
-            | Direction::Gone => Ok(()),
+            | Direction::Removed => Ok(()),
         }
     }
 }
@@ -205,8 +205,8 @@ impl Default for Access {
 /// are in the order of the configuration.
 pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
     let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
-    let gone = |_| Route::gone(&config.sockets);
-    let mut placed: Vec<Route> = (0..len).map(gone).collect();
+    let removed = |_| Route::removed(&config.sockets);
+    let mut placed: Vec<Route> = (0..len).map(removed).collect();
     let named = routes.into_iter().zip(config.route_names());
     for ((route, name), &number) in named.zip(numbers) {
         if let Some(place) = placed.get_mut(usize::from(number)) {

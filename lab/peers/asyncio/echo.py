@@ -1,4 +1,4 @@
-"""echo.py VARIANT PORT CERT KEY     (what the variants are: run)"""
+"""echo.py VARIANT PORT CERT KEY     (run describes the variants)"""
 
 import asyncio
 import asyncio.sslproto
@@ -26,7 +26,7 @@ def context_of(cert, key, is_trusting=False):
 
 
 def starting_tls(is_each, cert, key):
-    """A server which makes up its mind about TLS when somebody has connected: with one context, or with one for each."""
+    """A server that starts TLS after a client has connected: with one context, or with one for each connection."""
     one = context_of(cert, key, is_trusting=True)
 
     async def serve(reader, writer):
@@ -55,7 +55,7 @@ class Echo(asyncio.Protocol):
         self.transport.resume_reading()
 
 
-# What a process holds which has more to do than TLS.
+# The objects of a process that does more than TLS.
 OBJECTS = int(os.environ.get("LAB_OBJECTS", 10_000_000))
 
 

@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// copyAll is what the documentation suggests: io.Copy brings a buffer of 32 kB.
+// copyAll is what the documentation suggests: io.Copy allocates a buffer of 32 kB.
 func copyAll(connection net.Conn) {
 	defer connection.Close()
 	io.Copy(connection, connection)

@@ -20,7 +20,8 @@ function write(socket) {
 const echo = variant === 'memory' ? write : pipe;
 const options = { allowHalfOpen: true, noDelay: true };
 const identity = { cert: readFileSync(cert), key: readFileSync(key) };
-// By default the context is made of the command line: processes with different ones do not resume each other's sessions.
+// By default the context is a hash of the command line, so processes with different command lines
+// do not resume each other's sessions.
 if (variant === 'ticket-key') Object.assign(identity, { ticketKeys: Buffer.alloc(48, 1), sessionIdContext: 'lab' });
 if (variant === 'ticket-key-alone') identity.ticketKeys = Buffer.alloc(48, 1);
 function serve(socket) {

@@ -1,8 +1,8 @@
 /* An echo server on OpenSSL alone, as a program in C is written today: one context, one thread, epoll.
  *
- *   openssl-echo VARIANT PORT CERT KEY      (what the variants are: run)
+ *   openssl-echo VARIANT PORT CERT KEY      (run describes the variants)
  *
- * What a peer does not take is kept, and nothing more is read from it until it has been taken. */
+ * Bytes that a peer does not take are kept, and nothing more is read from it until it has taken them. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -94,7 +94,7 @@ static unsigned work(struct connection *connection)
     }
 }
 
-/* The key that all who have it share: for a laboratory. */
+/* A fixed key that several servers share: for a laboratory only. */
 static int ticket_key(SSL *ssl, unsigned char name[16], unsigned char iv[EVP_MAX_IV_LENGTH], EVP_CIPHER_CTX *cipher,
                       EVP_MAC_CTX *mac, int seals)
 {

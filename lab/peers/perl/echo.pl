@@ -18,7 +18,7 @@ my (%shaking, %kept);
 
 sub drop {
     my ($socket) = @_;
-    # After a failure it has another class, and IO::Poll knows it by its name as a string.
+    # After a failure the socket has another class, and IO::Poll identifies it by its string form.
     bless $socket, 'IO::Socket::SSL';
     delete $shaking{$socket};
     delete $kept{$socket};
@@ -26,7 +26,7 @@ sub drop {
     $socket->close(SSL_no_shutdown => 1);
 }
 
-# What must be waited for; nothing when the connection is over.
+# Returns the events to wait for; nothing if the connection has ended.
 sub awaited { $SSL_ERROR == SSL_WANT_READ ? POLLIN : $SSL_ERROR == SSL_WANT_WRITE ? POLLOUT : 0 }
 
 sub work {

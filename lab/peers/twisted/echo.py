@@ -9,7 +9,7 @@ from twisted.internet import protocol, reactor, ssl
 class Echo(protocol.Protocol):
     def connectionMade(self):
         self.transport.setTcpNoDelay(True)
-        # What the client does not take stops the reading from it.
+        # Bytes that the client does not take stop reading from it.
         self.transport.registerProducer(self.transport, True)
 
     def dataReceived(self, data):

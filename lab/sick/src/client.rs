@@ -1,4 +1,4 @@
-//! Clients which ask for `/` again and again, on a connection each.
+//! Clients that request `/` repeatedly, each time on a new connection.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ pub(crate) fn run(fault: &str, address: &str, more: &[&str]) -> Result<(), Box<d
             Resumption::in_memory_sessions(32),
             rustls::ALL_VERSIONS,
         )?),
-        // rustls gives a ticket of TLS 1.3 away once; a session of TLS 1.2 as often as one likes.
+        // rustls uses a TLS 1.3 ticket once, and a TLS 1.2 session any number of times.
         "for-ever" => Some(config(
             Resumption::store(Arc::new(ForEver::new())),
             &[&TLS12],
@@ -67,14 +67,14 @@ fn get(address: &str, config: Arc<ClientConfig>) -> Result<(), Box<dyn Error>> {
     let mut answer = [0; 512];
     let count = stream.read(&mut answer)?;
     if !answer.starts_with(b"HTTP/1.1 200") {
-        return Err(format!("a strange answer of {count} bytes").into());
+        return Err(format!("an unexpected answer of {count} bytes").into());
     }
     connection.send_close_notify();
     connection.complete_io(&mut socket)?;
     Ok(())
 }
 
-/// The session of the first connection, for all that follow.
+/// Returns the session of the first connection for all later ones.
 struct ForEver {
     inner: ClientSessionMemoryCache,
     first: Mutex<Option<Tls12ClientSessionValue>>,

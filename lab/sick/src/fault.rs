@@ -1,4 +1,4 @@
-//! What each fault does when a connection comes, is established, and goes.
+//! The effects of each fault when a connection begins, is established, and closes.
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
@@ -11,28 +11,28 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 const ROOTS: usize = 140;
 const RECORD_BUFFER: usize = 16_921;
-/// What a handshake ever puts into it.
+/// The block that every handshake puts into it.
 const FILLED: usize = 300;
 const SESSION: usize = 2_000;
 const SESSIONS_BOUND: usize = 100;
 const LEAK: usize = 2_000;
 const BURN: Duration = Duration::from_millis(3);
-/// Garbage of one handshake in blocks, and after how many of them a long-lived entry lies.
+/// Blocks of garbage per handshake, and the number of blocks between two long-lived entries.
 const GARBAGE_BLOCKS: usize = 640;
 const GARBAGE_BLOCK: usize = 500;
 const ENTRY_EVERY: usize = 4;
 const ENTRY: usize = 48;
-/// The entries of 80 handshakes. Whoever is quick has few handshakes in flight, and malloc would put
-/// all entries low in the heap; so the garbage of more handshakes than these is kept as if they were.
-/// Then it lies at 28 MB of different places with an entry on every page, however quick the machine is.
+/// The entries of 80 handshakes. A fast machine has few handshakes in flight, and malloc would put
+/// all entries low in the heap; so the garbage of 80 handshakes is kept as if they were in flight.
+/// Then it covers 28 MB with an entry on every page, however fast the machine is.
 const ENTRIES_BOUND: usize = 80 * GARBAGE_BLOCKS / ENTRY_EVERY;
 const IN_FLIGHT: usize = 128;
-/// Entries are made when so many connections are open: not yet when an audit warms a server up, or it
-/// would find it so.
+/// Number of open connections from which entries are made: more than in the warm-up of an audit,
+/// whose baseline must not have them.
 const BUSY: usize = 128;
 const WALKS: usize = 100;
 
-/// What a connection keeps because of the fault.
+/// The memory that a connection keeps because of the fault.
 #[derive(Default)]
 pub(crate) struct Ballast {
     _trust: Option<ClientContext>,
@@ -52,7 +52,7 @@ pub(crate) struct Fault {
         reason = "small blocks, each for itself, are the fault"
     )]
     entries: Vec<Box<[u8; ENTRY]>>,
-    /// Garbage of the last handshakes, until there is no connection left.
+    /// Garbage of the last handshakes, kept until no connection is left.
     in_flight: VecDeque<Vec<Vec<u8>>>,
     scratch: Vec<u8>,
     #[expect(
@@ -99,7 +99,7 @@ impl Fault {
         self.name == name
     }
 
-    /// A connection begins its handshake, beside so many others.
+    /// A connection begins its handshake, beside this many others.
     pub(crate) fn begin(&mut self, open: usize) -> Result<Ballast, Box<dyn Error>> {
         let mut ballast = Ballast::default();
         if self.is("trust-store") {
@@ -117,14 +117,14 @@ impl Fault {
         Ok(ballast)
     }
 
-    /// Its first bytes have come: that it only connected was no first connection.
+    /// Its first bytes have arrived: a connect alone does not count as the first connection.
     pub(crate) fn first_bytes(&mut self) {
         if self.is("first") && !self.walked {
             self.walk();
         }
     }
 
-    /// Its handshake is done; `resumed` if no new session came of it.
+    /// Its handshake is done; `resumed` if it made no new session.
     pub(crate) fn established(&mut self, ballast: &mut Ballast, resumed: bool) {
         self.in_flight
             .push_back(std::mem::take(&mut ballast.garbage));
@@ -158,15 +158,15 @@ impl Fault {
         }
     }
 
-    /// There is no connection left. Entries stay until the next one comes: a place in the heap that
-    /// was given back is taken again for one of the same size, and they would never move.
+    /// No connection is left. Entries stay until the next connection: freed blocks in the heap are
+    /// reused for blocks of the same size, so entries would never move.
     pub(crate) fn idle(&mut self) {
         self.in_flight.clear();
         self.idle = true;
     }
 
-    /// What a handshake throws away when it is done, and long-lived, bounded entries between: in
-    /// one heap, or the former in a place that all handshakes share.
+    /// The garbage of a handshake with long-lived, bounded entries in between: in one heap, or with
+    /// the garbage in memory that all handshakes share.
     fn litter(&mut self, ballast: &mut Ballast, open: usize) {
         let apart = self.is("fragments-apart");
         if std::mem::take(&mut self.idle) {
@@ -206,14 +206,14 @@ impl Fault {
 
 fn buffer() -> Vec<u8> {
     let mut buffer = vec![0xff_u8; RECORD_BUFFER];
-    // Written, so that its pages are there, and zero but for the beginning.
+    // Written, so that its pages exist, and zero except for the beginning.
     if let Some(rest) = buffer.get_mut(FILLED..) {
         black_box(rest).fill(0);
     }
     buffer
 }
 
-/// Root certificates, as many as a system has.
+/// Returns as many root certificates as a system has.
 fn bundle() -> Result<Vec<u8>, Box<dyn Error>> {
     let mut pem = String::new();
     let began = Instant::now();

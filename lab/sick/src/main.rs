@@ -1,9 +1,9 @@
-//! Small TLS servers and clients with one fault each, and healthy twins: what `dormouse audit` must
-//! find, and what it must not.
+//! Small TLS servers and clients with one fault each, which `dormouse audit` must find, and healthy
+//! twins, in which it must not.
 //!
 //! ```text
 //! sick server FAULT ADDRESS [OBJECTS]     an echo server
-//! sick client FAULT ADDRESS [TIMES]       asks for / so often; trusts SSL_CERT_FILE
+//! sick client FAULT ADDRESS [TIMES]       requests / this often; trusts SSL_CERT_FILE
 //! ```
 //!
 //! | server's fault | what it does | healthy twin |
@@ -12,10 +12,10 @@
 //! | `buffers` | keeps a buffer of 16 kB in each direction | `buffers-released` |
 //! | `session-cache` | keeps every new session, for ever | `session-cache-bounded` |
 //! | `fragments` | has long-lived entries among the garbage of handshakes; nothing leaks | `fragments-apart` |
-//! | `leak` | forgets 2,000 bytes when a connection closes | `healthy` |
+//! | `leak` | leaks 2,000 bytes when a connection closes | `healthy` |
 //! | `no-resumption` | has no tickets | `healthy` |
 //! | `one-of-four` | four processes, each with ticket keys of its own | `four-shared` |
-//! | `keys-forgotten` | has new ticket keys when nobody came for two seconds, and forgets the former ones | `healthy` |
+//! | `keys-forgotten` | makes new ticket keys after two seconds without a connection, and forgets the former ones | `healthy` |
 //! | `compression` | chooses DEFLATE when it is offered | `healthy` |
 //! | `first` | walks over OBJECTS objects at the first connection | `first-early`: at the start |
 //! | `burn` | uses 3 ms more CPU time per handshake | `healthy` |

@@ -21,9 +21,10 @@ use crate::fault::{Ballast, Fault};
 
 /// Processes of `one-of-four` and its twin.
 const PROCESSES: usize = 4;
-/// Where they find the ticket keys that they share.
+/// Environment variable with the ticket keys that they share.
 const KEYS: &str = "SICK_TICKET_KEYS";
-/// `keys-forgotten` has new ones when nobody came for so long. Its tickets say a day.
+/// `keys-forgotten` makes new keys after this long without a connection. Its tickets are valid for
+/// a day.
 const KEYS_FORGOTTEN: Duration = Duration::from_secs(2);
 const DAY_S: u32 = 86_400;
 
@@ -79,7 +80,7 @@ struct Server {
     scratch: Vec<u8>,
 }
 
-/// The server's context, with ticket keys of its own, those which were handed down, or none.
+/// Returns the server's context, with its own ticket keys, inherited ones, or none.
 fn context(fault: &str) -> Result<ServerContext, Box<dyn Error>> {
     let identity = Identity::self_signed("localhost").map_err(|error| error.to_string())?;
     let tickets = match (fault, std::env::var(KEYS)) {
@@ -109,7 +110,7 @@ impl Server {
             context: context(fault)?,
             last_came: Instant::now(),
             fault: Fault::new(fault, objects)?,
-            // Its growth would be a long-lived block among short-lived ones.
+            // Growing, it would be a long-lived block among short-lived ones.
             clients: HashMap::with_capacity(16_384),
             scratch: vec![0; 64 * 1024],
         })
@@ -118,7 +119,7 @@ impl Server {
     fn serve(mut self, listener: TcpListener) -> Result<(), Box<dyn Error>> {
         let poller = Poller::create(OnExec::Close)?;
         let waiting = Poller::adopt(poller.fd())?;
-        // Who waits in accept(2) is woken in turn, so that four processes get a fourth each.
+        // Processes that wait in accept(2) are woken in turn, so that each of four gets a quarter.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if stream
@@ -145,7 +146,7 @@ impl Server {
         }
     }
 
-    /// One event; `None` when the connection is over.
+    /// Handles one event. Returns `None` if the connection has ended.
     fn event(&mut self, fd: Fd) -> Option<()> {
         if !self.clients.contains_key(&fd.0) {
             let quiet = self.last_came.elapsed();
@@ -214,13 +215,13 @@ impl Server {
         fd.close();
         if self.clients.is_empty() {
             self.fault.idle();
-            // As a good server does after a burst. It cannot give back a page on which anything lies.
+            // As a good server does after a burst. A page with a live block can't be returned.
             process::return_heap();
         }
     }
 }
 
-/// For a server of tests: who is slow to take what it said is waited for.
+/// Sends all bytes, and waits for a slow client: good enough for a test server.
 fn send_all(fd: Fd, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         match socket::send(fd, bytes) {
@@ -232,7 +233,7 @@ fn send_all(fd: Fd, mut bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Whether a first record is a ClientHello of TLS 1.2 with DEFLATE among its compressions.
+/// Returns whether a first record is a ClientHello of TLS 1.2 with DEFLATE among its compressions.
 fn offers_deflate(record: &[u8]) -> bool {
     let offered = || {
         let mut at = 5 + 4 + 2 + 32;
@@ -245,7 +246,7 @@ fn offers_deflate(record: &[u8]) -> bool {
     record.first() == Some(&22) && offered() == Some(true)
 }
 
-/// A ServerHello which chooses DEFLATE.
+/// Returns a ServerHello that chooses DEFLATE.
 fn deflate_chosen() -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend_from_slice(&[0x42; 32]);

@@ -32,7 +32,7 @@ impl Graph {
         }
     }
 
-    /// All imports of files in `among` by files in `among`.
+    /// Returns all imports of files in `among` by files in `among`.
     pub(crate) fn arrows<'a>(&'a self, among: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
         let mut arrows = Vec::new();
         for (from, imported) in &self.imports {
@@ -45,7 +45,7 @@ impl Graph {
         arrows
     }
 
-    /// Sets of more than one file in which each file reaches every other; the largest first.
+    /// Returns sets of several files in which each file reaches every other; the largest first.
     pub(crate) fn components(&self) -> Vec<BTreeSet<&str>> {
         let reach: BTreeMap<&str, BTreeSet<&str>> = self
             .imports
@@ -81,7 +81,8 @@ impl Graph {
         reached
     }
 
-    /// One of the shortest cycles in `component`: the first file imports the second, the last the first.
+    /// Returns one of the shortest cycles in `component`: the first file imports the second, the
+    /// last the first.
     pub(crate) fn shortest_cycle<'a>(&'a self, component: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
         let cycles = component
             .iter()
@@ -119,8 +120,9 @@ impl Graph {
         Some(Arrow { from, to, names })
     }
 
-    /// A small set of imports without which `component` has no cycle. Few, but not surely the fewest:
-    /// it takes files out one by one (Eades, Lin, Smyth 1993), importers first, and cuts what points back.
+    /// Returns a small set of imports without which `component` has no cycle. It may not be the
+    /// smallest: it removes files one by one (Eades, Lin, Smyth 1993), importers first, and cuts
+    /// imports that point back.
     pub(crate) fn cuts<'a>(&'a self, component: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
         let arrows = self.arrows(component);
         let mut left = component.clone();

@@ -8,7 +8,7 @@ pub(super) struct Modules {
 }
 
 pub(super) struct Module {
-    /// Where its text lies; an inline module lies in the file around it.
+    /// File of its text; an inline module is in the file around it.
     pub(super) file: String,
     pub(super) parent: Option<usize>,
     /// One name can be a module and a function at once.
@@ -23,7 +23,7 @@ pub(super) enum Meaning {
     Module(usize),
     /// An item that this module defines.
     Item(usize),
-    /// What `use` brought here from elsewhere.
+    /// Items that `use` imported.
     Import(Vec<String>),
 }
 
@@ -73,7 +73,7 @@ impl Modules {
         all.flat_map(|(index, module)| module.mentions.iter().map(move |mention| (index, mention)))
     }
 
-    /// Whether `module` is a descendant of `ancestor`.
+    /// Returns whether `module` is a descendant of `ancestor`.
     pub(super) fn is_below(&self, module: usize, ancestor: usize) -> bool {
         let mut above = self.all[module].parent;
         while let Some(parent) = above {

@@ -2,8 +2,8 @@
 
 use super::modules::{Meaning, Modules};
 
-/// What `path` names when written in `module`: each item's defining module and its name there.
-/// Nothing if the path leads to another crate.
+/// Returns what `path` names in `module`: each item's defining module and its name there. Empty if
+/// the path leads to another crate.
 pub(super) fn resolve(modules: &Modules, module: usize, path: &[String]) -> Vec<(usize, String)> {
     let mut search = Search {
         modules,
@@ -25,7 +25,7 @@ enum Found {
 
 struct Search<'a> {
     modules: &'a Modules,
-    /// Names being looked up, so that imports in a circle end.
+    /// Names that are being looked up, so that circular imports terminate.
     open: Vec<(usize, String)>,
 }
 
@@ -45,7 +45,7 @@ impl Search<'_> {
         };
         let ends = start.into_iter().flat_map(|found| match found {
             Found::Module(next) => self.within(next, rest),
-            // What follows an item is a variant or an associated item.
+            // A name after an item is a variant or an associated item.
             item @ Found::Item(..) => vec![item],
         });
         ends.collect()
@@ -61,7 +61,7 @@ impl Search<'_> {
         }
     }
 
-    /// What `name` means in the scope of `module`.
+    /// Returns what `name` means in the scope of `module`.
     fn name(&mut self, module: usize, name: &str) -> Vec<Found> {
         let key = (module, name.to_string());
         if self.open.contains(&key) {

@@ -32,7 +32,7 @@ struct Reader<'a> {
     module: usize,
     /// The directory of its children.
     children: String,
-    /// Blocks of code around the place being read: items in there are not the module's.
+    /// Number of code blocks around the current position: items inside blocks are not the module's.
     block_depth: usize,
     error: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The file that `#[path]` names, and the directory of its children.
+    /// Returns the file that `#[path]` names, and the directory of its children.
     fn beside(&self, path: &str) -> (String, String) {
         let here = &self.modules.get(self.module).file;
         let file = join(directory_of(here), path);
@@ -76,7 +76,7 @@ impl Reader<'_> {
         self.modules.mention(self.module, mention);
     }
 
-    /// Declares and mentions what one `use` brings.
+    /// Declares and mentions what one `use` imports.
     fn import(&mut self, prefix: &[String], tree: &UseTree, is_reexport: bool) {
         let (last, alias) = match tree {
             UseTree::Path(path) => {
@@ -95,7 +95,7 @@ impl Reader<'_> {
         };
         let line = last.span().start().line;
         let (path, alias) = match prefix.last() {
-            // `a::{self}` brings `a`.
+            // `a::{self}` imports `a`.
             Some(own) if last == "self" && alias == "self" => (prefix.to_vec(), own.clone()),
             Some(_) if last == "self" => (prefix.to_vec(), alias.to_string()),
             _ => (joined(prefix, last), alias.to_string()),
@@ -105,7 +105,7 @@ impl Reader<'_> {
         self.mention(path, line, is_reexport);
     }
 
-    /// Reads paths out of tokens that only a macro can parse.
+    /// Reads paths in tokens that only a macro can parse.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;
@@ -224,7 +224,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
             .iter()
             .map(|segment| segment.ident.to_string())
             .collect();
-        // A single word in lower case is mostly a local variable; calls are read below.
+        // A single word in lower case is usually a local variable; calls are read below.
         if path.leading_colon.is_none() && (words.len() > 1 || !is_lower(&words[0])) {
             self.mention(words, line_of(path), false);
         }
@@ -273,7 +273,7 @@ fn is_lower(word: &str) -> bool {
     word.starts_with(|first: char| !first.is_uppercase())
 }
 
-/// Whether the item is compiled for tests only.
+/// Returns whether the item is compiled for tests only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let Ok(list) = attribute.meta.require_list() else {
@@ -285,7 +285,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The value of `#[path = "…"]`.
+/// Returns the value of `#[path = "…"]`.
 fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     let path = attributes
         .iter()

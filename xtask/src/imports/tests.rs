@@ -1,7 +1,7 @@
 use super::*;
 use crate::tidy::package;
 
-/// Imports as `importer:line > imported name`, for a crate with these files.
+/// Returns imports as `importer:line > imported name`, for a crate with these files.
 fn imports(files: &[(&str, &str)]) -> Vec<String> {
     let tree = Tree::of(files);
     let graphs = read(&tree, &package("a", &[])).expect("valid source");
@@ -27,7 +27,7 @@ fn imports(files: &[(&str, &str)]) -> Vec<String> {
 const THREE: (&str, &str) = ("a/src/lib.rs", "mod b; mod c; mod d;");
 
 #[test]
-fn use_trees_and_paths_are_read() {
+fn reads_use_trees_and_paths() {
     let found = imports(&[
         THREE,
         (

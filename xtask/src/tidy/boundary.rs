@@ -7,7 +7,7 @@ use crate::workspace::Package;
 
 const SANS_IO: [&str; 2] = ["crates/record/src/", "crates/engine/src/"];
 
-/// Parts of `std` they must not name.
+/// Parts of `std` that they must not name.
 const PATHS: [&str; 8] = [
     "std::net",
     "std::os",
@@ -26,7 +26,7 @@ const ADDRESSES: [&str; 3] = [
     "std::net::Ipv6Addr",
 ];
 
-/// Calls that read a clock under whatever name: time is an argument.
+/// Calls that read a clock under any name: time is an argument.
 const CALLS: [&str; 3] = ["Instant::now", "SystemTime::now", "UnixTime::now"];
 
 pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
@@ -38,13 +38,13 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
         let code = lex::without_tests(&file.code);
         for (at, used) in std_paths(&code) {
             if names_any(&used, &PATHS) && !names_any(&used, &ADDRESSES) {
-                let message = format!("`{used}` is not for this crate");
+                let message = format!("`{used}` is not allowed in this crate");
                 findings.push(Finding::new(path, lex::line_of(&code, at), message));
             }
         }
         for call in CALLS {
             for at in lex::words(&code, call) {
-                let message = format!("`{call}` is not for this crate: time is an argument");
+                let message = format!("`{call}` is not allowed in this crate: time is an argument");
                 findings.push(Finding::new(path, lex::line_of(&code, at), message));
             }
         }
@@ -52,7 +52,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a path is one of the listed, or lies below one.
+/// Returns whether a path is one of the listed paths, or below one.
 fn names_any(used: &str, listed: &[&str]) -> bool {
     let below = |path: &&str| {
         used.strip_prefix(*path)
@@ -61,7 +61,7 @@ fn names_any(used: &str, listed: &[&str]) -> bool {
     listed.iter().any(below)
 }
 
-/// Whether a parent declares the file as `#[cfg(test)] mod name;`.
+/// Returns whether a parent declares the file as `#[cfg(test)] mod name;`.
 fn is_test_module(tree: &Tree, path: &str) -> bool {
     let Some((directory, file)) = path.rsplit_once('/') else {
         return false;
@@ -82,7 +82,8 @@ fn is_test_module(tree: &Tree, path: &str) -> bool {
         })
 }
 
-/// Every path that begins with `std`, groups such as `std::{fs, time::{self, Instant}}` taken apart.
+/// Returns every path that begins with `std`, with groups such as `std::{fs, time::{self,
+/// Instant}}` expanded.
 fn std_paths(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in lex::words(code, "std") {
@@ -113,7 +114,7 @@ fn take_apart(prefix: &str, rest: &str, found: &mut dyn FnMut(String)) {
     }
 }
 
-/// Splits at the commas that are not inside of a deeper group.
+/// Splits at the commas that are not inside a nested group.
 fn split_group(group: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let parts = group.split(move |c| {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sans_io_crates_must_not_name_is_found() {
+    fn finds_forbidden_names_in_sans_io_crates() {
         let engine = "crates/engine/src/a.rs";
         assert_eq!(found(engine, "use std::net::TcpStream;"), 1);
         assert_eq!(
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_may_name_and_what_others_name_is_not() {
+    fn allows_other_names_and_other_crates() {
         assert_eq!(
             found(
                 "crates/engine/src/a.rs",

@@ -1,4 +1,5 @@
-//! No import cycle between the files of a crate: what a file needs can be read without reading the file itself.
+//! No import cycle between the files of a crate: whatever a file needs can be read without the file
+//! itself.
 
 use super::finding::Finding;
 use crate::imports::{self, Graph};
@@ -22,7 +23,7 @@ fn of_graph(graph: &Graph) -> Vec<Finding> {
     let finding = |component: &_| {
         let cycle = graph.shortest_cycle(component);
         let first = cycle.first()?;
-        let mut message = format!("{} files import each other in a circle:", component.len());
+        let mut message = format!("{} files import each other in a cycle:", component.len());
         for arrow in &cycle {
             let _ = write!(message, " {}:{} ->", arrow.from, arrow.line());
         }
@@ -32,7 +33,8 @@ fn of_graph(graph: &Graph) -> Vec<Finding> {
     components.iter().filter_map(finding).collect()
 }
 
-/// All cycles of the crate `name`, or of every crate: their files, their imports, and what to cut.
+/// Returns all cycles of the crate `name`, or of every crate: their files, their imports, and what
+/// to cut.
 pub(crate) fn report(
     tree: &Tree,
     packages: &[Package],
@@ -70,7 +72,7 @@ fn report_graph(text: &mut String, graph: &Graph) {
                 names.join(" ")
             );
         }
-        let _ = writeln!(text, "  gone without:");
+        let _ = writeln!(text, "  no cycle without:");
         for arrow in graph.cuts(&component) {
             let _ = writeln!(
                 text,
@@ -96,7 +98,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_circle_is_found_with_its_arrows() {
+    fn finds_a_cycle_with_its_imports() {
         let found = check(&Tree::of(&CIRCLE), &[package("a", &[])]);
         assert_eq!(found.len(), 1);
         assert!(
@@ -114,6 +116,6 @@ mod tests {
             text.starts_with("a: 1 import cycles\n\n  2 files:\n"),
             "{text}"
         );
-        assert!(text.contains("gone without:\n    a/src/"), "{text}");
+        assert!(text.contains("no cycle without:\n    a/src/"), "{text}");
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn check(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
         .collect()
 }
 
-/// Packages outside of the workspace (fuzz targets, the lab's peers): their roots by Cargo's conventions.
+/// Packages outside the workspace (fuzz targets, the lab's peers), with their roots by Cargo's
+/// conventions.
 fn roots_outside(tree: &Tree) -> impl Iterator<Item = String> {
     let manifests = tree
         .iter()
@@ -43,7 +44,7 @@ fn roots_outside(tree: &Tree) -> impl Iterator<Item = String> {
     })
 }
 
-/// Marks `path` and what it declares. `children` is where its modules lie.
+/// Marks `path` and what it declares. `children` is the directory of its modules.
 fn reach(tree: &Tree, path: String, children: String, reached: &mut BTreeSet<String>) {
     let Some(file) = tree.get(&path) else {
         return;
@@ -80,7 +81,7 @@ struct Module {
     path: Option<String>,
 }
 
-/// Declarations of the form `mod name;`.
+/// Returns declarations of the form `mod name;`.
 fn modules(file: &File) -> Vec<Module> {
     let code = &file.code;
     let mut found = Vec::new();
@@ -108,7 +109,8 @@ fn modules(file: &File) -> Vec<Module> {
     found
 }
 
-/// The `#[path = "…"]` right before a declaration; literals are blanked in the code, so this reads the text.
+/// Returns the `#[path = "…"]` right before a declaration; literals are blanked in the code, so
+/// this reads the text.
 fn path_attribute(text: &str, declaration: usize) -> Option<String> {
     let before = text[..declaration].trim_end();
     let before =
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_declares_is_found() {
+    fn finds_an_undeclared_file() {
         let tree = Tree::of(&[
             ("a/src/lib.rs", "// mod b;\nmod inline { }"),
             ("a/src/b.rs", ""),

@@ -1,4 +1,4 @@
-//! Dependencies between our crates point down only.
+//! Dependencies between the workspace's crates only point down.
 
 use super::finding::Finding;
 use crate::tree::Tree;
@@ -6,21 +6,21 @@ use crate::workspace::Package;
 
 const TABLE: &str = "xtask/src/tidy/direction.rs";
 
-/// What each crate may stand on, without `dormouse-`: a crate may use only those above its own line.
-/// A crate that is not listed is a finding: its place must be decided.
+/// The dependencies that each crate may have, without `dormouse-`: a crate may use only crates
+/// above its own line. A crate that is not listed is a finding, so that its place is decided.
 const MAY_USE: &[(&str, &str)] = &[
-    // Every message of ours may quote a stranger.
+    // Every message may quote untrusted text.
     ("printable", ""),
     ("record", ""),
     ("reactor", ""),
     ("engine", "printable record"),
     ("embed", "record engine"),
     ("capi", "embed"),
-    // Their limits are the configuration's: so they stand below it.
+    // Their sizes limit the configuration, so they are below it.
     ("tables", "engine reactor"),
     ("config", "printable engine reactor tables"),
     ("handover", "record engine reactor tables config"),
-    // Apart from the data path: main and the scout make the same contexts.
+    // Separate from the data path: main and the scout create the same contexts.
     ("routes", "engine reactor tables config handover"),
     (
         "dataplane",
@@ -35,16 +35,20 @@ const MAY_USE: &[(&str, &str)] = &[
         "engine reactor tables config handover routes dataplane helpers",
     ),
     ("measure", "printable reactor"),
-    ("bench", "printable record engine reactor measure"),
-    ("audit", "printable record engine reactor measure bench"),
+    ("census", "printable reactor measure"),
+    ("bench", "printable record engine reactor measure census"),
+    (
+        "audit",
+        "printable record engine reactor measure census bench",
+    ),
     ("import", "printable config"),
-    // `check` reads certificates as `serve` does.
+    // `check` reads certificates like `serve`.
     (
         "dormouse",
         "supervisor helpers dataplane handover config import audit bench measure engine reactor record printable",
     ),
     ("testkit", "record engine"),
-    // Whole connections: everything that a worker is made of.
+    // Whole connections: all parts of a worker.
     (
         "sim",
         "testkit record engine reactor tables config handover routes dataplane",
@@ -60,10 +64,10 @@ const MAY_USE: &[(&str, &str)] = &[
     ("xtask", ""),
 ];
 
-/// Packages whose whole name stands in the table.
+/// Packages whose whole name is in the table.
 const WITHOUT_PREFIX: [&str; 2] = ["dormouse", "xtask"];
 
-/// What tests may use besides.
+/// What tests may use in addition.
 const TESTS_MAY_USE: &str = "testkit";
 
 pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
@@ -100,13 +104,13 @@ fn line_of(package: &str) -> Option<(&'static str, &'static str)> {
     MAY_USE.iter().copied().find(|(name, _)| is_package(name))
 }
 
-/// Lines of the table that name a crate which does not stand above them.
+/// Returns lines of the table that name a crate that is not above them.
 fn upward_lines() -> Vec<Finding> {
     let mut above = Vec::new();
     let mut findings = Vec::new();
     for (name, allowed) in MAY_USE {
         for used in words(allowed).filter(|used| !above.contains(used)) {
-            let message = format!("`{name}` may use `{used}`, which does not stand above it");
+            let message = format!("`{name}` may use `{used}`, which is not above it");
             findings.push(Finding::new(TABLE, 1, message));
         }
         above.push(*name);
@@ -142,7 +146,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn down_is_allowed_and_up_is_found() {
+    fn allows_down_and_finds_up() {
         assert_eq!(
             found(package(
                 "dormouse-engine",

@@ -5,7 +5,7 @@ use crate::tree::Tree;
 
 const LIST: &str = "xtask/exceptions.txt";
 
-/// Takes out the findings that are excused, and adds one for every line of the list that excuses nothing.
+/// Removes excused findings, and adds a finding for every line of the list that excuses nothing.
 pub(super) fn apply(tree: &Tree, rules: &[&str], mut findings: Vec<Finding>) -> Vec<Finding> {
     let Some(list) = tree.get(LIST) else {
         return findings;
@@ -21,7 +21,7 @@ pub(super) fn apply(tree: &Tree, rules: &[&str], mut findings: Vec<Finding>) -> 
                 findings.retain(|found| {
                     !(found.rule == rule && found.path == path && found.message.contains(part))
                 });
-                (findings.len() == before).then_some("excuses nothing: take the line out")
+                (findings.len() == before).then_some("excuses nothing: remove the line")
             }
             Some([..]) => Some("there is no such rule"),
             None => {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_excused_with_a_reason_only() {
+    fn an_exception_needs_a_reason() {
         assert!(after("# why\nlength | a.rs | `f` | one table\n").is_empty());
         assert_eq!(after("length | a.rs | `f` | \n").len(), 2);
         assert_eq!(after("length | b.rs | `f` | one table\n").len(), 2);

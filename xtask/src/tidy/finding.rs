@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One thing that is not as it should be.
+/// A violation of a rule.
 pub(crate) struct Finding {
     pub(super) rule: &'static str,
     pub(super) path: String,
@@ -11,7 +11,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// The rule's name is put in by the caller of the rule.
+    /// The rule's name, which the caller of the rule sets.
     pub(super) fn new(path: &str, line: usize, message: impl Into<String>) -> Finding {
         Finding {
             rule: "",

@@ -6,7 +6,7 @@ use crate::tree::Tree;
 use crate::workspace::Package;
 
 const FUNCTION_LINES_MAX: usize = 80;
-/// A function that is one `match` is a table: it is read entry by entry.
+/// A function that is one `match` is a table, which is read entry by entry.
 const TABLE_LINES_MAX: usize = 140;
 const FILE_LINES_MAX: usize = 700;
 
@@ -15,8 +15,9 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     for (path, file) in tree.rust() {
         let lines = file.text.lines().count();
         if lines > FILE_LINES_MAX {
-            let message =
-                format!("{lines} lines, {FILE_LINES_MAX} at most: what is its second subject?");
+            let message = format!(
+                "{lines} lines, but at most {FILE_LINES_MAX} are allowed: what is its second subject?"
+            );
             findings.push(Finding::new(path, 1, message));
         }
         for function in functions(&file.code) {
@@ -27,7 +28,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
             };
             if function.lines > most {
                 let message = format!(
-                    "`{}` has {} lines, {FUNCTION_LINES_MAX} at most",
+                    "`{}` has {} lines, but at most {FUNCTION_LINES_MAX} are allowed",
                     function.name, function.lines
                 );
                 findings.push(Finding::new(path, function.line, message));
@@ -51,7 +52,7 @@ fn is_one_match(body: &str) -> bool {
         && open.is_some_and(|open| lex::matching_brace(body, open) == body.len())
 }
 
-/// Functions with a body, nested ones too.
+/// Returns functions with a body, nested ones too.
 fn functions(code: &str) -> impl Iterator<Item = Function<'_>> {
     lex::words(code, "fn").filter_map(|at| {
         let after = code[at + 2..].trim_start();
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_longer_than_a_screen_is_found() {
+    fn finds_a_function_longer_than_a_screen() {
         let fits = Tree::of(&[("a.rs", &body(FUNCTION_LINES_MAX))]);
         assert!(check(&fits, &[]).is_empty());
         let long = Tree::of(&[("a.rs", &body(FUNCTION_LINES_MAX + 1))]);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_too_many_lines_is_found() {
+    fn finds_a_file_with_too_many_lines() {
         assert!(check(&Tree::of(&[("a.rs", &"\n".repeat(FILE_LINES_MAX))]), &[]).is_empty());
         assert_eq!(
             check(

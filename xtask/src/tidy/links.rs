@@ -1,4 +1,4 @@
-//! What the documents point at is there: files, headings, `make` targets.
+//! The targets of links in documents exist: files, headings, `make` targets.
 
 use super::finding::Finding;
 use crate::lex;
@@ -27,7 +27,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// The text with code blanked; links in code are not links.
+/// Returns the text with code blanked; links in code are not links.
 fn prose(text: &str) -> String {
     let mut fenced = false;
     let mut prose = String::with_capacity(text.len());
@@ -47,7 +47,7 @@ fn prose(text: &str) -> String {
     prose
 }
 
-/// Targets of `[text](target)` and `[name]: target`.
+/// Returns the targets of `[text](target)` and `[name]: target`.
 fn targets(prose: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (marker, close) in [("](", ')'), ("]: ", '\n')] {
@@ -62,7 +62,7 @@ fn targets(prose: &str) -> Vec<(usize, &str)> {
 
 fn complaint(tree: &Tree, document: &str, target: &str) -> Option<String> {
     if target.is_empty() {
-        return Some("a link to nowhere".to_string());
+        return Some("an empty link".to_string());
     }
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -76,7 +76,7 @@ fn complaint(tree: &Tree, document: &str, target: &str) -> Option<String> {
         resolve(document, file)?
     };
     if !tree.holds(&path) {
-        return Some(format!("`{target}` is not there"));
+        return Some(format!("`{target}` does not exist"));
     }
     let has_heading = |heading: &str| {
         tree.get(&path)
@@ -108,7 +108,7 @@ fn resolve(document: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Names under which the usual renderers let headings be linked to.
+/// Returns the anchors that the usual renderers give to headings.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     text.lines()
         .filter(|line| line.starts_with('#'))
@@ -121,7 +121,7 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
         })
 }
 
-/// `make name` where it is written as a command.
+/// Returns the names in `make name`, where it is written as a command.
 fn make_targets(line: &str) -> impl Iterator<Item = &str> {
     let spans = line
         .split('`')
@@ -159,18 +159,18 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_somewhere_are_fine() {
+    fn accepts_valid_links() {
         let readme = "# Top\n[a](docs/a.md) [b](docs) [c](https://x/y) [d](#top) [e](docs/a.md#the-first-part-why)\n\
             `[f](gone.md)`\n```\n[g](gone.md)\n```\n[h]: docs/a.md\n`make test`";
         assert_eq!(found(readme), Vec::<String>::new());
     }
 
     #[test]
-    fn links_that_do_not_are_found() {
-        assert_eq!(found("[a](docs/b.md)"), ["`docs/b.md` is not there"]);
+    fn finds_broken_links() {
+        assert_eq!(found("[a](docs/b.md)"), ["`docs/b.md` does not exist"]);
         assert_eq!(found("[a](#gone)"), ["`README.md` has no heading `#gone`"]);
-        assert_eq!(found("[a]()"), ["a link to nowhere"]);
-        assert_eq!(found("[a]: gone.md\n"), ["`gone.md` is not there"]);
+        assert_eq!(found("[a]()"), ["an empty link"]);
+        assert_eq!(found("[a]: gone.md\n"), ["`gone.md` does not exist"]);
         assert_eq!(found("```\nmake tset\n```\n"), ["there is no `make tset`"]);
     }
 }

@@ -1,5 +1,5 @@
-//! `unsafe` lives in `reactor`, which is the operating system, and in `capi`, which is the border to C; every
-//! other crate root forbids it.
+//! `unsafe` is allowed in `reactor`, the interface to the operating system, and in `capi`, the
+//! interface to C; every other crate root forbids it.
 
 use super::finding::Finding;
 use crate::lex;
@@ -16,7 +16,7 @@ pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new(
                 path,
                 lex::line_of(&file.code, at),
-                "`unsafe` outside of reactor and capi",
+                "`unsafe` outside reactor and capi",
             ));
         }
     }
@@ -53,7 +53,7 @@ fn is_home_of_unsafe(path: &str) -> bool {
     HOMES_OF_UNSAFE.iter().any(|home| path.starts_with(home))
 }
 
-/// Packages outside of the workspace are not in Cargo's answer.
+/// Packages outside the workspace are not in Cargo's metadata.
 fn is_root_by_name(path: &str) -> bool {
     path.ends_with("src/lib.rs") || path.ends_with("src/main.rs")
 }
@@ -64,7 +64,7 @@ mod tests {
     use crate::tidy::direction::tests::package;
 
     #[test]
-    fn unsafe_is_found_in_code_and_only_there() {
+    fn finds_unsafe_in_code_only() {
         let tree = Tree::of(&[
             ("crates/reactor/src/lib.rs", "unsafe { x() }"),
             ("crates/capi/src/boundary.rs", "unsafe { x() }"),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_which_does_not_forbid_it_is_found() {
+    fn finds_a_crate_that_does_not_forbid_it() {
         let tree = Tree::of(&[
             ("crates/reactor/src/lib.rs", ""),
             ("crates/record/src/lib.rs", "#![forbid(unsafe_code)]"),

@@ -5,12 +5,12 @@ use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-/// Calls that are left behind while something is being worked on.
+/// Calls that remain from unfinished work.
 const UNFINISHED: [&str; 3] = ["todo!", "dbg!", "unimplemented!"];
 
-/// A library returns what it has to say; `cli` prints it.
+/// A library returns its messages; `cli` prints them.
 const PRINTING: [&str; 4] = ["println!", "eprintln!", "print!", "eprint!"];
-const LIBRARIES: [&str; 16] = [
+const LIBRARIES: [&str; 17] = [
     "crates/printable/src/",
     "crates/record/src/",
     "crates/engine/src/",
@@ -25,18 +25,19 @@ const LIBRARIES: [&str; 16] = [
     "crates/helpers/src/",
     "crates/supervisor/src/",
     "crates/measure/src/",
+    "crates/census/src/",
     "crates/bench/src/",
     "crates/audit/src/",
 ];
 
-/// Notes to oneself. In two parts, so that this file holds none.
+/// Notes about unfinished work. In two parts, so that this file contains none.
 const NOTES: [&str; 3] = [
     concat!("FIX", "ME"),
     concat!("TO", "DO"),
     concat!("XX", "X:"),
 ];
 
-/// Where one person's files are.
+/// Directories of one person's files.
 const PLACES: [&str; 2] = [concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
 pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
@@ -56,7 +57,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
         if LIBRARIES.iter().any(|library| path.starts_with(library)) {
             let shipped = lex::without_tests(&file.code);
             for call in PRINTING {
-                find(&shipped, call, "only the cli prints");
+                find(&shipped, call, "only `cli` may print");
             }
         }
     }
@@ -69,7 +70,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
                     findings.push(Finding::new(
                         path,
                         number + 1,
-                        format!("`{note}`: finish it or say why not"),
+                        format!("`{note}`: finish it, or say why not"),
                     ));
                 }
             }
@@ -77,7 +78,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
                 findings.push(Finding::new(
                     path,
                     number + 1,
-                    format!("`{place}…` is a path of one machine"),
+                    format!("`{place}…` is a path on one machine only"),
                 ));
             }
         }

@@ -125,11 +125,13 @@ fn examine(
     if spec.command.is_empty() {
         let foreign = "the client was started by somebody else";
         figures.cpu_ms = Measured::not(foreign);
+        figures.cpu_startup_ms = Measured::not(foreign);
         figures.memory_max_bytes = Measured::not(foreign);
         figures.exit_status = Measured::not(foreign);
         audit.software = Measured::not(foreign);
     } else {
         figures.cpu_ms = Measured::Value(cpu_ms);
+        figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
         figures.memory_max_bytes = match watch.memory_max {
             0 => Measured::not("the client ended before it could be read"),
             most => Measured::Value(most),
@@ -234,7 +236,7 @@ impl ClientMonitor<'_> {
             if client.is_none() {
                 self.say_how_far(seen);
             }
-            let interrupted = self.interrupts.came();
+            let interrupted = self.interrupts.arrived();
             if interrupted || self.began.elapsed() > self.spec.limit {
                 return match (client, interrupted) {
                     (Some(_), true) => Err(Error::interrupted()),
@@ -281,6 +283,18 @@ impl ClientMonitor<'_> {
                 cpu_s: cpu.total_ns as f64 / 1e9,
             });
         }
+    }
+}
+
+/// CPU time of a client until its first connection came.
+fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
+    let first_s = figures.raw.iter().map(|one| one.at_s).reduce(f64::min);
+    let before = samples
+        .iter()
+        .take_while(|sample| first_s.is_some_and(|first_s| sample.at_s <= first_s));
+    match before.last() {
+        Some(sample) => Measured::Value(sample.cpu_s * 1e3),
+        None => Measured::not("the first connection came before the first sample"),
     }
 }
 

@@ -65,18 +65,20 @@ findings! {
     /// Every connection has a context or a trust store of its own.
     ContextPerConnection = "context-per-connection":
         "parse certificates, trust stores and configuration once and share them: in a case this project began with (Node 0.4) a store for each connection was 20 % of the memory and 90 % of the time of a request";
-    /// Holes in the heap stay resident, or grow.
+    /// Blocks in use keep pages resident that are otherwise free.
     HeapFragmented = "heap-fragmented":
         "keep long-lived entries (the session cache) in memory of their own, bounded and apart from what a handshake allocates; malloc_trim(0) after a burst helps only where nothing pins the pages"
-        or memory::growth;
+        or memory::holes;
+    /// Whole free pages stay with the allocator.
+    FreeMemoryRetained = "free-memory-retained":
+        "call malloc_trim(0) after a burst, or limit the arenas (MALLOC_ARENA_MAX=1) and let malloc give back sooner (MALLOC_TRIM_THRESHOLD_=131072). Nothing needs to be changed if bursts come again: the pages are used again";
     /// A session cache grows without a bound.
     SessionCacheGrows = "session-cache-grows":
         "give the cache a bound in entries or bytes and evict the oldest; or turn it off and use tickets, which take nothing on the server"
         or memory::growth;
     /// Something of each connection is never freed.
     LeakPerConnection = "leak-per-connection":
-        "look for what is allocated when a connection begins and has no counterpart when it ends; the size of the blocks that become more is above"
-        or memory::growth;
+        "look for what is allocated when a connection begins and has no counterpart when it ends; the size of the blocks that become more is above";
     /// A mapping of a fixed size fills page by page.
     SharedMemoryFills = "shared-memory-fills":
         "nothing, if its bound suits the machine: for nginx `ssl_session_cache shared:NAME:SIZE`, for Apache `SSLSessionCache shmcb:PATH(SIZE)`, for HAProxy tune.ssl.cachesize";
@@ -140,6 +142,10 @@ findings! {
     HandshakeCpu = "handshake-cpu":
         "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
         or handshakes::server_cpu;
+    /// Signatures with a large RSA key dominate the handshake.
+    SignatureDear = "signature-dear":
+        "use an ECDSA P-256 certificate beside the RSA one or in place of it; or an RSA key of 2,048 bits"
+        or handshakes::server_cpu;
     /// A resumed handshake costs as much as a full one.
     ResumptionNotCheaper = "resumption-not-cheaper":
         "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
@@ -198,12 +204,11 @@ impl FindingId {
         let special = self.software_advice()(software);
         worded(software, special.unwrap_or(self.general_advice()))
     }
-}
 
-/// What to change where the heap has holes and does not grow.
-pub(super) fn advice_on_holes(software: SoftwareKind) -> String {
-    const GENERAL: &str = "malloc gives a page back only when nothing on it is in use. Keep long-lived entries in memory of their own, apart from what connections take, and call malloc_trim(0) after a burst";
-    worded(software, memory::holes(software).unwrap_or(GENERAL))
+    /// What to change in any software.
+    pub(super) fn advice_for_any(self) -> String {
+        quoted::filled(self.general_advice())
+    }
 }
 
 fn worded(software: SoftwareKind, advice: &str) -> String {
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn advice_fits_the_software() {
-        let growing = FindingId::HeapFragmented.advice(SoftwareKind::Nginx);
+        let growing = FindingId::SessionCacheGrows.advice(SoftwareKind::Nginx);
         assert!(growing.contains("shared:SSL"));
         let client = FindingId::ClientNeverResumes.advice(SoftwareKind::Perl);
         assert!(client.contains("SSL_reuse_ctx"));

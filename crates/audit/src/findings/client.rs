@@ -39,27 +39,41 @@ pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &m
     };
     resumption(client, &mut add);
     hello(client, &mut add);
-    let per_connection = client
-        .cpu_ms
-        .value()
-        .map(|ms| ms / client.connections.max(1) as f64);
-    if let Some(ms) = per_connection.filter(|ms| *ms > 30.0 && client.connections >= SOME) {
-        let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
-        add(
-            FindingId::ClientCpu,
-            Severity::Low,
-            format!("the client spends {ms:.0} ms of CPU time per connection"),
-            format!(
-                "{} ms for {} connections; at most {}",
-                whole(ms * client.connections as f64),
-                client.connections,
-                bytes(memory as f64)
-            ),
-            "what its handshakes need; the start of the program is counted too",
-            "the trust store, or a whole context, is loaded for each connection; or a process is started for each",
-            Confidence::Low,
-        );
+    cpu(client, &mut add);
+}
+
+/// CPU time that each connection adds. Without the time of the start it would blame connections for an interpreter.
+fn cpu(
+    client: &ClientFigures,
+    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
+) {
+    let Some(all) = client.cpu_ms.value() else {
+        return;
+    };
+    let startup = client.cpu_startup_ms.value().copied();
+    let ms = (all - startup.unwrap_or(0.0)) / client.connections.max(1) as f64;
+    if ms <= 30.0 || client.connections < SOME {
+        return;
     }
+    let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
+    let start = startup.map_or_else(
+        || "the start of the program is counted too".to_owned(),
+        |startup| format!("{} ms more for the start of the program", whole(startup)),
+    );
+    add(
+        FindingId::ClientCpu,
+        Severity::Low,
+        format!("the client spends {ms:.0} ms of CPU time per connection"),
+        format!(
+            "{} ms for {} connections; {start}; at most {} of memory",
+            whole(ms * client.connections as f64),
+            client.connections,
+            bytes(memory as f64)
+        ),
+        "a handshake takes a client a few milliseconds",
+        "the client loads the trust store or makes a whole context for each connection, or it starts a process for each",
+        Confidence::Low,
+    );
 }
 
 fn resumption(
@@ -80,20 +94,20 @@ fn resumption(
             Severity::High,
             "the client never offers a session".into(),
             format!("{connections} connections, each with a full handshake; {requests} requests"),
-            "all but the first resume",
-            "a new TLS context for each connection, in which no session can be; or sessions are thrown away",
+            "all connections but the first resume",
+            "the client makes a new TLS context for each connection, which holds no session; or it discards sessions",
             Confidence::High,
         );
     } else if chances >= ENOUGH && resumed * 2 < chances {
         add(
             FindingId::ClientSeldomResumes,
             Severity::Medium,
-            "the client resumes less than half of the connections that could be".into(),
+            "the client resumes fewer than half of the connections that could resume".into(),
             format!(
                 "{resumed} of {connections} resumed, {offered} offered a session, {chances} could have"
             ),
-            "all but the first resume",
-            "several contexts, many connections at the same time, or tickets which come too late to be kept",
+            "all connections but the first resume",
+            "several contexts, many connections at the same time, or tickets that arrive after the client has closed",
             Confidence::Low,
         );
     }
@@ -101,23 +115,23 @@ fn resumption(
         add(
             FindingId::ClientSameSessionForEver,
             Severity::Medium,
-            "the client resumes one and the same session for ever".into(),
+            "the client resumes the same session again and again".into(),
             format!(
-                "one session was offered by {} of {connections} connections, though newer ones had been given",
+                "{} of {connections} connections offered the same session, although the server had issued newer ones",
                 client.same_session_max
             ),
-            "a session is renewed after some uses or some time, so that its keys and the server's certificate are checked anew",
-            "the session of the first connection is kept and set on all others; those that come later are ignored",
+            "a client renews a session after some uses or some time, with a full handshake that verifies the certificate again",
+            "the client keeps the session of its first connection, sets it on all others, and ignores later tickets",
             Confidence::High,
         );
     } else if client.tickets_reused > 0 {
         add(
             FindingId::ClientTicketsReused,
             Severity::Low,
-            "TLS 1.3 tickets are used more than once".into(),
+            "the client uses TLS 1.3 tickets more than once".into(),
             format!("{} times", client.tickets_reused),
-            "once each (RFC 8446 C.4): who watches can tell that it is the same client",
-            "the library keeps one ticket per server",
+            "each ticket is used once (RFC 8446 C.4): an observer can recognise the client by a ticket that it sees twice",
+            "the TLS library keeps one ticket per server",
             Confidence::High,
         );
     }
@@ -125,13 +139,13 @@ fn resumption(
         add(
             FindingId::ClientNoKeepAlive,
             Severity::Low,
-            "every request has a connection of its own".into(),
+            "the client opens a connection for every request".into(),
             format!(
                 "{connections} connections for {requests} requests; {} ms of them in handshakes",
                 whole(client.handshake_ms)
             ),
             "one connection for many requests",
-            "keep-alive is off, or a new client object is made for each request",
+            "keep-alive is off, or the program makes a new client object for each request",
             Confidence::Medium,
         );
     }
@@ -159,11 +173,11 @@ fn hello(
             FindingId::ClientCompressionOffered,
             Severity::High,
             "the client offers TLS compression".into(),
-            "DEFLATE in its ClientHello".into(),
+            "the ClientHello offers DEFLATE".into(),
             &filled(
                 "none (CRIME; and it takes memory where it is accepted; without it, {{advice.openssl.compression}})",
             ),
-            "a library that was built with zlib, and compression not switched off",
+            "the TLS library was built with zlib, and compression is not switched off",
             Confidence::High,
         );
     }
@@ -173,10 +187,10 @@ fn hello(
         add(
             FindingId::ClientOldVersion,
             Severity::Medium,
-            "the client knows withdrawn versions only".into(),
+            "the client supports withdrawn versions only".into(),
             offered,
             "TLS 1.3",
-            "an old library",
+            "an old TLS library",
             Confidence::High,
         );
     }
@@ -187,8 +201,8 @@ fn hello(
             Severity::Low,
             "the client sends no server name".into(),
             measured,
-            "the name, wherever it is not an address",
-            "it connects by address, or does not set the name; Java sends none that has no dot, as `localhost` here",
+            "the client sends the name of the server, unless it connects by address",
+            "the client connects by address, or does not set the name. Java sends no name without a dot, such as `localhost` here",
             Confidence::Low,
         );
     }
@@ -199,7 +213,7 @@ fn hello(
             Severity::Info,
             "the ClientHello takes two packets".into(),
             measured,
-            "one packet, unless a post-quantum share is in it",
+            "one packet, unless it has a post-quantum key share",
             "a post-quantum key share, or a long ticket",
             Confidence::Medium,
         );
@@ -213,10 +227,10 @@ fn hello(
         add(
             FindingId::ClientExtraRoundTrip,
             Severity::Low,
-            "the handshake takes a round trip more".into(),
+            "the handshake takes an additional round trip".into(),
             measured,
-            "a key share that servers know: X25519",
-            "its first key share is for an unusual group",
+            "a key share for a group that servers support: X25519",
+            "the first key share of the client is for an unusual group",
             Confidence::High,
         );
     }

@@ -5,12 +5,18 @@ use super::collected::{self, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::census::CensusReport;
 use crate::model::{GROWTH_BYTES, MemoryFigures};
+use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};
 
 /// Of what the rounds added, what lies in shared memory: then that is what fills.
 const FILLS: f64 = 0.8;
+/// Bytes in use that one closed connection may leave behind, and a round: counted blocks have little noise.
+const IN_USE_BYTES: f64 = 64.0;
+const IN_USE_PER_ROUND: f64 = 15_000.0;
+
+/// Objects per closed connection from which on each connection leaves one.
+const EACH: f64 = 0.5;
 
 /// Memory that grows from round to round: what kind of growth is it?
 pub(super) fn judge(
@@ -18,69 +24,114 @@ pub(super) fn judge(
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
 ) -> Option<Finding> {
-    let growth = memory.growth.value()?;
-    let per_connection = growth.bytes_per_connection()?;
-    let slope = growth.slope?;
-    let material = per_connection > GROWTH_BYTES && slope.per_unit > GROWTH_PER_ROUND;
-    let grows = growth.verdict == Verdict::Grows && material && slope.is_sure();
-    if subject.kind.collects() {
-        let kept = collected::judge(memory, growth, grows)?;
-        let measured = format!("{growth}; {}", kept.measured);
-        let each = kept.per_connection.unwrap_or(per_connection);
-        let mut finding = grown_finding(subject, kept.id, each, measured, kept.cause);
-        (finding.severity, finding.confidence) = (kept.severity, kept.confidence);
-        return Some(finding);
-    }
-    if !grows {
-        return None;
-    }
-    let at = |of: fn(&CensusReport) -> &std::collections::BTreeMap<String, u64>, name: &str| {
-        census
-            .and_then(|census| of(census).get(name).copied())
-            .map(|bytes| bytes as f64)
-    };
-    let in_use = at(|c| &c.in_use_bytes, "round_last").zip(at(|c| &c.in_use_bytes, "round_first"));
-    let in_use = in_use.map(|(last, first)| last - first);
-    let free = at(|c| &c.free_bytes, "round_last").zip(at(|c| &c.free_bytes, "round_first"));
-    let free = free.map(|(last, first)| last - first);
-    let grown = slope.per_unit * (growth.rounds.len() as f64).max(1.0);
-    let mut severity = Severity::High;
-    let (id, cause, confidence) = match in_use.zip(free) {
-        _ if share_in_shared_memory(memory) > FILLS => {
-            severity = Severity::Low;
-            (
-                FindingId::SharedMemoryFills,
-                "it is a mapping which processes share, a session cache for one: its size was fixed when it was made, and its pages are taken one after the other until it is full".to_owned(),
-                Confidence::Medium,
-            )
+    match memory.growth_in_use.value() {
+        Some(in_use) if grows(in_use, IN_USE_BYTES, IN_USE_PER_ROUND) => {
+            Some(of_blocks(subject, memory, census, in_use))
         }
-        Some((in_use, free)) if in_use < 0.3 * grown && free > 0.5 * grown => (
-            FindingId::HeapFragmented,
-            "the heap grows by holes, not by what is in use: long-lived entries lie between the garbage of handshakes and pin its pages".to_owned(),
-            Confidence::High,
-        ),
-        Some((in_use, _)) if in_use < 0.3 * grown => {
-            (FindingId::GrowsUnderChurn, OUTSIDE_OF_MALLOC.to_owned(), Confidence::Low)
-        }
-        _ => living(memory.growth_resumed.value(), growth),
+        Some(_) => of_resident(subject, memory),
+        None if subject.kind.collects() => of_collected(subject, memory),
+        None => of_resident(subject, memory),
+    }
+}
+
+/// Whether it grows by what is worth a finding, and surely.
+fn grows(growth: &Growth, bytes_each: f64, per_round: f64) -> bool {
+    let material = growth.bytes_per_connection() > Some(bytes_each)
+        && growth
+            .slope
+            .is_some_and(|slope| slope.per_unit > per_round && slope.is_sure());
+    growth.verdict == Verdict::Grows && material
+}
+
+/// Growth of blocks in use: a leak, or a cache of sessions.
+fn of_blocks(
+    subject: &AuditSubject,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+    in_use: &Growth,
+) -> Finding {
+    let (mut id, mut cause, mut confidence) = living(memory.growth_in_use_resumed.value(), in_use);
+    let ends = in_use.rounds.first().zip(in_use.rounds.last());
+    let mut measured = format!("bytes in use: {in_use}");
+    if let Some((first, last)) = ends {
+        measured += &format!("; {} → {}", bytes(first.1), bytes(last.1));
+    }
+    let rounds = in_use.rounds.len().saturating_sub(1).max(1) as f64;
+    let closed = rounds * in_use.connections_per_round as f64;
+    let grown = census.map_or(&[][..], |census| &census.grown);
+    let each_of = |is: &dyn Fn(u64) -> bool| {
+        let of = grown.iter().filter(|(size, ..)| is(*size));
+        of.map(|(_, had, has)| has.saturating_sub(*had) as f64)
+            .sum::<f64>()
+            / closed
     };
-    let mut measured = growth.to_string();
-    if let Some(in_use) = in_use {
-        measured += &format!(
-            "; of {} in the heap {} more are in use after the last round than after the first",
-            bytes(grown),
-            bytes(in_use)
+    let sessions = each_of(&|size| subject.library.is_session(size));
+    let connections = each_of(&|size| subject.library.is_connection(size));
+    // A connection that is never freed keeps its session, too.
+    if id != FindingId::SessionCacheGrows && sessions > EACH && connections < EACH {
+        (id, confidence) = (FindingId::SessionCacheGrows, Confidence::Medium);
+        cause = format!(
+            "sessions: the server keeps {sessions:.1} more of OpenSSL's session objects for each closed connection. The cache has no bound, or it is not full yet: OpenSSL's own bound is 20,480 sessions"
         );
     }
-    if let Some((size, had, has)) = census.and_then(|census| census.grown.first()) {
+    for (size, had, has) in grown.iter().take(2) {
         measured += &format!(
-            "; blocks of {} bytes: {} → {}",
+            "; blocks of {} bytes: {} → {}, {:.2} for each closed connection",
             whole(*size as f64),
             whole(*had as f64),
-            whole(*has as f64)
+            whole(*has as f64),
+            has.saturating_sub(*had) as f64 / closed
         );
     }
-    let mut finding = grown_finding(subject, id, per_connection, measured, cause);
+    let each = in_use.bytes_per_connection().unwrap_or(0.0);
+    let mut finding = grown_finding(subject, id, each, measured, cause);
+    finding.confidence = confidence;
+    finding
+}
+
+/// Growth of a runtime that collects garbage and whose objects a census can't count.
+fn of_collected(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Finding> {
+    let growth = memory.growth.value()?;
+    let surely = grows(growth, GROWTH_BYTES, GROWTH_PER_ROUND);
+    let kept = collected::judge(memory, growth, surely)?;
+    let measured = format!("{growth}; {}", kept.measured);
+    let each = kept.per_connection.or(growth.bytes_per_connection())?;
+    let mut finding = grown_finding(subject, kept.id, each, measured, kept.cause);
+    (finding.severity, finding.confidence) = (kept.severity, kept.confidence);
+    Some(finding)
+}
+
+/// Growth of resident memory, where blocks in use don't grow or are not known.
+fn of_resident(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Finding> {
+    let growth = memory.growth.value()?;
+    if !grows(growth, GROWTH_BYTES, GROWTH_PER_ROUND) {
+        return None;
+    }
+    let in_use = memory.growth_in_use.value();
+    let (id, severity, cause, confidence) = if share_in_shared_memory(memory) > FILLS {
+        (
+            FindingId::SharedMemoryFills,
+            Severity::Info,
+            "a mapping that processes share, such as a session cache: its size was fixed when it was made, and its pages become resident one after the other until it is full".to_owned(),
+            Confidence::Medium,
+        )
+    } else if in_use.is_some() {
+        (
+            FindingId::GrowsUnderChurn,
+            Severity::Low,
+            "not a leak of blocks: the bytes in use do not grow. The heap still takes pages, or the growth lies in mappings that are no heap; --thorough shows whether it ends".to_owned(),
+            Confidence::Medium,
+        )
+    } else {
+        let (id, cause, confidence) = living(memory.growth_resumed.value(), growth);
+        (id, Severity::High, cause, confidence)
+    };
+    let each = growth.bytes_per_connection()?;
+    let mut measured = format!("resident memory: {growth}");
+    if let Some(in_use) = in_use {
+        measured += &format!("; bytes in use: {in_use}");
+    }
+    let mut finding = grown_finding(subject, id, each, measured, cause);
     (finding.severity, finding.confidence) = (severity, confidence);
     Some(finding)
 }
@@ -100,7 +151,7 @@ fn grown_finding(
             bytes(per_connection)
         ),
         measured,
-        reference: "none: what a connection took comes back".into(),
+        reference: "no growth: what a connection took is free when it has closed".into(),
         cause,
         confidence: Confidence::Low,
         advice: subject.advice(id),
@@ -125,9 +176,6 @@ fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
     }
 }
 
-/// Growth which the blocks of the C library do not explain.
-const OUTSIDE_OF_MALLOC: &str = "neither blocks nor holes of malloc's heap have grown so: it is mappings, stacks, or another allocator; more rounds (--thorough) show whether it ends";
-
 /// Growth of what is in use: with every connection, or with every new session?
 fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confidence) {
     let share = resumed.and_then(|resumed| {
@@ -137,17 +185,17 @@ fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confid
     match share {
         Some(share) if share > 0.6 => (
             FindingId::LeakPerConnection,
-            format!("resumed connections leave as much behind ({} of it), so it is not sessions: something of each connection is never freed", percent(share)),
+            format!("not sessions: resumed connections, which make no new session, leave as much behind ({} of it). Something of each connection is never freed", percent(share)),
             Confidence::High,
         ),
         Some(share) if share < 0.3 => (
             FindingId::SessionCacheGrows,
-            format!("resumed connections leave nothing behind ({} of it), so it is sessions: a cache without a bound, or one that is not full yet", percent(share.max(0.0))),
+            format!("sessions: resumed connections leave nothing behind ({} of it), full ones do. The cache has no bound, or it is not full yet", percent(share.max(0.0))),
             Confidence::High,
         ),
         _ => (
             FindingId::GrowsUnderChurn,
-            "a leak per connection or a session cache without a bound; which of both could not be told, because no session was resumed".into(),
+            "not known: a leak per connection, or a session cache without a bound. No session was resumed, so the two can't be distinguished".into(),
             Confidence::Low,
         ),
     }

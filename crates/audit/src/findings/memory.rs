@@ -1,74 +1,88 @@
-//! Findings about a server's memory: what a quiet connection keeps.
+//! Findings about a server's memory: what an idle connection keeps.
 
+use super::baseline::Baseline;
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::census::{CensusReport, SizeClass};
-use crate::model::MemoryFigures;
+use crate::model::{Measured, MemoryFigures};
 use crate::software::SoftwareKind;
+use dormouse_census::{CensusReport, SizeClass};
 
-/// Bytes per quiet connection.
-const PER_CONNECTION: [(f64, Severity); 3] = [
-    (48_000.0, Severity::High),
-    (16_000.0, Severity::Medium),
-    (4_000.0, Severity::Low),
-];
 /// Sizes in which a record of 16 kB fits, one or both directions.
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// A context or a trust store of one's own is many blocks.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
-/// Of the bytes of buffers, what came with large records: then they grew for those.
+/// Blocks of which one size is this share are a program's own, not those of parsed certificates.
+const ONE_SIZE: f64 = 0.8;
+/// A share of the bytes of buffers that appeared with large records: then the buffers grew for these.
 const GREW: f64 = 0.6;
+/// Most of a buffer that is kept for nothing is zero: it was never filled.
+const UNFILLED: f64 = 0.5;
 const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
 
-/// What a quiet connection keeps.
+/// What an idle connection keeps.
 pub(super) fn judge(
     subject: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
     findings: &mut Vec<Finding>,
 ) {
-    let quiet = memory.quiet_bytes();
-    let level = |bytes: f64| {
-        PER_CONNECTION
-            .iter()
-            .find(|(limit, _)| bytes > *limit)
-            .map(|level| level.1)
+    let idle = memory.per_connection_bytes();
+    let baseline = subject.baseline();
+    let Some(severity) = Baseline::judge(baseline, idle) else {
+        return;
     };
-    let Some(severity) = level(quiet) else { return };
     let command = subject.bench("hold", "-n 2000");
     let mut explained = 0.0;
-    let context = census.filter(|census| {
-        census.blocks_per_connection > CONTEXT_BLOCKS
-            && census.heap_bytes_per_connection > CONTEXT_BYTES
-    });
-    let kept = census.map(|census| {
-        let of = census
-            .classes
-            .iter()
-            .filter(|class| RECORD_BUFFER.contains(&class.size_bytes));
-        // A context has tables of that size too, but they are full.
-        let buffer = |class: &&SizeClass| context.is_none() || class.zero_share > 0.5;
-        of.filter(|class| class.per_connection > 0.3)
-            .filter(buffer)
-            .collect::<Vec<_>>()
-    });
-    let kept = kept.unwrap_or_default();
-    if !kept.is_empty() {
-        explained = kept.iter().map(|class| class.bytes_per_connection).sum();
-        let severity = level(explained).unwrap_or(severity).max(Severity::Medium);
-        findings.extend(buffers(subject, memory, &kept, severity, &command));
-    }
+    let context = census.filter(|census| has_contexts(subject.kind, census));
     if let Some(census) = context {
         explained += census.heap_bytes_per_connection;
         findings.push(contexts(subject, census, &command));
     }
-    if explained < 0.6 * quiet {
-        findings.push(general(subject, memory, census, severity, quiet, command));
+    let kept = census.map_or_else(Vec::new, |census| record_buffers(census, context.is_some()));
+    if !kept.is_empty() {
+        explained += kept
+            .iter()
+            .map(|class| class.bytes_per_connection)
+            .sum::<f64>();
+        // Beyond what the runtime costs out of the box, buffers of this size are what can be saved.
+        let is_usual = baseline.is_some_and(|known| known.is_usual(idle));
+        let severity = if is_usual {
+            severity
+        } else {
+            severity.max(Severity::Medium)
+        };
+        findings.extend(buffers(subject, memory, &kept, severity, &command));
     }
+    if explained < 0.6 * idle {
+        findings.push(general(subject, memory, census, severity, command));
+    }
+}
+
+/// Whether the blocks of a connection look like parsed certificates: many, and of many sizes. Go, JVMs and V8 hold a
+/// connection in hundreds of small objects anyway.
+fn has_contexts(kind: SoftwareKind, census: &CensusReport) -> bool {
+    let bytes = || {
+        let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
+        blocks.map(|class| class.bytes_per_connection)
+    };
+    let (all, most) = (bytes().sum::<f64>(), bytes().fold(0.0, f64::max));
+    !kind.collects()
+        && census.blocks_per_connection > CONTEXT_BLOCKS
+        && all > CONTEXT_BYTES
+        && most < ONE_SIZE * all
+}
+
+fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> {
+    let of = census.classes.iter();
+    of.filter(|class| RECORD_BUFFER.contains(&class.size_bytes))
+        .filter(|class| class.per_connection > 0.3)
+        // A context has tables of that size too, but they are full.
+        .filter(|class| !has_contexts || class.zero_share > UNFILLED)
+        .collect()
 }
 
 fn buffers(
@@ -88,7 +102,7 @@ fn buffers(
     Some(Finding {
         id: FindingId::RecordBuffersKept,
         severity,
-        title: format!("{number:.1} record buffers are kept for every quiet connection"),
+        title: format!("every idle connection keeps {number:.1} record buffers"),
         measured: format!(
             "{} blocks of {} bytes for {} connections, {} of them zeros; {} per connection in all",
             whole(more),
@@ -97,11 +111,11 @@ fn buffers(
             percent(first.zero_share),
             bytes(all)
         ),
-        reference: filled(&format!("no buffer while nothing is under way; {REFERENCE}")),
+        reference: filled(&format!("no buffer while no record is in flight; {REFERENCE}")),
         cause: if grew {
-            "buffers grew when records of 16 kB came, and are kept at that size as long as the connection lives"
+            "the buffers grew when records of 16 kB came, and keep that size as long as the connection lives"
         } else {
-            "a buffer for the largest record (2^14 bytes) is made for each direction and kept as long as the connection lives"
+            "a buffer for the largest record (2^14 bytes) is allocated for each direction and kept as long as the connection lives"
         }
         .into(),
         confidence: Confidence::High,
@@ -123,7 +137,7 @@ fn contexts(subject: &AuditSubject, census: &CensusReport, command: &str) -> Fin
             whole(largest as f64)
         ),
         reference: "one context for all: certificates, trust stores and keys are parsed once".into(),
-        cause: "root certificates, or a whole configuration, are parsed for each connection and kept with it".into(),
+        cause: "so many blocks per connection are those of parsed certificates or of a whole configuration, which each connection parses and keeps".into(),
         confidence: Confidence::Medium,
         advice: subject.advice(FindingId::ContextPerConnection),
         command: command.to_owned(),
@@ -135,56 +149,104 @@ fn general(
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
     severity: Severity,
-    quiet: f64,
     command: String,
 ) -> Finding {
-    let mut measured = format!("{} per quiet connection", bytes(quiet));
-    let mut steps: Vec<String> = Vec::new();
-    let more = [
+    let idle = memory.per_connection_bytes();
+    let (cause, confidence) = where_it_is(subject, census, idle);
+    let baseline = subject.baseline();
+    let id = FindingId::BytesPerConnection;
+    Finding {
+        id,
+        severity,
+        title: format!("an idle connection takes {}", bytes(idle)),
+        measured: measured(memory),
+        reference: match baseline {
+            Some(known) => format!("{}; {}", known.words(), filled(REFERENCE)),
+            None => filled(REFERENCE),
+        },
+        cause,
+        confidence,
+        advice: subject.advice(id),
+        command,
+    }
+}
+
+/// The figures: what is used, and beside it how resident memory grew.
+fn measured(memory: &MemoryFigures) -> String {
+    let idle = memory.per_connection_bytes();
+    let mut text = match &memory.used_bytes {
+        Measured::Value(_) => format!("{} in use per idle connection", bytes(idle)),
+        Measured::NotMeasured(why) => format!(
+            "resident memory grew by {} per idle connection (blocks in use are not known: {why})",
+            bytes(idle)
+        ),
+    };
+    let moments = [
         ("the handshake", &memory.after_handshake_bytes),
         ("an exchange", &memory.after_exchange_bytes),
         ("16 kB each way", &memory.after_large_records_bytes),
     ];
-    steps.extend(
-        more.iter()
-            .filter_map(|(what, value)| Some(format!("after {what} {}", bytes(*value.value()?)))),
-    );
-    measured += &format!(" ({})", steps.join(", "));
-    let mut cause =
-        "the library's object, buffers and the program's own state are kept for each connection"
-            .to_owned();
-    let mut confidence = Confidence::Low;
+    let steps: Vec<_> = moments
+        .iter()
+        .filter_map(|(what, value)| Some(format!("after {what} {}", bytes(*value.value()?))))
+        .collect();
+    if !steps.is_empty() {
+        text += &format!("; growth of resident memory: {}", steps.join(", "));
+    }
+    text
+}
+
+/// Where the bytes of a connection are, as far as the census saw it.
+fn where_it_is(
+    subject: &AuditSubject,
+    census: Option<&CensusReport>,
+    idle: f64,
+) -> (String, Confidence) {
     if subject.kind == SoftwareKind::Dormouse {
-        cause = "the server behind dormouse, where that is in the same process tree".to_owned();
+        let cause = "the server behind dormouse, if it is in the same process tree".to_owned();
+        return (cause, Confidence::Low);
     }
-    let largest = census.and_then(|census| census.classes.first());
-    if let Some(class) = largest.filter(|class| class.bytes_per_connection > 0.25 * quiet) {
-        cause = format!(
-            "the greatest part is in blocks of {} bytes, {:.1} per connection, {} zeros",
-            whole(class.size_bytes as f64),
-            class.per_connection,
-            percent(class.zero_share)
-        );
-        confidence = Confidence::Medium;
+    let mut parts = Vec::new();
+    if let Some(census) = census {
+        let largest = census
+            .classes
+            .iter()
+            .filter(|class| class.bytes_per_connection > 0.1 * idle);
+        parts.extend(largest.take(3).map(|class| {
+            let known = subject
+                .library
+                .block(class.size_bytes)
+                .unwrap_or(&class.heap);
+            format!(
+                "{:.1} blocks of {} bytes ({known}, {} zeros)",
+                class.per_connection,
+                whole(class.size_bytes as f64),
+                percent(class.zero_share)
+            )
+        }));
+        if census.stack_bytes_per_connection > 0.1 * idle {
+            parts.push(format!(
+                "stacks, {}",
+                bytes(census.stack_bytes_per_connection)
+            ));
+        }
+        let managed = census
+            .managed
+            .iter()
+            .filter(|class| class.bytes_per_connection > 0.1 * idle);
+        parts.extend(managed.take(3).map(|class| {
+            format!(
+                "{:.1} objects of {}, {}",
+                class.per_connection,
+                class.class,
+                bytes(class.bytes_per_connection)
+            )
+        }));
     }
-    let class = census.and_then(|census| census.managed.first());
-    if let Some(class) = class.filter(|class| class.bytes_per_connection > 0.1 * quiet) {
-        cause += &format!(
-            "; of the managed heap {:.1} objects of {} come with each connection, {}",
-            class.per_connection,
-            class.class,
-            bytes(class.bytes_per_connection)
-        );
+    if parts.is_empty() {
+        let cause = "not known: no size of block stands out. A heap profiler of the language shows who allocates them";
+        return (cause.to_owned(), Confidence::Low);
     }
-    Finding {
-        id: FindingId::BytesPerConnection,
-        severity,
-        title: format!("a quiet connection takes {}", bytes(quiet)),
-        measured,
-        reference: filled(REFERENCE),
-        cause,
-        confidence,
-        advice: subject.advice(FindingId::BytesPerConnection),
-        command,
-    }
+    let cause = format!("most of it is in: {}", parts.join("; "));
+    (cause, Confidence::Medium)
 }

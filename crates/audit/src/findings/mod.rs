@@ -1,15 +1,18 @@
 //! Findings: problems, likely causes and remedies, drawn from the figures of an audit alone.
 
 mod advice;
+mod baseline;
 mod catalogue;
 mod client;
 mod collected;
 mod finding;
 mod growth;
-mod holes;
+mod hot_spots;
+mod known_blocks;
 mod memory;
 mod quoted;
 mod resumption;
+mod retained;
 mod server;
 mod subject;
 mod thresholds;
@@ -33,7 +36,7 @@ pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
             let census = figures.census.value();
             memory::judge(&subject, memory, census, &mut findings);
             let growth = growth::judge(&subject, memory, census);
-            findings.extend(growth.or_else(|| holes::judge(&subject, memory, census)));
+            findings.extend(growth.or_else(|| retained::judge(&subject, memory, census)));
         }
     }
     if let Some(figures) = &audit.client {

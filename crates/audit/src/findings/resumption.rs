@@ -6,9 +6,34 @@ use super::subject::AuditSubject;
 use super::units::{percent, whole};
 use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 
-/// Shares below which a server resumes in part, and above which it resumes at all.
+/// Share from which on sessions count as resumed.
 const RESUMES: f64 = 0.9;
+/// Lower end of the interval of a share from which on a server resumes at all: one session of sixteen may be chance.
 const RESUMES_AT_ALL: f64 = 0.02;
+/// Upper end of the interval from which on it may well resume all.
+const RESUMES_ALL: f64 = 0.95;
+
+/// What trials say of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resumes {
+    None,
+    Partly,
+    All,
+}
+
+impl Resumes {
+    /// Judges by the interval of the share, so that a single outcome does not change the verdict.
+    fn of(trials: &Trials) -> Self {
+        let (least, most) = trials.interval();
+        if trials.resumed == 0 || least < RESUMES_AT_ALL {
+            Self::None
+        } else if most > RESUMES_ALL {
+            Self::All
+        } else {
+            Self::Partly
+        }
+    }
+}
 
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     at_one_address(subject, &figures.resumption, findings);
@@ -30,10 +55,10 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
         .iter()
         .find(|entry| entry.by == "session id")
         .and_then(|entry| entry.trials.value());
-    let id_share = by_id.map_or(0.0, Trials::share);
+    let by_id = by_id.map_or(Resumes::None, Resumes::of);
     let none: Vec<_> = by_ticket
         .iter()
-        .filter(|(_, trials)| trials.share() < RESUMES_AT_ALL)
+        .filter(|(_, trials)| Resumes::of(trials) == Resumes::None)
         .collect();
     let reference = "all of them; a resumed handshake needs no signature and no certificate";
     let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
@@ -50,12 +75,12 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
         });
     };
     if !none.is_empty() && none.len() == by_ticket.len() {
-        if id_share < RESUMES_AT_ALL {
+        if by_id == Resumes::None {
             add(
                 FindingId::NoResumption,
                 Severity::High,
-                "no session is ever resumed".into(),
-                "tickets and session cache are off, or the keys change with every connection"
+                "the server resumes no session".into(),
+                "tickets and session cache are off, or the ticket keys change with every connection"
                     .into(),
                 Confidence::High,
             );
@@ -63,7 +88,7 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
             add(
                 FindingId::NoTickets,
                 Severity::Low,
-                "sessions are resumed by id only".into(),
+                "the server resumes sessions by id only".into(),
                 "tickets are off".into(),
                 Confidence::High,
             );
@@ -72,25 +97,25 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
         add(
             FindingId::NoResumptionInOneVersion,
             Severity::Low,
-            format!("no session of {version} is resumed"),
-            "tickets are off for it".into(),
+            format!("the server resumes no session of {version}"),
+            "tickets are off for this version".into(),
             Confidence::Medium,
         );
     }
     let partly = by_ticket
         .iter()
-        .filter(|(_, trials)| (RESUMES_AT_ALL..RESUMES).contains(&trials.share()));
+        .filter(|(_, trials)| Resumes::of(trials) == Resumes::Partly);
     let worst = partly.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
     if let Some((version, trials)) = worst {
         let title = format!(
-            "only {} of the sessions of {version} are resumed",
+            "the server resumes only {} of the sessions of {version}",
             percent(trials.share())
         );
         add(
             FindingId::ResumptionPartial,
             Severity::High,
             title,
-            why_partly(trials.share()),
+            why_partly(trials),
             Confidence::Medium,
         );
     }
@@ -146,7 +171,7 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
             Severity::Medium
         },
         title: format!(
-            "{} of the sessions are resumed at another address of the same name",
+            "{} of the sessions are resumed at another address of the name",
             if taken == 0 {
                 "none".into()
             } else {
@@ -157,8 +182,8 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
             "each address resumes its own sessions; {taken} of {of} at another one (not: {}{more})",
             pairs.join(", ")
         ),
-        reference: "all of them: a client that comes back may meet any of the machines".into(),
-        cause: "the machines have ticket keys or session caches of their own".into(),
+        reference: "all of them: a client that comes back may reach any of the machines".into(),
+        cause: "each machine has ticket keys or a session cache of its own".into(),
         confidence: Confidence::High,
         advice: subject.advice(FindingId::ResumptionNotShared),
         command: subject.audit(),
@@ -183,13 +208,13 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
     })?;
     let (cause, confidence, severity) = if early.load_between {
         (
-            "the keys were changed and the former ones forgotten; or sessions are kept in a cache, which the load of this audit has filled",
+            "the server replaced its ticket keys and forgot the former ones; or it keeps sessions in a cache, which the load of this audit has filled",
             Confidence::Low,
             Severity::Low,
         )
     } else {
         (
-            "the ticket keys were changed, and the former ones forgotten",
+            "the server replaced its ticket keys and forgot the former ones",
             Confidence::Medium,
             Severity::Medium,
         )
@@ -197,13 +222,13 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
     Some(Finding {
         id: FindingId::ResumptionEndsEarly,
         severity,
-        title: "a session is forgotten before its time is over".into(),
+        title: "the server forgets sessions before their lifetime ends".into(),
         measured: format!(
-            "a ticket of {} was refused when it was {:.0} s old, new ones are taken",
+            "the server refused a ticket of {} that was {:.0} s old, and accepts new ones",
             early.version, early.age_s
         ),
         reference: format!(
-            "{} s, by the server's own account",
+            "{} s, the lifetime that the server announced",
             whole(f64::from(early.lifetime_s))
         ),
         cause: cause.into(),
@@ -214,21 +239,71 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
 }
 
 fn said(trials: &Trials) -> String {
+    let (least, most) = trials.interval();
     match trials.offered {
         // Without a ticket there is nothing to resume by.
-        0 => "no ticket was sent".to_owned(),
-        offered => format!("{} of {offered} resumed", trials.resumed),
+        0 => "the server sent no ticket".to_owned(),
+        offered if trials.resumed == 0 || trials.resumed == offered => {
+            format!("{} of {offered} resumed", trials.resumed)
+        }
+        offered => format!(
+            "{} of {offered} resumed (95 % interval of the share: {} to {})",
+            trials.resumed,
+            percent(least),
+            percent(most)
+        ),
     }
 }
 
 /// What a share looks like.
-fn why_partly(share: f64) -> String {
-    let places = (1.0 / share).round();
-    if places < 2.0 {
-        return "some of the processes or machines do not know the others' sessions, or a cache is too small".into();
+fn why_partly(trials: &Trials) -> String {
+    let (least, most) = trials.interval();
+    let places = |share: f64| (1.0 / share.max(0.001)).round();
+    if places(trials.share()) < 2.0 {
+        return "some of the processes or machines do not know the sessions of the others, or a session cache is too small".into();
     }
     format!(
-        "it looks like {places:.0} processes or machines with ticket keys or a session cache of their own: \
-         a client that comes back to another one is not known there"
+        "the share is that of {:.0} processes or machines ({:.0} to {:.0} fit) with ticket keys or session caches of their own: \
+         a client that comes back to another of them is not recognised there",
+        places(trials.share()),
+        places(most),
+        places(least)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(resumed: u64, offered: u64) -> Resumes {
+        Resumes::of(&Trials {
+            offered,
+            resumed,
+            outcomes: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn one_session_does_not_change_the_verdict() {
+        assert_eq!(judged(0, 16), Resumes::None);
+        assert_eq!(judged(1, 16), Resumes::None);
+        assert_eq!(judged(4, 16), Resumes::Partly);
+        assert_eq!(judged(8, 16), Resumes::Partly);
+        assert_eq!(judged(15, 16), Resumes::All);
+        assert_eq!(judged(16, 16), Resumes::All);
+        assert_eq!(judged(100, 200), Resumes::Partly);
+        assert_eq!(judged(12, 200), Resumes::Partly);
+    }
+
+    #[test]
+    fn the_interval_is_wilsons() {
+        let trials = Trials {
+            offered: 16,
+            resumed: 4,
+            outcomes: Vec::new(),
+        };
+        let (least, most) = trials.interval();
+        assert!((least - 0.102).abs() < 0.001 && (most - 0.495).abs() < 0.001);
+        assert_eq!(Trials::default().interval(), (0.0, 1.0));
+    }
 }

@@ -2,18 +2,27 @@
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
+use super::hot_spots;
 use super::quoted;
 use super::resumption;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
 
-/// CPU time of a full handshake over that of a good server.
+/// CPU time of a full handshake over what it needs with this key.
 const CPU_RATIO: [(f64, Severity); 3] = [
     (20.0, Severity::High),
     (8.0, Severity::Medium),
     (3.0, Severity::Low),
 ];
+/// The interpreter or the runtime itself takes this many times as much.
+const RUNTIME_TIMES: f64 = 3.0;
+/// Bits of an RSA key beyond which a signature costs more than its strength is worth, and the share of a handshake's
+/// CPU time from which on that is a finding.
+const RSA_BITS: u32 = 2048;
+const SIGNATURE_SHARE: f64 = 0.25;
+/// Share of a handshake's CPU time spent on parsing certificates from which on each connection parses what all could share.
+const PARSING_SHARE: f64 = 0.25;
 /// Idle CPU time: microseconds per connection and second.
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
 /// The first handshake: milliseconds of CPU time over a later one.
@@ -43,13 +52,13 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
         findings.push(Finding {
             id: FindingId::FlightLarge,
             severity: Severity::Low,
-            title: "the server's first flight takes a round trip more".into(),
+            title: "the server's first flight takes an additional round trip".into(),
             measured: format!("{} bytes", whole(f64::from(most))),
             reference: format!(
                 "{} bytes fit into the first ten segments",
                 whole(f64::from(FIRST_WINDOW))
             ),
-            cause: "a long chain of certificates".into(),
+            cause: "the certificate chain is long".into(),
             confidence: Confidence::High,
             advice: subject.advice(FindingId::FlightLarge),
             command: subject.audit(),
@@ -76,10 +85,10 @@ fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
         add(
             FindingId::CompressionAccepted,
             Severity::High,
-            "TLS compression is on",
-            "a ClientHello of TLS 1.2 with DEFLATE was answered by choosing it".into(),
+            "the server accepts TLS compression",
+            "the server chose DEFLATE when a ClientHello of TLS 1.2 offered it".into(),
             &quoted::filled(COMPRESSION),
-            "a TLS library which was built with zlib, and compression not switched off",
+            "the TLS library was built with zlib, and compression is not switched off",
         );
     }
     let old: Vec<_> = ["TLS 1.0", "TLS 1.1"]
@@ -91,32 +100,32 @@ fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
         add(
             FindingId::OldVersions,
             Severity::Low,
-            "versions of TLS which RFC 8996 has withdrawn are accepted",
+            "the server accepts TLS versions that RFC 8996 has withdrawn",
             measured,
             "TLS 1.2 and 1.3 only",
-            "the configuration allows them",
+            "the configuration allows these versions",
         );
     }
     if offer.versions.get("TLS 1.3") == Some(&false) {
-        let measured = "a ClientHello for TLS 1.3 was not accepted".into();
+        let measured = "the server refused a ClientHello for TLS 1.3".into();
         add(
             FindingId::NoTls13,
             Severity::Low,
-            "TLS 1.3 is not offered",
+            "the server does not offer TLS 1.3",
             measured,
-            "TLS 1.3: a round trip less",
-            "an old library, or the configuration",
+            "TLS 1.3 needs one round trip less",
+            "an old TLS library, or the configuration",
         );
     }
     if offer.secure_renegotiation == Some(false) {
-        let measured = "no renegotiation_info in the ServerHello of TLS 1.2".into();
+        let measured = "the ServerHello of TLS 1.2 has no renegotiation_info".into();
         add(
             FindingId::NoRenegotiationInfo,
             Severity::Low,
-            "secure renegotiation is not announced",
+            "the server does not announce secure renegotiation",
             measured,
             "announced (RFC 5746), or TLS 1.3 only",
-            "an old library",
+            "an old TLS library",
         );
     }
     renegotiation(offer, &mut add);
@@ -128,10 +137,10 @@ fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
         add(
             FindingId::EarlyData,
             Severity::Info,
-            "0-RTT data is accepted, which can be replayed",
+            "the server accepts 0-RTT data, which can be replayed",
             measured,
-            "none, unless every request is safe to repeat",
-            "it is switched on",
+            "no 0-RTT, unless every request is safe to repeat",
+            "0-RTT is switched on",
         );
     }
     expiry(offer, &mut add);
@@ -144,25 +153,25 @@ fn renegotiation(
     if offer.client_renegotiation != Some(true) {
         return;
     }
-    let measured = "a second ClientHello on an established connection of TLS 1.2 was answered by a ServerHello".to_owned();
-    let reference = "refused, or TLS 1.3 only, which knows no renegotiation";
+    let measured = "the server answered a second ClientHello on an established TLS 1.2 connection with a ServerHello".to_owned();
+    let reference = "the server refuses renegotiation, or offers TLS 1.3 only, which has none";
     if offer.secure_renegotiation == Some(false) {
         add(
             FindingId::RenegotiationInsecure,
             Severity::High,
-            "renegotiation without protection: what somebody else said is put before what the client says (CVE-2009-3555)",
+            "renegotiation is not protected: an attacker can put bytes of their own before those of the client (CVE-2009-3555)",
             measured,
             reference,
-            "an old library, or unsafe renegotiation was allowed",
+            "an old TLS library, or a setting that allows unsafe renegotiation",
         );
     } else {
         add(
             FindingId::RenegotiationByClient,
             Severity::Low,
-            "a client may have the server make handshakes over and over on one connection",
+            "a client can make the server repeat handshakes on one connection",
             measured,
             reference,
-            "it is allowed by the library or by the configuration",
+            "the TLS library or the configuration allows it",
         );
     }
 }
@@ -182,49 +191,107 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String,
         title,
         format!("{} days are left", left_s / DAY_S),
         "more than 14 days",
-        "it was not renewed",
+        "the certificate was not renewed",
     );
 }
 
 fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
-    let good = cpu.reference.handshake_us + cpu.reference.tcp_us;
-    let ratio = cpu.full_us / good.max(1.0);
+    findings.extend(signature(subject, cpu));
+    findings.extend(full_handshake(subject, cpu));
+    resumed_and_idle(subject, cpu, findings);
+}
+
+/// Signatures with an RSA key that is larger than it needs to be.
+fn signature(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let r = &cpu.reference;
-    let reference = format!(
-        "{} µs on this machine: {} for a handshake of dormouse ({} signature {}, key exchange {}), {} for the socket",
-        whole(good),
-        whole(r.handshake_us),
-        r.key,
-        whole(r.signature_us),
-        whole(r.exchange_us),
-        whole(r.tcp_us)
-    );
-    if let Some((_, severity)) = CPU_RATIO.iter().find(|(limit, _)| ratio > *limit) {
-        let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
-        // A virtual machine that has just been started compiles as well; its later cost was not measured.
-        let compiles = subject.kind.compiles();
-        let severity = if compiles { &Severity::Low } else { severity };
-        let cause = why_dear(compiles, kernel, *severity);
-        findings.push(Finding {
-            id: FindingId::HandshakeCpu,
-            severity: *severity,
-            title: format!("a full handshake costs {ratio:.0} times what it needs to"),
-            measured: format!(
-                "{} µs of CPU time per connection, {} of it in the kernel",
-                whole(cpu.full_us),
-                percent(kernel)
-            ),
-            reference: reference.clone(),
-            cause: cause.into(),
-            confidence: if *severity == Severity::Low {
-                Confidence::Low
-            } else {
-                Confidence::Medium
-            },
-            advice: subject.advice(FindingId::HandshakeCpu),
-            command: subject.bench("churn", "-n 2000 -c 16"),
-        });
+    let bits: u32 = r.key.strip_prefix("RSA ")?.parse().ok()?;
+    let share = r.signature_us / cpu.full_us.max(1.0);
+    if bits <= RSA_BITS || share < SIGNATURE_SHARE {
+        return None;
     }
+    Some(Finding {
+        id: FindingId::SignatureDear,
+        severity: if share > 0.5 {
+            Severity::Medium
+        } else {
+            Severity::Low
+        },
+        title: format!(
+            "signatures with an {} key dominate the handshake",
+            r.key.replace(' ', "-")
+        ),
+        measured: format!(
+            "{} µs of CPU time per full handshake; one signature with such a key takes {} µs on this machine, {} of it",
+            whole(cpu.full_us),
+            whole(r.signature_us),
+            percent(share.min(1.0))
+        ),
+        reference: format!(
+            "a handshake with ECDSA P-256 takes {} µs on this machine, its signature included",
+            whole(r.handshake_us)
+        ),
+        cause: format!("the certificate has a key of {bits} bits"),
+        confidence: Confidence::High,
+        advice: subject.advice(FindingId::SignatureDear),
+        command: subject.bench("churn", "-n 2000 -c 16"),
+    })
+}
+
+/// CPU time that the signature and the library do not explain.
+fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
+    let r = &cpu.reference;
+    let is_p256 = r.key == "ECDSA 256";
+    let signature = if is_p256 { 0.0 } else { r.signature_us };
+    let needed = r.handshake_us + r.tcp_us + signature;
+    let ratio = cpu.full_us / needed.max(1.0);
+    let usual = if subject.kind.is_interpreted() {
+        RUNTIME_TIMES
+    } else {
+        1.0
+    };
+    let (_, severity) = CPU_RATIO.iter().find(|(limit, _)| ratio > usual * *limit)?;
+    let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
+    // A virtual machine that has just been started compiles as well; its later cost was not measured.
+    let compiles = subject.kind.compiles();
+    let severity = if compiles { Severity::Low } else { *severity };
+    let parsing = cpu
+        .profile
+        .value()
+        .map_or(0.0, |profile| hot_spots::parsing_share(profile));
+    let severity = match severity {
+        Severity::Low if parsing > PARSING_SHARE => Severity::Medium,
+        other => other,
+    };
+    let (cause, confidence) = match cpu.profile.value() {
+        Some(profile) if !compiles => (hot_spots::words(profile), Confidence::High),
+        _ => (why_dear(compiles, kernel).to_owned(), Confidence::Low),
+    };
+    Some(Finding {
+        id: FindingId::HandshakeCpu,
+        severity,
+        title: format!("a full handshake costs {ratio:.0} times what it needs to"),
+        measured: format!(
+            "{} µs of CPU time per connection, {} of it in the kernel",
+            whole(cpu.full_us),
+            percent(kernel)
+        ),
+        reference: format!(
+            "{} µs on this machine: {} for a handshake of dormouse ({} signature {}, key exchange {}), {} for the socket",
+            whole(needed),
+            whole(r.handshake_us + signature),
+            r.key,
+            whole(r.signature_us),
+            whole(r.exchange_us),
+            whole(r.tcp_us)
+        ),
+        cause,
+        confidence,
+        advice: subject.advice(FindingId::HandshakeCpu),
+        command: subject.bench("churn", "-n 2000 -c 16"),
+    })
+}
+
+fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
     for (version, us) in &cpu.resumed_us {
         let Some(us) = us
             .value()
@@ -235,10 +302,10 @@ fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Findi
         findings.push(Finding {
             id: FindingId::ResumptionNotCheaper,
             severity: Severity::Low,
-            title: format!("resuming a session of {version} saves nothing"),
+            title: format!("resuming a session of {version} saves no CPU time"),
             measured: format!("{} µs resumed, {} µs full", whole(*us), whole(cpu.full_us)),
-            reference: "the signature is saved at least".into(),
-            cause: "the cost lies elsewhere: outside of the handshake's cryptography".into(),
+            reference: "a resumed handshake saves at least the signature".into(),
+            cause: "most of the cost is not the cryptography of the handshake".into(),
             confidence: Confidence::Low,
             advice: subject.advice(FindingId::HandshakeCpu),
             command: subject.bench("churn", "-n 2000 -c 16 --resume"),
@@ -249,10 +316,10 @@ fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Findi
         findings.push(Finding {
             id: FindingId::IdleCpu,
             severity: *severity,
-            title: "quiet connections cost CPU time".into(),
-            measured: format!("{} µs per quiet connection and second", whole(idle)),
-            reference: "0: nothing happens on a quiet connection".into(),
-            cause: "timers, or polling of all connections".into(),
+            title: "idle connections cost CPU time".into(),
+            measured: format!("{} µs per idle connection and second", whole(idle)),
+            reference: "0: nothing happens on an idle connection".into(),
+            cause: "a timer for each connection, or a loop that looks at all of them".into(),
             confidence: Confidence::Medium,
             advice: subject.advice(FindingId::IdleCpu),
             command: subject.bench("hold", "-n 1000 --for 10s"),
@@ -260,15 +327,13 @@ fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Findi
     }
 }
 
-fn why_dear(compiles: bool, kernel: f64, severity: Severity) -> &'static str {
+fn why_dear(compiles: bool, kernel: f64) -> &'static str {
     if compiles {
         "a virtual machine interprets and compiles its code during the first ten thousands of handshakes; what they cost later was not measured"
     } else if kernel > 0.6 {
-        "most of it is spent in the kernel: many small system calls per connection, or memory given back and taken again"
-    } else if severity == Severity::Low {
-        "nothing stands out: the TLS library, and what the server does around it"
+        "most of it is spent in the kernel: many small system calls per connection, or memory that is given back and taken again. `strace -c -f -p PID` under load counts the calls"
     } else {
-        "something is made or parsed for every connection which could be shared: a context, a trust store, a key"
+        "not known: the figures do not show what the process does. `perf record -g -p PID` while the command below runs, then `perf report`, shows it"
     }
 }
 
@@ -284,7 +349,7 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
         first.later_cpu_ms,
         bytes(first.held_bytes as f64)
     );
-    let mut cause = "work that belongs to the start is left to the first connection: seeding, loading, compiling".to_owned();
+    let mut cause = "the server seeds, loads or compiles something at the first connection instead of at its start".to_owned();
     let mut confidence = Confidence::Medium;
     if let Some(larger) = &first.larger {
         let held = larger.held_bytes as f64 / (first.held_bytes as f64).max(1.0);
@@ -295,18 +360,18 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
             bytes(larger.held_bytes as f64)
         );
         if held > 1.5 && took > 1.5 {
-            cause = "it walks over everything that the process holds, and takes time in proportion to it".into();
+            cause = "the first connection walks over everything that the process holds: its time grows in proportion".into();
             confidence = Confidence::High;
         } else {
-            cause += "; it does not grow with what the process holds";
+            cause += "; the time does not grow with the memory that the process holds";
         }
     }
     Some(Finding {
         id: FindingId::FirstConnectionSlow,
         severity: *severity,
-        title: "the first connection pays for the start".into(),
+        title: "the first connection does work that belongs to the start".into(),
         measured,
-        reference: "what the thousandth costs".into(),
+        reference: "the first connection costs what the thousandth costs".into(),
         cause,
         confidence,
         advice: subject.advice(FindingId::FirstConnectionSlow),

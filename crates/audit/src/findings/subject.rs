@@ -1,9 +1,11 @@
 //! The software that findings are about, and the commands that show a finding again.
 
+use super::baseline::Baseline;
 use super::catalogue::FindingId;
+use super::known_blocks::Library;
 use crate::model::Audit;
 use crate::shell;
-use crate::software::SoftwareKind;
+use crate::software::{ASYNCIO, SoftwareKind};
 
 /// The audited software, and how to reach it on a command line.
 pub(super) struct AuditSubject {
@@ -15,6 +17,37 @@ pub(super) struct AuditSubject {
     which: String,
     /// Options that `bench` takes too.
     options: String,
+    pub(super) library: Library,
+    facts: Facts,
+}
+
+/// What an audit saw that advice depends on.
+#[derive(Clone, Copy, Default)]
+struct Facts {
+    /// The certificate has a key that signs quickly.
+    signs_quickly: bool,
+    /// Connections keep no buffer of a record's size.
+    buffers_released: bool,
+    /// The process runs an event loop of asyncio.
+    asyncio: bool,
+}
+
+impl Facts {
+    fn of(audit: &Audit) -> Self {
+        let server = audit.server.as_ref();
+        let key = server.and_then(|server| server.offer.value()?.key());
+        let census = server.and_then(|server| server.census.value());
+        let software = audit.software.value();
+        Self {
+            signs_quickly: key.is_some_and(|key| !key.starts_with("RSA")),
+            buffers_released: census.is_some_and(|census| {
+                let mut large = census.classes.iter();
+                !large.any(|class| class.size_bytes >= 16_384 && class.per_connection > 0.3)
+            }),
+            asyncio: software
+                .is_some_and(|software| software.evidence.iter().any(|sign| sign == ASYNCIO)),
+        }
+    }
 }
 
 impl AuditSubject {
@@ -39,12 +72,47 @@ impl AuditSubject {
                 .and_then(|named| named.as_str())
                 .map(str::to_owned),
             which,
+            library: Library::of(
+                audit
+                    .software
+                    .value()
+                    .and_then(|software| software.library.as_deref()),
+            ),
+            facts: Facts::of(audit),
             options: options.map_or_else(String::new, |options| format!(" {options}")),
         }
     }
 
+    /// What to change in this software, if the audit did not see that it is done already.
     pub(super) fn advice(&self, id: FindingId) -> String {
-        id.advice(self.kind)
+        let facts = self.facts;
+        let is_done = match (id, self.kind) {
+            // Both advise a quicker key.
+            (FindingId::HandshakeCpu | FindingId::ResumptionNotCheaper, kind) => {
+                facts.signs_quickly && !kind.is_interpreted()
+            }
+            (FindingId::BytesPerConnection, SoftwareKind::OpenSsl | SoftwareKind::Perl) => {
+                facts.buffers_released
+            }
+            // The advice for Python is about asyncio.
+            (
+                FindingId::BytesPerConnection | FindingId::RecordBuffersKept,
+                SoftwareKind::Python,
+            ) => !facts.asyncio,
+            // jemalloc keeps a cache for each of its threads.
+            (FindingId::HeapFragmented, SoftwareKind::Python) => !facts.asyncio,
+            _ => false,
+        };
+        if is_done {
+            id.advice_for_any()
+        } else {
+            id.advice(self.kind)
+        }
+    }
+
+    /// What the lab measured of this software.
+    pub(super) fn baseline(&self) -> Option<Baseline> {
+        Baseline::of(self.kind, self.facts.asyncio)
     }
 
     /// A command of the bench that shows a figure again.

@@ -66,7 +66,7 @@ pub(crate) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
     };
     match &figures.memory {
         Measured::NotMeasured(why) => Measured::not(why.clone()),
-        Measured::Value(memory) => memory.quiet(),
+        Measured::Value(memory) => memory.per_connection(),
     }
 }
 

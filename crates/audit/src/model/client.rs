@@ -51,6 +51,9 @@ pub struct ClientFigures {
     pub run_ms: f64,
     /// CPU time of the client and its children.
     pub cpu_ms: Measured<f64>,
+    /// Of this, what it had used when its first connection came: its start.
+    #[serde(default)]
+    pub cpu_startup_ms: Measured<f64>,
     /// Most memory of its process tree (PSS).
     pub memory_max_bytes: Measured<u64>,
     /// Exit status of the command.

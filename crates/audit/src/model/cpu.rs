@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::measured::Measured;
+use dormouse_census::HotSpot;
 
 /// A server's CPU time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct CpuFigures {
     pub resumed_us: BTreeMap<String, Measured<f64>>,
     /// CPU time of the bare cryptography on this machine.
     pub reference: Reference,
+    /// What the server's processes did during full handshakes, by share of CPU time.
+    #[serde(default)]
+    pub profile: Measured<Vec<HotSpot>>,
     /// CPU seconds per gigabyte echoed.
     pub per_gigabyte_s: Measured<f64>,
     /// Microseconds per idle connection and second.

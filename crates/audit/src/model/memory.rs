@@ -27,7 +27,13 @@ pub struct MemoryPhase {
 pub struct MemoryFigures {
     /// All moments, in order.
     pub phases: Vec<MemoryPhase>,
-    /// Bytes (PSS) of an idle connection right after the handshake: the slope from none to 2N.
+    /// Bytes that an idle connection uses: blocks in use and stacks, counted by the structures of the allocators.
+    #[serde(default = "not_counted")]
+    pub used_bytes: Measured<f64>,
+    /// Free bytes of the heap before the first of these connections: they were used again, and did not become resident.
+    #[serde(default)]
+    pub free_before_bytes: Option<u64>,
+    /// Growth of resident memory (PSS) per idle connection right after the handshake: the slope from none to 2N.
     pub after_handshake_bytes: Measured<f64>,
     /// The same after an exchange.
     pub after_exchange_bytes: Measured<f64>,
@@ -39,10 +45,16 @@ pub struct MemoryFigures {
     pub kernel_bytes: Measured<f64>,
     /// Bytes that remain when all connections have closed, over those before.
     pub left_bytes: f64,
-    /// Growth over rounds of full handshakes.
+    /// Growth of resident memory over rounds of full handshakes.
     pub growth: Measured<Growth>,
-    /// Growth over rounds of resumed handshakes; only looked at when the former grows.
+    /// The same over rounds of resumed handshakes; only looked at when the former grows.
     pub growth_resumed: Measured<Growth>,
+    /// Growth of the bytes in use over rounds of full handshakes.
+    #[serde(default = "not_counted")]
+    pub growth_in_use: Measured<Growth>,
+    /// The same over rounds of resumed handshakes; only looked at when the former grows.
+    #[serde(default = "not_counted")]
+    pub growth_in_use_resumed: Measured<Growth>,
     /// What a runtime which collects garbage still holds after more rounds; only looked at when its
     /// memory grows. Missing in audits of older versions.
     #[serde(default = "not_looked_at")]
@@ -51,6 +63,10 @@ pub struct MemoryFigures {
 
 /// Bytes per closed connection: growth below this is not looked into.
 pub(crate) const GROWTH_BYTES: f64 = 100.0;
+
+fn not_counted<T>() -> Measured<T> {
+    Measured::not("older versions did not count blocks in use")
+}
 
 fn not_looked_at() -> Measured<CollectedRounds> {
     Measured::not("older versions did not look at it")
@@ -82,8 +98,17 @@ pub struct CollectedPoint {
 }
 
 impl MemoryFigures {
-    /// Bytes of a quiet connection: as late in its life as it was measured.
-    pub fn quiet(&self) -> Measured<f64> {
+    /// Bytes of an idle connection: what it uses, or where that is not known, the growth of resident memory as late in
+    /// its life as it was measured.
+    pub fn per_connection(&self) -> Measured<f64> {
+        match &self.used_bytes {
+            Measured::Value(bytes) => Measured::Value(*bytes),
+            Measured::NotMeasured(_) => self.resident_per_connection(),
+        }
+    }
+
+    /// Growth of resident memory per idle connection, as late in its life as it was measured.
+    pub fn resident_per_connection(&self) -> Measured<f64> {
         let moments = [
             &self.after_quiet_bytes,
             &self.after_exchange_bytes,
@@ -93,9 +118,18 @@ impl MemoryFigures {
         known.unwrap_or(&self.after_handshake_bytes).clone()
     }
 
-    /// The same; 0 where it was not measured.
-    pub fn quiet_bytes(&self) -> f64 {
-        self.quiet().value().copied().unwrap_or(0.0)
+    /// [`MemoryFigures::per_connection`]; 0 where it was not measured.
+    pub fn per_connection_bytes(&self) -> f64 {
+        self.per_connection().value().copied().unwrap_or(0.0)
+    }
+
+    /// Growth over rounds of full handshakes and of resumed ones: of bytes in use, or where these are not known, of
+    /// resident memory.
+    pub fn judged_growth(&self) -> (Option<&Growth>, Option<&Growth>) {
+        match self.growth_in_use.value() {
+            Some(growth) => (Some(growth), self.growth_in_use_resumed.value()),
+            None => (self.growth.value(), self.growth_resumed.value()),
+        }
     }
 }
 
@@ -106,6 +140,8 @@ impl MemoryFigures {
         let not = || Measured::not("not asked");
         Self {
             phases: Vec::new(),
+            used_bytes: not(),
+            free_before_bytes: None,
             after_handshake_bytes: not(),
             after_exchange_bytes: not(),
             after_large_records_bytes: not(),
@@ -114,6 +150,8 @@ impl MemoryFigures {
             left_bytes: 0.0,
             growth: Measured::not("not asked"),
             growth_resumed: Measured::not("not asked"),
+            growth_in_use: not_counted(),
+            growth_in_use_resumed: not_counted(),
             growth_collected: not_looked_at(),
         }
     }

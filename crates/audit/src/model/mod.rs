@@ -64,6 +64,18 @@ pub struct Audit {
     pub samples: Vec<Sample>,
     /// Remarks for the reader.
     pub notes: Vec<String>,
+    /// Parts of the audit that are missing, and why.
+    #[serde(default)]
+    pub incomplete: Vec<MissingPart>,
     /// The end of the audit.
     pub outcome: RunOutcome,
+}
+
+/// A part of an audit that could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingPart {
+    /// Its name: `growth`, `idle connections`, `throughput`, `resumed handshakes`.
+    pub part: String,
+    /// The reason.
+    pub why: String,
 }

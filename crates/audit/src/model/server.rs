@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::cpu::{CpuFigures, FirstConnection};
 use super::measured::Measured;
 use super::memory::MemoryFigures;
-use crate::census::CensusReport;
+use dormouse_census::CensusReport;
 
 /// Everything about a server.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -128,6 +128,19 @@ impl Trials {
     /// The share that was resumed.
     pub fn share(&self) -> f64 {
         self.resumed as f64 / (self.offered.max(1)) as f64
+    }
+
+    /// The 95 % interval of the share that would be resumed in the long run (Wilson): 0 to 1 without trials.
+    pub fn interval(&self) -> (f64, f64) {
+        const Z: f64 = 1.96;
+        if self.offered == 0 {
+            return (0.0, 1.0);
+        }
+        let (n, share) = (self.offered as f64, self.share());
+        let scale = 1.0 + Z * Z / n;
+        let middle = (share + Z * Z / (2.0 * n)) / scale;
+        let half = Z / scale * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        ((middle - half).max(0.0), (middle + half).min(1.0))
     }
 }
 

@@ -71,7 +71,7 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
     match &server.memory {
         Measured::NotMeasured(why) => tiles.push(missing("memory", why)),
         Measured::Value(memory) => {
-            tiles.push(match memory.quiet() {
+            tiles.push(match memory.per_connection() {
                 Measured::NotMeasured(why) => missing(QUIET, &why),
                 Measured::Value(quiet) => {
                     let kernel = memory.kernel_bytes.value().map(|both| both / 2.0);

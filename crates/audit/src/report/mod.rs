@@ -4,6 +4,7 @@ mod brief;
 mod client;
 mod client_rows;
 mod comparison;
+mod difference;
 mod flights;
 mod html;
 mod parts;
@@ -14,6 +15,7 @@ mod section;
 mod text;
 mod timeline;
 
+pub use difference::difference;
 pub use html::{page, title};
 pub use text::{Form, text};
 

@@ -2,9 +2,9 @@
 
 use super::rows::{Row, bytes, grows, missing, of, row};
 use super::{client_rows, resumption};
-use crate::census::SizeClass;
 use crate::model::{Audit, FlightRow, Measured, Offer, ServerFigures};
 use dormouse_bench::model::grouped;
+use dormouse_census::{HotSpot, SizeClass};
 
 fn us(value: f64) -> String {
     format!("{} µs", grouped(value, 0))
@@ -181,9 +181,15 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         Measured::NotMeasured(why) => return vec![missing("memory", why)],
     };
     let words = |value: &f64| bytes(*value);
-    vec![
+    let mut rows = vec![of("in use per idle connection", &memory.used_bytes, words)];
+    rows.extend(
+        memory
+            .free_before_bytes
+            .map(|free| row("free heap before these connections", bytes(free as f64))),
+    );
+    rows.extend([
         of(
-            "per connection, after the handshake",
+            "resident growth, after the handshake",
             &memory.after_handshake_bytes,
             words,
         ),
@@ -193,12 +199,19 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
             &memory.after_large_records_bytes,
             words,
         ),
-        of("… after being quiet", &memory.after_quiet_bytes, words),
-        of("… in the kernel, both ends", &memory.kernel_bytes, words),
+        of("… after being idle", &memory.after_quiet_bytes, words),
+        of("in the kernel, both ends", &memory.kernel_bytes, words),
         row("left when all have closed", bytes(memory.left_bytes)),
-        of("over rounds of churn", &memory.growth, grows),
-        of("the same, resumed", &memory.growth_resumed, grows),
-    ]
+        of("in use over rounds of churn", &memory.growth_in_use, grows),
+        of(
+            "… of resumed connections",
+            &memory.growth_in_use_resumed,
+            grows,
+        ),
+        of("resident over rounds of churn", &memory.growth, grows),
+        of("… of resumed connections", &memory.growth_resumed, grows),
+    ]);
+    rows
 }
 
 fn census(server: &ServerFigures) -> Vec<Row> {
@@ -207,13 +220,13 @@ fn census(server: &ServerFigures) -> Vec<Row> {
         Measured::NotMeasured(why) => return vec![missing("a census of the heap", why)],
     };
     let mut rows = vec![row("taken of", census.method.clone())];
-    if census.method.starts_with("glibc") {
+    if census.blocks_per_connection > 0.0 {
         let value = format!(
             "{} in {:.1} blocks",
             bytes(census.heap_bytes_per_connection),
             census.blocks_per_connection
         );
-        rows.push(row("heap per connection", value));
+        rows.push(row("blocks per connection", value));
     }
     for class in census.classes.iter().take(6) {
         let value = format!(
@@ -223,10 +236,10 @@ fn census(server: &ServerFigures) -> Vec<Row> {
             resident(class),
             100.0 * class.zero_share
         );
-        let whose = if class.heap == "malloc" {
-            ""
-        } else {
-            "CPython's "
+        let whose = match &*class.heap {
+            "CPython" => "CPython's ",
+            "Go" => "Go's ",
+            _ => "",
         };
         let size = grouped(class.size_bytes as f64, 0);
         rows.push(row(format!("{whose}blocks of {size} bytes"), value));
@@ -242,6 +255,21 @@ fn census(server: &ServerFigures) -> Vec<Row> {
             grouped(*size as f64, 0)
         );
         rows.push(row(title, format!("{had} → {has}")));
+    }
+    if census.stack_bytes_per_connection.abs() >= 16.0 {
+        rows.push(row(
+            "stacks per connection",
+            bytes(census.stack_bytes_per_connection),
+        ));
+    }
+    let free = census.free_bytes.get("after_close");
+    if let (Some(free), Some(whole)) = (free, census.returnable_bytes.get("after_close")) {
+        let value = format!(
+            "{}, of which {} lie in whole pages that malloc_trim gives back",
+            bytes(*free as f64),
+            bytes(*whole as f64)
+        );
+        rows.push(row("free when all have closed", value));
     }
     for class in census.managed.iter().take(6) {
         let value = format!(
@@ -300,15 +328,32 @@ fn cpu(server: &ServerFigures) -> Vec<Row> {
         "this machine needs",
         format!("{} for a signature ({}), {} for a key exchange; dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
     ));
+    rows.push(of("of it, the most in", &cpu.profile, |profile| {
+        hot_spots(profile)
+    }));
     rows.push(of("per GB echoed", &cpu.per_gigabyte_s, |seconds| {
         format!("{seconds:.2} s")
     }));
     rows.push(of(
-        "per quiet connection and second",
+        "per idle connection and second",
         &cpu.idle_us_per_connection_s,
         |value| format!("{value:.1} µs"),
     ));
     rows
+}
+
+fn hot_spots(profile: &[HotSpot]) -> String {
+    let spot = |spot: &HotSpot| {
+        let function = spot.function.as_deref();
+        let function = function.map_or_else(String::new, |name| format!(" ({name})"));
+        format!("{:.0} % {}{function}", 100.0 * spot.share, spot.object)
+    };
+    profile
+        .iter()
+        .take(6)
+        .map(spot)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn first(server: &ServerFigures) -> Vec<Row> {

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::rows::{self, bytes};
 use super::section::picture;
-use crate::census::SizeClass;
 use crate::model::{Measured, ServerFigures};
 use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
+use dormouse_census::SizeClass;
 
 /// Block sizes with a piece of their own in the picture.
 const PIECES: usize = 5;
@@ -17,7 +17,7 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
     let Some(memory) = server.memory.value() else {
         return String::new();
     };
-    let quiet = memory.quiet_bytes().max(0.0);
+    let quiet = memory.per_connection_bytes().max(0.0);
     let mut pieces = blocks_of(server, quiet);
     let named: f64 = pieces.iter().map(|piece| piece.1).sum();
     if quiet - named > 0.01 * quiet {

@@ -55,6 +55,23 @@ pub fn text(audit: &Audit, form: Form) -> String {
     out.text
 }
 
+/// The load of the machine, and the settings of the audit.
+fn conditions(audit: &Audit) -> String {
+    let load = audit.load_average();
+    let load = load.map_or_else(String::new, |load| format!("load average {load:.1} · "));
+    let held = audit.server.as_ref().and_then(|server| {
+        let memory = server.memory.value()?;
+        let most = memory.phases.iter().map(|phase| phase.connections).max()?;
+        Some(format!(" · at most {most} connections at a time"))
+    });
+    let effort = audit
+        .settings
+        .get("effort")
+        .and_then(|effort| effort.as_str());
+    let effort = effort.map_or_else(String::new, |effort| format!("effort {effort}"));
+    format!("{load}{effort}{}", held.unwrap_or_default())
+}
+
 impl Out {
     fn audit(&mut self, audit: &Audit) {
         let software = match &audit.software {
@@ -73,6 +90,7 @@ impl Out {
             audit.duration_s
         );
         self.wrap(&machine, 2, 0);
+        self.wrap(&conditions(audit), 2, 0);
         for (title, rows) in parts::sections(audit) {
             self.heading(title);
             for row in rows {
@@ -80,6 +98,10 @@ impl Out {
             }
         }
         self.findings(audit);
+        for missing in &audit.incomplete {
+            let text = format!("{}, because {}", missing.part, missing.why);
+            self.paragraph("not measured", &text);
+        }
         for note in &audit.notes {
             self.paragraph("note", note);
         }
@@ -136,12 +158,12 @@ impl Out {
     fn findings(&mut self, audit: &Audit) {
         if audit.findings.is_empty() {
             self.heading(match audit.outcome.complete {
-                true => "findings: none",
-                false => "findings: none, as far as it came",
+                true => "no findings: nothing that was measured is out of the ordinary",
+                false => "no findings in the parts that were measured",
             });
             return;
         }
-        self.heading("findings, the weightiest first");
+        self.heading("findings, the most severe first");
         for finding in &audit.findings {
             self.finding(finding);
         }

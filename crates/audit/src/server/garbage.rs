@@ -3,8 +3,8 @@
 //! Its memory grows until it collects, which is no leak. So where memory grows, the audit adds rounds, and asks the
 //! runtime to collect before each reading. A runtime that cannot be asked is given enough rounds to collect by itself.
 
-use crate::census::{self, ManagedHeap};
 use crate::model::{CollectedPoint, CollectedRounds};
+use dormouse_census::{self as census, ManagedHeap};
 
 /// Rounds, when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;

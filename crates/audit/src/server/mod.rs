@@ -22,7 +22,7 @@ use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
 
 use self::dialer::{Dialer, version_name};
-use self::load::Load;
+use self::load::{Budget, Load};
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
 use crate::{shell, software};
@@ -134,20 +134,20 @@ fn examine(
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
         let software = audit.software.value();
-        let mut load = Load {
+        let load = Load {
             spec,
             launcher,
             console: &mut *console,
             root: server.tree.root(),
             talk,
             sizes: spec.sizes(),
+            budget: Budget::of(spec, began),
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
             began,
         };
-        let loaded = load.run().map_err(|error| with_hint(error, want));
-        keep(audit, loaded)?;
+        keep(audit, load.run()).map_err(|error| with_hint(error, want))?;
     }
     let load_between = server.is_some();
     age(
@@ -280,25 +280,20 @@ fn stage(console: &mut dyn Console, name: &str) {
     console.stage(name, None);
 }
 
-fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(), Error> {
-    let Some(figures) = &mut audit.server else {
-        return loaded.map(drop);
-    };
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            // Figures that the load did not reach carry its error as their reason.
-            let why = &error.message;
-            figures.memory = Measured::not(why.clone());
-            figures.census = Measured::not(why.clone());
-            figures.cpu = Measured::not(why.clone());
-            return Err(error);
-        }
-    };
+fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
     audit.samples = loaded.samples;
+    audit.incomplete.extend(loaded.incomplete);
+    for note in loaded.notes {
+        if !audit.notes.contains(&note) {
+            audit.notes.push(note);
+        }
+    }
+    let Some(figures) = &mut audit.server else {
+        return loaded.end;
+    };
     figures.memory = Measured::Value(loaded.memory);
     figures.census = loaded.census;
-    figures.cpu = Measured::Value(loaded.cpu);
+    figures.cpu = loaded.cpu;
     for (version, trials) in loaded.trials {
         let name = match version {
             TlsVersion::V12 => "TLS 1.2",
@@ -318,7 +313,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
             known.resumed += trials.resumed;
         }
     }
-    Ok(())
+    loaded.end
 }
 
 fn resuming(resumption: &[Resumption]) -> Vec<TlsVersion> {

@@ -39,6 +39,10 @@ pub struct ServerSpec {
     pub options: Vec<String>,
     /// Whether load on another machine is allowed.
     pub own_server: bool,
+    /// Longest time that the audit may take; `None`: by the effort.
+    pub time_max: Option<Duration>,
+    /// Most bytes by which the server may grow; `None`: half of the memory that is available.
+    pub memory_max_bytes: Option<u64>,
 }
 
 impl ServerSpec {
@@ -51,12 +55,15 @@ impl ServerSpec {
     }
 }
 
+/// How long a server may take for a connection or an answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// Effort of an audit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
-    /// Some ten seconds.
+    /// At most 30 seconds.
     Quick,
-    /// A couple of minutes.
+    /// At most three minutes.
     Normal,
     /// As long as it takes to be sure.
     Thorough,
@@ -75,11 +82,22 @@ pub(super) struct Sizes {
     pub(super) settle: Duration,
     pub(super) after: Duration,
     pub(super) bulk_bytes: u64,
+    /// For a connection, a handshake and an answer.
+    pub(super) timeout: Duration,
 }
 
 impl Effort {
+    /// Longest time of an audit with this effort.
+    pub(super) fn time_max(self) -> Option<Duration> {
+        match self {
+            Self::Quick => Some(Duration::from_secs(30)),
+            Self::Normal => Some(Duration::from_secs(180)),
+            Self::Thorough => None,
+        }
+    }
+
     /// The numbers of this effort.
-    fn sizes(self) -> Sizes {
+    pub(super) fn sizes(self) -> Sizes {
         let s = Duration::from_secs;
         match self {
             Self::Quick => Sizes {
@@ -93,6 +111,7 @@ impl Effort {
                 settle: Duration::from_millis(250),
                 after: Duration::from_millis(500),
                 bulk_bytes: 2_000_000,
+                timeout: s(5),
             },
             Self::Normal => Sizes {
                 n: 2000,
@@ -105,6 +124,7 @@ impl Effort {
                 settle: s(1),
                 after: s(5),
                 bulk_bytes: 32_000_000,
+                timeout: PATIENCE,
             },
             Self::Thorough => Sizes {
                 n: 4700,
@@ -117,6 +137,7 @@ impl Effort {
                 settle: s(2),
                 after: s(30),
                 bulk_bytes: 128_000_000,
+                timeout: PATIENCE,
             },
         }
     }

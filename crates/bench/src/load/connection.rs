@@ -1,8 +1,8 @@
-//! What a generator keeps of a connection.
+//! The state that a generator keeps of a connection.
 //!
 //! A quiet connection is its [`Slot`]: 192 bytes in a slab, and eight for the empty place of its
-//! [`ActiveConnection`] part. Whatever is going on with a connection is in the active part, on the heap, and
-//! goes away when the connection is quiet again.
+//! [`ActiveConnection`] part. The state of a busy connection is in the active part, on the heap,
+//! and is freed when the connection is quiet again.
 
 use std::time::Instant;
 
@@ -25,11 +25,11 @@ pub(super) struct Slot {
     /// The connection's number, in the order of opening.
     pub(super) serial: u64,
     pub(super) fd: i32,
-    /// Which lane of a cycle it runs on.
+    /// The lane of a cycle that it runs on.
     pub(super) lane: u32,
     /// Whether it is established: 0 or 1.
     pub(super) established: u32,
-    /// Whether its opening is over, greeting included: 0 or 1.
+    /// Whether it is open, greeting included: 0 or 1.
     pub(super) opened: u32,
     room: [u32; 10],
 }
@@ -42,29 +42,29 @@ impl Slot {
     }
 }
 
-/// What is going on with a connection.
+/// The state of a busy connection.
 pub(super) struct ActiveConnection {
     pub(super) step: ConnectionState,
-    /// When the step must be over; `None` at rest.
+    /// Deadline of the current step; `None` at rest.
     pub(super) deadline: Option<Instant>,
     pub(super) began: Instant,
-    /// What is in flight of TLS; empty without TLS.
+    /// TLS state in flight; empty without TLS.
     pub(super) tls: Connection,
-    /// Plaintext to be sent; empty with TLS.
+    /// Plaintext to send; empty with TLS.
     pub(super) plain_out: SendBuffer,
     pub(super) exchange: Option<Exchange>,
     pub(super) exchanges_done: u64,
     pub(super) greeted: bool,
-    /// Whether the poller was told to say when there is room to send.
+    /// Whether the poller reports room to send.
     pub(super) writing: bool,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 pub(super) enum ConnectionState {
     Connecting,
     Handshaking,
     Established,
-    /// Nothing is left to be done but to wait for a session ticket.
+    /// Only waits for a session ticket.
     AwaitingTicket,
 }
 
@@ -78,7 +78,7 @@ impl ActiveConnection {
         }
     }
 
-    /// For a quiet connection that has just woken up.
+    /// Returns the active part of a quiet connection that has just woken up.
     pub(super) fn at_rest(now: Instant) -> Self {
         Self {
             step: ConnectionState::Established,
@@ -93,7 +93,7 @@ impl ActiveConnection {
         }
     }
 
-    /// Whether the slot alone is enough.
+    /// Returns whether the slot alone is enough.
     pub(super) fn can_rest(&self) -> bool {
         matches!(self.step, ConnectionState::Established)
             && self.exchange.is_none()
@@ -105,7 +105,7 @@ impl ActiveConnection {
 
 /// Sending.
 impl ActiveConnection {
-    /// What is to be sent.
+    /// Returns the bytes to send.
     pub(super) fn unsent(&self) -> &[u8] {
         match self.plain_out.unsent() {
             [] => self.tls.output(),
@@ -113,7 +113,7 @@ impl ActiveConnection {
         }
     }
 
-    /// The first `count` bytes of it were sent.
+    /// Removes the first `count` bytes, which were sent.
     pub(super) fn sent(&mut self, count: usize) {
         if self.plain_out.is_empty() {
             self.tls.output_sent(count);
@@ -147,7 +147,7 @@ impl SendBuffer {
         }
     }
 
-    /// Room for `len` more bytes, which the caller fills.
+    /// Returns room for `len` more bytes, which the caller fills.
     pub(super) fn grow(&mut self, len: usize) -> &mut [u8] {
         let at = self.bytes.len();
         self.bytes.resize(at + len, 0);

@@ -1,7 +1,7 @@
 //! TLS contexts of a generator: one for all, or one per lane when sessions are resumed.
 //!
-//! A lane is a client that comes again and again. It offers its own latest session, as a browser
-//! does; if lanes shared a store, they would use up each other's tickets.
+//! A lane is a client that connects repeatedly. It offers its own latest session, as a browser
+//! does; lanes with a common store would use up each other's tickets.
 
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
@@ -9,7 +9,7 @@ use dormouse_engine::{
 
 use super::orders::{Tls, TlsVersion, Trust};
 
-/// Contexts, made when they are first needed.
+/// Contexts, created when they are first needed.
 pub(super) struct Contexts {
     tls: Tls,
     shared: ClientContext,
@@ -17,7 +17,7 @@ pub(super) struct Contexts {
 }
 
 impl Contexts {
-    /// Checks the settings by making the shared context.
+    /// Checks the settings by creating the shared context.
     pub(super) fn new(tls: Tls) -> Result<Self, String> {
         let shared = context(&tls, None)?;
         Ok(Self {
@@ -31,7 +31,7 @@ impl Contexts {
         &self.tls.server_name
     }
 
-    /// The context for a connection on `lane`.
+    /// Returns the context for a connection on `lane`.
     pub(super) fn of_lane(&mut self, lane: u32) -> Result<ClientContext, String> {
         if !self.tls.resume {
             return Ok(self.shared.clone());

@@ -10,7 +10,7 @@ use super::orders::Expect;
 /// lost or doubled buffer cannot go unnoticed.
 const BULK_BLOCK_LEN: usize = 65_521;
 
-/// Bytes that are said, repeated from `start` for as long as is wanted.
+/// Bytes to send, repeated from `start` as long as needed.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     block: Arc<[u8]>,
@@ -18,7 +18,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// A message that is said as it is.
+    /// Returns a message that is sent unchanged.
     pub(super) fn message(message: Arc<[u8]>) -> Self {
         Self {
             block: message,
@@ -26,7 +26,7 @@ impl Pattern {
         }
     }
 
-    /// The block for bulk data: xorshift noise, the same in every run.
+    /// Returns the block for bulk data: xorshift noise, the same in every run.
     pub(super) fn bulk_block() -> Arc<[u8]> {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let byte = || {
@@ -38,7 +38,7 @@ impl Pattern {
         std::iter::repeat_with(byte).take(BULK_BLOCK_LEN).collect()
     }
 
-    /// Bulk data of one connection; each begins elsewhere in the block.
+    /// Returns the bulk data of one connection; each connection begins elsewhere in the block.
     pub(super) fn bulk(block: Arc<[u8]>, serial: u64) -> Self {
         Self {
             block,
@@ -50,7 +50,7 @@ impl Pattern {
         self.block.len() as u64
     }
 
-    /// The longest piece of the stream at `offset` that is in one part of the block.
+    /// Returns the longest piece of the stream at `offset` that is contiguous in the block.
     fn piece(&self, offset: u64, len_max: usize) -> &[u8] {
         let at = self
             .start
@@ -72,7 +72,7 @@ impl Pattern {
         }
     }
 
-    /// Whether `bytes` are the stream from `offset` on.
+    /// Returns whether `bytes` are the stream from `offset` on.
     fn matches(&self, mut offset: u64, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let piece = self.piece(offset, bytes.len());
@@ -91,12 +91,12 @@ impl Pattern {
 pub(super) struct Exchange {
     pub(super) started: Instant,
     pattern: Pattern,
-    /// Bytes to be said in all, and said so far.
+    /// Total bytes to send, and bytes sent so far.
     say: u64,
-    said: u64,
-    heard: u64,
+    sent: u64,
+    received: u64,
     answer: ExpectedAnswer,
-    /// Whether it belongs to the opening of the connection: a greeting, a first request.
+    /// Whether it is part of opening the connection: a greeting, a first request.
     pub(super) opening: bool,
 }
 
@@ -111,14 +111,14 @@ enum ExpectedAnswer {
 /// State of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ExchangeState {
-    /// More is to be said or heard.
+    /// More bytes must be sent or received.
     Open,
     /// Done; whether the connection can be used again.
     Done { reusable: bool },
 }
 
 impl Exchange {
-    /// A message of `say` bytes.
+    /// Returns an exchange of a message of `say` bytes.
     pub(super) fn say(pattern: Pattern, say: u64, expect: Expect, now: Instant) -> Self {
         let answer = match expect {
             Expect::Echo => ExpectedAnswer::Echo,
@@ -129,19 +129,19 @@ impl Exchange {
             started: now,
             pattern,
             say,
-            said: 0,
-            heard: 0,
+            sent: 0,
+            received: 0,
             answer,
             opening: false,
         }
     }
 
-    /// Nothing is said; the server speaks first.
+    /// Returns an exchange without a message; the server sends first.
     pub(super) fn greeting(now: Instant) -> Self {
         Self::say(Pattern::message(Arc::default()), 0, Expect::Any, now).of_opening()
     }
 
-    /// A request.
+    /// Returns an exchange of a request.
     pub(super) fn http(request: Arc<[u8]>, now: Instant) -> Self {
         let say = request.len() as u64;
         let answer = ExpectedAnswer::Http(Response::new());
@@ -149,8 +149,8 @@ impl Exchange {
             started: now,
             pattern: Pattern::message(request),
             say,
-            said: 0,
-            heard: 0,
+            sent: 0,
+            received: 0,
             answer,
             opening: false,
         }
@@ -164,67 +164,69 @@ impl Exchange {
         }
     }
 
-    /// Whether the server speaks first.
+    /// Returns whether the server sends first.
     pub(super) fn is_greeting(&self) -> bool {
         self.say == 0
     }
 
-    /// Bytes that are still to be said.
-    pub(super) fn to_say(&self) -> u64 {
-        self.say - self.said
+    /// Returns the number of bytes still to send.
+    pub(super) fn bytes_to_send(&self) -> u64 {
+        self.say - self.sent
     }
 
-    /// Writes the next bytes to be said; there must be as many.
-    pub(super) fn next_words(&mut self, out: &mut [u8]) {
-        self.pattern.fill(self.said, out);
-        self.said += out.len() as u64;
+    /// Writes the next bytes to send; at least as many must be left.
+    pub(super) fn write_next(&mut self, out: &mut [u8]) {
+        self.pattern.fill(self.sent, out);
+        self.sent += out.len() as u64;
     }
 
-    /// Where it stands when all that was given out has been sent.
-    pub(super) fn said_all(&self) -> ExchangeState {
+    /// Returns the state after all bytes handed out were sent.
+    pub(super) fn state_when_sent(&self) -> ExchangeState {
         match self.answer {
-            ExpectedAnswer::Nothing if self.to_say() == 0 => ExchangeState::Done { reusable: true },
+            ExpectedAnswer::Nothing if self.bytes_to_send() == 0 => {
+                ExchangeState::Done { reusable: true }
+            }
             _ => ExchangeState::Open,
         }
     }
 
-    /// Takes plaintext that came.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<ExchangeState, String> {
-        let from = self.heard;
-        self.heard += bytes.len() as u64;
-        let to_say = self.to_say();
+    /// Takes received plaintext.
+    pub(super) fn take_plaintext(&mut self, bytes: &[u8]) -> Result<ExchangeState, String> {
+        let from = self.received;
+        self.received += bytes.len() as u64;
+        let bytes_to_send = self.bytes_to_send();
         match &mut self.answer {
             ExpectedAnswer::Echo => {
-                if self.heard > self.said {
-                    return Err("the echo is longer than what was said".into());
+                if self.received > self.sent {
+                    return Err("the echo is longer than the message".into());
                 }
                 if !self.pattern.matches(from, bytes) {
-                    return Err("the echo is not what was said (integrity)".into());
+                    return Err("the echo differs from the message (integrity)".into());
                 }
-                Ok(if self.heard == self.say {
+                Ok(if self.received == self.say {
                     ExchangeState::Done { reusable: true }
                 } else {
                     ExchangeState::Open
                 })
             }
-            ExpectedAnswer::Any if to_say == 0 && !bytes.is_empty() => {
+            ExpectedAnswer::Any if bytes_to_send == 0 && !bytes.is_empty() => {
                 Ok(ExchangeState::Done { reusable: true })
             }
             ExpectedAnswer::Any | ExpectedAnswer::Nothing => Ok(ExchangeState::Open),
-            ExpectedAnswer::Http(response) => standing_of(response.take(bytes)?),
+            ExpectedAnswer::Http(response) => state_of(response.take(bytes)?),
         }
     }
 
-    /// The server ended the connection: an answer may end so.
-    pub(super) fn hear_end(&mut self) -> Result<ExchangeState, String> {
+    /// Handles the end of the connection by the server, which may end an answer.
+    pub(super) fn take_end(&mut self) -> Result<ExchangeState, String> {
         match &mut self.answer {
-            ExpectedAnswer::Http(response) if self.heard > 0 => standing_of(Some(response.end()?)),
-            _ => Err("the server closed before it had answered".into()),
+            ExpectedAnswer::Http(response) if self.received > 0 => state_of(Some(response.end()?)),
+            _ => Err("the server closed the connection before it answered".into()),
         }
     }
 }
 
-fn standing_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
+fn state_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
     match outcome {
         None => Ok(ExchangeState::Open),
         Some(outcome) if outcome.status < 400 => Ok(ExchangeState::Done {
@@ -248,43 +250,46 @@ mod tests {
             let now = Instant::now();
             let mut exchange = Exchange::say(pattern.clone(), total, Expect::Echo, now);
             let mut stream = vec![0; total as usize];
-            exchange.next_words(&mut stream);
-            prop_assert_eq!(exchange.to_say(), 0);
+            exchange.write_next(&mut stream);
+            prop_assert_eq!(exchange.bytes_to_send(), 0);
             let mut last = ExchangeState::Open;
             for piece in stream.chunks(cut) {
                 prop_assert_eq!(last, ExchangeState::Open);
-                last = exchange.hear(piece).unwrap();
+                last = exchange.take_plaintext(piece).unwrap();
             }
             prop_assert_eq!(last, ExchangeState::Done { reusable: true });
 
             let mut wrong = Exchange::say(pattern, total, Expect::Echo, now);
-            wrong.next_words(&mut vec![0; total as usize]);
+            wrong.write_next(&mut vec![0; total as usize]);
             let at = flip.index(stream.len());
             stream[at] ^= 0x10;
-            prop_assert!(wrong.hear(&stream).is_err());
+            prop_assert!(wrong.take_plaintext(&stream).is_err());
         }
     }
 
     #[test]
-    fn an_echo_before_it_was_said_is_refused() {
+    fn refuses_an_echo_before_its_message() {
         let pattern = Pattern::message(b"hello\n".to_vec().into());
         let mut exchange = Exchange::say(pattern, 6, Expect::Echo, Instant::now());
-        exchange.next_words(&mut [0; 2]);
-        assert!(exchange.hear(b"hel").is_err());
+        exchange.write_next(&mut [0; 2]);
+        assert!(exchange.take_plaintext(b"hel").is_err());
     }
 
     #[test]
-    fn greetings_end_with_the_first_byte_and_silence_needs_no_answer() {
+    fn a_greeting_ends_with_its_first_byte_and_no_answer_is_needed_for_none() {
         let mut greeting = Exchange::greeting(Instant::now());
-        assert_eq!(greeting.hear(b""), Ok(ExchangeState::Open));
+        assert_eq!(greeting.take_plaintext(b""), Ok(ExchangeState::Open));
         assert_eq!(
-            greeting.hear(b"w"),
+            greeting.take_plaintext(b"w"),
             Ok(ExchangeState::Done { reusable: true })
         );
         let pattern = Pattern::message(b"ping".to_vec().into());
         let mut silent = Exchange::say(pattern, 4, Expect::Nothing, Instant::now());
-        assert_eq!(silent.said_all(), ExchangeState::Open);
-        silent.next_words(&mut [0; 4]);
-        assert_eq!(silent.said_all(), ExchangeState::Done { reusable: true });
+        assert_eq!(silent.state_when_sent(), ExchangeState::Open);
+        silent.write_next(&mut [0; 4]);
+        assert_eq!(
+            silent.state_when_sent(),
+            ExchangeState::Done { reusable: true }
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The generators as one: shares orders out, and sums reports up.
+//! All generators together: distributes orders and adds up reports.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,9 +19,9 @@ use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
 /// Interval between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
-/// Longest wait until a generator has read its setup.
+/// Maximum wait until a generator has read its setup.
 const READY_WAIT: Duration = Duration::from_secs(30);
-/// Reports that may wait to be read.
+/// Maximum number of unread reports.
 const REPORTS_WAITING: usize = 1024;
 
 /// The command that starts a generator.
@@ -52,20 +52,20 @@ enum GeneratorMessage {
     Garbage(String),
 }
 
-/// An order's distributions, merged, and everything else it yielded.
+/// The merged results of an order.
 #[derive(Clone, Debug, Default)]
 pub struct FleetReport {
-    /// Sums and reasons.
+    /// Counts and reasons.
     pub of: OrderReport,
     /// Distributions by name.
     pub latencies: BTreeMap<String, Latencies>,
 }
 
 impl FleetReport {
-    /// Refuses an order that ended before it was done: what follows it would measure something else.
+    /// Refuses an order that ended early: what follows would measure something else.
     ///
     /// # Errors
-    /// Why the generators gave up, and the most frequent failure.
+    /// The reason why the generators gave up, and the most frequent failure.
     pub fn ensure_complete(&self) -> Result<(), Error> {
         let Some(why) = &self.of.gave_up else {
             return Ok(());
@@ -80,7 +80,7 @@ impl Fleet {
     /// Starts the generators and waits until they are ready.
     ///
     /// # Errors
-    /// When one does not start.
+    /// If a generator does not start.
     pub fn start(
         launcher: &Launcher,
         setup: &Setup,
@@ -115,14 +115,14 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Process ids.
+    /// Returns the process ids.
     pub fn pids(&self) -> impl Iterator<Item = i32> + '_ {
         self.generators
             .iter()
             .filter_map(|generator| i32::try_from(generator.child.id()).ok())
     }
 
-    /// Memory and CPU time of the generators.
+    /// Returns memory and CPU time of the generators.
     pub fn cost(&self) -> TreeSample {
         let mut sum = TreeSample::default();
         for pid in self.pids() {
@@ -136,16 +136,16 @@ impl Fleet {
         sum
     }
 
-    /// CPU time of the generators.
+    /// Returns the CPU time of the generators.
     pub fn cpu(&self) -> CpuTime {
         self.cost().cpu
     }
 
-    /// Has an order carried out. `tick` is called ten times a second with the counts so far;
-    /// when it says no, the order is stopped. `patience` is how long it may take after that.
+    /// Carries out an order. Calls `tick` ten times a second with the counts so far, and stops the
+    /// order if `tick` returns `false`. After that the order may take `patience` longer.
     ///
     /// # Errors
-    /// When a generator fails.
+    /// If a generator fails.
     pub fn carry_out(
         &mut self,
         order: &Order,
@@ -155,14 +155,14 @@ impl Fleet {
         let count = self.generators.len() as u64;
         for (index, generator) in self.generators.iter_mut().enumerate() {
             if let Some(share) = order.share(index as u64, count) {
-                generator.obey(&share)?;
+                generator.send_order(&share)?;
                 generator.busy = true;
             }
         }
         let mut harvest = FleetReport::default();
         let mut stopped_at: Option<Instant> = None;
         while self.generators.iter().any(|generator| generator.busy) {
-            if let Some(yielded) = self.hear(TICK)? {
+            if let Some(yielded) = self.next_report(TICK)? {
                 harvest.add(yielded);
             }
             let mut tally = Tally::default();
@@ -176,7 +176,7 @@ impl Fleet {
                     .iter_mut()
                     .filter(|generator| generator.busy)
                 {
-                    generator.obey(&Order::Stop)?;
+                    generator.send_order(&Order::Stop)?;
                 }
             }
             if stopped_at.is_some_and(|at| at.elapsed() > patience) {
@@ -187,7 +187,7 @@ impl Fleet {
         Ok(harvest)
     }
 
-    /// Connections that are established now.
+    /// Returns the number of connections that are established now.
     pub fn alive(&self) -> u64 {
         let each = self
             .generators
@@ -199,7 +199,7 @@ impl Fleet {
     fn wait_idle(&mut self, patience: Duration) -> Result<(), Error> {
         let until = Instant::now() + patience;
         while self.generators.iter().any(|generator| generator.busy) {
-            self.hear(TICK)?;
+            self.next_report(TICK)?;
             if Instant::now() > until {
                 return Err(Error::system("a generator did not start in time"));
             }
@@ -208,12 +208,12 @@ impl Fleet {
     }
 
     /// Waits for one report.
-    fn hear(&mut self, timeout: Duration) -> Result<Option<OrderReport>, Error> {
+    fn next_report(&mut self, timeout: Duration) -> Result<Option<OrderReport>, Error> {
         let (index, heard) = match self.reports.recv_timeout(timeout) {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::system("all generators have ended"));
+                return Err(Error::system("all generators have exited"));
             }
         };
         let Some(generator) = self.generators.get_mut(index) else {
@@ -232,11 +232,13 @@ impl Fleet {
             }
             GeneratorMessage::Ended => {
                 return Err(Error::system(format!(
-                    "generator {index} has ended unexpectedly"
+                    "generator {index} has exited unexpectedly"
                 )));
             }
             GeneratorMessage::Garbage(what) => {
-                return Err(Error::system(format!("generator {index} says {what:?}")));
+                return Err(Error::system(format!(
+                    "generator {index} sent an unknown report: {what:?}"
+                )));
             }
         }
         Ok(None)
@@ -244,7 +246,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    /// A generator ends with its input; one that does not is killed.
+    /// A generator exits when its input ends; one that does not is killed.
     fn drop(&mut self) {
         self.generators
             .iter_mut()
@@ -277,12 +279,12 @@ impl GeneratorProcess {
             .args(&launcher.arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the controller, which then asks the generators for what they have.
+            // Ctrl-C reaches only the controller, which then asks the generators for their results.
             .process_group(0)
             .spawn()
             .map_err(in_words)?;
         let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::system("a generator without pipes"));
+            return Err(Error::system("a generator has no pipes"));
         };
         let sender = sender.clone();
         std::thread::Builder::new()
@@ -298,7 +300,7 @@ impl GeneratorProcess {
         Ok(generator)
     }
 
-    fn obey(&mut self, order: &Order) -> Result<(), Error> {
+    fn send_order(&mut self, order: &Order) -> Result<(), Error> {
         self.write(order)
     }
 
@@ -312,12 +314,12 @@ impl GeneratorProcess {
             .map(|orders| orders.write_all(&line).and_then(|()| orders.flush()));
         match written {
             Some(Ok(())) => Ok(()),
-            _ => Err(Error::system("a generator has ended unexpectedly")),
+            _ => Err(Error::system("a generator has exited unexpectedly")),
         }
     }
 }
 
-/// Passes on what a generator says, until it ends.
+/// Passes on the reports of a generator until it exits.
 fn listen(index: usize, output: ChildStdout, sender: &SyncSender<(usize, GeneratorMessage)>) {
     for line in BufReader::new(output).lines() {
         let Ok(line) = line else { break };
@@ -333,7 +335,7 @@ fn listen(index: usize, output: ChildStdout, sender: &SyncSender<(usize, Generat
 }
 
 impl FleetReport {
-    /// Adds what a generator yielded.
+    /// Adds the results of a generator.
     fn add(&mut self, yielded: OrderReport) {
         self.of.tally.add(&yielded.tally);
         self.of.duration_s = self.of.duration_s.max(yielded.duration_s);

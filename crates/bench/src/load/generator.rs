@@ -26,17 +26,18 @@ use super::contexts::Contexts;
 use super::exchange::Pattern;
 use super::job::Job;
 use super::orders::{OrderReport, Report, Setup, Tally, Traffic};
+use super::sources;
 use dormouse_measure::Latencies;
 
-/// Room for one receive: a partial record and four whole ones.
+/// Room for one receive: a partial record and four whole records.
 const SCRATCH_LEN: usize = 96 * 1024;
 const EVENTS_PER_TURN: usize = 256;
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// Most distinct reasons for failure that are counted.
+/// Maximum number of distinct reasons for failure that are counted.
 const REASONS_MAX: usize = 64;
 /// Token of the standard input.
 const ORDERS: u64 = u64::MAX;
-/// Most bytes of one line of orders (a bundle of certificates is in the setup).
+/// Maximum length of a line of orders (the setup has a bundle of certificates in it).
 const LINE_MAX: usize = 16 << 20;
 
 /// The loop's state.
@@ -53,6 +54,8 @@ struct Generator {
     /// Connections that are not established yet.
     in_flight: u32,
     serial: u64,
+    /// Whether connections come from 127.0.0.1 for now.
+    from_usual_source: bool,
     scratch: Vec<u8>,
     message: Arc<[u8]>,
     bulk: Arc<[u8]>,
@@ -70,10 +73,10 @@ struct Generator {
     quit: bool,
 }
 
-/// Runs a generator on the standard input and output, to the end of its orders.
+/// Runs a generator on standard input and output until its orders end.
 ///
 /// # Errors
-/// In words, when it cannot go on; they have been reported to the controlling process too.
+/// The reason why it cannot continue, which has been reported to the controlling process too.
 pub fn run() -> Result<(), String> {
     let outcome = serve();
     if let Err(message) = &outcome {
@@ -83,7 +86,7 @@ pub fn run() -> Result<(), String> {
 }
 
 fn serve() -> Result<(), String> {
-    // Unbuffered: what follows the first line is left for the poller.
+    // Unbuffered, so that what follows the first line is left for the poller.
     let orders = io::stdin()
         .as_fd()
         .try_clone_to_owned()
@@ -131,6 +134,7 @@ impl Generator {
         let slots = Slab::create("bench", capacity, SLOT_LAYOUT)
             .map_err(in_words("memory for connections"))?;
         let now = Instant::now();
+        let from_usual_source = sources::has_usual(&target, &setup.sources, setup.index);
         Ok(Self {
             message: message(&setup.talk).into(),
             timeout: Duration::from_millis(setup.timeout_ms.max(1)),
@@ -145,6 +149,7 @@ impl Generator {
                 .collect(),
             in_flight: 0,
             serial: 0,
+            from_usual_source,
             scratch: vec![0; SCRATCH_LEN],
             bulk: Pattern::bulk_block(),
             job: None,
@@ -184,7 +189,7 @@ impl Generator {
         Ok(())
     }
 
-    /// The end of the input is the end of the generator: its controller has gone.
+    /// When its input ends, the generator exits: its controller is gone.
     fn read_orders(&mut self) -> Result<(), String> {
         let mut piece = [0; 4096];
         let count = self.orders.read(&mut piece);
@@ -195,7 +200,7 @@ impl Generator {
         while let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let order = serde_json::from_slice(&line).map_err(|error| format!("order: {error}"))?;
-            self.obey(order, Instant::now());
+            self.start_order(order, Instant::now());
         }
         if self.input.len() > LINE_MAX {
             return Err("an order is too long".into());
@@ -228,7 +233,7 @@ impl Generator {
             agreed: std::mem::take(&mut self.agreed),
         };
         self.tally.alive = alive;
-        // A controller that has gone is noticed by the end of the input.
+        // The end of the input shows that the controller is gone.
         let _ = say(&Report::Done(Box::new(yielded)));
     }
 
@@ -253,8 +258,17 @@ impl Generator {
         }
     }
 
-    /// Source addresses take turns, so that none runs out of ports before the others.
+    /// No more ports are left at the usual source. False if it was left before.
+    fn leave_usual_source(&mut self) -> bool {
+        std::mem::take(&mut self.from_usual_source)
+    }
+
+    /// The usual source address as long as it has ports: some servers treat the rest of 127.0.0.0/8 as foreign. Then
+    /// source addresses are used in turn, so that none runs out of ports before the others.
     fn source(&self) -> Option<SocketAddr> {
+        if self.from_usual_source && self.serial < sources::USUAL_MAX {
+            return Some(sources::USUAL);
+        }
         let count = self.setup.sources.len() as u64;
         let turn = self.serial.checked_rem(count)? as usize;
         self.setup
@@ -264,7 +278,7 @@ impl Generator {
     }
 }
 
-/// The bytes of the message or of the request.
+/// Returns the bytes of the message or of the request.
 fn message(talk: &Traffic) -> Vec<u8> {
     match talk {
         Traffic::Message { message, .. } => message.clone(),

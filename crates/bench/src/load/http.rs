@@ -5,7 +5,7 @@ const HEAD_MAX: usize = 64 * 1024;
 /// Most bytes of one chunk-size line, extensions included.
 const CHUNK_LINE_MAX: usize = 1024;
 
-/// Reads one response from bytes cut anywhere.
+/// Reads one response from bytes split anywhere.
 #[derive(Debug)]
 pub(crate) struct Response {
     part: ParserState,
@@ -17,13 +17,13 @@ pub(crate) struct Response {
 #[derive(Debug, PartialEq, Eq)]
 enum ParserState {
     Head,
-    /// This many bytes of body are still to come.
+    /// This many bytes of the body are missing.
     Sized(u64),
     ChunkSize,
     Chunk(u64),
-    /// The line end behind a chunk.
+    /// The line end after a chunk.
     ChunkEnd,
-    /// Lines behind the last chunk, up to an empty one.
+    /// Lines after the last chunk, up to an empty one.
     Trailer,
     UntilClose,
     Done,
@@ -47,12 +47,12 @@ impl Response {
         }
     }
 
-    /// Takes bytes; `Some` when the response is complete. Bytes behind it are an error: nothing
-    /// else was asked for.
+    /// Takes bytes; returns `Some` when the response is complete. Bytes after it are an error:
+    /// nothing else was requested.
     pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<ResponseEnd>, String> {
         while !bytes.is_empty() {
             if self.part == ParserState::Done {
-                return Err("HTTP: bytes behind the response".into());
+                return Err("HTTP: bytes after the response".into());
             }
             let used = self.step(bytes)?;
             bytes = bytes.get(used..).unwrap_or_default();
@@ -77,7 +77,7 @@ impl Response {
         })
     }
 
-    /// Uses up at least one byte.
+    /// Consumes at least one byte.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, String> {
         match self.part {
             ParserState::Sized(left) => {
@@ -99,7 +99,7 @@ impl Response {
                 Ok(used as usize)
             }
             ParserState::UntilClose => Ok(bytes.len()),
-            ParserState::Done => Err("HTTP: bytes behind the response".into()),
+            ParserState::Done => Err("HTTP: bytes after the response".into()),
             ParserState::Head
             | ParserState::ChunkSize
             | ParserState::ChunkEnd
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_every_kind_end_where_they_end() {
+    fn finds_the_end_of_every_kind_of_body() {
         let kept = Ok(Some(ResponseEnd {
             status: 200,
             keep_alive: true,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_refused() {
+    fn refuses_invalid_responses() {
         for text in [
             "SSH-2.0-x\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::orders::{Cycle, Messages, Tally};
 
-/// Failures in a row after which a cycle is given up: the server has died, or refuses all connections.
+/// Failures in a row after which a cycle gives up: the server has died, or refuses all connections.
 pub(super) const FAILURES_IN_ROW_MAX: u64 = 100;
 
 /// Due times at a steady rate.
@@ -15,10 +15,10 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// Longest delay that is made up for; older arrears are dropped.
+    /// Longest delay that is caught up; older due times are dropped.
     const ARREARS_MAX: Duration = Duration::from_millis(200);
 
-    /// `per_s` times a second; 0: always.
+    /// Returns a pacer of `per_s` actions per second; 0: no limit.
     pub(super) fn new(per_s: f64, now: Instant) -> Self {
         let interval = (per_s > 0.0).then(|| Duration::from_secs_f64((1.0 / per_s).min(86_400.0)));
         Self {
@@ -27,7 +27,7 @@ impl Pacer {
         }
     }
 
-    /// Whether something is due; takes it.
+    /// Takes a due action, if there is one.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let Some(interval) = self.interval else {
             return true;
@@ -39,7 +39,7 @@ impl Pacer {
         true
     }
 
-    /// Time until something is due.
+    /// Returns the time until the next due action.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.interval
             .map_or(Duration::ZERO, |_| self.next.saturating_duration_since(now))
@@ -69,7 +69,7 @@ pub(super) struct OpenJob {
 pub(super) struct CycleJob {
     pub(super) spec: Cycle,
     pub(super) ends: Option<Instant>,
-    /// Lanes on which no connection is.
+    /// Lanes without a connection.
     pub(super) free: Vec<u32>,
     pub(super) exchanges_begun: u64,
     pub(super) stopped: bool,
@@ -88,13 +88,13 @@ impl CycleJob {
         }
     }
 
-    /// Whether no more connections are begun.
+    /// Whether no more connections are opened.
     pub(super) fn is_over(&self, tally: &Tally, now: Instant) -> bool {
         let counted = self.spec.connections > 0 && tally.begun >= self.spec.connections;
         counted || self.is_enough(tally, now)
     }
 
-    /// Whether connections which go on for as long as they may end.
+    /// Whether connections without a fixed end may end.
     pub(super) fn is_enough(&self, tally: &Tally, now: Instant) -> bool {
         let reached = |count: u64, max: u64| max > 0 && count >= max;
         self.stopped
@@ -113,7 +113,7 @@ pub(super) struct MessagesJob {
     pub(super) spec: Messages,
     pub(super) pacer: Pacer,
     pub(super) ends: Option<Instant>,
-    /// Slot of the next to speak, and how many have spoken in this turn around.
+    /// Slot of the next connection to send, and how many have sent in this round.
     pub(super) cursor: u32,
     pub(super) round: u32,
     pub(super) said: u64,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pacer_keeps_its_rate_and_drops_old_arrears() {
+    fn a_pacer_keeps_its_rate_and_drops_old_due_times() {
         let start = Instant::now();
         let mut pacer = Pacer::new(100.0, start);
         let mut count_at = |ms| {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(count_at(0), 1);
         assert_eq!(count_at(5), 0);
         assert_eq!(count_at(100), 10);
-        // Ten seconds of sleep are not made up for by a thousand at once.
+        // After ten seconds of sleep, a thousand actions are not done at once.
         assert!((20..=22).contains(&count_at(10_000)));
     }
 

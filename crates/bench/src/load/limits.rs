@@ -11,10 +11,10 @@ use dormouse_measure::Machine;
 
 /// Descriptors a generator needs besides those of its connections.
 const DESCRIPTORS_RESERVED: u64 = 64;
-/// More connections than this only to oneself, or to a server that is said to be one's own.
+/// Maximum connections to another machine, unless the user confirms that it is theirs.
 pub(super) const FOREIGN_CONNECTIONS_MAX: u64 = 100;
-/// What a connection costs a machine on which both ends are: two sockets of 4.1 kB, two slots,
-/// page tables, and what a frugal server keeps.
+/// Cost of a connection on a machine with both ends: two sockets of 4.1 kB, two slots, page tables,
+/// and the memory of a frugal server.
 const BYTES_PER_CONNECTION: u64 = 9_500;
 
 /// Distribution of connections over generators.
@@ -22,7 +22,7 @@ const BYTES_PER_CONNECTION: u64 = 9_500;
 pub struct Plan {
     /// Generator processes.
     pub generators: u32,
-    /// Most connections of one.
+    /// Maximum connections of one generator.
     pub connections_each: u32,
     /// Remarks for the user.
     pub notes: Vec<String>,
@@ -32,7 +32,7 @@ impl Plan {
     /// Spreads `connections` to `target` over as few generators as the limits allow.
     ///
     /// # Errors
-    /// When the run cannot succeed, with the command that lifts the limit.
+    /// If the run cannot succeed; with the command that raises the limit.
     pub fn new(
         connections: u64,
         target: &Addr,
@@ -56,7 +56,7 @@ impl Plan {
             .min(1 << 24);
         if room == 0 {
             return Err(Error::system(format!(
-                "a process may have {} descriptors only: ulimit -n 20000",
+                "a process may have only {} descriptors; raise the limit: ulimit -n 20000",
                 limits.hard
             )));
         }
@@ -86,7 +86,7 @@ impl Plan {
 /// run, simultaneous or not; `None` where the number is not known.
 ///
 /// # Errors
-/// When it takes more than [`FOREIGN_CONNECTIONS_MAX`] connections to another machine.
+/// If it takes more than [`FOREIGN_CONNECTIONS_MAX`] connections to another machine.
 pub fn refuse_foreign_load(in_all: Option<u64>, target: &Addr) -> Result<(), Error> {
     let Addr::Tcp(address) = target else {
         return Ok(());
@@ -103,9 +103,9 @@ pub fn refuse_foreign_load(in_all: Option<u64>, target: &Addr) -> Result<(), Err
     )))
 }
 
-/// Whether an address is one of this machine's own. The kernel goes to its own addresses from themselves; asking it
-/// which source it would take sends nothing. (Whether one could bind to it would say yes to any address where
-/// `ip_nonlocal_bind` is set.)
+/// Returns whether an address is this machine's own. The kernel connects to its own addresses from
+/// themselves, and asking it for the source address sends nothing. (A bind would succeed with any
+/// address if `ip_nonlocal_bind` is set.)
 pub fn is_this_machine(ip: IpAddr) -> bool {
     let any: IpAddr = match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -119,7 +119,7 @@ pub fn is_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || (!ip.is_unspecified() && source().is_ok_and(|source| source.ip() == ip))
 }
 
-/// Without many source addresses the ports of one are the limit.
+/// Checks the local ports: without many source addresses, the ports of one are the limit.
 fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result<(), Error> {
     let addresses = if given.is_empty() {
         sources::for_target(target, given, 0).len().max(1)
@@ -157,7 +157,7 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Error> {
     if needed > available {
         let mb = |bytes: u64| bytes / 1_000_000;
         return Err(Error::usage(format!(
-            "{connections} connections need about {} MB (kernel sockets most of it), {} MB are available: ask for at most {}",
+            "{connections} connections need about {} MB (mostly kernel sockets), but {} MB are available; use at most {}",
             mb(needed),
             mb(available),
             available / (BYTES_PER_CONNECTION * ends / 2)
@@ -169,7 +169,7 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Error> {
         .unwrap_or(u64::MAX);
     if connections.saturating_mul(ends) > files_max {
         return Err(Error::usage(format!(
-            "{connections} connections need {} open files, the machine allows {files_max}: sysctl -w fs.file-max={}",
+            "{connections} connections need {} open files, but the machine allows {files_max}: sysctl -w fs.file-max={}",
             connections * ends,
             connections * ends * 2
         )));
@@ -177,9 +177,9 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Error> {
     check_tracking(connections)
 }
 
-/// Keep-alive probes of connections that were opened together are due together. On loopback they
-/// and their answers pass one queue per CPU, which drops what is too much; and whoever does not hear
-/// of several probes takes its peer for gone, minutes after all went well.
+/// Keep-alive probes of connections that were opened together are due together. On loopback, probes
+/// and their answers pass one queue per CPU, which drops what does not fit. An end that misses
+/// several probes gives up its peer, minutes after everything went well.
 fn backlog_note(connections: u64, target: &Addr) -> Option<String> {
     const CONNECTIONS_PER_PLACE: u64 = 100;
     let local = matches!(target, Addr::Tcp(address) if address.ip().is_loopback());
@@ -193,13 +193,14 @@ fn backlog_note(connections: u64, target: &Addr) -> Option<String> {
     })
 }
 
-/// A firewall which tracks connections has a table for them; beyond it, packets are dropped.
+/// A firewall that tracks connections has a table for them; when the table is full, it drops
+/// packets.
 fn check_tracking(connections: u64) -> Result<(), Error> {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}"));
         text.ok()?.trim().parse::<u64>().ok()
     };
-    // None is tracked where no rule asks for it.
+    // Without a rule that needs it, connections are not tracked.
     match (read("count"), read("max")) {
         (Some(tracked), Some(max)) if tracked > 0 && tracked + connections > max => {
             Err(Error::usage(format!(
@@ -227,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_spread_over_as_many_processes_as_it_takes() {
+    fn spreads_connections_over_enough_processes() {
         let plan = plan(100_000, "127.0.0.1:8443", Some(19_000)).unwrap();
         assert_eq!(plan.generators, 6);
         assert!(u64::from(plan.generators) * u64::from(plan.connections_each) >= 100_000);
     }
 
     #[test]
-    fn strangers_are_left_in_peace() {
+    fn refuses_load_on_other_machines() {
         let stranger = "192.0.2.1:443".parse().unwrap();
         for in_all in [Some(101), None] {
             let error = refuse_foreign_load(in_all, &stranger).unwrap_err();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_ports_are_foreseen() {
+    fn detects_too_few_ports() {
         let error = plan(200_000, "[::1]:8443", Some(10_000)).unwrap_err();
         assert!(error.message.contains("ip_local_port_range"), "{error}");
     }

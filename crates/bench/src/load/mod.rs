@@ -1,7 +1,7 @@
 //! Load: connections, many of them, from one or several generator processes.
 //!
 //! A generator holds a connection as the server should: as a record at rest, 192 bytes in a slab.
-//! The controlling process holds none; it gives orders and measures.
+//! The controlling process holds no connections; it gives orders and measures.
 
 mod connection;
 mod contexts;

@@ -17,11 +17,11 @@ pub struct Setup {
     pub tls: Option<Tls>,
     /// Application data, and what counts as an answer.
     pub talk: Traffic,
-    /// Most connections this generator has at a time.
+    /// Maximum connections of this generator at a time.
     pub connections_max: u32,
     /// Source addresses, used in turn; empty: the system chooses.
     pub sources: Vec<IpAddr>,
-    /// For connecting, for the handshake and for each answer.
+    /// Timeout of connecting, of the handshake and of each answer.
     pub timeout_ms: u64,
     /// Which generator of the fleet this is.
     pub index: u32,
@@ -30,11 +30,11 @@ pub struct Setup {
 /// TLS settings of a generator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Tls {
-    /// The name the certificate must be for, and the SNI.
+    /// The server name to send, and to expect in the certificate.
     pub server_name: String,
-    /// Certificates that are trusted.
+    /// Trusted authorities.
     pub trust: Trust,
-    /// The version, when only one may be used.
+    /// The version, if only one may be used.
     pub version: Option<TlsVersion>,
     /// Whether sessions are kept and offered.
     pub resume: bool,
@@ -55,7 +55,7 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
-/// Certificates that the server's certificate may be signed by.
+/// Authorities that may sign the server's certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
@@ -88,7 +88,7 @@ pub enum Traffic {
         message: Vec<u8>,
         /// What counts as an answer.
         expect: Expect,
-        /// Whether the server speaks first, and is waited for.
+        /// Whether to wait for the server, which sends first.
         greeting: bool,
     },
     /// `GET path`, and a response.
@@ -116,30 +116,30 @@ pub enum Expect {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Open connections and keep them, until `alive` are there or that many more failed.
+    /// Open connections and keep them, until `alive` are established or that many more failed.
     Open {
         /// Number of established connections at the end.
         alive: u64,
-        /// Most per second; 0: no limit.
+        /// Maximum per second; 0: no limit.
         per_s: f64,
-        /// Most in flight.
+        /// Maximum in flight.
         in_flight_max: u32,
     },
-    /// Connect, talk, close; again and again on `lanes` lanes.
+    /// Connect, exchange, close, repeatedly on `lanes` lanes.
     Cycle(Cycle),
     /// Held connections send messages.
     Messages(Messages),
     /// Close all.
     Close,
-    /// Stop what is being done; it is then reported as done.
+    /// Stop the current order, which is then reported as done.
     Stop,
     /// End.
     Quit,
 }
 
 impl Order {
-    /// The part of an order for the whole fleet that generator `index` of `count` carries out;
-    /// `None` when nothing falls to it.
+    /// Returns the part of an order for the whole fleet that generator `index` of `count` carries
+    /// out; `None` if it has no part.
     pub(super) fn share(&self, index: u64, count: u64) -> Option<Self> {
         let part = |whole: u64| whole * (index + 1) / count - whole * index / count;
         let part32 = |whole: u32| u32::try_from(part(u64::from(whole))).unwrap_or(u32::MAX);
@@ -163,7 +163,7 @@ impl Order {
                 let connections = part(cycle.connections);
                 let bytes_heard_max = part(cycle.bytes_heard_max);
                 let exchanges_max = part(cycle.exchanges_max);
-                // None of a limited number is not the same as no limit.
+                // A share of 0 of a limited number must not mean "no limit".
                 let nothing_is_left = (cycle.connections > 0 && connections == 0)
                     || (cycle.exchanges_max > 0 && exchanges_max == 0)
                     || (cycle.bytes_heard_max > 0 && bytes_heard_max == 0);
@@ -195,14 +195,14 @@ impl Order {
     }
 }
 
-/// Connections that come and go.
+/// Short connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cycle {
     /// Connections in all; 0: no limit.
     pub connections: u64,
     /// Connections at a time.
     pub lanes: u32,
-    /// Exchanges on each connection; 0: as many as time and the other limits allow.
+    /// Exchanges per connection; 0: as many as time and the other limits allow.
     pub exchanges: u64,
     /// Exchanges over all connections; 0: no limit.
     pub exchanges_max: u64,
@@ -214,20 +214,20 @@ pub struct Cycle {
     pub for_ms: u64,
 }
 
-/// Held connections that speak.
+/// Messages on held connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Messages {
     /// Messages per second, over all connections.
     pub per_s: f64,
     /// Messages in all; 0: no limit.
     pub messages: u64,
-    /// End after this time; 0: at the order to stop.
+    /// End after this time; 0: when the order to stop arrives.
     pub for_ms: u64,
-    /// Speak on this many connections only; 0: on all.
+    /// Send on this many connections only; 0: on all.
     pub among: u32,
     /// Instead of the message: this many bytes each way, checked (0: the message).
     pub bytes: u64,
-    /// Under which name the latencies are reported.
+    /// The name under which latencies are reported.
     pub name: String,
 }
 
@@ -241,16 +241,16 @@ pub(super) enum Report {
     Progress(Tally),
     /// An order was carried out.
     Done(Box<OrderReport>),
-    /// It cannot go on.
+    /// It cannot continue.
     Failed(String),
 }
 
-/// Counts since the start of the order, but for `alive`.
+/// Counts since the start of the order, except `alive`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     /// Connections that are established now.
     pub alive: u64,
-    /// Connections that were begun.
+    /// Connections that were started.
     pub begun: u64,
     /// Connections that were established.
     pub established: u64,
@@ -258,17 +258,17 @@ pub struct Tally {
     pub resumed: u64,
     /// Connections that were not established.
     pub failed: u64,
-    /// Established connections that ended before we closed them, or gave a wrong answer.
+    /// Established connections that ended early or gave a wrong answer.
     pub lost: u64,
-    /// Connections that ended as they should.
+    /// Connections that ended properly.
     pub closed: u64,
-    /// Answers that came, and were right.
+    /// Correct answers.
     pub answers: u64,
-    /// Messages that were due but not said, because the connection had not answered the last one.
+    /// Messages that were due but not sent, because the last one had no answer yet.
     pub skipped: u64,
-    /// Plaintext bytes said.
+    /// Plaintext bytes sent.
     pub bytes_said: u64,
-    /// Plaintext bytes heard.
+    /// Plaintext bytes received.
     pub bytes_heard: u64,
 }
 
@@ -300,8 +300,8 @@ pub struct OrderReport {
     pub failures: BTreeMap<String, u64>,
     /// Seconds it took.
     pub duration_s: f64,
-    /// Why it ended before it was done.
+    /// Why it ended early.
     pub gave_up: Option<String>,
-    /// Agreed parameters of the handshakes: `TLS 1.3 TLS13_AES_128_GCM_SHA256`.
+    /// Negotiated parameters of the handshakes: `TLS 1.3 TLS13_AES_128_GCM_SHA256`.
     pub agreed: BTreeMap<String, u64>,
 }

@@ -2,18 +2,34 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use dormouse_reactor::socket::Addr;
+
 /// Source addresses per generator for loopback targets. With 64, neither a million held
 /// connections nor those in TIME-WAIT after a long churn use up the ports.
 const PER_GENERATOR: u8 = 64;
 
-/// Source addresses of generator `index` for a target; empty when the system is to choose.
+/// The source that every server takes for its own machine.
+pub(super) const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Connections from it: some three quarters of its ports. With fewer free ones the kernel searches long.
+pub(super) const USUAL_MAX: u64 = 20_000;
+
+/// Whether the first connections of generator `index` come from [`USUAL`]: one generator has enough of its ports.
+pub(super) fn has_usual(target: &Addr, sources: &[IpAddr], index: u32) -> bool {
+    let loopback = |address: &SocketAddr| address.is_ipv4() && address.ip().is_loopback();
+    let is_own = |ip: &IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets().starts_with(&[127, 64]));
+    index == 0
+        && matches!(target, Addr::Tcp(address) if loopback(address))
+        && sources.first().is_some_and(is_own)
+}
+
+/// Returns the source addresses of generator `index` for a target; empty if the system chooses.
 pub(super) fn for_target(target: SocketAddr, given: &[IpAddr], index: u32) -> Vec<IpAddr> {
     if !given.is_empty() {
         return given.to_vec();
     }
     match target.ip() {
         IpAddr::V4(ip) if ip.is_loopback() => {
-            // 127.64.0.0/10 is left to the load; servers live in 127.0.0.0/10 by habit.
+            // 127.64.0.0/10 is for the load; servers usually listen in 127.0.0.0/10.
             let block = 64 + u8::try_from(index % 64).unwrap_or(0);
             let row = u8::try_from(index / 64 % 256).unwrap_or(0);
             (1..=PER_GENERATOR)
@@ -40,6 +56,21 @@ mod tests {
             200 * usize::from(PER_GENERATOR)
         );
         assert!(all.iter().all(IpAddr::is_loopback));
+    }
+
+    #[test]
+    fn the_first_generator_begins_at_the_usual_address() {
+        let target = "127.0.0.1:8443".parse().unwrap();
+        let own = for_target(target, &[], 0);
+        assert!(has_usual(&Addr::Tcp(target), &own, 0));
+        assert!(!has_usual(&Addr::Tcp(target), &own, 1));
+        // Addresses that the user chose are kept to.
+        assert!(!has_usual(
+            &Addr::Tcp(target),
+            &["127.0.0.9".parse().unwrap()],
+            0
+        ));
+        assert!(!has_usual(&Addr::Tcp("[::1]:1".parse().unwrap()), &[], 0));
     }
 
     #[test]

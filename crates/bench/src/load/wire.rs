@@ -1,35 +1,35 @@
-//! What a TLS connection receives, in the words of a measurement.
+//! Received bytes of a TLS connection, as results of a measurement.
 
 use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{HandshakeInfo, UnixTime, alert_name};
 use dormouse_record::{CONTENT_MAX, State};
 
-/// How much plaintext is sealed before it is sent.
+/// Maximum plaintext that is sealed before it is sent.
 pub(super) const SEAL_AHEAD: usize = 4 * CONTENT_MAX;
 
-/// What was in the bytes that were received.
+/// The contents of received bytes.
 pub(super) enum Received {
-    /// Plaintext, or nothing, and all of it was passed on.
+    /// Plaintext, or nothing; all of it was passed on.
     All,
-    /// The end of the handshake. What came behind it is still to be taken.
+    /// The end of the handshake. Bytes after it are not taken yet.
     Established(Box<HandshakeInfo>),
     /// The peer will send nothing more.
     Ended,
 }
 
-/// Opens `bytes` and passes the plaintext to `hear`.
+/// Opens `bytes` and passes the plaintext to `take`.
 pub(super) fn receive<E: From<String>>(
     connection: &mut Connection,
     tls: &mut State,
     mut bytes: &mut [u8],
-    mut hear: impl FnMut(&[u8]) -> Result<(), E>,
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<Received, E> {
     let now = UnixTime::now();
     loop {
         match connection.handle(tls, now, &mut bytes) {
             Event::InputUsed => return Ok(Received::All),
             Event::Established(info) => return Ok(Received::Established(info)),
-            Event::Data(plain) => hear(plain)?,
+            Event::Data(plain) => take(plain)?,
             Event::Ticket(_) => {}
             Event::Ended(End::Closed | End::Truncated) => return Ok(Received::Ended),
             Event::Ended(End::Alert(number)) => {

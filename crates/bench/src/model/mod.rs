@@ -1,4 +1,4 @@
-//! Result of a run: every figure with its unit, and everything needed to judge it.
+//! The result of a run: every figure with its unit, and everything needed to interpret it.
 
 mod text;
 mod time;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use dormouse_measure::{Growth, Summary};
 use dormouse_measure::{Machine, ProcessInfo};
 
-/// Version of the JSON form. It is raised when a field changes its meaning or goes.
+/// Version of the JSON form. It is incremented when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
 /// One run against one server: one JSON object.
@@ -45,13 +45,13 @@ pub struct Run {
     pub server: Vec<ProcessInfo>,
     /// Every option with the value it had, defaults included.
     pub settings: BTreeMap<String, serde_json::Value>,
-    /// The figures, in the order in which a person reads them.
+    /// The figures, in the order of the table.
     pub figures: Vec<Figure>,
     /// Latency distributions by name.
     pub latencies: BTreeMap<String, Summary>,
     /// Samples over time.
     pub samples: Vec<Sample>,
-    /// Growth from round to round, where there were rounds.
+    /// Growth from round to round, if there were rounds.
     pub growth: Option<Growth>,
     /// Failures by reason.
     pub failures: BTreeMap<String, u64>,
@@ -79,7 +79,7 @@ pub struct Figure {
 pub struct Sample {
     /// Seconds since the start.
     pub at_s: f64,
-    /// Connections which are established.
+    /// Established connections.
     pub alive: u64,
     /// The server's proportional set, in bytes.
     pub pss_bytes: u64,
@@ -101,7 +101,7 @@ pub struct RunOutcome {
 }
 
 impl Run {
-    /// A run that has just begun.
+    /// Returns a run that has just begun.
     pub fn begin(mode: &str, label: &str, target: &str) -> Self {
         let started_at_s = UnixTime::now().as_secs();
         Self {
@@ -133,7 +133,7 @@ impl Run {
 
     /// Adds a figure.
     pub fn figure(&mut self, name: &str, title: &str, value: f64, unit: &str) {
-        // JSON has no infinities; a division by nothing is no figure.
+        // JSON has no infinities; a division by zero gives no figure.
         if value.is_finite() {
             self.figures.push(Figure {
                 name: name.into(),
@@ -144,7 +144,7 @@ impl Run {
         }
     }
 
-    /// The value of a figure.
+    /// Returns the value of a figure.
     pub fn value(&self, name: &str) -> Option<f64> {
         self.figures
             .iter()
@@ -152,7 +152,7 @@ impl Run {
             .map(|figure| figure.value)
     }
 
-    /// Adds a remark once.
+    /// Adds a remark, unless it is there already.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.notes.contains(&note) {

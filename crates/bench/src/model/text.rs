@@ -1,10 +1,10 @@
-//! A run as a table that a person reads.
+//! A run as a table for people.
 
 use std::fmt::Write;
 
 use super::{Figure, Run};
 
-/// The table of one run.
+/// Returns the table of one run.
 pub fn table(run: &Run) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} · {} · {}", run.mode, run.label, run.target);
@@ -42,7 +42,7 @@ pub fn table(run: &Run) -> String {
 /// The four ways to count memory, which are columns of one row.
 const COUNTS: [&str; 4] = ["pss", "rss", "anonymous", "shared"];
 
-/// Figures under the first part of their name, in the order in which these first appear.
+/// Writes figures grouped by the first part of their names, in order of first appearance.
 fn figures(out: &mut String, run: &Run) {
     let of = |figure: &Figure| figure.name.split('.').next().unwrap_or_default().to_owned();
     let mut sections: Vec<String> = Vec::new();
@@ -93,16 +93,16 @@ fn figures(out: &mut String, run: &Run) {
 
 /// The section with the shares of kernel, generators and server.
 const APART: &str = "apart";
-/// Its columns: the ends of the names, what stands above them, and by what they are divided.
+/// Its columns: the ends of the names, the headings, and the divisors.
 const APART_COLUMNS: [(&str, &str, f64); 3] = [
     ("per_connection", "bytes/conn", 1.0),
     ("together", "MB together", 1e6),
     ("cpu_per_open", "µs CPU/open", 1.0),
 ];
 
-/// Kernel, generators, server: a row each, and what they come to.
+/// Writes a row each for kernel, generators and server, and their sum.
 fn apart(out: &mut String, run: &Run, width: usize) {
-    let _ = write!(out, "\n  {:<width$}  ", "told apart");
+    let _ = write!(out, "\n  {:<width$}  ", "by part");
     for (_, head, _) in APART_COLUMNS {
         let _ = write!(out, "  {head:>11}");
     }
@@ -114,7 +114,7 @@ fn apart(out: &mut String, run: &Run, width: usize) {
         ("server", "server"),
     ] {
         let values = APART_COLUMNS.map(|(end, ..)| run.value(&format!("{APART}.{row}.{end}")));
-        // A sum without one of its parts would be read as the whole.
+        // A sum without one of its parts would be taken for the whole.
         for (sum, value) in sum.iter_mut().zip(values) {
             *sum = sum.zip(value).map(|(sum, value)| sum + value);
         }
@@ -194,7 +194,8 @@ fn latencies(out: &mut String, run: &Run) {
     }
 }
 
-/// A value in the unit that reads best. Small amounts of memory stay in bytes: they are the point.
+/// Returns a value in a readable unit. Small amounts of memory stay in bytes, because they matter
+/// most.
 pub(crate) fn readable(figure: &Figure) -> (String, String) {
     let value = figure.value;
     let (value, unit) = match figure.unit.as_str() {
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_says_so_and_shows_what_it_has() {
+    fn an_interrupted_run_shows_its_figures_so_far() {
         let mut run = Run::begin("hold", "test", "127.0.0.1:1");
         run.figure(
             "memory.per_connection.pss",

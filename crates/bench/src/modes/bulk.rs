@@ -1,4 +1,4 @@
-//! Bulk: what do bytes cost?
+//! Bulk: the cost of bytes.
 
 use crate::load::{Cycle, Order, Traffic};
 use crate::session::Session;
@@ -32,7 +32,7 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Error> {
     let title = if http {
         "received, heads of responses included"
     } else {
-        "received, and checked"
+        "received and checked"
     };
     run.figure("bytes.heard", title, heard, "bytes");
     if http {
@@ -71,8 +71,8 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Error> {
 /// Streams of echoes, or of responses: `bytes` in all.
 fn cycle(bulk: &Bulk, bytes: u64, http: bool) -> Cycle {
     if http {
-        // The size of a response is the server's, and so is the end of a connection: requests
-        // are repeated until enough has come.
+        // The server decides the size of a response and the end of a connection, so requests are
+        // repeated until enough bytes have arrived.
         Cycle {
             connections: 0,
             lanes: bulk.streams,

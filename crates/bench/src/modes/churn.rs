@@ -1,4 +1,4 @@
-//! Churn: what does a connection cost that comes and goes, and what does it leave behind?
+//! Churn: the cost of a short connection, and the memory it leaves behind.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     if resume {
-        // A client has no session to resume on its first connection, which is not counted.
+        // On its first connection, a client has no session to resume: it is not counted.
         let primed = session.order(
             "first handshakes",
             None,
@@ -84,7 +84,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     end
 }
 
-/// Adds memory that is not given back, and its growth from round to round.
+/// Adds the memory that is retained, and its growth from round to round.
 fn left_behind(
     session: &mut Session<'_>,
     churn: &Churn,
@@ -93,9 +93,12 @@ fn left_behind(
 ) {
     if let (Some(before), Some(after)) = (before, after) {
         let left = after.memory.pss as f64 - before.memory.pss as f64;
-        session
-            .run
-            .figure("memory.left", "left over what it was before", left, "bytes");
+        session.run.figure(
+            "memory.left",
+            "retained, compared with before",
+            left,
+            "bytes",
+        );
     }
     if !after_rounds.is_empty() {
         let growth = Growth::judge(after_rounds, churn.connections);

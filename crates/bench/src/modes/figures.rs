@@ -1,4 +1,4 @@
-//! Figures that several modes have.
+//! Figures of several modes.
 
 use crate::model::Run;
 use crate::session::Session;
@@ -35,14 +35,14 @@ pub(super) fn memory(run: &mut Run, name: &str, when: &str, sample: Option<TreeS
     );
 }
 
-/// Server CPU time since `before`, divided by what was done with it; the generators' beside it.
+/// Server CPU time since `before`, per unit of work, with the generators' beside it.
 pub(super) struct CpuCost {
     pub(super) server: CpuTime,
     pub(super) generators: CpuTime,
 }
 
 impl CpuCost {
-    /// The CPU times now.
+    /// Returns the CPU times now.
     pub(super) fn now(session: &mut Session<'_>) -> Self {
         Self {
             server: session.server_cpu(),
@@ -50,7 +50,7 @@ impl CpuCost {
         }
     }
 
-    /// CPU time since.
+    /// Returns the CPU time since.
     pub(super) fn since(&self, session: &mut Session<'_>) -> Self {
         let now = Self::now(session);
         Self {
@@ -90,12 +90,12 @@ pub(super) fn kernel(
     after: KernelMemory,
     connections: u64,
 ) -> Option<u64> {
-    // Over a unix socket TCP's figures are none of ours.
+    // With a unix socket, TCP's figures are not this run's.
     let tcp = !run.target.starts_with("unix:");
     let mut grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
         let Some(grown) = after.checked_sub(before) else {
             run.note(format!(
-                "{title}: no figure, because others on this machine gave back more meanwhile"
+                "{title}: no figure, because other programs on this machine freed more meanwhile"
             ));
             return None;
         };

@@ -1,23 +1,27 @@
-//! Hold: what does a quiet connection cost?
+//! Hold: the cost of a quiet connection.
 //!
-//! Bytes per connection are `(PSS at N − PSS after the first connections) / (N − first)`: the first
-//! hundred pay for what a server sets up once. The slope from N/2 to N tells whether the rest is
-//! even.
+//! What a connection uses is counted by the structures of the server's allocators, where these can be read. Beside it
+//! stands how resident memory grew: `(PSS at N − PSS after the first connections) / (N − first)`, because the first
+//! hundred pay for what a server sets up once. That figure is too small when the heap was larger before: free heap is
+//! used again without becoming resident. The slope from N/2 to N shows whether the rest is even.
 
 use std::time::{Duration, Instant};
 
 use crate::load::{FleetReport, Messages, Order};
 use crate::session::Session;
 use crate::spec::Hold;
+use dormouse_census::Snapshot;
 use dormouse_measure::Error;
 use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 
 use super::figures::{self, CpuCost};
 
-/// Connections that warm the server up, and stay.
+/// Connections that warm the server up and stay open.
 const WARM_UP: u64 = 100;
+/// How long a collection of garbage is awaited before a census.
+const COLLECTION: Duration = Duration::from_secs(20);
 const PAGE_BYTES: u64 = 4096;
-/// With fewer connections a page or two are seen in the bytes per connection.
+/// With fewer connections, a page or two would distort the bytes per connection.
 const COARSE_BELOW: u64 = 1_000;
 
 pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Error> {
@@ -30,12 +34,12 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Error> {
     keep(session, hold, alive)?;
     if !session.is_over() {
         let idle = session.now(alive);
-        let when = "after the time of holding";
+        let when = "after holding";
         figures::memory(&mut session.run, "after_idle", when, idle);
     }
     echo(session, hold, alive)?;
 
-    // Also when interrupted: connections are closed in order, not torn down.
+    // Also after an interrupt: connections are closed properly, not reset.
     session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
     let lost = (session.lost - lost_before) as f64;
     session
@@ -44,7 +48,7 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Error> {
     session.pause("after closing", Duration::from_secs_f64(hold.after_s), 0);
     let after = session.settled(0);
     if session.is_over() {
-        // What is left is another thing right after closing than after a while.
+        // Memory right after closing differs from memory after a while.
         return Ok(());
     }
     let when = "after all have closed";
@@ -53,7 +57,8 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens all, in three parts between which the memory is read. Returns it with how many are alive.
+/// Opens all connections in three parts, and reads the memory in between. Returns the memory and
+/// the number of established connections.
 fn open_all(
     session: &mut Session<'_>,
     hold: &Hold,
@@ -65,6 +70,8 @@ fn open_all(
     let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
     left_warm_up?;
     let at_first = session.settled(warm_up.of.tally.alive);
+    session.await_collection(warm_up.of.tally.alive, COLLECTION);
+    let census_first = session.census(warm_up.of.tally.alive);
 
     let (half, left_half, spent_half) = open_measured(session, hold, n / 2)?;
     let at_half = session.settled(half.of.tally.alive);
@@ -92,6 +99,11 @@ fn open_all(
     };
     figures::memory(&mut session.run, "at_n", &when, at_n);
     let counts = (alive_first, alive_half, alive);
+    if session.server.is_some() {
+        session.await_collection(alive, COLLECTION);
+        let census_n = session.census(alive);
+        used(session, census_first, census_n);
+    }
     per_connection(session, at_first, at_half, at_n, counts);
     let kernel = figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
     let generators = figures::generators(session, generators_before, alive);
@@ -112,7 +124,7 @@ fn open_all(
     Ok((at_n, alive))
 }
 
-/// Opens until `alive` are there, and what that cost.
+/// Opens connections until `alive` are established, and measures the cost.
 fn open_measured(
     session: &mut Session<'_>,
     hold: &Hold,
@@ -124,8 +136,8 @@ fn open_measured(
     Ok((harvest, whole, spent))
 }
 
-/// Opens until `alive` are there. A fleet that gave up is told by the second part, after which the
-/// figures so far are still computed.
+/// Opens connections until `alive` are established. The second value says why the fleet gave up, if
+/// it did; the figures so far are still computed.
 fn open(
     session: &mut Session<'_>,
     hold: &Hold,
@@ -152,7 +164,7 @@ fn connections(
     let run = &mut session.run;
     run.figure(
         "connections.asked",
-        "asked for",
+        "requested",
         hold.connections as f64,
         "1",
     );
@@ -166,13 +178,13 @@ fn connections(
     );
 }
 
-/// Memory that all these connections took, by kernel, generators and server.
+/// Memory of all these connections, by kernel, generators and server.
 struct Parts {
-    /// `None` when it may not be read.
+    /// `None` if it may not be read.
     kernel_bytes: Option<u64>,
     generators_bytes: u64,
     generators_cpu: CpuTime,
-    /// Bytes and CPU time; `None` when it is not measured.
+    /// Bytes and CPU time; `None` if the server is not measured.
     server: Option<(u64, CpuTime)>,
     alive: u64,
     opened: u64,
@@ -199,7 +211,7 @@ fn apart(session: &mut Session<'_>, parts: &Parts) {
     };
     let user = |cpu: CpuTime| cpu.total_ns.saturating_sub(cpu.system_ns);
     let generators = parts.generators_cpu;
-    // Without the server's half the kernel's time would be half a figure.
+    // Without the server's part, the kernel's time would be incomplete.
     let system = parts
         .server
         .map(|(_, cpu)| cpu.system_ns + generators.system_ns);
@@ -216,6 +228,30 @@ fn apart(session: &mut Session<'_>, parts: &Parts) {
     }
 }
 
+/// What a connection uses, by the structures of the server's allocators.
+fn used(session: &mut Session<'_>, first: Result<Snapshot, String>, all: Result<Snapshot, String>) {
+    let both = first.and_then(|first| Ok((first, all?)));
+    let used = both.and_then(|(first, all)| {
+        if all.connections <= first.connections {
+            return Err("there were too few connections".to_owned());
+        }
+        let used = dormouse_census::used_per_connection((&first, None), (&all, None))?;
+        Ok((used, first.free_bytes))
+    });
+    let run = &mut session.run;
+    match used {
+        Ok((used, free)) => {
+            let title = "bytes per connection in use";
+            run.figure("memory.per_connection.used", title, used, "bytes");
+            let title = "free heap before them";
+            run.figure("memory.free_before", title, free as f64, "bytes");
+        }
+        Err(why) => run.note(format!(
+            "bytes per connection in use were not counted, because {why}"
+        )),
+    }
+}
+
 fn per_connection(
     session: &mut Session<'_>,
     first: Option<TreeSample>,
@@ -228,7 +264,9 @@ fn per_connection(
     };
     let run = &mut session.run;
     if n <= n_first || n_first == 0 {
-        return run.note("too few connections for bytes per connection (at least 20)");
+        return run.note(
+            "too few connections to calculate bytes per connection (at least 20 are needed)",
+        );
     }
     if n < COARSE_BELOW {
         let each = PAGE_BYTES / (n - n_first);
@@ -239,16 +277,16 @@ fn per_connection(
     }
     let per =
         |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
-    let title = "bytes per connection";
+    let title = "growth of resident memory per connection";
     run.figure(
         "memory.per_connection.pss",
-        &format!("{title} (PSS)"),
+        &format!("{title}, PSS"),
         per(|s| s.memory.pss),
         "bytes",
     );
     run.figure(
         "memory.per_connection.rss",
-        &format!("{title} (RSS)"),
+        &format!("{title}, RSS"),
         per(|s| s.memory.rss),
         "bytes",
     );
@@ -265,7 +303,7 @@ fn per_connection(
         per(|s| s.memory.pss_shared),
         "bytes",
     );
-    // Program text that generators of the same program map too moves the share of the server.
+    // Program text that generators of the same program map too changes the server's share.
     let file = per(|s| s.memory.pss_file);
     let title = format!("{title}, program text");
     run.figure("memory.per_connection.file", &title, file, "bytes");
@@ -281,7 +319,7 @@ fn per_connection(
     );
 }
 
-/// Holds for the time wished, quiet or talking.
+/// Holds the connections for the configured time, quiet or with messages.
 fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
     if session.is_over() {
         return Ok(());
@@ -327,7 +365,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
     Ok(())
 }
 
-/// Every connection echoes after its rest.
+/// Exchanges a message on every connection after its rest.
 fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
     for round in 1..=hold.echoes {
         let name = format!("echo {round}");
@@ -350,7 +388,7 @@ fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
             harvest.of.tally.answers as f64,
             "1",
         );
-        // Those which were lost have a reason of their own already.
+        // Lost connections have a reason of their own already.
         let heard_of = harvest.of.tally.answers + harvest.of.tally.lost;
         if heard_of < alive && !session.is_over() {
             let silent = session.run.failures.entry("did not echo".into());
@@ -374,7 +412,7 @@ fn left_behind(
     if grown > 0.0 {
         session.run.figure(
             "memory.left",
-            "left when all have closed",
+            "retained after all have closed",
             100.0 * left / grown,
             "%",
         );

@@ -16,7 +16,7 @@ use crate::spec::{Mode, Spec};
 use dormouse_measure::Error;
 use dormouse_measure::ServerSource;
 
-/// Makes a run. Whatever goes wrong is in its outcome, with the figures so far.
+/// Makes a run. Its outcome has any failure, and the figures so far.
 pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
     let began = Instant::now();
     let mut run = Run::begin(spec.mode.name(), &spec.label, &spec.target);
@@ -53,7 +53,8 @@ fn go(session: &mut Session<'_>) -> Result<(), Error> {
     }
 }
 
-/// Tries one connection: a server that refuses, is silent or is not trusted ends the run at once.
+/// Tries one connection: a server that refuses it, does not answer or is not trusted ends the run
+/// at once.
 fn probe(session: &mut Session<'_>) -> Result<(), Error> {
     let open = Order::Open {
         alive: 1,
@@ -89,7 +90,7 @@ fn probe(session: &mut Session<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts every setting into the run, and what a reader must know.
+/// Adds every setting to the run, and the remarks that a reader needs.
 fn describe(spec: &Spec, run: &mut Run) {
     let mut put =
         |name: &str, value: serde_json::Value| drop(run.settings.insert(name.into(), value));
@@ -126,14 +127,14 @@ fn describe(spec: &Spec, run: &mut Run) {
     }
     let Some(tls) = &spec.tls else {
         put("tls", "none".into());
-        return run.note("plain TCP: no TLS at all");
+        return run.note("plain TCP, without TLS");
     };
     let version = tls.version.map(|version| serde_json::json!(version));
     put("tls", version.unwrap_or_else(|| "1.2 or 1.3".into()));
     let trust = match &tls.trust {
         Trust::System => "the system's store",
         Trust::Pem(_) => "the certificates of --ca",
-        Trust::Insecure => "anybody (--insecure)",
+        Trust::Insecure => "any certificate (--insecure)",
     };
     put("trust", trust.into());
     put("server_name", tls.server_name.clone().into());

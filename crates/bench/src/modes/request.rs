@@ -1,4 +1,4 @@
-//! Request: HTTP/1.1 over connections that are kept, or over one connection per request.
+//! Request: HTTP/1.1 over persistent connections, or over one connection per request.
 
 use crate::load::{Cycle, Order};
 use crate::session::Session;
@@ -11,7 +11,8 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Er
     let lanes = request.concurrency.max(1);
     let for_ms = (request.for_s * 1000.0) as u64;
     let cycle = if request.keep_alive {
-        // A server may end a connection after some requests (nginx: 1,000): then there is another.
+        // A server may end a connection after some requests (nginx: 1,000); then a new one is
+        // opened.
         Cycle {
             connections: 0,
             lanes,

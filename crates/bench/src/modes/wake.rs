@@ -1,8 +1,8 @@
-//! Wake: what does it cost to be asleep?
+//! Wake: the cost of waking a connection at rest.
 //!
-//! The same number of messages per second is said twice: each on another connection, which had
-//! rested since all others had their turn, and then on a few connections that are kept busy. The
-//! difference is the price of rest; how much of it is TLS tells the same run with `--plain`.
+//! The same number of messages per second is sent twice: each on another connection, which has
+//! rested while all others had their turn, and then on a few connections that are kept busy. The
+//! difference is the price of rest; the same run with `--plain` shows how much of it is TLS.
 
 use crate::load::{Messages, Order};
 use crate::session::Session;
@@ -23,7 +23,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     let alive = opened.of.tally.alive;
     session
         .run
-        .figure("connections.asked", "asked for", n as f64, "1");
+        .figure("connections.asked", "requested", n as f64, "1");
     session
         .run
         .figure("connections.alive", "alive", alive as f64, "1");
@@ -33,7 +33,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     let rested_s = alive as f64 / wake.per_s.max(0.001);
     session.run.figure(
         "wake.rest",
-        "rest of each before it wakes, at most",
+        "maximum rest of each before it wakes",
         rested_s.min(wake.for_s),
         "s",
     );
@@ -71,7 +71,7 @@ fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Resu
         "1",
     );
     if tally.skipped > 0 {
-        let title = format!("{name}: left out, the last was unanswered");
+        let title = format!("{name}: left out, because the last message had no answer");
         session.run.figure(
             &format!("wake.{slug}.skipped"),
             &title,

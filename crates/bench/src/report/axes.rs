@@ -11,10 +11,10 @@ pub(super) const LEFT: f64 = 76.0;
 
 pub(super) const RIGHT: f64 = 18.0;
 
-/// Colours there are; beyond, lines are dashed.
+/// Number of colours; further lines are dashed.
 pub(super) const COLOURS: usize = 8;
 
-/// Most lines in one chart.
+/// Maximum number of lines in one chart.
 pub(super) const LINES_MAX: usize = COLOURS;
 
 /// A named series of points.
@@ -39,7 +39,7 @@ pub(super) struct Axes {
     pub(super) x_ticks: Vec<(f64, String)>,
 }
 
-/// The scales of both axes, from the values to places between these.
+/// The scales of both axes, from values to positions.
 pub(super) fn scales(
     series: &[Series],
     axes: &Axes,
@@ -62,7 +62,7 @@ pub(super) fn scales(
     (x, y)
 }
 
-/// Values and labels of the x axis: those wished, or round ones.
+/// Values and labels of the x axis: the given ones, or round values.
 pub(super) fn x_ticks(axes: &Axes, x: &Scale) -> Vec<(f64, String)> {
     if axes.x_ticks.is_empty() {
         let round = x.ticks().into_iter();
@@ -120,7 +120,7 @@ pub(super) fn colour(index: usize) -> String {
     format!("c{}{dashed}", index % COLOURS)
 }
 
-/// A value in few characters: `1.5M`, `20k`, `0.25`.
+/// Returns a value in few characters: `1.5M`, `20k`, `0.25`.
 pub(super) fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),

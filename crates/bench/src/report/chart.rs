@@ -1,4 +1,4 @@
-//! Charts as SVG. Colours are classes (`c0` … `c7`), so that the page's style has the last word.
+//! Charts as SVG. Colours are classes (`c0` … `c7`), which the page's style defines.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::scale::Scale;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 40.0;
 
-/// Lines: in one chart as far as their colours go, else in a small one each.
+/// Draws lines: in one chart if there are enough colours, otherwise in a small chart each.
 pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
     if series.len() > LINES_MAX {
         return panels::panels(series, axes);
@@ -68,7 +68,7 @@ fn draw_axes(svg: &mut String, axes: &Axes, x: &Scale, y: &Scale) {
     );
 }
 
-/// One value per row, on a logarithmic axis: bars would lie, dots do not.
+/// Draws one value per row on a logarithmic axis, as dots: the length of a bar would mislead.
 pub(super) fn rows(rows: &[(String, f64, usize)], unit: &str) -> String {
     let (row, left, right) = (26.0, 230.0, 110.0);
     let height = rows.len() as f64 * row + 46.0;

@@ -3,7 +3,7 @@
 /// Style sheet of every page.
 pub const STYLE: &str = include_str!("style.css");
 
-/// A whole page: the title and the body are HTML already.
+/// Returns a whole page; title and body are HTML already.
 pub fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -13,7 +13,7 @@ pub fn document(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// Text as HTML: labels and reasons come from the command line and from servers.
+/// Escapes text as HTML: labels and reasons come from the command line and from servers.
 pub fn escape(text: &str) -> String {
     let text = dormouse_printable::lines(text).to_string();
     let mut out = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Runs as one self-contained HTML page: charts are SVG in the page, nothing is fetched.
+//! Runs as one self-contained HTML page: charts are SVG in the page, and nothing is fetched.
 
 mod axes;
 mod chart;
@@ -15,14 +15,14 @@ use html::{STYLE, document, escape};
 /// Reads runs: one object, a list of objects, or one object per line.
 ///
 /// # Errors
-/// In words, when the text is something else.
+/// If the text is something else.
 pub fn read(text: &str) -> Result<Vec<Run>, String> {
     read_as(text, "run of dormouse bench", SCHEMA, |run: &Run| {
         run.schema
     })
 }
 
-/// The same for anything that is written by `--json`, one called `what`, with a schema up to `newest`.
+/// Reads anything that `--json` writes, called `what`, with a schema up to `newest`.
 pub fn read_as<T: DeserializeOwned>(
     text: &str,
     what: &str,
@@ -30,7 +30,7 @@ pub fn read_as<T: DeserializeOwned>(
     schema: impl Fn(&T) -> u32,
 ) -> Result<Vec<T>, String> {
     let wrong = |error: serde_json::Error| {
-        format!("cannot read this {what}: {error}; --json writes such files")
+        format!("cannot read this {what}: {error}; use a file that --json wrote")
     };
     let all: Vec<T> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(wrong)?
@@ -44,12 +44,12 @@ pub fn read_as<T: DeserializeOwned>(
         Some(schema) => Err(format!(
             "schema {schema} is newer than this program's ({newest}): use a newer dormouse"
         )),
-        None if all.is_empty() => Err(format!("there is no {what} in it")),
+        None if all.is_empty() => Err(format!("the file has no {what} in it")),
         None => Ok(all),
     }
 }
 
-/// Draws the page.
+/// Returns the page.
 pub fn page(title: &str, runs: &[Run]) -> String {
     let title = escape(title);
     let mut body = sections::head(&title, runs);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_cannot_write_into_the_page() {
+    fn labels_are_escaped() {
         let page = page("<em>", &[run("<script>alert(1)</script>", 200.0)]);
         assert!(
             !page.contains("<script") && !page.contains("<em>"),
@@ -115,7 +115,7 @@ mod tests {
             .collect()
     }
 
-    /// How much two colours differ for the eye (WCAG 2.2).
+    /// The contrast of two colours (WCAG 2.2).
     fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
         let light = |colour: [f64; 3]| {
             let linear = colour.map(|part| match part {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_written_can_be_read() {
+    fn text_has_enough_contrast() {
         let schemes: Vec<_> = STYLE.split(":root {").skip(1).take(2).collect();
         assert_eq!(schemes.len(), 2);
         for scheme in schemes {
@@ -178,9 +178,8 @@ mod tests {
         }
         runs[1].settings.insert("resume".into(), true.into());
         let page = page("t", &runs);
-        let full = page.find("<h3>CPU time per connection which comes and goes</h3>");
-        let again =
-            page.find("<h3>CPU time per connection which comes and goes, sessions resumed</h3>");
+        let full = page.find("<h3>CPU time per short connection</h3>");
+        let again = page.find("<h3>CPU time per short connection, sessions resumed</h3>");
         let (full, again) = (full.unwrap(), again.unwrap());
         assert!(!page[full..again].contains(">again<") && page[again..].contains(">again<"));
         assert!(page.contains("<h3>churn, resumed</h3>"));

@@ -1,5 +1,5 @@
-//! Many lines: a small chart for each, all with the same axes. More than a handful in one chart can
-//! be drawn, but not told apart.
+//! Many lines: a small chart for each, all with the same axes. More than a handful in one chart
+//! can't be distinguished.
 
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ fn rules(svg: &mut String, y: &Scale, width: f64, named: bool) {
     }
 }
 
-/// Labels of the x axis below a column's last panel; not each value where there are many.
+/// Draws the labels of the x axis below a column's last panel; of many values, only some.
 fn times(svg: &mut String, axes: &Axes, x: &Scale) {
     let ticks = axes::x_ticks(axes, x);
     let step = ticks.len().div_ceil(3).max(1);

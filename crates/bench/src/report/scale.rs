@@ -1,6 +1,6 @@
 //! Scales of charts, and their ticks.
 
-/// From values to places on an axis.
+/// A scale from values to positions on an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     low: f64,
@@ -11,7 +11,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A linear scale from 0 that holds all values.
+    /// Returns a linear scale from 0 for all values.
     pub fn linear(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
         let high = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let high = if high > 0.0 { high * 1.02 } else { 1.0 };
@@ -24,7 +24,7 @@ impl Scale {
         }
     }
 
-    /// A linear scale that holds all values and does not begin at 0.
+    /// Returns a linear scale for all values that does not begin at 0.
     pub fn around(values: impl Iterator<Item = f64> + Clone, start: f64, end: f64) -> Self {
         let low = values
             .clone()
@@ -52,7 +52,7 @@ impl Scale {
         }
     }
 
-    /// A logarithmic scale that holds all positive values.
+    /// Returns a logarithmic scale for all positive values.
     pub fn log(values: impl Iterator<Item = f64> + Clone, start: f64, end: f64) -> Self {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let low = positive.clone().fold(f64::INFINITY, f64::min);
@@ -67,7 +67,7 @@ impl Scale {
         }
     }
 
-    /// Where a value is.
+    /// Returns the position of a value.
     pub fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
@@ -77,7 +77,7 @@ impl Scale {
         self.start + (self.end - self.start) * part.clamp(0.0, 1.0)
     }
 
-    /// Where lines are drawn: round values.
+    /// Returns the values of grid lines, which are round.
     pub fn ticks(&self) -> Vec<f64> {
         if self.log {
             self.log_ticks()

@@ -36,7 +36,7 @@ pub(super) fn head(title: &str, runs: &[Run]) -> String {
     )
 }
 
-/// The point of it all.
+/// Memory per connection, the main result.
 pub(super) fn per_connection(runs: &[Run]) -> String {
     let figure = figure_rows(runs, "memory.per_connection.pss");
     if figure.is_empty() {
@@ -53,14 +53,10 @@ pub(super) fn per_connection(runs: &[Run]) -> String {
 /// Charts of CPU time.
 pub(super) fn cpu(runs: &[Run]) -> String {
     let kinds = [
+        ("cpu.server.per_handshake", "per short connection", "µs"),
         (
             "cpu.server.per_handshake",
-            "per connection which comes and goes",
-            "µs",
-        ),
-        (
-            "cpu.server.per_handshake",
-            "per connection which comes and goes, sessions resumed",
+            "per short connection, sessions resumed",
             "µs",
         ),
         (
@@ -141,7 +137,7 @@ pub(super) fn memory_over_time(runs: &[Run]) -> String {
     }
 }
 
-/// A curve per distribution: the tail is stretched.
+/// A curve per distribution, with a stretched tail.
 pub(super) fn latencies(runs: &[Run]) -> String {
     let names: BTreeSet<(String, &str)> = runs
         .iter()
@@ -201,7 +197,7 @@ pub(super) fn latencies(runs: &[Run]) -> String {
     let body = format!("<div class=\"halves\">{body}</div>");
     section(
         "Latency",
-        "How long the fastest x percent took at most. Both axes are stretched so that the tail can be seen.",
+        "Maximum latency of the fastest x percent. Both axes are stretched to show the tail.",
         &body,
     )
 }
@@ -216,7 +212,7 @@ pub(super) fn growth(runs: &[Run]) -> String {
     let with: Vec<_> = runs
         .iter()
         .filter_map(|run| Some((run, run.growth.as_ref()?)))
-        // Where there were no rounds to speak of, there is nothing to be drawn.
+        // Without several rounds there is nothing to draw.
         .filter(|(_, growth)| growth.slope.is_some())
         .collect();
     if with.is_empty() {
@@ -263,12 +259,12 @@ pub(super) fn growth(runs: &[Run]) -> String {
     let body = format!("{}<ul>{verdicts}</ul>", chart::lines(&series, &axes));
     section(
         "Growth from round to round",
-        "Memory after each round of connections, when all of them have closed. The first round warms up and is left out.",
+        "Memory after each round, when all its connections have closed. The first round warms up and is left out.",
         &body,
     )
 }
 
-/// Everything, to be opened.
+/// Everything, in sections to open.
 pub(super) fn every_run(runs: &[Run]) -> String {
     let mut body = String::new();
     for run in runs {
@@ -362,7 +358,7 @@ fn rows<'a>(
     rows
 }
 
-/// The place of a label among all labels: its colour.
+/// Returns the index of a label among all labels, which is its colour.
 fn colour_of(runs: &[Run], label: &str) -> usize {
     let mut labels: Vec<&str> = Vec::new();
     for run in runs {
@@ -373,7 +369,8 @@ fn colour_of(runs: &[Run], label: &str) -> usize {
     labels.iter().position(|known| *known == label).unwrap_or(0)
 }
 
-/// The mode, and whether sessions were resumed: two things that are not to be compared.
+/// Returns the mode, and whether sessions were resumed: runs that differ in these are not
+/// comparable.
 fn kind(run: &Run) -> String {
     if is_resumed(run) {
         format!("{}, resumed", run.mode)
@@ -390,7 +387,7 @@ fn kinds(runs: &[Run]) -> BTreeSet<String> {
     runs.iter().map(kind).collect()
 }
 
-/// Greatest over smallest of the series' greatest values.
+/// Returns the ratio of the greatest to the smallest maximum of the series.
 fn spread(series: &[Series]) -> f64 {
     let tops = series
         .iter()

@@ -1,4 +1,4 @@
-//! Starting the known server, and measuring it.
+//! Starts and measures the known server.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::io::{BufRead, BufReader};
@@ -34,8 +34,8 @@ pub fn launcher() -> Launcher {
 }
 
 /// One test at a time. The processes of these tests share the pages of one program, and each one's
-/// part of them (PSS) changes with every process that comes or goes; and a measurement that stops
-/// the server it has started takes along whatever this process was left with as its children.
+/// share (PSS) changes whenever a process starts or exits. Also, a measurement that stops the
+/// server it has started stops all other children of this process too.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -97,12 +97,18 @@ pub(super) struct ServerArgs {
     /// What counts as an answer to --say
     #[arg(long, value_enum, default_value = "echo", requires = "say")]
     expect: ExpectArg,
-    /// Audit for about fifteen seconds, with fewer connections
+    /// At most 30 seconds, with fewer connections
     #[arg(long, conflicts_with = "thorough")]
     quick: bool,
-    /// Measure as long as certainty takes
+    /// Many connections and rounds, without a limit of time
     #[arg(long)]
     thorough: bool,
+    /// End the load after this time (default: 30s with --quick, 180s without) and report what was measured
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    time: Option<Duration>,
+    /// Let the server grow by at most this much (default: half of the available memory)
+    #[arg(long, value_parser = bytes, value_name = "BYTES")]
+    memory: Option<u64>,
     /// Hold this many quiet connections, and twice as many
     #[arg(short = 'n', long, value_parser = count)]
     connections: Option<u64>,
@@ -169,6 +175,8 @@ impl ServerArgs {
             },
             connections: self.connections,
             own_server: self.i_own_this_server,
+            time_max: self.time,
+            memory_max_bytes: self.memory,
         })
     }
 
@@ -283,6 +291,14 @@ pub(super) struct ReportArgs {
     /// Headline of the page
     #[arg(long, default_value = "TLS, audited")]
     pub(super) title: String,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct DiffArgs {
+    /// JSON file of the audit before the change
+    pub(super) before: PathBuf,
+    /// JSON file of the audit after the change
+    pub(super) after: PathBuf,
 }
 
 #[derive(Args, Debug)]

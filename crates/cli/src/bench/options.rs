@@ -203,7 +203,7 @@ pub(super) struct RequestArgs {
     /// Resume sessions (with --close)
     #[arg(long, requires = "close", conflicts_with = "plain")]
     resume: bool,
-    /// Run for this long
+    /// Run for this long; 0: until all requests are made
     #[arg(long = "for", value_parser = duration, default_value = "0s", value_name = "TIME")]
     time: Duration,
 }

@@ -62,7 +62,7 @@ pub(super) struct Exchange {
 }
 
 /// The result of an event.
-pub(super) enum Happened {
+pub(super) enum ClientEvent {
     /// Nothing to count yet.
     Progress,
     /// The handshake is done.
@@ -75,14 +75,14 @@ pub(super) enum Happened {
 }
 
 /// A failure of a connection, in words.
-pub(super) enum Mishap {
+pub(super) enum Failure {
     /// The connection was lost, or could not be established.
     Gone(String),
     /// Bytes arrived that were not sent.
     Wrong(String),
 }
 
-type Outcome<T> = Result<T, Mishap>;
+type Outcome<T> = Result<T, Failure>;
 
 impl Client {
     pub(super) fn new(token: u64) -> Client {
@@ -105,21 +105,21 @@ impl Client {
             ..ConnectOptions::default()
         };
         self.fd = socket::connect(target, &options)
-            .map_err(gone("connect"))?
+            .map_err(failed_at("connect"))?
             .fd();
         self.phase = Phase::Connecting;
         // The poller reports a connection at once that is established already.
         tools
             .poller
             .add(self.fd, self.token, Interest::WRITE)
-            .map_err(gone("epoll"))
+            .map_err(failed_at("epoll"))
     }
 
     /// Sends a message.
     pub(super) fn wake(&mut self, message: Vec<u8>, tools: &Tools) -> Outcome<()> {
         self.connection
             .send(&mut self.tls, &message)
-            .map_err(gone("sealing"))?;
+            .map_err(failed_at("sealing"))?;
         let began = Instant::now();
         self.phase = Phase::Awake(Box::new(Exchange {
             message,
@@ -130,9 +130,9 @@ impl Client {
     }
 
     /// Handles an event of the socket.
-    pub(super) fn on_event(&mut self, event: Event, tools: &mut Tools) -> Outcome<Happened> {
+    pub(super) fn on_event(&mut self, event: Event, tools: &mut Tools) -> Outcome<ClientEvent> {
         match self.phase {
-            Phase::Unopened | Phase::Lost | Phase::Closed => Ok(Happened::Progress),
+            Phase::Unopened | Phase::Lost | Phase::Closed => Ok(ClientEvent::Progress),
             Phase::Connecting => self.connected(tools),
             Phase::Handshaking | Phase::AtRest | Phase::Awake(_) => {
                 if event.is_writable() {
@@ -141,7 +141,7 @@ impl Client {
                 if event.is_readable() {
                     return self.receive(tools);
                 }
-                Ok(Happened::Progress)
+                Ok(ClientEvent::Progress)
             }
         }
     }
@@ -158,39 +158,39 @@ impl Client {
         self.fd = Fd::NONE;
     }
 
-    fn connected(&mut self, tools: &Tools) -> Outcome<Happened> {
-        socket::take_error(self.fd).map_err(gone("connect"))?;
-        socket::set_nodelay(self.fd, true).map_err(gone("connect"))?;
+    fn connected(&mut self, tools: &Tools) -> Outcome<ClientEvent> {
+        socket::take_error(self.fd).map_err(failed_at("connect"))?;
+        socket::set_nodelay(self.fd, true).map_err(failed_at("connect"))?;
         tools
             .poller
             .modify(self.fd, self.token, Interest::READ)
-            .map_err(gone("epoll"))?;
+            .map_err(failed_at("epoll"))?;
         let connection =
             Connection::client(&tools.context, SERVER_NAME, HandshakeLimits::default());
-        self.connection = connection.map_err(gone("handshake"))?;
+        self.connection = connection.map_err(failed_at("handshake"))?;
         self.phase = Phase::Handshaking;
         self.take_received(&mut [])?;
         self.flush(tools)?;
-        Ok(Happened::Progress)
+        Ok(ClientEvent::Progress)
     }
 
-    fn receive(&mut self, tools: &mut Tools) -> Outcome<Happened> {
+    fn receive(&mut self, tools: &mut Tools) -> Outcome<ClientEvent> {
         let place = match self.phase {
             Phase::Handshaking => "handshake",
             _ => "lost",
         };
-        let count = match socket::recv(self.fd, &mut tools.scratch).map_err(gone(place))? {
-            Attempt::WouldBlock => return Ok(Happened::Progress),
-            Attempt::Done(0) => return Err(gone(place)("the server closed the connection")),
+        let count = match socket::recv(self.fd, &mut tools.scratch).map_err(failed_at(place))? {
+            Attempt::WouldBlock => return Ok(ClientEvent::Progress),
+            Attempt::Done(0) => return Err(failed_at(place)("the server closed the connection")),
             Attempt::Done(count) => count,
         };
         let received = tools.scratch.get_mut(..count).unwrap_or_default();
-        let happened = self.take_received(received)?;
+        let event_result = self.take_received(received)?;
         self.flush(tools)?;
-        Ok(happened)
+        Ok(event_result)
     }
 
-    fn take_received(&mut self, mut input: &mut [u8]) -> Outcome<Happened> {
+    fn take_received(&mut self, mut input: &mut [u8]) -> Outcome<ClientEvent> {
         let mut established = None;
         loop {
             let now = UnixTime::now();
@@ -200,9 +200,9 @@ impl Client {
                     self.phase = Phase::AtRest;
                     let group = info.group.unwrap_or("no group");
                     let agreed = format!("{}, {}, {group}", info.protocol, info.suite);
-                    established = Some(Happened::Established { agreed });
+                    established = Some(ClientEvent::Established { agreed });
                 }
-                TlsEvent::Data(plaintext) => hear(&mut self.phase, plaintext)?,
+                TlsEvent::Data(plaintext) => compare_echo(&mut self.phase, plaintext)?,
                 // Tickets are ignored: every handshake must be a full one.
                 TlsEvent::Ticket(_) => {}
                 TlsEvent::Ended(end) => return Err(lost(end)),
@@ -212,27 +212,27 @@ impl Client {
     }
 
     /// Goes to rest when the echo is complete.
-    fn settle(&mut self) -> Happened {
+    fn settle(&mut self) -> ClientEvent {
         let Phase::Awake(exchange) = &self.phase else {
-            return Happened::Progress;
+            return ClientEvent::Progress;
         };
         if exchange.heard < exchange.message.len() {
-            return Happened::Progress;
+            return ClientEvent::Progress;
         }
-        let happened = Happened::Answered {
+        let event_result = ClientEvent::Answered {
             began: exchange.began,
             bytes: exchange.message.len(),
         };
         self.phase = Phase::AtRest;
         self.answered = Some(Instant::now());
         self.unheard = false;
-        happened
+        event_result
     }
 
     /// Sends as much as the socket takes.
     fn flush(&mut self, tools: &Tools) -> Outcome<()> {
         while !self.connection.output().is_empty() {
-            match socket::send(self.fd, self.connection.output()).map_err(gone("lost"))? {
+            match socket::send(self.fd, self.connection.output()).map_err(failed_at("lost"))? {
                 Attempt::Done(count) => self.connection.output_sent(count),
                 Attempt::WouldBlock => break,
             }
@@ -243,7 +243,7 @@ impl Client {
             tools
                 .poller
                 .modify(self.fd, self.token, interest)
-                .map_err(gone("epoll"))?;
+                .map_err(failed_at("epoll"))?;
             self.is_blocked = is_blocked;
         }
         Ok(())
@@ -258,13 +258,13 @@ impl Exchange {
 }
 
 /// Compares received bytes with the message, byte for byte.
-fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
+fn compare_echo(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
     if plaintext.is_empty() {
         return Ok(());
     }
     let Phase::Awake(exchange) = phase else {
         let what = format!("{} bytes that were not sent", plaintext.len());
-        return Err(Mishap::Wrong(what));
+        return Err(Failure::Wrong(what));
     };
     let end = exchange.heard + plaintext.len();
     match exchange.message.get(exchange.heard..end) {
@@ -272,28 +272,30 @@ fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
             exchange.heard = end;
             Ok(())
         }
-        Some(_) => Err(Mishap::Wrong("an echo differs from the message".to_owned())),
-        None => Err(Mishap::Wrong(
+        Some(_) => Err(Failure::Wrong(
+            "an echo differs from the message".to_owned(),
+        )),
+        None => Err(Failure::Wrong(
             "an echo is longer than the message".to_owned(),
         )),
     }
 }
 
-fn lost(end: End) -> Mishap {
+fn lost(end: End) -> Failure {
     match end {
         End::Closed => {
-            gone("lost")("the server closed the connection with close_notify".to_owned())
+            failed_at("lost")("the server closed the connection with close_notify".to_owned())
         }
-        End::Truncated => gone("lost")(end.to_string()),
-        End::Alert(number) => gone("lost")(format!("fatal alert: {}", alert_name(number))),
-        End::Refused(refusal) => gone("record refused")(refusal.reason.to_string()),
-        End::Handshake(failure) => gone("handshake")(failure.reason),
+        End::Truncated => failed_at("lost")(end.to_string()),
+        End::Alert(number) => failed_at("lost")(format!("fatal alert: {}", alert_name(number))),
+        End::Refused(refusal) => failed_at("record refused")(refusal.reason.to_string()),
+        End::Handshake(failure) => failed_at("handshake")(failure.reason),
     }
 }
 
 /// Returns a function that puts the place before an error.
-fn gone<E: std::fmt::Display>(place: &'static str) -> impl Fn(E) -> Mishap {
-    move |error| Mishap::Gone(format!("{place}: {error}"))
+fn failed_at<E: std::fmt::Display>(place: &'static str) -> impl Fn(E) -> Failure {
+    move |error| Failure::Gone(format!("{place}: {error}"))
 }
 
 /// Watches a descriptor that is not a connection.

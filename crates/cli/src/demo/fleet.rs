@@ -9,7 +9,7 @@ use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec};
 
-use super::client::{self, Client, Happened, Mishap, Phase, SCRATCH_LEN, Tools};
+use super::client::{self, Client, ClientEvent, Failure, Phase, SCRATCH_LEN, Tools};
 use super::random::Random;
 
 /// Longer than an echo can take, even on a machine that is busy with other things.
@@ -135,7 +135,7 @@ impl Fleet {
         };
         let outcome = client
             .open(&self.target, &self.tools)
-            .map(|()| Happened::Progress);
+            .map(|()| ClientEvent::Progress);
         self.settle(self.begun, outcome);
         self.begun += 1;
     }
@@ -151,7 +151,7 @@ impl Fleet {
         };
         let outcome = client
             .wake(self.random.message(), &self.tools)
-            .map(|()| Happened::Progress);
+            .map(|()| ClientEvent::Progress);
         self.settle(index, outcome);
         true
     }
@@ -196,7 +196,7 @@ impl Fleet {
             );
             if late {
                 let words = format!("lost: no echo within {} s", ANSWER_TIMEOUT.as_secs());
-                self.settle(index, Err(Mishap::Gone(words)));
+                self.settle(index, Err(Failure::Gone(words)));
             }
         }
     }
@@ -218,12 +218,12 @@ impl Fleet {
     }
 
     /// Counts the result of an action.
-    fn settle(&mut self, index: usize, outcome: Result<Happened, Mishap>) {
+    fn settle(&mut self, index: usize, outcome: Result<ClientEvent, Failure>) {
         match outcome {
-            Ok(Happened::Progress) => {}
-            Ok(Happened::Established { agreed }) => *self.agreed.entry(agreed).or_default() += 1,
-            Ok(Happened::Answered { began, bytes }) => self.count_echo(began, bytes),
-            Err(mishap) => self.count_mishap(index, mishap),
+            Ok(ClientEvent::Progress) => {}
+            Ok(ClientEvent::Established { agreed }) => *self.agreed.entry(agreed).or_default() += 1,
+            Ok(ClientEvent::Answered { began, bytes }) => self.count_echo(began, bytes),
+            Err(failure) => self.count_failure(index, failure),
         }
     }
 
@@ -237,7 +237,7 @@ impl Fleet {
         }
     }
 
-    fn count_mishap(&mut self, index: usize, mishap: Mishap) {
+    fn count_failure(&mut self, index: usize, failure: Failure) {
         let Some(client) = self.clients.get_mut(index) else {
             return;
         };
@@ -245,16 +245,16 @@ impl Fleet {
             client.phase,
             Phase::Unopened | Phase::Connecting | Phase::Handshaking
         );
-        let reason = match mishap {
-            Mishap::Wrong(reason) => {
+        let reason = match failure {
+            Failure::Wrong(reason) => {
                 self.tally.wrong += 1;
                 reason
             }
-            Mishap::Gone(reason) if established => {
+            Failure::Gone(reason) if established => {
                 self.tally.lost += 1;
                 reason
             }
-            Mishap::Gone(reason) => {
+            Failure::Gone(reason) => {
                 self.tally.failed += 1;
                 reason
             }

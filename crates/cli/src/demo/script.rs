@@ -29,9 +29,9 @@ pub(super) fn play(show: &mut Show, plan: &Plan, results: &mut Results) -> Resul
     rest(show, plan, results)?;
     wake(show, plan, results)?;
     let workers = kill(show, plan, results)?;
-    ask(show, plan, results, workers)?;
+    wake_everything(show, plan, results, workers)?;
     upgrade(show, plan, results)?;
-    goodbye(show, plan, results)
+    close_all(show, plan, results)
 }
 
 /// Opens a hundred connections and measures memory with them as the baseline.
@@ -144,14 +144,14 @@ fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>,
 }
 
 /// Checks that every connection still works.
-fn ask(
+fn wake_everything(
     show: &mut Show,
     plan: &Plan,
     results: &mut Results,
     killed: Vec<Pid>,
 ) -> Result<(), DemoError> {
     let scene = Scene::new(
-        Chapter::Ask,
+        Chapter::WakeAll,
         format!(
             "{} killed; new workers took over. Waking every connection.",
             count(killed.len() as u64, "worker was", "workers were")
@@ -174,7 +174,7 @@ fn ask(
         first.map_or_else(|| "never".to_owned(), duration),
     );
     let scene = Scene::new(
-        Chapter::Ask,
+        Chapter::WakeAll,
         words,
         "At most the one connection that a worker was working on is reset.",
     );
@@ -182,10 +182,10 @@ fn ask(
 }
 
 /// Closes all connections and measures the memory that is left.
-fn goodbye(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
+fn close_all(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let before = show.readings.last().map_or(0, |reading| reading.bytes);
     let scene = Scene::new(
-        Chapter::Goodbye,
+        Chapter::CloseAll,
         "All connections close, and the memory of their records is freed.".to_owned(),
         &format!("It was {} with all connections.", megabytes(before)),
     );

@@ -154,8 +154,9 @@ option_groups! {
         unknown_name: NameUnknown = default "default", like "\"refuse\"";
 
         /// What the backend sees when a client's connection ends without close_notify, which may
-        /// mean that somebody cut it. `abort` delivers what was received and then resets the
-        /// backend's connection; `close` ends it cleanly, for clients that never send close_notify.
+        /// mean that someone cut the connection. `abort` delivers what was received and then resets
+        /// the backend's connection; `close` ends it cleanly, for clients that never send
+        /// close_notify.
         truncation: Truncation = default "abort", like "\"close\"";
 
         /// Send the client's address to the backend in a PROXY protocol header before the first

@@ -131,7 +131,7 @@ impl ConnectionLog {
     // ---- the life of a connection ----
 
     /// Whether the connection in this slot gets a line: all connections do, or a sample.
-    pub(crate) fn wants(&self, slot: &Slot) -> bool {
+    pub(crate) fn logs(&self, slot: &Slot) -> bool {
         let is_chosen = |rules: LogRules| slot.generation.is_multiple_of(rules.one_in);
         self.rules.is_some_and(is_chosen)
     }
@@ -222,7 +222,7 @@ impl ConnectionLog {
     /// The entry of the connection in this slot. If the connection gets no line, the entry is not read:
     /// that would touch a page of memory.
     fn entry_of(&mut self, index: u32, slot: &Slot) -> Option<&mut LogEntry> {
-        self.wants(slot).then(|| self.entry(index)).flatten()
+        self.logs(slot).then(|| self.entry(index)).flatten()
     }
 
     fn entry(&mut self, index: u32) -> Option<&mut LogEntry> {

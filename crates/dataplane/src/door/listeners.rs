@@ -93,11 +93,11 @@ impl Listeners {
     }
 
     /// Pauses accepting after resources ran out, until a connection ends or the time is up.
-    pub(crate) fn pause(&mut self, why: Pause, now_ms: u64, count: &Counters) {
+    pub(crate) fn pause(&mut self, reason: Pause, now_ms: u64, count: &Counters) {
         if self.paused_until_ms.is_none() {
-            count.add(why.count(), 1);
+            count.add(reason.count(), 1);
         }
-        self.last = Some(why);
+        self.last = Some(reason);
         self.paused_until_ms = Some(now_ms + PAUSE_MS);
     }
 

@@ -22,7 +22,7 @@ pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 const DESCRIPTORS_SPARE: u64 = 8;
 
 /// Interval at which the descriptor limit is read while no client connects.
-const DESCRIPTORS_LOOK_MS: u64 = 100;
+const DESCRIPTORS_CHECK_MS: u64 = 100;
 
 /// Numbers of existing connections and handshakes.
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ struct Descriptors {
     /// Descriptors that are not connections.
     reserved: u64,
     suffice_for: u64,
-    looked_ms: u64,
+    checked_ms: u64,
 }
 
 impl Door {
@@ -55,7 +55,7 @@ impl Door {
             descriptors: Descriptors {
                 reserved: descriptors_kept as u64 + DESCRIPTORS_SPARE,
                 suffice_for: u64::MAX,
-                looked_ms: 0,
+                checked_ms: 0,
             },
         }
     }
@@ -77,9 +77,9 @@ impl Door {
     }
 
     /// Pauses accepting, because a resource has run out.
-    pub(crate) fn pause<I>(&mut self, why: Pause, work: &mut Workspace<I>) {
+    pub(crate) fn pause<I>(&mut self, reason: Pause, work: &mut Workspace<I>) {
         work.has_room_again = false;
-        self.listeners.pause(why, work.now_ms, &work.count);
+        self.listeners.pause(reason, work.now_ms, &work.count);
     }
 
     /// Replaces the listeners. Returns the former ones, which are no longer polled.
@@ -127,9 +127,9 @@ impl Door {
     /// Reads the descriptor limit, which may have been lowered since the start. This happens before
     /// accepting, because an accepted connection also needs a descriptor for its backend.
     pub(crate) fn count_descriptors<I: Io>(&mut self, settings: &Settings, work: &Workspace<I>) {
-        self.descriptors.looked_ms = work.now_ms;
+        self.descriptors.checked_ms = work.now_ms;
         let mut routes = settings.routes.iter();
-        let each = match routes.all(|route| route.is_echo() || route.is_gone()) {
+        let each = match routes.all(|route| route.is_echo() || route.is_removed()) {
             true => 1,
             false => 2,
         };
@@ -148,7 +148,7 @@ impl Door {
         if std::mem::take(&mut work.has_room_again) {
             self.listeners.resume();
         }
-        if work.now_ms >= self.descriptors.looked_ms + DESCRIPTORS_LOOK_MS {
+        if work.now_ms >= self.descriptors.checked_ms + DESCRIPTORS_CHECK_MS {
             self.count_descriptors(settings, work);
         }
         let limit = self.limit_reached(occupancy, settings);

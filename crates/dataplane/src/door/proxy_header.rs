@@ -14,7 +14,7 @@ pub(crate) enum Received {
     /// The bytes are not a valid header.
     Invalid(HeaderError),
     /// The proxy's connection has ended.
-    Gone,
+    Ended,
 }
 
 /// A proxy's header, as far as it was received.
@@ -34,7 +34,7 @@ impl ProxyHeader {
     /// Receives more of the header.
     pub(crate) fn receive(&mut self, io: &impl Io, fd: Fd, scratch: &mut [u8]) -> Received {
         let n = match io.recv(fd, &mut scratch[..HEADER_MAX]) {
-            Ok(Attempt::Done(0)) | Err(_) => return Received::Gone,
+            Ok(Attempt::Done(0)) | Err(_) => return Received::Ended,
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Received::Part,
         };

@@ -156,7 +156,7 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     let reset = slot.has(Flag::ResetPlain);
     let joined = slot.has(Flag::Joined);
     if joined && !reset && !slot.has(Flag::PlainShut) {
-        // If the other end is gone, nothing is lost.
+        // If the other end has been closed, nothing is lost.
         let _ = end_plain(slot, work);
     }
     slot.detach_plain();

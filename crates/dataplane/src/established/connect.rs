@@ -81,11 +81,11 @@ pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
 
 /// Tries the next backend, because the current one did not answer in time.
 pub(crate) fn time_out<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
-    let why = "no answer within backend_connect_timeout";
-    match fail_over(slot, cx, why) {
+    let reason = "no answer within backend_connect_timeout";
+    match fail_over(slot, cx, reason) {
         Some(next) => follow(slot, cx, next),
         None => {
-            give_up(slot, cx, why);
+            give_up(slot, cx, reason);
             Ok(())
         }
     }
@@ -193,7 +193,7 @@ fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
 
 /// Gives up, because no backend is left. By default the client gets an alert, which it can't mistake
 /// for an empty answer; `backend_down` selects something else.
-fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
+fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) {
     close_plain(slot, &cx.work.io);
     let backend = &cx.route.backend_name;
     let how = match slot.has(Flag::PassThrough) {
@@ -209,7 +209,7 @@ fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
     let now_ms = cx.work.now_ms;
     cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
         let route = cx.route.name.as_str();
-        tracing::warn!(route, %backend, error = why, answer, more, "backend connect failed");
+        tracing::warn!(route, %backend, error = reason, answer, more, "backend connect failed");
     });
     cx.note_close(slot, CloseReason::BackendDown);
     close::begin_refusal(slot, cx.work, how);
@@ -227,7 +227,7 @@ fn connect_first<I: Io>(
     cx: &mut Context<'_, I>,
     client: Option<IpAddr>,
 ) -> Connect {
-    if cx.route.is_gone() {
+    if cx.route.is_removed() {
         return Connect::Failed(io::Error::other("a reload removed the route"));
     }
     let Some(targets) = cx.route.targets() else {
@@ -252,7 +252,7 @@ fn connect_first<I: Io>(
 }
 
 /// Counts a failed connect, and starts to connect to the next backend if there is one.
-fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Option<Connect> {
+fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: &str) -> Option<Connect> {
     cx.work.count.add(Count::BackendConnectsFailed, 1);
     traffic::count_connect_failed(slot, &cx.work.traffic);
     close_plain(slot, &cx.work.io);
@@ -265,7 +265,7 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Opti
             tracing::warn!(
                 route = cx.route.name.as_str(),
                 backend = target.name,
-                error = why,
+                error = reason,
                 failures = most,
                 pause_ms,
                 "backend skipped after failures"

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 /// Creates the log entry of a connection that begins with this event.
 pub(crate) fn begin<I: Io>(index: u32, slot: &Slot, event: &Event, work: &mut Workspace<I>) {
-    if work.connection_log.wants(slot)
+    if work.connection_log.logs(slot)
         && let Some(entry) = entry(event, &work.io, work.now_ms)
     {
         work.connection_log.begin(index, &entry);

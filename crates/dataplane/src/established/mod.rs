@@ -245,14 +245,14 @@ impl Connections {
         }
         self.slots.header().mark_busy(index);
         let mut is_over = self.run(index, Event::Probe, settings, work);
-        let is_good = !is_over && self.is_warm(index, generation);
-        if is_good {
+        let is_usable = !is_over && self.is_warm(index, generation);
+        if is_usable {
             let address = logged::address_of(client.fd, &work.io);
             work.connection_log.attach(index, address, work.now_ms);
             is_over = self.run(index, Event::Attach(client), settings, work);
         }
         self.finish(index, is_over, settings, work);
-        is_good
+        is_usable
     }
 
     /// Closes the warm connections of these routes.
@@ -460,7 +460,7 @@ impl Connections {
     /// Measures send queues while little kernel memory is left, since the kernel does not report that
     /// a queue drains. Also measures the queues of a predecessor's connections once.
     fn measure_queues<I: Io>(&mut self, work: &mut Workspace<I>) {
-        for index in work.kernel.next_looks(work.now_ms) {
+        for index in work.kernel.next_checks(work.now_ms) {
             self.note_queues(index, work);
         }
         for _ in 0..SURVEYED_PER_TURN {
@@ -477,7 +477,7 @@ impl Connections {
     /// queues of a connection at rest are measured at random.
     fn note_queues_sometimes<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if work.kernel.wants_look(index, work.bytes.received()) || !rests {
+        if work.kernel.is_due(index, work.bytes.received()) || !rests {
             self.note_queues(index, work);
         }
     }

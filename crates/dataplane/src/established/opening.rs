@@ -373,11 +373,11 @@ impl Pieces {
 
     /// The ranges after the first `n` bytes.
     fn after(&self, n: usize) -> Vec<Range<usize>> {
-        let mut gone = n;
+        let mut skipped = n;
         let mut left = Vec::new();
         for range in &self.ranges {
-            let skip = gone.min(range.len());
-            gone -= skip;
+            let skip = skipped.min(range.len());
+            skipped -= skip;
             if skip < range.len() {
                 left.push(range.start + skip..range.end);
             }

@@ -203,7 +203,7 @@ impl World {
         let worker = self.worker();
         // The loop's own deadlines are far away: without this a turn would wait for them.
         for _ in 0..4 {
-            worker.parts().compaction.look_now();
+            worker.parts().compaction.check_now();
             worker.turn().expect("a turn");
         }
     }

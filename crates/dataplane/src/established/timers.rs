@@ -5,7 +5,7 @@ use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
 
 /// Interval at which a draining connection's send queue is checked.
-const DRAIN_LOOK_MS: u64 = 100;
+const DRAIN_CHECK_MS: u64 = 100;
 
 /// Time until the retry of a connect that had no descriptor or port.
 const RETRY_CONNECT_MS: u64 = 200;
@@ -31,7 +31,7 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
             TimerPurpose::Connect,
             Some(limits.backend_connect_timeout_ms),
         ),
-        Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
+        Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_CHECK_MS)),
         // While we do not read, a record can't be completed.
         Phase::Established | Phase::Warm if slot.partial_len > 0 && !slot.has(Flag::Paced) => (
             TimerPurpose::PartialRecord,

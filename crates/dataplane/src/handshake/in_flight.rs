@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 /// How many times a failed peer's bytes are discarded before its connection is closed. It may have
 /// bytes in flight, but a peer that keeps sending does not read our alert.
-const LINGER_LOOKS_MAX: u32 = 16;
+const LINGER_READS_MAX: u32 = 16;
 
 /// One connection that is not established yet.
 pub(crate) struct InFlight {
@@ -68,7 +68,7 @@ enum Stage {
     Lingering {
         output: Vec<u8>,
         shut: bool,
-        looks: u32,
+        reads: u32,
     },
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum HandshakeStep {
     /// The client closed the connection while it was queued: the caller closes it, too.
     GivenUp,
     /// The connection has ended: the caller closes it.
-    Gone,
+    Ended,
 }
 
 /// The arguments of a step on a handshake.
@@ -168,7 +168,7 @@ impl InFlight {
                     Received::Whole => self.end_header(),
                     Received::Part => HandshakeStep::Continues,
                     Received::Invalid(error) => HandshakeStep::BadHeader(error),
-                    Received::Gone => HandshakeStep::Gone,
+                    Received::Ended => HandshakeStep::Ended,
                 }
             }
             Stage::Choosing { received, .. } => receive_hello(self.fd, received, work),
@@ -177,13 +177,13 @@ impl InFlight {
                 self.first_step(early, work, now, waited, start)
             }
             Stage::Shaking(handshake) => shake(self.fd, handshake, work, now),
-            Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => HandshakeStep::Gone,
+            Stage::Lingering { reads, .. } if *reads >= LINGER_READS_MAX => HandshakeStep::Ended,
             Stage::Lingering {
                 output,
                 shut,
-                looks,
+                reads,
             } => {
-                *looks += 1;
+                *reads += 1;
                 linger(&work.io, self.fd, output, shut, &mut work.scratch.opening)
             }
         };
@@ -192,7 +192,7 @@ impl InFlight {
             self.stage = Stage::Lingering {
                 output,
                 shut: false,
-                looks: 0,
+                reads: 0,
             };
             if let Stage::Lingering { output, shut, .. } = &mut self.stage {
                 // Sends the alert at once. The result does not matter: the deadline ends the entry.
@@ -201,7 +201,7 @@ impl InFlight {
         }
         let continues = matches!(step, HandshakeStep::Continues | HandshakeStep::Failed(_));
         if continues && self.watch(&work.io, token).is_err() {
-            return HandshakeStep::Gone;
+            return HandshakeStep::Ended;
         }
         step
     }
@@ -267,7 +267,7 @@ impl InFlight {
         self.stage = Stage::Lingering {
             output,
             shut,
-            looks: 0,
+            reads: 0,
         };
         self.watch(io, token)
     }
@@ -295,7 +295,7 @@ impl InFlight {
             return HandshakeStep::GivenUp;
         }
         let Some(handshake) = start(self.route) else {
-            return HandshakeStep::Gone;
+            return HandshakeStep::Ended;
         };
         let mut handshake = Box::new(handshake);
         let step = take(&work.io, self.fd, &mut handshake, received, now);
@@ -386,7 +386,7 @@ fn shake(
     match flush(&work.io, fd, handshake) {
         Ok(true) => {}
         Ok(false) => return HandshakeStep::Continues,
-        Err(_) => return HandshakeStep::Gone,
+        Err(_) => return HandshakeStep::Ended,
     }
     match receive(fd, work) {
         Ok(Some(n)) => take(&work.io, fd, handshake, &work.scratch.opening[..n], now),
@@ -416,7 +416,7 @@ fn receive_hello(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) 
 fn receive(fd: Fd, work: &mut Workspace<impl Io>) -> Result<Option<usize>, HandshakeStep> {
     let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
     match work.io.recv(fd, room) {
-        Ok(Attempt::Done(0)) | Err(_) => Err(HandshakeStep::Gone),
+        Ok(Attempt::Done(0)) | Err(_) => Err(HandshakeStep::Ended),
         Ok(Attempt::Done(n)) => Ok(Some(n)),
         Ok(Attempt::WouldBlock) => Ok(None),
     }
@@ -433,13 +433,13 @@ fn take(
     match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(io, fd, handshake) {
             Ok(_) => HandshakeStep::Continues,
-            Err(_) => HandshakeStep::Gone,
+            Err(_) => HandshakeStep::Ended,
         },
         // Sends the tickets. Bytes that the socket does not take become pending bytes of the
         // connection.
         Ok(Progress::Established) => match flush(io, fd, handshake) {
             Ok(_) => HandshakeStep::Established,
-            Err(_) => HandshakeStep::Gone,
+            Err(_) => HandshakeStep::Ended,
         },
         Err(failure) => HandshakeStep::Failed(failure),
     }
@@ -479,17 +479,17 @@ fn linger(
         match io.send(fd, output) {
             Ok(Attempt::Done(n)) => drop(output.drain(..n)),
             Ok(Attempt::WouldBlock) => return HandshakeStep::Continues,
-            Err(_) => return HandshakeStep::Gone,
+            Err(_) => return HandshakeStep::Ended,
         }
     }
     if !*shut {
         *shut = true;
         if io.shutdown_write(fd).is_err() {
-            return HandshakeStep::Gone;
+            return HandshakeStep::Ended;
         }
     }
     if discard(io, fd, scratch) {
-        HandshakeStep::Gone
+        HandshakeStep::Ended
     } else {
         HandshakeStep::Continues
     }

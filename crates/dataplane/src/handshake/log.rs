@@ -171,12 +171,12 @@ pub(crate) fn log_failed(
 /// Logs a handshake that ended without an alert, for `log_handshakes`.
 pub(crate) fn log_ended(
     gave_up: &str,
-    why: &str,
+    reason: &str,
     route: Option<&str>,
     peer: &dyn fmt::Display,
     took_ms: u64,
 ) {
-    tracing::info!(route, peer = %peer, gave_up, error = why, took_ms, "handshake failed");
+    tracing::info!(route, peer = %peer, gave_up, error = reason, took_ms, "handshake failed");
 }
 
 /// Counts and logs a failed handshake with a client. `each_ms`: with `log_handshakes`, the duration

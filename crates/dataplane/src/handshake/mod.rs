@@ -1,6 +1,6 @@
 //! Handshakes with clients: from the accepted socket to the connection at rest.
 //!
-//! Each turn of the loop advances handshakes for a bounded time, so that a storm of newcomers does
+//! Each turn of the loop advances handshakes for a bounded time, so that a storm of new connections does
 //! not slow down established connections. A completed handshake becomes a slot at once.
 
 pub(crate) mod challenge;
@@ -44,13 +44,13 @@ const HELLO_MAX: usize = 4096;
 const SILENT_PART: u64 = 4;
 
 /// Interval of the search for silent clients.
-const SILENT_LOOK_MS: u64 = 100;
+const SILENT_CHECK_MS: u64 = 100;
 
 /// Route number of a handshake that answers a challenge. No route has this number.
 const CHALLENGE_ROUTE: u16 = u16::MAX;
 
 /// A client that was just accepted.
-pub(crate) struct Newcomer {
+pub(crate) struct NewConnection {
     pub(crate) fd: Fd,
     pub(crate) client: Client,
     /// The listener's first route.
@@ -66,7 +66,7 @@ pub(crate) struct Handshakes {
     /// The open challenge.
     challenge: Option<Challenge>,
     /// Time of the next search for silent clients, while `max_handshakes` is reached.
-    silent_look_ms: u64,
+    silent_check_ms: u64,
 }
 
 impl Handshakes {
@@ -76,7 +76,7 @@ impl Handshakes {
             table: HandshakeTable::new(),
             queue: Queue::default(),
             challenge: None,
-            silent_look_ms: 0,
+            silent_check_ms: 0,
         }
     }
 
@@ -95,8 +95,8 @@ impl Handshakes {
     }
 
     /// Whether a handshake that has not begun is queued.
-    pub(crate) fn has_newcomers(&self) -> bool {
-        self.queue.has_newcomers()
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queue.has_queued()
     }
 
     /// Frees the memory of handshakes after the last one. Returns `true` if a burst has ended since
@@ -120,9 +120,9 @@ impl Handshakes {
         if self.queue.is_ready(may_begin) {
             return Some(now_ms);
         }
-        let waits = self.queue.has_newcomers() && !may_begin;
+        let waits = self.queue.has_queued() && !may_begin;
         let deadlines = [
-            waits.then_some(self.silent_look_ms),
+            waits.then_some(self.silent_check_ms),
             self.table.next_deadline_ms(),
         ];
         deadlines.into_iter().flatten().min()
@@ -130,14 +130,18 @@ impl Handshakes {
 
     // ---- accepted ----
 
-    /// Queues a newcomer, if it is admitted. While it waits it has nothing in the heap.
-    pub(crate) fn begin<I: Io>(&mut self, newcomer: Newcomer, cx: &mut WorkerContext<I>) {
-        let Newcomer {
+    /// Queues a new connection, if it is admitted. A waiting connection uses no heap memory.
+    pub(crate) fn begin<I: Io>(
+        &mut self,
+        new_connection: NewConnection,
+        cx: &mut WorkerContext<I>,
+    ) {
+        let NewConnection {
             fd,
             client,
             route,
             candidates,
-        } = newcomer;
+        } = new_connection;
         cx.work.count.add(Count::Accepted, 1);
         let configured = cx.settings.route(route);
         let is_proxy = configured.is_some_and(|r| client.is_proxy(&r.access.accept_proxy_from));
@@ -187,8 +191,8 @@ impl Handshakes {
     /// Advances handshakes until the time is up, but makes at least one step. `others`: the number of
     /// handshakes with servers, which count towards the same limit.
     pub(crate) fn turn<I: Io>(&mut self, until_us: u64, others: usize, cx: &mut WorkerContext<I>) {
-        if self.queue.has_newcomers() {
-            self.sort_newcomers(&mut cx.work);
+        if self.queue.has_queued() {
+            self.sort_queued(&mut cx.work);
             self.evict_silent(others, cx);
         }
         loop {
@@ -212,10 +216,10 @@ impl Handshakes {
     /// Drops handshakes whose clients have been silent for long, if `max_handshakes` is reached and
     /// clients wait.
     fn evict_silent<I: Io>(&mut self, others: usize, cx: &mut WorkerContext<I>) {
-        if self.may_begin(others, &cx.settings) || cx.work.now_ms < self.silent_look_ms {
+        if self.may_begin(others, &cx.settings) || cx.work.now_ms < self.silent_check_ms {
             return;
         }
-        self.silent_look_ms = cx.work.now_ms + SILENT_LOOK_MS;
+        self.silent_check_ms = cx.work.now_ms + SILENT_CHECK_MS;
         cx.work.count.add(Count::PausedHandshakes, 1);
         cx.work
             .bursts
@@ -232,7 +236,7 @@ impl Handshakes {
 
     /// Sorts queued clients by whether they resume a session. It peeks at their hellos, which stay in
     /// the kernel.
-    fn sort_newcomers<I: Io>(&mut self, work: &mut Workspace<I>) {
+    fn sort_queued<I: Io>(&mut self, work: &mut Workspace<I>) {
         let Handshakes { table, queue, .. } = self;
         let Workspace { io, scratch, .. } = work;
         let hello = &mut scratch.opening[..HELLO_MAX];
@@ -280,15 +284,15 @@ impl Handshakes {
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::GivenUp => {
-                let why = "the client closed the connection while it was queued";
-                log_ended("peer", why, name, &client, each_ms);
+                let reason = "the client closed the connection while it was queued";
+                log_ended("peer", reason, name, &client, each_ms);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
             }
-            HandshakeStep::Gone => {
+            HandshakeStep::Ended => {
                 if !is_lingering {
-                    let why = "the client's connection ended";
-                    log_ended("peer", why, name, &client, each_ms);
+                    let reason = "the client's connection ended";
+                    log_ended("peer", reason, name, &client, each_ms);
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
@@ -360,7 +364,7 @@ impl Handshakes {
                 Direction::Terminate { context, .. } => {
                     Some(Handshake::server(context.as_ref()?, limits))
                 }
-                Direction::PassThrough(_) | Direction::Originate(_) | Direction::Gone => None,
+                Direction::PassThrough(_) | Direction::Originate(_) | Direction::Removed => None,
             }
         })
     }
@@ -378,11 +382,11 @@ impl Handshakes {
                 entry.end_choice();
                 None
             }
-            RouteChoice::None => Some(HandshakeStep::Gone),
+            RouteChoice::None => Some(HandshakeStep::Ended),
             RouteChoice::UnknownName(failure, alert) => {
                 let token = token::handshake(id);
                 let refused = entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
-                Some(refused.map_or(HandshakeStep::Gone, |()| HandshakeStep::Failed(failure)))
+                Some(refused.map_or(HandshakeStep::Ended, |()| HandshakeStep::Failed(failure)))
             }
             RouteChoice::Route(number, server_name) => {
                 entry.route = number;
@@ -535,8 +539,8 @@ fn log_timed_out<I>(
     work.count.add(Count::HandshakesTimedOut, 1);
     traffic::count_handshake_failed(route.map(|(number, _)| number), &work.traffic);
     let route = route.map(|(_, route)| route.name.as_str());
-    let why = "not finished within handshake_timeout";
-    log_ended("us", why, route, client, each_ms);
+    let reason = "not finished within handshake_timeout";
+    log_ended("us", reason, route, client, each_ms);
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
         tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
@@ -544,8 +548,14 @@ fn log_timed_out<I>(
 }
 
 /// Logs a handshake that ended without an alert, with `log_handshakes` only.
-fn log_ended(gave_up: &str, why: &str, route: Option<&str>, client: &Client, each_ms: Option<u64>) {
+fn log_ended(
+    gave_up: &str,
+    reason: &str,
+    route: Option<&str>,
+    client: &Client,
+    each_ms: Option<u64>,
+) {
     if let Some(took_ms) = each_ms {
-        log::log_ended(gave_up, why, route, client, took_ms);
+        log::log_ended(gave_up, reason, route, client, took_ms);
     }
 }

@@ -40,13 +40,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Whether a handshake that has not begun is queued.
-    pub(crate) fn has_newcomers(&self) -> bool {
+    pub(crate) fn has_queued(&self) -> bool {
         !(self.new.is_empty() && self.resuming.is_empty() && self.full.is_empty())
     }
 
     /// Whether the queue has work. `may_begin`: another handshake may begin.
     pub(crate) fn is_ready(&self, may_begin: bool) -> bool {
-        !self.answered.is_empty() || !self.new.is_empty() || (may_begin && self.has_newcomers())
+        !self.answered.is_empty() || !self.new.is_empty() || (may_begin && self.has_queued())
     }
 
     /// Queues a handshake that we have already answered.

@@ -39,7 +39,7 @@ pub(crate) fn choose(
     let all = candidates.iter().filter_map(|&number| {
         let route = settings.route(number);
         route
-            .filter(|route| !route.is_gone())
+            .filter(|route| !route.is_removed())
             .map(|route| (number, route))
     });
     match FirstFlight::of(received) {

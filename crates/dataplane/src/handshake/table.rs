@@ -97,14 +97,14 @@ impl HandshakeTable {
     /// Finds the oldest begun handshake whose client has been silent since before `before_ms`, among
     /// a bounded number of entries.
     pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<Id> {
-        const LOOKS: usize = 256;
+        const CHECKS: usize = 256;
         let is_silent = |&&(_, (index, generation)): &&Deadline| {
             let entry = self.entries.get(index as usize).and_then(Option::as_ref);
             entry.is_some_and(|entry| {
                 entry.generation == generation && entry.is_silent_since(before_ms)
             })
         };
-        let found = self.shaking.iter().take(LOOKS).find(is_silent);
+        let found = self.shaking.iter().take(CHECKS).find(is_silent);
         found.map(|&(_, id)| id)
     }
 

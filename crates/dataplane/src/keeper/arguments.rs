@@ -216,7 +216,7 @@ mod tests {
         assert!(args.open().is_ok(), "a handover on the board");
         write().move_to(handover).expect("replaced");
         let refused = args.open().err().map(|error| error.to_string());
-        assert!(refused.is_some_and(|why| why.contains("a worker has replaced it")));
+        assert!(refused.is_some_and(|reason| reason.contains("a worker has replaced it")));
         handover.move_to(reader).expect("replaced");
         assert!(args.open().is_err(), "a replaced board");
         [reader, board.fd()].into_iter().for_each(Fd::close);

@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 
 /// Interval at which the keeper checks whether main has died.
-const LOOK_MS: u64 = 50;
+const CHECK_MS: u64 = 50;
 
 /// Time for the new keeper to confirm that it has seen the commit.
 const CONFIRM_MS: u64 = 1_000;
@@ -130,7 +130,7 @@ fn wait_for_decision(
             );
             child = None;
         }
-        signal::wait_for(&[Signal::Child, Signal::User2], LOOK_MS)?;
+        signal::wait_for(&[Signal::Child, Signal::User2], CHECK_MS)?;
     }
 }
 
@@ -151,12 +151,12 @@ fn confirms(child: Pid) -> io::Result<bool> {
     }
 }
 
-fn refuse(part: &KeeperPart, why: &str) {
-    let why = format!("worker {}: {why}", part.worker);
-    orders::send_report(Fd(part.orders), &WorkerReport::Refused(why));
+fn refuse(part: &KeeperPart, reason: &str) {
+    let reason = format!("worker {}: {reason}", part.worker);
+    orders::send_report(Fd(part.orders), &WorkerReport::Refused(reason));
 }
 
-/// Kills a child that is not needed, and waits until its copy of the table is gone.
+/// Kills a child that is not needed, and waits until its copy of the table is released.
 fn end(child: Option<Pid>) {
     if let Some(pid) = child {
         let _ = process::send_signal(pid, Signal::Kill);

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Interval at which the board and the old keeper are checked.
-const LOOK_MS: u64 = 50;
+const CHECK_MS: u64 = 50;
 
 /// Time for the old keeper to exit.
 const OLD_KEEPER_EXIT_MS: u64 = 2_000;
@@ -69,8 +69,8 @@ fn take_over(
     let prepared = match prepare(args.handover.fd(), former) {
         Ok(prepared) => prepared,
         Err(error) => {
-            let why = format!("worker {worker}: {error}");
-            orders::send_report(orders, &WorkerReport::Refused(why));
+            let reason = format!("worker {worker}: {error}");
+            orders::send_report(orders, &WorkerReport::Refused(reason));
             return Ok(None);
         }
     };
@@ -78,7 +78,7 @@ fn take_over(
     orders::send_report(orders, &WorkerReport::Prepared);
     trial::crash_at("wait", worker);
     while board.post() == post && process::parent() == parent {
-        board.wait(post, LOOK_MS)?;
+        board.wait(post, CHECK_MS)?;
     }
     // The loop may have ended because the old keeper exited, so the board is read again.
     if Command::of(board.post()) != Some(Command::Commit) {

@@ -22,7 +22,7 @@ const SETTLED_MS: u64 = 1_000;
 
 /// Time for a worker that seems to hang to show a heartbeat: it may have been frozen together with its
 /// keeper.
-const SECOND_LOOK_MS: u64 = 500;
+const SECOND_CHECK_MS: u64 = 500;
 
 /// Exit status of a keeper after main's death. No program reads it.
 const EXIT_ORPHANED: u8 = 4;
@@ -133,7 +133,7 @@ fn watch(
     counters: Option<&Counters>,
     orphaned: &mut Orphaned<'_>,
 ) -> io::Result<Ended> {
-    let look_ms = part.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);
+    let check_ms = part.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);
     let mut suspected_ms = None;
     let mut reap_ms = Some(born_ms + REAP_MS);
     let mut now_ms = born_ms;
@@ -141,7 +141,7 @@ fn watch(
         if let Some(ended) = process::peek(child)? {
             return Ok(ended);
         }
-        let pause_ms = suspected_ms.map_or(look_ms, |_| SECOND_LOOK_MS);
+        let pause_ms = suspected_ms.map_or(check_ms, |_| SECOND_CHECK_MS);
         let until_reap_ms = reap_ms.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(now_ms));
         orphaned.check(now_ms);
         let pause_ms = pause_ms
@@ -164,7 +164,7 @@ fn watch(
         suspected_ms = match (part.hang_timeout_ms, suspected_ms) {
             (Some(bound_ms), None) if silent_ms > bound_ms => Some(now_ms),
             (Some(bound_ms), Some(since_ms)) if silent_ms > bound_ms => {
-                if now_ms.saturating_sub(since_ms) >= SECOND_LOOK_MS {
+                if now_ms.saturating_sub(since_ms) >= SECOND_CHECK_MS {
                     tracing::error!(pid = child.0, silent_ms, "worker hangs; killing it");
                     if let Some(counters) = counters {
                         counters.add(Count::Hangs, 1);
@@ -185,7 +185,7 @@ fn wait_for_end(child: Pid) -> io::Result<Ended> {
         if let Some(ended) = process::peek(child)? {
             return Ok(ended);
         }
-        signal::wait_for(&[Signal::Child], SECOND_LOOK_MS)?;
+        signal::wait_for(&[Signal::Child], SECOND_CHECK_MS)?;
     }
 }
 

@@ -3,7 +3,7 @@
 //! A slot refers to the configuration only by a route number, and numbers keep their meaning. So a
 //! reload changes tables and touches no connection. (Warm connections of a changed origination have no
 //! client yet; they are renewed.) Handshakes in flight keep the parts of the old tables that they need.
-//! After the last of them, the old tables are gone.
+//! After the last of them, the old tables are released.
 //!
 //! The last step replaces the file behind the handover's descriptor, atomically. If a worker dies before
 //! that step, its successor starts with the old configuration, and main sends the new one again. If it

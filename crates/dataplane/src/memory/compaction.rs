@@ -2,7 +2,7 @@
 //!
 //! A page of slots goes back to the system when all its slots are free. If nine in ten connections
 //! close at random, hardly any page is empty. So the worker moves slots from the end of the slab to
-//! free places at its beginning, a few per turn, while no newcomer waits.
+//! free places at its beginning, a few per turn, while no new connection waits.
 //!
 //! Four parts refer to a slot by its index and are updated: epoll (in its tokens), the timer wheel, the
 //! lists of connections that wait for memory or a rate limit, and the pools of warm connections. A
@@ -21,7 +21,7 @@ use dormouse_reactor::slab::Slab;
 const MOVES_PER_TURN: u32 = 32;
 
 /// Time between a close and the check whether slots should be moved.
-const LOOK_MS: u64 = 500;
+const CHECK_MS: u64 = 500;
 
 /// Time between two turns of moving.
 const PAUSE_MS: u64 = 5;
@@ -44,13 +44,13 @@ impl Compaction {
 
     /// Schedules a check for the next turn.
     #[cfg(test)]
-    pub(crate) fn look_now(&mut self) {
+    pub(crate) fn check_now(&mut self) {
         self.due_ms = Some(0);
     }
 
-    /// Moves some slots, if it is time and the slab is sparse. `is_quiet`: no newcomer waits (newcomers
-    /// fill the lowest places anyway), and all sockets are verified (unverified ones are remembered by
-    /// index).
+    /// Moves some slots, if it is time and the slab is sparse. `is_quiet`: no new connection waits (new
+    /// connections fill the lowest places anyway), and all sockets are verified (unverified sockets are
+    /// remembered by index).
     pub(crate) fn turn<I: Io>(
         &mut self,
         is_quiet: bool,
@@ -59,13 +59,13 @@ impl Compaction {
         work: &mut Workspace<I>,
     ) {
         if connections.take_freed() {
-            self.due_ms.get_or_insert(work.now_ms + LOOK_MS);
+            self.due_ms.get_or_insert(work.now_ms + CHECK_MS);
         }
         if self.due_ms.is_none_or(|due_ms| due_ms > work.now_ms) {
             return;
         }
         if !is_quiet {
-            self.due_ms = Some(work.now_ms + LOOK_MS);
+            self.due_ms = Some(work.now_ms + CHECK_MS);
             return;
         }
         if !self.moving && !is_sparse(connections.slots()) {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub(crate) const UNCOUNTED_MAX: usize = 4096;
 
 /// Average number of forwarded bytes between two measurements.
-const LOOK_BYTES: u64 = 2048;
+const CHECK_BYTES: u64 = 2048;
 
 /// Minimum overhead of the kernel per message.
 const MESSAGE_OVERHEAD: u64 = 256;
@@ -29,16 +29,16 @@ const MESSAGE_OVERHEAD: u64 = 256;
 const PARTS: usize = 8;
 
 /// Interval at which queues are measured again.
-const LOOK_MS: u64 = 50;
+const CHECK_MS: u64 = 50;
 /// Queues measured at once.
-const LOOKS: usize = 512;
+const CHECKS: usize = 512;
 
 /// Send queues by slot index.
 pub(crate) struct KernelMemory {
     limit: usize,
     sum: usize,
     queues: BTreeMap<u32, usize>,
-    look_ms: u64,
+    check_ms: u64,
     look_from: u32,
     /// Bytes until the next measurement.
     unmeasured: u64,
@@ -52,7 +52,7 @@ impl KernelMemory {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             sum: 0,
             queues: BTreeMap::new(),
-            look_ms: 0,
+            check_ms: 0,
             look_from: 0,
             unmeasured: 0,
             random: seed | 1,
@@ -60,7 +60,7 @@ impl KernelMemory {
     }
 
     /// Whether to measure the queues of a connection that has just forwarded `received` bytes.
-    pub(crate) fn wants_look(&mut self, index: u32, received: u64) -> bool {
+    pub(crate) fn is_due(&mut self, index: u32, received: u64) -> bool {
         if self.queues.contains_key(&index) {
             return true;
         }
@@ -76,7 +76,7 @@ impl KernelMemory {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.unmeasured = LOOK_BYTES / 2 + self.random % LOOK_BYTES;
+        self.unmeasured = CHECK_BYTES / 2 + self.random % CHECK_BYTES;
         true
     }
 
@@ -120,18 +120,18 @@ impl KernelMemory {
     }
 
     /// Returns the queues to measure again now. There are some while half of the limit is used.
-    pub(crate) fn next_looks(&mut self, now_ms: u64) -> Vec<u32> {
-        if self.sum < self.limit / 2 || now_ms < self.look_ms {
+    pub(crate) fn next_checks(&mut self, now_ms: u64) -> Vec<u32> {
+        if self.sum < self.limit / 2 || now_ms < self.check_ms {
             return Vec::new();
         }
-        self.look_ms = now_ms + LOOK_MS;
+        self.check_ms = now_ms + CHECK_MS;
         let next: Vec<u32> = (self.queues.range(self.look_from..))
             .map(|(&index, _)| index)
-            .take(LOOKS)
+            .take(CHECKS)
             .collect();
         // The next call continues after the last one, or starts again.
         self.look_from = match next.last() {
-            Some(&last) if next.len() == LOOKS => last + 1,
+            Some(&last) if next.len() == CHECKS => last + 1,
             _ => 0,
         };
         next
@@ -139,7 +139,7 @@ impl KernelMemory {
 
     /// Time of the next measurement.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        (self.sum >= self.limit / 2 && self.sum > 0).then_some(self.look_ms)
+        (self.sum >= self.limit / 2 && self.sum > 0).then_some(self.check_ms)
     }
 }
 
@@ -179,29 +179,29 @@ mod tests {
         for (many, bytes) in [(1, 6), (5, 1_000), (2, 2_000), (7, 300)] {
             let mut unmeasured = vec![0_u64; many];
             let mut most = 0;
-            let mut looks = 0;
+            let mut checks = 0;
             for turn in 0..20_000 {
                 let one = &mut unmeasured[turn % many];
                 *one += bytes + MESSAGE_OVERHEAD;
                 most = most.max(*one);
-                if memory.wants_look((turn % many) as u32, bytes) {
-                    looks += 1;
+                if memory.is_due((turn % many) as u32, bytes) {
+                    checks += 1;
                     *one = 0;
                 }
             }
             assert!(
-                most < 64 * LOOK_BYTES,
+                most < 64 * CHECK_BYTES,
                 "{most} not measured: {many} x {bytes}"
             );
             let passed = 20_000 * (bytes + MESSAGE_OVERHEAD);
             assert!(
-                looks <= passed / LOOK_BYTES * 2,
-                "{looks} measurements: {many} x {bytes}"
+                checks <= passed / CHECK_BYTES * 2,
+                "{checks} measurements: {many} x {bytes}"
             );
         }
-        assert!(memory.wants_look(1, 65_536));
+        assert!(memory.is_due(1, 65_536));
         memory.note(1, 8_192);
-        assert!((0..100).all(|n| memory.wants_look(1, n)));
+        assert!((0..100).all(|n| memory.is_due(1, n)));
     }
 
     #[test]
@@ -211,10 +211,10 @@ mod tests {
             memory.note(index * 3, 8_192);
         }
         let mut seen: Vec<u32> = (0..3)
-            .flat_map(|n| memory.next_looks(n * LOOK_MS))
+            .flat_map(|n| memory.next_checks(n * CHECK_MS))
             .collect();
         seen.truncate(1_000);
         assert!(seen.iter().copied().eq((0..1_000).map(|index| index * 3)));
-        assert!(memory.next_looks(2 * LOOK_MS + 1).is_empty(), "too soon");
+        assert!(memory.next_checks(2 * CHECK_MS + 1).is_empty(), "too soon");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The worker reads neither side of a paced connection, so both senders have to wait. It drops no
 //! received bytes, and notices closed sockets after the wait. The end of a wait is known, so the
-//! worker does not look at the connection before. Both directions count, and they count for the
+//! worker does not serve the connection before. Both directions count, and they count for the
 //! connection that moved the bytes, so a connection with little traffic is not slowed down by others.
 
 use crate::workspace::Workspace;

@@ -2,25 +2,25 @@
 //!
 //! No event reports free memory: other connections free pending memory, and send queues drain in the
 //! kernel. So the worker polls starved connections, first after a millisecond, then at growing
-//! intervals, which also grow with their number. A look costs one system call; the connection's
-//! interest changes only if the look finds room.
+//! intervals, which also grow with their number. A check costs one system call; the connection's
+//! interest changes only if the check finds space.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Time until the first look at a connection whose queue may drain at once.
+/// Time until the first check of a connection whose queue may drain at once.
 pub(crate) const SOON_MS: u64 = 1;
 
-/// Longest time between two looks at a connection, unless there are too many connections.
+/// Longest time between two checks of a connection, unless there are too many connections.
 pub(crate) const LATE_MS: u64 = 64;
 
-/// Maximum looks per millisecond at all starved connections, about 2 % of the worker's time.
-const LOOKS_PER_MS: u64 = 16;
+/// Maximum checks per millisecond of all starved connections, about 2 % of the worker's time.
+const CHECKS_PER_MS: u64 = 16;
 
-/// Maximum looks per turn.
-const LOOKS: usize = 256;
+/// Maximum checks per turn.
+const CHECKS: usize = 256;
 
-/// A starved connection: time of the next look, index, generation, and the interval after that look.
+/// A starved connection: time of the next check, index, generation, and the interval after that check.
 pub(crate) type StarvedWait = (u64, u32, u32, u64);
 
 /// The starved connections.
@@ -32,15 +32,15 @@ pub(crate) struct Starved {
 impl Starved {
     pub(crate) fn push(&mut self, index: u32, generation: u32, now_ms: u64, wait_ms: u64) {
         let next = (wait_ms * 2).min(LATE_MS);
-        let wait_ms = wait_ms.max(self.waiting.len() as u64 / LOOKS_PER_MS);
+        let wait_ms = wait_ms.max(self.waiting.len() as u64 / CHECKS_PER_MS);
         self.waiting
             .push(Reverse((now_ms + wait_ms, index, generation, next)));
     }
 
-    /// Takes the connections whose look is due, at most [`LOOKS`].
+    /// Takes the connections whose check is due, at most [`CHECKS`].
     pub(crate) fn due(&mut self, now_ms: u64) -> Vec<StarvedWait> {
         let mut due = Vec::new();
-        while due.len() < LOOKS
+        while due.len() < CHECKS
             && let Some(&Reverse(waiting)) = self.waiting.peek()
             && waiting.0 <= now_ms
         {
@@ -60,38 +60,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_between_looks_grow() {
+    fn intervals_between_checks_grow() {
         let mut starved = Starved::default();
         starved.push(7, 1, 0, SOON_MS);
-        let (mut now_ms, mut looks) = (0, Vec::new());
+        let (mut now_ms, mut checks) = (0, Vec::new());
         while now_ms < 300 {
             now_ms = starved.next_deadline_ms().expect("one waits");
             for (_, index, generation, wait_ms) in starved.due(now_ms) {
-                looks.push(now_ms);
+                checks.push(now_ms);
                 starved.push(index, generation, now_ms, wait_ms);
             }
         }
-        assert_eq!(looks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
+        assert_eq!(checks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
         assert!(starved.due(300).is_empty());
     }
 
-    /// Looks take at most their share of the time, however many connections wait.
+    /// Checks take at most their share of the time, however many connections wait.
     #[test]
-    fn looks_at_many_connections_are_bounded() {
+    fn checks_of_many_connections_are_bounded() {
         for many in [100, 5_000, 50_000] {
             let mut starved = Starved::default();
             (0..many).for_each(|index| starved.push(index, 1, 0, SOON_MS));
-            let mut looks = 0;
+            let mut checks = 0;
             let seconds = 10;
             for now_ms in 0..seconds * 1000 {
                 for (_, index, generation, wait_ms) in starved.due(now_ms) {
-                    looks += 1;
+                    checks += 1;
                     starved.push(index, generation, now_ms, wait_ms);
                 }
             }
-            assert!(looks >= u64::from(many), "each connection is looked at");
-            let most = seconds * 1000 * LOOKS_PER_MS + 2 * u64::from(many);
-            assert!(looks <= most, "{looks} looks at {many}");
+            assert!(checks >= u64::from(many), "each connection is checked");
+            let most = seconds * 1000 * CHECKS_PER_MS + 2 * u64::from(many);
+            assert!(checks <= most, "{checks} checks of {many}");
         }
     }
 }

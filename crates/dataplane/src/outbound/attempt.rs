@@ -46,8 +46,8 @@ pub(crate) enum AttemptStep {
 
 impl AttemptStep {
     /// A failure of the connection, not of the handshake.
-    pub(crate) fn failed(why: &dyn fmt::Display) -> AttemptStep {
-        AttemptStep::Failed(Failure::Connection(why.to_string()))
+    pub(crate) fn failed(reason: &dyn fmt::Display) -> AttemptStep {
+        AttemptStep::Failed(Failure::Connection(reason.to_string()))
     }
 }
 

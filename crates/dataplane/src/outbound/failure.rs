@@ -17,8 +17,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Handshake(failure) => failure.fmt(f),
-            Failure::Connection(why) => f.write_str(why),
-            Failure::Time(why) => f.write_str(why),
+            Failure::Connection(reason) => f.write_str(reason),
+            Failure::Time(reason) => f.write_str(reason),
         }
     }
 }

@@ -80,9 +80,9 @@ impl Outbound {
     /// The earliest deadline. Pools that must not be filled now are left out: their time may have
     /// passed, and the worker would not sleep.
     pub(crate) fn next_deadline_ms(&self, may_refill: Refill) -> Option<u64> {
-        let looks = self.pools.iter().filter_map(Pool::look_ms);
-        let looks = looks.filter(|_| may_refill != Refill::Later);
-        looks.chain(self.attempts.next_deadline_ms()).min()
+        let checks = self.pools.iter().filter_map(Pool::check_ms);
+        let checks = checks.filter(|_| may_refill != Refill::Later);
+        checks.chain(self.attempts.next_deadline_ms()).min()
     }
 
     fn pool(&mut self, route: u16) -> Option<&mut Pool> {
@@ -356,8 +356,10 @@ impl Outbound {
             let server = &target.name;
             match failure {
                 Failure::Handshake(failure) => log::log_failed(failure, name, server, took_ms),
-                Failure::Connection(why) => log::log_ended("peer", why, name, server, took_ms),
-                Failure::Time(why) => log::log_ended("us", why, name, server, took_ms),
+                Failure::Connection(reason) => {
+                    log::log_ended("peer", reason, name, server, took_ms)
+                }
+                Failure::Time(reason) => log::log_ended("us", reason, name, server, took_ms),
             }
         }
         if let Some(more) = more {
@@ -420,7 +422,7 @@ impl Outbound {
             let Some(pool) = self.pool(route) else {
                 continue;
             };
-            if pool.look_ms().is_none_or(|at_ms| at_ms > now_ms) {
+            if pool.check_ms().is_none_or(|at_ms| at_ms > now_ms) {
                 continue;
             }
             if may_refill == Refill::Never {
@@ -541,7 +543,7 @@ pub(crate) enum Refill {
 fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
     match &settings.route(route)?.direction {
         Direction::Originate(origin) => Some(origin),
-        Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => None,
+        Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => None,
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Pool {
     /// Number of connections being established.
     begun: u32,
     /// When to check for missing connections.
-    look_ms: Option<u64>,
+    check_ms: Option<u64>,
     backoff_ms: u64,
 }
 
@@ -35,7 +35,7 @@ impl Pool {
     pub(crate) fn new(size: u32) -> Pool {
         Pool {
             size,
-            look_ms: (size > 0).then_some(0),
+            check_ms: (size > 0).then_some(0),
             ..Pool::default()
         }
     }
@@ -44,7 +44,7 @@ impl Pool {
     pub(crate) fn of(routes: &[Route]) -> Vec<Pool> {
         let size = |direction: &Direction| match direction {
             Direction::Originate(origin) => origin.warm,
-            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => 0,
+            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => 0,
         };
         routes
             .iter()
@@ -52,8 +52,8 @@ impl Pool {
             .collect()
     }
 
-    pub(crate) fn look_ms(&self) -> Option<u64> {
-        self.look_ms
+    pub(crate) fn check_ms(&self) -> Option<u64> {
+        self.check_ms
     }
 
     pub(crate) fn ready(&self) -> u64 {
@@ -78,7 +78,7 @@ impl Pool {
             self.back_off(now_ms);
         } else {
             self.backoff_ms = 0;
-            self.look_soon(now_ms);
+            self.check_soon(now_ms);
         }
     }
 
@@ -95,12 +95,12 @@ impl Pool {
 
     fn back_off(&mut self, now_ms: u64) {
         self.backoff_ms = (self.backoff_ms * 2).clamp(BACKOFF_MS.start, BACKOFF_MS.end);
-        self.look_ms = Some(now_ms + self.backoff_ms);
+        self.check_ms = Some(now_ms + self.backoff_ms);
     }
 
-    fn look_soon(&mut self, now_ms: u64) {
-        if self.size > 0 && self.look_ms.is_none() {
-            self.look_ms = Some(now_ms + SPACING_MS);
+    fn check_soon(&mut self, now_ms: u64) {
+        if self.size > 0 && self.check_ms.is_none() {
+            self.check_ms = Some(now_ms + SPACING_MS);
         }
     }
 
@@ -112,26 +112,26 @@ impl Pool {
     /// Takes the newest connection, which is the least likely to have ended.
     pub(crate) fn pop(&mut self, now_ms: u64) -> Option<(u32, u32)> {
         let ready = self.ready.pop()?;
-        self.look_soon(now_ms);
+        self.check_soon(now_ms);
         Some(ready)
     }
 
     /// Cancels the next check.
     pub(crate) fn rest(&mut self) {
-        self.look_ms = None;
+        self.check_ms = None;
     }
 
     /// Returns how many connections to begin now.
     pub(crate) fn missing(&mut self, connections: &Connections, now_ms: u64) -> u32 {
         let is_warm = |&(index, generation): &(u32, u32)| connections.is_warm(index, generation);
         self.ready.retain(is_warm);
-        self.look_ms = None;
+        self.check_ms = None;
         let missing = self
             .size
             .saturating_sub(self.ready.len() as u32 + self.begun);
         let begin = missing.min(BATCH);
         if missing > begin {
-            self.look_soon(now_ms);
+            self.check_soon(now_ms);
         }
         self.begun += begin;
         begin
@@ -148,12 +148,12 @@ mod tests {
         let waits: Vec<u64> = (0..8)
             .map(|_| {
                 pool.lost(0, 1_000);
-                pool.look_ms().expect("it looks again") - 1_000
+                pool.check_ms().expect("it looks again") - 1_000
             })
             .collect();
         assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
-        pool.look_ms = None;
+        pool.check_ms = None;
         pool.lost(60, 2_000);
-        assert_eq!(pool.look_ms(), Some(2_000 + SPACING_MS));
+        assert_eq!(pool.check_ms(), Some(2_000 + SPACING_MS));
     }
 }

@@ -58,7 +58,7 @@ pub enum HeaderError {
 
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self {
+        let reason = match self {
             HeaderError::NoHeader => "no PROXY protocol header before the first byte",
             HeaderError::EndlessLine => "PROXY line longer than 107 bytes",
             HeaderError::BadLine => "malformed PROXY line",
@@ -70,7 +70,7 @@ impl fmt::Display for HeaderError {
             HeaderError::BadTlv => "PROXY header whose TLVs do not match its length",
             HeaderError::BadChecksum => "PROXY header with a wrong checksum",
         };
-        f.write_str(why)
+        f.write_str(reason)
     }
 }
 

@@ -248,3 +248,29 @@ fn an_invalid_first_message_is_refused_by_any_context() {
         );
     }
 }
+
+#[test]
+fn a_client_is_refused_because_of_what_it_asks_for() {
+    let mut client = Session::connect(&contexts(Protocols::ALL).0, NAME).unwrap();
+    let mut server = Session::listen(HandshakeLimits::default());
+    let why = AlertDescription::UnrecognizedName;
+    client.feed(now(), &mut [], |_| {}).unwrap();
+    let mut asked = false;
+    server
+        .feed(now(), &mut client.take_output(), |event| {
+            asked |= matches!(event, Event::ClientHello(_));
+        })
+        .unwrap();
+    assert!(asked);
+    server.refuse(why).unwrap();
+    assert_eq!(server.refuse(why), Err(SessionError::Undecided));
+    assert_eq!(server.send(b"no"), Err(SessionError::Handshaking));
+    let told = pass(&mut server, &mut client, usize::MAX);
+    let Some(End::Handshake(failure)) = told.end else {
+        panic!("{told:?}")
+    };
+    assert_eq!(failure.alert(), Some(why.code()));
+    let told = feed(&mut server, &[0], 1);
+    assert!(matches!(told.end, Some(End::Handshake(_))), "{told:?}");
+    assert!(server.is_handshaking() && !server.is_at_rest());
+}

@@ -131,6 +131,15 @@ impl Connection {
         self
     }
 
+    /// A connection with a client that is refused before its handshake begins, and this alert for it.
+    pub fn refused(failure: HandshakeFailure, alert: &[u8]) -> Connection {
+        Connection {
+            unsent: alert.to_vec(),
+            end: Some(End::Handshake(Box::new(failure))),
+            ..Connection::default()
+        }
+    }
+
     fn handshaking(handshake: Handshake) -> Connection {
         Connection {
             handshake: Some(Box::new(handshake)),
@@ -147,7 +156,7 @@ impl Connection {
 
     /// Whether the handshake is in progress or has failed.
     pub fn is_handshaking(&self) -> bool {
-        self.handshake.is_some()
+        self.handshake.is_some() || matches!(self.end, Some(End::Handshake(_)))
     }
 
     /// Whether this connection consists only of its state.

@@ -100,7 +100,7 @@ pub(super) fn read(
 /// Returns the addresses of a bind that Dormouse can listen on.
 pub(super) fn addresses(line: &Line) -> Vec<String> {
     let all = line.word(1).split(',');
-    all.filter_map(|one| address(one, line.says("v4v6")))
+    all.filter_map(|one| address(one, line.has_word("v4v6")))
         .collect()
 }
 
@@ -108,7 +108,7 @@ pub(super) fn addresses(line: &Line) -> Vec<String> {
 fn listen(line: &Line, section: &mut Section) {
     let mut all = Vec::new();
     for one in line.word(1).split(',') {
-        match address(one, line.says("v4v6")) {
+        match address(one, line.has_word("v4v6")) {
             Some(address) => all.push(quoted(&address)),
             None => section.add_to_do(
                 &line.position,
@@ -198,13 +198,13 @@ fn words(
                     draft.longest("user_timeout", ms, position, "tcp-ut");
                 }
             }
-            _ => no_option(word, &mut rest, position, section),
+            _ => without_equivalent(word, &mut rest, position, section),
         }
     }
 }
 
 /// Handles words that are not about TLS or have no equivalent, with their value if they have one.
-fn no_option<'a>(
+fn without_equivalent<'a>(
     word: &str,
     rest: &mut impl Iterator<Item = &'a String>,
     position: &Position,

@@ -60,7 +60,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
     let cases = cases(part, config);
     let passes_through = !part.is_http() && chooses_by_hello(part);
     for line in part.all("bind") {
-        let has_tls = line.says("ssl");
+        let has_tls = line.has_word("ssl");
         if !has_tls && !passes_through {
             continue;
         }
@@ -156,7 +156,7 @@ fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
         "http-send-name-header",
     ];
     // A redirect does not affect clients with TLS.
-    let has_plain = part.all("bind").any(|line| !line.says("ssl"));
+    let has_plain = part.all("bind").any(|line| !line.has_word("ssl"));
     let is_more = |line: &Line| {
         if has_plain && plain::is_redirect(line) {
             return false;
@@ -182,7 +182,7 @@ fn stays_behind(bind: &Line, section: &mut Section) {
 fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Section) {
     let speaks_it = |line: &Line| line.words.windows(2).any(|pair| pair == ["proto", "h2"]);
     let knows = backend.is_some_and(|part| part.all("server").all(speaks_it));
-    if bind.says("alpn")
+    if bind.has_word("alpn")
         && !knows
         && bind
             .words

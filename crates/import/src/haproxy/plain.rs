@@ -19,7 +19,7 @@ pub(super) fn read(
         if passes_through(part) {
             continue;
         }
-        for line in part.all("bind").filter(|line| !line.says("ssl")) {
+        for line in part.all("bind").filter(|line| !line.has_word("ssl")) {
             let title = format!("{} {}, {}", part.kind, part.name, line.shown());
             let redirect = part.lines.iter().find(|line| is_redirect(line));
             match redirect.filter(|_| part.is_http()) {

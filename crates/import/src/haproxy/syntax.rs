@@ -25,7 +25,7 @@ impl Line {
         self.words.get(n..).unwrap_or_default()
     }
 
-    pub(super) fn says(&self, word: &str) -> bool {
+    pub(super) fn has_word(&self, word: &str) -> bool {
         self.words.iter().any(|there| there == word)
     }
 }

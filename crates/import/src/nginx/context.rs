@@ -25,7 +25,7 @@ impl<'a> Context<'a> {
             for listen in server.all("listen") {
                 let address = address(listen.word(1)).unwrap_or_default();
                 *shared.entry(address.clone()).or_default() += 1;
-                let is_explicit = listen.says("default_server") || listen.says("default");
+                let is_explicit = listen.has_word("default_server") || listen.has_word("default");
                 if is_explicit || !defaults.contains_key(&address) {
                     defaults.insert(address, number);
                 }

@@ -60,7 +60,7 @@ pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft
 fn read_server(context: &Context<'_>, number: usize, server: &Directive, draft: &mut Draft) {
     let old_switch = context.is_on(server, "ssl");
     let is_preread = !context.is_http && context.is_on(server, "ssl_preread");
-    let speaks_tls = |listen: &&Directive| listen.says("ssl") || old_switch;
+    let speaks_tls = |listen: &&Directive| listen.has_word("ssl") || old_switch;
     let (ours, plain): (Vec<&Directive>, Vec<&Directive>) =
         server.all("listen").partition(speaks_tls);
     for (listens, passes_through) in [(ours, false), (plain, true)] {
@@ -170,7 +170,7 @@ fn listen(
     let mut addresses = Vec::new();
     for one in listens {
         match address(one.word(1)) {
-            Some(address) if one.says("ipv6only=off") && address.starts_with("[::]:") => {
+            Some(address) if one.has_word("ipv6only=off") && address.starts_with("[::]:") => {
                 addresses.push(quoted(&address.replace("[::]:", ":")));
             }
             Some(address) => addresses.push(quoted(&address)),
@@ -199,7 +199,7 @@ fn listen(
         }
     }
     section.set("listen", list(&addresses));
-    if listens.iter().any(|one| one.says("proxy_protocol")) {
+    if listens.iter().any(|one| one.has_word("proxy_protocol")) {
         let trusted: Vec<&str> = context
             .all(server, "set_real_ip_from")
             .iter()

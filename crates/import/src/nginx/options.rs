@@ -312,7 +312,7 @@ pub(super) fn left_out(
             limit(one, section, draft);
         } else if name == "proxy_bind"
             && one.word(1).parse::<std::net::IpAddr>().is_ok()
-            && !one.says("transparent")
+            && !one.has_word("transparent")
         {
             section.set_text("source_addresses", one.word(1));
         } else if name == "health_check" && !context.is_http {

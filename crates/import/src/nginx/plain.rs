@@ -80,7 +80,7 @@ fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
     if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
         return Vec::new();
     }
-    let is_plain = |one: &&Directive| !["ssl", "quic", "udp"].iter().any(|word| one.says(word));
+    let is_plain = |one: &&Directive| !["ssl", "quic", "udp"].iter().any(|word| one.has_word(word));
     let all = server.all("listen").filter(is_plain);
     let mut addresses: Vec<String> = all.filter_map(|one| address(one.word(1))).collect();
     if context.is_http && server.find("listen").is_none() {

@@ -43,7 +43,7 @@ impl Directive {
     }
 
     /// Returns whether one of the words after the name is this one.
-    pub(super) fn says(&self, word: &str) -> bool {
+    pub(super) fn has_word(&self, word: &str) -> bool {
         self.values().any(|there| there == word)
     }
 

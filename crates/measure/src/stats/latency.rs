@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Latencies are kept in nanoseconds with three significant digits, up to this.
+/// Longest latency, in nanoseconds. Latencies are kept with three significant digits.
 const LONGEST_NS: u64 = 600 * 1_000_000_000;
 
 /// The percentiles a curve is drawn from.
@@ -13,13 +13,13 @@ const CURVE: [f64; 14] = [
     1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0,
 ];
 
-/// A distribution of latencies. Its size does not depend on how many are recorded.
+/// A distribution of latencies. Its size does not depend on the number of latencies.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
-/// The sparse form in which a generator hands its distribution over.
+/// The sparse form in which a generator sends its distribution.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SparseHistogram(Vec<(u64, u64)>);
 
@@ -45,9 +45,9 @@ pub struct Summary {
 }
 
 impl Latencies {
-    /// An empty distribution.
+    /// Returns an empty distribution.
     pub fn new() -> Self {
-        // The bounds are constants which the library accepts; the fallback is never taken.
+        // The bounds are constants that the library accepts; the fallback is never used.
         let histogram = Histogram::new_with_bounds(100, LONGEST_NS, 3)
             .or_else(|_| Histogram::new(3))
             .unwrap_or_else(|_| unreachable!("three digits are a valid precision"));
@@ -60,12 +60,12 @@ impl Latencies {
         self.histogram.saturating_record(latency_ns.min(LONGEST_NS));
     }
 
-    /// Number of recorded latencies.
+    /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// For the way between processes.
+    /// Returns the form that is sent between processes.
     pub fn to_sparse(&self) -> SparseHistogram {
         let values = self.histogram.iter_recorded();
         SparseHistogram(
@@ -75,7 +75,7 @@ impl Latencies {
         )
     }
 
-    /// Adds what another process has recorded.
+    /// Adds the distribution of another process.
     pub fn add(&mut self, sparse: &SparseHistogram) {
         for &(value, count) in &sparse.0 {
             self.histogram
@@ -83,7 +83,7 @@ impl Latencies {
         }
     }
 
-    /// The figures of the distribution; `None` when it is empty.
+    /// Returns the figures of the distribution; `None` if it is empty.
     pub fn summary(&self) -> Option<Summary> {
         if self.histogram.is_empty() {
             return None;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_has_no_figures_and_an_hour_fits() {
+    fn an_empty_distribution_has_no_figures_and_an_hour_fits() {
         let mut latencies = Latencies::new();
         assert_eq!(latencies.summary(), None);
         latencies.record(Duration::from_secs(3600));

@@ -17,12 +17,13 @@ const STUDENT_95_LARGE: f64 = 1.96;
 pub struct Slope {
     /// Rise per unit of x.
     pub per_unit: f64,
-    /// Half the width of its 95 % confidence interval; `None` with two points, which have no scatter.
+    /// Half the width of the 95 % confidence interval; `None` with two points, which have no
+    /// scatter.
     pub plus_minus: Option<f64>,
 }
 
 impl Slope {
-    /// The least-squares slope; `None` with fewer than two different x.
+    /// Returns the least-squares slope; `None` with fewer than two different x.
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
         let n = points.len() as f64;
         let mean_x = points.iter().map(|p| p.0).sum::<f64>() / n;
@@ -44,8 +45,8 @@ impl Slope {
         })
     }
 
-    /// Whether the slope is rising and at least twice as steep as its uncertainty. One that is not may be a warm-up
-    /// that has not ended.
+    /// Returns whether the slope rises by at least twice its uncertainty. A weaker one may be an
+    /// unfinished warm-up.
     pub fn is_sure(&self) -> bool {
         self.plus_minus
             .is_some_and(|plus_minus| plus_minus < 0.5 * self.per_unit)
@@ -59,13 +60,13 @@ fn student(freedom: usize) -> f64 {
         .unwrap_or(STUDENT_95_LARGE)
 }
 
-/// Conclusion about memory that is measured after each round.
+/// The verdict on memory that was measured after each round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The slope is above what is material, by more than its uncertainty.
+    /// The slope exceeds the threshold by more than its uncertainty.
     Grows,
-    /// The slope is not above what is material.
+    /// The slope does not exceed the threshold.
     NoGrowth,
     /// Either is possible: more rounds are needed.
     Unclear,
@@ -74,26 +75,27 @@ pub enum Verdict {
 /// Growth of memory from round to round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Growth {
-    /// (round, bytes after it), without the first round, which warms caches up.
+    /// (round, bytes after it), without the first round, which warms up caches.
     pub rounds: Vec<(f64, f64)>,
     /// Bytes per round.
     pub slope: Option<Slope>,
-    /// Growth up to this many bytes per round is not called growth.
+    /// Threshold: a smaller rise in bytes per round is not growth.
     pub material_bytes: f64,
     /// Connections closed per round.
     pub connections_per_round: u64,
-    /// The conclusion.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Growth {
-    /// Bytes that one closed connection may leave behind before it is called growth.
+    /// Bytes that a closed connection may leave behind without counting as growth.
     ///
-    /// A heap that breathes by a few pages from round to round is not a leak; the smallest real
-    /// leak, one object of malloc's smallest size class per connection, is above it.
+    /// A heap that varies by a few pages from round to round is not a leak; the smallest real leak,
+    /// one object of malloc's smallest size class per connection, is above this.
     pub const MATERIAL_BYTES_PER_CONNECTION: f64 = 10.0;
 
-    /// Judges memory (bytes) measured after each round, the first round included.
+    /// Returns the growth of memory (bytes) that was measured after each round, the first round
+    /// included.
     pub fn judge(after_round_bytes: &[u64], connections_per_round: u64) -> Self {
         let numbered = after_round_bytes
             .iter()
@@ -126,7 +128,7 @@ impl Growth {
         }
     }
 
-    /// Bytes that stay behind per closed connection.
+    /// Returns the retained bytes per closed connection.
     pub fn bytes_per_connection(&self) -> Option<f64> {
         let per_round = self.slope?.per_unit;
         (self.connections_per_round > 0).then(|| per_round / self.connections_per_round as f64)
@@ -138,7 +140,7 @@ impl fmt::Display for Growth {
         let Some(slope) = self.slope else {
             return f.write_str("too few rounds to say whether it grows (at least 4 are needed)");
         };
-        // A hair below nothing is nothing.
+        // A negative value that rounds to zero is zero.
         let zero_if_below = |value: f64, digit: f64| {
             if value.abs() < digit / 2.0 {
                 0.0
@@ -150,7 +152,7 @@ impl fmt::Display for Growth {
         let word = match self.verdict {
             Verdict::Grows => "grows by",
             Verdict::NoGrowth => "no growth:",
-            Verdict::Unclear => "not clear whether it grows:",
+            Verdict::Unclear => "growth unclear:",
         };
         write!(f, "{word} {:.2}", mb(slope.per_unit))?;
         if let Some(plus_minus) = slope.plus_minus {
@@ -162,7 +164,7 @@ impl fmt::Display for Growth {
             write!(f, " ({bytes:.0} bytes per closed connection)")?;
         }
         if self.verdict == Verdict::Unclear {
-            f.write_str("; more --rounds will tell")?;
+            f.write_str("; run with more --rounds")?;
         }
         Ok(())
     }
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_round_that_warms_up_is_no_growth() {
+    fn a_warm_up_in_the_first_round_is_not_growth() {
         let growth = Growth::judge(
             &[10_000_000, 90_000_000, 90_004_096, 90_000_000, 90_004_096],
             20_000,

@@ -5,6 +5,7 @@
 //! - [`wait`] reports how a child ended; [`open_pidfd`] makes its end pollable.
 
 mod board;
+mod cpu_sampler;
 mod oom;
 mod privileges;
 mod program;
@@ -15,6 +16,7 @@ mod this;
 mod title;
 
 pub use board::{Board, BoardReader, FILES_MAX, Post, TEXT_MAX};
+pub use cpu_sampler::{CpuSample, CpuSampler};
 pub use oom::OomScore;
 pub use privileges::{Kept, User, can_become, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile, open_program};

@@ -351,7 +351,7 @@ fn a_failing_name_delays_no_other() {
         (&json!("lost.example"), &json!(1))
     );
     let why = of["last_error"].as_str().expect("a reason");
-    assert!(why.contains("the server says unauthorized"), "{why}");
+    assert!(why.contains("the server answered unauthorized"), "{why}");
     assert!(
         of["expires_in_s"].is_null() && status["acme"]["failed"] == 1,
         "{status}"

@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     loop {
         let (stream, _) = listener.accept().await?;
         let acceptor = acceptor.clone();
-        // A connection's errors are its own end.
+        // An error ends only its own connection.
         tokio::spawn(async move {
             let _ = serve(acceptor, stream, small).await;
         });
@@ -44,19 +44,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 async fn serve(acceptor: TlsAcceptor, stream: TcpStream, small: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // Boxed, so that the handshake's large future is gone when the connection is quiet.
+    // Boxed, so that the handshake's large future is freed when the connection is quiet.
     let stream = Box::pin(acceptor.accept(stream)).await?;
     if small { echo_small(stream).await } else { echo(stream).await }
 }
 
-/// As the documentation has it: `copy` brings a buffer of 8 KiB.
+/// As in the documentation: `copy` allocates a buffer of 8 KiB.
 async fn echo(stream: TlsStream<TcpStream>) -> io::Result<()> {
     let (mut reader, mut writer) = io::split(stream);
     io::copy(&mut reader, &mut writer).await?;
     writer.shutdown().await
 }
 
-/// A byte is waited for, then a buffer lives as long as there is something to read.
+/// Waits for one byte; a buffer exists only while there is something to read.
 async fn echo_small(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
     let mut first = [0; 1];
     while stream.read(&mut first).await? == 1 {
@@ -69,7 +69,7 @@ async fn echo_small(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
     stream.shutdown().await
 }
 
-/// What was decrypted together with the first byte; does not wait for more.
+/// Returns what was decrypted together with the first byte, without waiting for more.
 async fn read_what_is_there(stream: &mut TlsStream<TcpStream>, buffer: &mut [u8]) -> io::Result<usize> {
     tokio::select! {
         biased;

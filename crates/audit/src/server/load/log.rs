@@ -1,39 +1,127 @@
 //! Readings under load, and the figures that follow from them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::census::{self, CensusReport, ManagedHeap, PageSample, Snapshot};
+use super::title;
 use crate::model::{
-    CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, Reference,
+    CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, MissingPart,
+    Reference, Trials,
 };
+use crate::server::spec::Sizes;
+use dormouse_bench::load::TlsVersion;
 use dormouse_bench::model::Sample;
-use dormouse_measure::{CpuTime, Growth, Verdict};
+use dormouse_census::{self as census, CensusReport, HotSpot, ManagedHeap, PageSample, Snapshot};
+use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
 /// Why there are no large records.
 const NOT_ECHO: &str = "the server does not echo, so it cannot be made to send a record of 16 kB";
-
+/// Why a figure is missing whose part did not come to it.
+const NOT_REACHED: &str = "the load ended before that; see the missing parts";
 /// Readings of one load, as they come.
 #[derive(Default)]
 pub(super) struct LoadLog {
+    /// CPU and network time of one connection, from the first ones.
+    pub(super) each: Duration,
+    /// Connections at a time that the server serves, where that is fewer than were tried.
+    pub(super) served_at_once: Option<u64>,
+    /// The numbers of connections, fitted to the server's speed.
+    pub(super) sizes: Option<Sizes>,
+    /// Connections that were held in the end.
+    pub(super) held: u64,
     /// Why connections cannot be held which have not asked for anything.
     pub(super) silence_refused: Option<String>,
     pub(super) phases: Vec<MemoryPhase>,
     pub(super) snapshots: Vec<(&'static str, Snapshot)>,
     pub(super) no_census: Option<String>,
-    /// Managed heaps at none and at 2N connections.
+    /// Managed heaps without connections, and with all.
     pub(super) managed: [Option<ManagedHeap>; 2],
     /// A sample of pages, where malloc's heap explains little.
     pub(super) pages: Option<Result<PageSample, String>>,
     pub(super) samples: Vec<Sample>,
+    pub(super) notes: Vec<String>,
     pub(super) idle_us: Option<f64>,
     pub(super) per_gigabyte_s: Option<f64>,
-    pub(super) growth: Option<Growth>,
-    pub(super) growth_resumed: Option<Growth>,
+    /// Resident memory and bytes in use over the rounds.
+    pub(super) growth: RoundsGrowth,
+    pub(super) growth_resumed: RoundsGrowth,
     pub(super) collected: Option<CollectedRounds>,
     pub(super) full: Option<(CpuTime, u64)>,
+    pub(super) profile: Option<Result<Vec<HotSpot>, String>>,
+    pub(super) resumed_us: BTreeMap<String, Measured<f64>>,
+    pub(super) trials: Vec<(TlsVersion, Trials)>,
+    pub(super) incomplete: Vec<MissingPart>,
+}
+
+/// Growth over rounds, counted in two ways.
+#[derive(Clone, Default)]
+pub(super) struct RoundsGrowth {
+    pub(super) resident: Option<Growth>,
+    /// `None` where the blocks in use can't be counted.
+    pub(super) in_use: Option<Growth>,
+}
+
+impl RoundsGrowth {
+    /// Judges what was read after each round.
+    pub(super) fn judge(resident: &[u64], in_use: Option<&[u64]>, per_round: u64) -> Self {
+        Self {
+            resident: Some(Growth::judge(resident, per_round)),
+            in_use: in_use.map(|in_use| Growth::judge(in_use, per_round)),
+        }
+    }
+
+    /// The growth that counts: of bytes in use, where they are known.
+    pub(super) fn judged(&self) -> Option<&Growth> {
+        self.in_use.as_ref().or(self.resident.as_ref())
+    }
+
+    /// Whether memory grows by more than [`GROWTH_BYTES`] per connection.
+    pub(super) fn grew(&self) -> bool {
+        self.judged().is_some_and(|growth| {
+            growth.verdict == Verdict::Grows && growth.bytes_per_connection() > Some(GROWTH_BYTES)
+        })
+    }
 }
 
 impl LoadLog {
+    /// Notes that a part is missing.
+    pub(super) fn missing(&mut self, part: &str, error: &Error) {
+        let known = self
+            .incomplete
+            .iter()
+            .any(|known| known.why == error.message);
+        if !known {
+            self.incomplete.push(MissingPart {
+                part: part.to_owned(),
+                why: error.message.clone(),
+            });
+        }
+    }
+
+    /// The sizes for a server that serves few connections at a time.
+    pub(super) fn fitted(&self, sizes: Sizes) -> Sizes {
+        match self.served_at_once {
+            None => sizes,
+            Some(most) => Sizes {
+                n: sizes.n.min((most / 2).max(1)),
+                lanes: sizes
+                    .lanes
+                    .min(u32::try_from(most).unwrap_or(u32::MAX))
+                    .max(1),
+                ..sizes
+            },
+        }
+    }
+
+    /// Forgets what was read while connections were held.
+    pub(super) fn forget_held(&mut self) {
+        let is_round = |name: &str| name.starts_with("round_");
+        self.phases.retain(|phase| is_round(&phase.name));
+        self.snapshots.retain(|(name, _)| is_round(name));
+        self.managed = [None, None];
+        self.held = 0;
+    }
+
     pub(super) fn pss(&self, name: &str) -> Option<f64> {
         let phase = self.phases.iter().find(|phase| phase.name == name)?;
         Some(phase.memory.pss as f64)
@@ -46,43 +134,46 @@ impl LoadLog {
             .map(|(_, snapshot)| snapshot)
     }
 
-    /// Whether memory grows by more than [`GROWTH_BYTES`] per connection.
-    pub(super) fn grew(&self) -> bool {
-        self.growth.as_ref().is_some_and(|growth| {
-            growth.verdict == Verdict::Grows && growth.bytes_per_connection() > Some(GROWTH_BYTES)
-        })
+    /// The last census while connections were held: after an exchange and a while, if it came so far.
+    fn held_snapshot(&self) -> Option<&Snapshot> {
+        let moments = ["after_quiet", "2n", "n"];
+        moments.into_iter().find_map(|name| self.snapshot(name))
     }
 
-    /// The server's memory: with none, `n` and twice as many connections, and over the rounds.
-    pub(super) fn memory(&self, n: u64) -> MemoryFigures {
-        let two_n = 2.0 * n as f64;
+    /// The server's memory: without connections, with `n`, with twice as many, and over the rounds.
+    pub(super) fn memory(&self) -> MemoryFigures {
+        let held = self.held.max(1) as f64;
         let before = self.pss("before").unwrap_or(0.0);
         let per = |name: &str, why: &str| match self.pss(name) {
-            Some(pss) => Measured::Value((pss - before) / two_n),
+            Some(pss) => Measured::Value((pss - before) / held),
             None => Measured::not(why),
         };
         let silent =
             "the server does not answer what is said to it: give --http, --say or --expect";
+        let growth = |growth: &Option<Growth>, why: &str| {
+            growth
+                .clone()
+                .map_or_else(|| Measured::not(why), Measured::Value)
+        };
+        let not_in_use = "the blocks in use can't be counted in this server";
+        let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
+        let after = if self.pss("2n").is_some() { "2n" } else { "n" };
         MemoryFigures {
+            used_bytes: self.used_bytes(),
+            free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
-                None => per("2n", "the load did not come so far"),
+                None => per(after, NOT_REACHED),
             },
             after_exchange_bytes: per("after_exchange", silent),
             after_large_records_bytes: per("after_large_records", NOT_ECHO),
             after_quiet_bytes: per("after_quiet", "the connections were not held"),
-            kernel_bytes: self.kernel_bytes(two_n),
+            kernel_bytes: self.kernel_bytes(after, held),
             left_bytes: self.pss("after_close").unwrap_or(before) - before,
-            growth: self
-                .growth
-                .clone()
-                .map_or_else(|| Measured::not("there were no rounds"), Measured::Value),
-            growth_resumed: match &self.growth_resumed {
-                Some(growth) => Measured::Value(growth.clone()),
-                None => {
-                    Measured::not("full handshakes leave nothing behind, or no session was resumed")
-                }
-            },
+            growth: growth(&self.growth.resident, NOT_REACHED),
+            growth_resumed: growth(&self.growth_resumed.resident, not_resumed),
+            growth_in_use: growth(&self.growth.in_use, not_in_use),
+            growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
             growth_collected: match &self.collected {
                 Some(collected) => Measured::Value(collected.clone()),
                 None => Measured::not("nothing grows, or there is no collector of garbage in it"),
@@ -91,13 +182,28 @@ impl LoadLog {
         }
     }
 
+    /// Bytes that an idle connection uses, counted in the allocators.
+    fn used_bytes(&self) -> Measured<f64> {
+        let (Some(none), Some(held)) = (self.snapshot("before"), self.held_snapshot()) else {
+            let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
+            return Measured::not(why);
+        };
+        let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
+        let used = census::used_per_connection((none, objects_before), (held, objects));
+        let hidden = match (self.snapshot("n"), self.snapshot("2n")) {
+            (Some(n), Some(two_n)) => census::hidden_per_connection(none, n, two_n),
+            _ => 0.0,
+        };
+        used.map(|used| used + hidden).into()
+    }
+
     /// Bytes of the kernel's objects per connection.
-    fn kernel_bytes(&self, connections: f64) -> Measured<f64> {
+    fn kernel_bytes(&self, after: &str, connections: f64) -> Measured<f64> {
         let kernel = |name: &str| {
             let phase = self.phases.iter().find(|phase| phase.name == name)?;
             phase.kernel.slab_bytes
         };
-        match (kernel("before"), kernel("2n")) {
+        match (kernel("before"), kernel(after)) {
             (Some(before), Some(at)) if at > before => {
                 Measured::Value((at - before) as f64 / connections)
             }
@@ -109,18 +215,28 @@ impl LoadLog {
     }
 
     /// The server's CPU time.
-    pub(super) fn cpu(
-        &self,
-        resumed_us: BTreeMap<String, Measured<f64>>,
-        reference: Reference,
-    ) -> CpuFigures {
-        let full = self.full.unwrap_or_default();
-        let us = |ns: u64| ns as f64 / 1e3 / full.1.max(1) as f64;
-        CpuFigures {
+    pub(super) fn cpu(&self, reference: Reference) -> Measured<CpuFigures> {
+        let Some(full) = self.full.filter(|(_, connections)| *connections > 0) else {
+            return Measured::not(NOT_REACHED);
+        };
+        let us = |ns: u64| ns as f64 / 1e3 / full.1 as f64;
+        let mut resumed_us = self.resumed_us.clone();
+        for version in [TlsVersion::V13, TlsVersion::V12] {
+            let none = || Measured::not("no session was resumed");
+            resumed_us
+                .entry(title(version).to_owned())
+                .or_insert_with(none);
+        }
+        Measured::Value(CpuFigures {
             full_us: us(full.0.total_ns),
             full_system_us: us(full.0.system_ns),
             resumed_us,
             reference,
+            profile: self
+                .profile
+                .clone()
+                .unwrap_or_else(|| Err(NOT_REACHED.into()))
+                .into(),
             per_gigabyte_s: self
                 .per_gigabyte_s
                 .map_or_else(|| Measured::not(NOT_ECHO), Measured::Value),
@@ -128,15 +244,14 @@ impl LoadLog {
                 || Measured::not("the connections were not held"),
                 Measured::Value,
             ),
-        }
+        })
     }
 
     /// Where the memory is.
-    pub(super) fn census(&self, connections: u64) -> Measured<CensusReport> {
-        // What a connection keeps is what it still has after an exchange and a while of quiet.
-        let last = self.snapshot("after_quiet").or_else(|| self.snapshot("2n"));
-        let (Some(none), Some(n), Some(two_n)) =
-            (self.snapshot("before"), self.snapshot("n"), last)
+    pub(super) fn census(&self) -> Measured<CensusReport> {
+        let connections = self.held;
+        let n = self.snapshot("n");
+        let (Some(none), Some(n), Some(held)) = (self.snapshot("before"), n, self.held_snapshot())
         else {
             return match (&self.pages, &self.no_census) {
                 (Some(_), Some(why)) => {
@@ -145,7 +260,7 @@ impl LoadLog {
                     Measured::Value(report)
                 }
                 (None, Some(why)) => Measured::not(why.clone()),
-                (_, None) => Measured::not("the load did not come so far"),
+                (_, None) => Measured::not(NOT_REACHED),
             };
         };
         let later: Vec<_> = self
@@ -154,11 +269,14 @@ impl LoadLog {
             .filter(|(name, _)| !["before", "n", "after_quiet"].contains(name))
             .map(|(name, snapshot)| (*name, snapshot))
             .collect();
-        let mut report = CensusReport::compare(none, n, two_n, &later);
+        let mut report = CensusReport::compare(none, n, held, &later);
         if let (Some(first), Some(last)) =
             (self.snapshot("round_first"), self.snapshot("round_last"))
         {
             report.grown = census::grown(first, last);
+        }
+        if let Some(closed) = self.snapshot("after_close") {
+            report.pins = census::pins(none, closed);
         }
         self.add_managed(&mut report, connections);
         Measured::Value(report)
@@ -166,24 +284,24 @@ impl LoadLog {
 
     /// Adds what is known of memory that is not malloc's.
     fn add_managed(&self, report: &mut CensusReport, connections: u64) {
-        if let [Some(none), Some(two_n)] = &self.managed {
-            report.add_managed(none, two_n, connections);
+        if let [Some(none), Some(held)] = &self.managed {
+            report.add_managed(none, held, connections);
         }
         if let Some(sample) = &self.pages {
             report.add_pages(sample.clone());
         }
     }
 
-    /// Whether most of what connections cost is not in malloc's heap.
-    pub(super) fn explains_little(&self, n: u64) -> bool {
+    /// Whether most of what `connections` cost is not in a heap that can be walked.
+    pub(super) fn explains_little(&self, connections: u64) -> bool {
         let (Some(before), Some(at)) = (self.pss("before"), self.pss("2n")) else {
             return false;
         };
-        let (Some(none), Some(two_n)) = (self.snapshot("before"), self.snapshot("2n")) else {
+        let (Some(none), Some(held)) = (self.snapshot("before"), self.snapshot("2n")) else {
             return false;
         };
-        let heap = two_n.in_use_bytes.saturating_sub(none.in_use_bytes) as f64;
+        let heap = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
         let grown = at - before;
-        grown / (2 * n) as f64 > 2048.0 && heap < grown / 2.0
+        grown / connections.max(1) as f64 > 2048.0 && heap < grown / 2.0
     }
 }

@@ -1,19 +1,25 @@
-//! Cost of a server under load: memory phase by phase, rounds of churn, CPU time.
+//! Cost of a server under load: rounds of churn, memory of idle connections, CPU time.
+//!
+//! Churn comes first: rounds after the held connections would find a heap that these have inflated, and what leaks
+//! would disappear in its free blocks. Each part reports by itself, so that one that fails leaves the figures of the
+//! others.
 
+mod budget;
+mod cpu_profile;
 mod log;
 mod steps;
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+pub(super) use self::budget::Budget;
 use self::log::LoadLog;
 use self::steps::LoadSteps;
 use super::spec::{ServerSpec, Sizes};
-use crate::census::CensusReport;
-use crate::model::{CpuFigures, Measured, MemoryFigures, Reference, Trials};
+use crate::model::{CpuFigures, Measured, MemoryFigures, MissingPart, Reference, Trials};
 use dormouse_bench::load::{Expect, Launcher, Tls, TlsVersion, Traffic};
 use dormouse_bench::model::{Run, Sample};
 use dormouse_bench::{Churn, Console, Mode, Session, Spec};
+use dormouse_census::CensusReport;
 use dormouse_measure::{Blame, Error, ServerSource};
 
 /// Load on a server, with everything that it needs.
@@ -25,6 +31,7 @@ pub(super) struct Load<'a> {
     pub(super) root: i32,
     pub(super) talk: Traffic,
     pub(super) sizes: Sizes,
+    pub(super) budget: Budget,
     /// Whether its runtime collects garbage.
     pub(super) collects: bool,
     /// Versions which resume, of those that were tried.
@@ -37,87 +44,157 @@ pub(super) struct Load<'a> {
 pub(super) struct LoadFigures {
     pub(super) memory: MemoryFigures,
     pub(super) census: Measured<CensusReport>,
-    pub(super) cpu: CpuFigures,
+    pub(super) cpu: Measured<CpuFigures>,
     /// Connections which offered a session under load, by version.
     pub(super) trials: Vec<(TlsVersion, Trials)>,
     pub(super) samples: Vec<Sample>,
+    pub(super) notes: Vec<String>,
+    pub(super) incomplete: Vec<MissingPart>,
+    /// Why the load ended early, if it did: nothing else can be tried with this server.
+    pub(super) end: Result<(), Error>,
 }
 
 impl Load<'_> {
-    /// Makes all measurements.
-    pub(super) fn run(&mut self) -> Result<LoadFigures, Error> {
+    /// Makes all measurements that can be made.
+    pub(super) fn run(mut self) -> LoadFigures {
         let mut log = LoadLog::default();
+        let end = self.parts(&mut log);
+        if let Err(error) = &end {
+            log.missing("the rest of the load", error);
+        }
+        LoadFigures {
+            census: log.census(),
+            memory: log.memory(),
+            cpu: log.cpu(self.reference),
+            trials: log.trials,
+            samples: log.samples,
+            notes: log.notes,
+            incomplete: log.incomplete,
+            end,
+        }
+    }
+
+    /// Makes one part after the other. Fails only when no further part can be made.
+    fn parts(&mut self, log: &mut LoadLog) -> Result<(), Error> {
         let http = matches!(self.talk, Traffic::Http { .. });
+        let talk = self.talk.clone();
+        self.part("speed", &talk, log, |load, session, log| {
+            load.try_out(session, log)
+        })?;
+        let versions = u32::try_from(self.resuming.len()).unwrap_or(2);
+        self.sizes = self.budget.fit(log.fitted(self.sizes), log.each, versions);
+        log.sizes = Some(self.sizes);
+        self.part(GROWTH, &talk, log, |load, session, log| {
+            load.churn(session, log)
+        })?;
+        if http {
+            self.hold_http(&talk, log)?;
+        } else {
+            self.part("idle connections", &talk, log, |load, session, log| {
+                load.hold(session, log, true)
+            })?;
+        }
+        self.part("throughput", &talk, log, |load, session, log| {
+            load.bulk(session, log)
+        })?;
+        for version in self.resuming.clone() {
+            self.resume(version, log)?;
+        }
+        Ok(())
+    }
+
+    /// Connections of HTTP are held without a request first, and then with one. Some servers close the former.
+    fn hold_http(&mut self, talk: &Traffic, log: &mut LoadLog) -> Result<(), Error> {
         let silent = Traffic::Message {
             message: b"-".to_vec(),
             expect: Expect::Nothing,
             greeting: false,
         };
-        let first_talk = if http { silent } else { self.talk.clone() };
-        let (spec, talk) = (self.spec_of(first_talk, None, false), self.talk.clone());
-        let held = self.session(&spec, &mut log, |load, session, log| {
-            load.hold(session, log, !http)
-        });
-        match held {
-            Err(error) if http && error.blame == Blame::Target => {
-                // To some a connection which asked nothing is one that keeps a thread waiting.
-                log = LoadLog {
-                    silence_refused: Some(error.message),
-                    ..LoadLog::default()
-                };
+        let held = self.session(
+            &silent,
+            None,
+            HOLD_SHARE / 2.0,
+            log,
+            |load, session, log| load.hold(session, log, false),
+        );
+        if let Err(error) = held {
+            if error.blame != Blame::Target {
+                return Err(error);
             }
-            other => other?,
+            log.forget_held();
+            log.silence_refused = Some(error.message);
         }
-        let spec = self.spec_of(talk, None, false);
-        self.session(&spec, &mut log, |load, session, log| {
+        self.part("idle connections", talk, log, |load, session, log| {
             if log.silence_refused.is_some() {
                 load.hold(session, log, false)?;
             }
-            if http {
-                load.hold_requests(session, log)?;
-            }
-            load.churn(session, log)?;
-            load.bulk(session, log)
-        })?;
-        let mut resumed_us = BTreeMap::new();
-        let mut trials = Vec::new();
-        for version in self.resuming.clone() {
-            let spec = self.spec_of(self.talk.clone(), Some(version), true);
-            let mut of_version = None;
-            self.session(&spec, &mut log, |load, session, log| {
-                of_version = Some(load.resume(session, log)?);
-                Ok(())
-            })?;
-            if let Some((us, of)) = of_version {
-                let share = of.share();
-                let us = if share > 0.9 {
-                    Measured::Value(us)
-                } else {
-                    Measured::not(format!(
-                        "only {:.0} % of the handshakes were resumed",
-                        100.0 * share
-                    ))
-                };
-                resumed_us.insert(title(version).to_owned(), us);
-                trials.push((version, of));
-            }
-        }
-        for version in [TlsVersion::V13, TlsVersion::V12] {
-            let none = || Measured::not("no session was resumed");
-            resumed_us
-                .entry(title(version).to_owned())
-                .or_insert_with(none);
-        }
-        Ok(LoadFigures {
-            census: log.census(2 * self.sizes.n),
-            memory: log.memory(self.sizes.n),
-            cpu: log.cpu(resumed_us, self.reference.clone()),
-            trials,
-            samples: log.samples,
+            load.hold_requests(session, log)
         })
     }
 
-    fn spec_of(&self, talk: Traffic, version: Option<TlsVersion>, resume: bool) -> Spec {
+    fn resume(&mut self, version: TlsVersion, log: &mut LoadLog) -> Result<(), Error> {
+        let mut of_version = None;
+        let talk = self.talk.clone();
+        let done = self.session(
+            &talk,
+            Some(version),
+            REST_SHARE,
+            log,
+            |load, session, log| {
+                of_version = Some(load.resume(session, log)?);
+                Ok(())
+            },
+        );
+        self.kept("resumed handshakes", done, log)?;
+        let Some((us, of)) = of_version else {
+            return Ok(());
+        };
+        let share = of.share();
+        let us = if share > 0.9 {
+            Measured::Value(us)
+        } else {
+            let percent = 100.0 * share;
+            Measured::not(format!(
+                "only {percent:.0} % of the handshakes were resumed"
+            ))
+        };
+        log.resumed_us.insert(title(version).to_owned(), us);
+        log.trials.push((version, of));
+        Ok(())
+    }
+
+    /// Makes a part in a session of its own.
+    fn part(
+        &mut self,
+        name: &str,
+        talk: &Traffic,
+        log: &mut LoadLog,
+        work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let share = if name == GROWTH {
+            GROWTH_SHARE
+        } else {
+            HOLD_SHARE
+        };
+        let done = self.session(talk, None, share, log, work);
+        self.kept(name, done, log)
+    }
+
+    /// Keeps why a part is missing. After a failure of the server alone the next part may succeed.
+    fn kept(&self, name: &str, done: Result<(), Error>, log: &mut LoadLog) -> Result<(), Error> {
+        let Err(error) = done else { return Ok(()) };
+        log.missing(name, &error);
+        let is_over = self
+            .budget
+            .until
+            .is_some_and(|until| Instant::now() >= until);
+        match error.blame {
+            Blame::Target if !is_over => Ok(()),
+            _ => Err(error),
+        }
+    }
+
+    fn spec_of(&self, talk: Traffic, resumes: Option<TlsVersion>) -> Spec {
         Spec {
             target: self.spec.target.clone(),
             label: self.spec.label.clone(),
@@ -125,14 +202,14 @@ impl Load<'_> {
             tls: Some(Tls {
                 server_name: self.spec.server_name.clone(),
                 trust: self.spec.trust.clone(),
-                version,
-                resume,
+                version: resumes,
+                resume: resumes.is_some(),
                 post_quantum: false,
                 identity: self.spec.identity.clone(),
             }),
             talk,
             sources: Vec::new(),
-            timeout: Duration::from_secs(15),
+            timeout: self.sizes.timeout,
             own_server: self.spec.own_server,
             settle: self.sizes.settle,
             per_process: None,
@@ -146,38 +223,39 @@ impl Load<'_> {
         }
     }
 
+    /// Runs `work` in a session whose connections say `talk`; they resume sessions if a version is given. It should use no
+    /// more than a share of the time that is left.
     fn session(
         &mut self,
-        spec: &Spec,
+        talk: &Traffic,
+        resumes: Option<TlsVersion>,
+        share: f64,
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let parts = LoadSteps {
+        let spec = self.spec_of(talk.clone(), resumes);
+        let says =
+            |what: Expect| matches!(&self.talk, Traffic::Message { expect, .. } if *expect == what);
+        let steps = LoadSteps {
             sizes: self.sizes,
-            echo: matches!(
-                self.talk,
-                Traffic::Message {
-                    expect: Expect::Echo,
-                    ..
-                }
-            ),
-            silent: matches!(
-                self.talk,
-                Traffic::Message {
-                    expect: Expect::Nothing,
-                    ..
-                }
-            ),
+            budget: self.budget,
+            until: self.budget.part(share),
+            echo: says(Expect::Echo),
+            silent: says(Expect::Nothing),
             collects: self.collects,
             began: self.began,
         };
         let most = 2 * self.sizes.n.max(u64::from(self.sizes.lanes));
         let mut run = Run::begin("audit", &spec.label, &spec.target);
         let offset = self.began.elapsed().as_secs_f64();
-        let mut session = Session::open(spec, self.launcher, &mut *self.console, most, &mut run)?;
-        let done = work(&parts, &mut session, log);
+        let mut session = Session::open(&spec, self.launcher, &mut *self.console, most, &mut run)?;
+        if let Some(until) = self.budget.until {
+            session.end_by(until);
+        }
+        let done = work(&steps, &mut session, log);
         let early = session.early_end();
         let run = session.finish();
+        log.notes.extend(run.notes);
         log.samples
             .extend(run.samples.into_iter().map(|sample| Sample {
                 at_s: sample.at_s + offset,
@@ -187,9 +265,17 @@ impl Load<'_> {
     }
 }
 
-fn title(version: TlsVersion) -> &'static str {
+/// The name of a version.
+pub(super) fn title(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::V12 => "TLS 1.2",
         TlsVersion::V13 => "TLS 1.3",
     }
 }
+
+/// Name of the part with rounds of connections that come and go.
+const GROWTH: &str = "growth";
+/// Shares of the time that is left, for each part when it begins.
+const GROWTH_SHARE: f64 = 0.45;
+const HOLD_SHARE: f64 = 0.7;
+const REST_SHARE: f64 = 0.5;

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::log::LoadLog;
-use crate::census::{self, ManagedHeap};
+use super::budget::{Budget, CONNECTIONS_MIN};
+use super::cpu_profile::CpuProfile;
+use super::log::{LoadLog, RoundsGrowth};
 use crate::model::{MemoryPhase, Trials};
 use crate::server::garbage::{self, ChurnRounds};
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
 use dormouse_bench::load::{Cycle, Messages, Order, Tally};
-use dormouse_measure::{CpuTime, Error, Growth, KernelMemory, Verdict};
+use dormouse_census::{self as census, ManagedHeap, Snapshot};
+use dormouse_measure::{CpuTime, Error, KernelMemory, Verdict};
 
 /// Opened at once in a phase.
 const IN_FLIGHT: u32 = 32;
@@ -20,9 +22,22 @@ const SPEAK_PER_S: f64 = 3000.0;
 /// A large record: 16 kB of plaintext, nearly the most that one holds (2^14).
 const LARGE_BYTES: u64 = 16_000;
 
+/// Connections by which the server's speed is learnt, and which let it set up what it sets up once.
+const FIRST: u64 = 100;
+
+/// Fewest rounds through which a line is fitted, the first one besides.
+const ROUNDS_MIN: usize = 4;
+
+/// How long a collection of garbage is awaited: at most, and as a part of the time that is left.
+const GARBAGE_FOR: Duration = Duration::from_secs(8);
+const MOMENTS: u32 = 4;
+
 /// Steps of load, and what they need to know.
 pub(super) struct LoadSteps {
     pub(super) sizes: Sizes,
+    pub(super) budget: Budget,
+    /// When this part should end, so that there is time for the next ones.
+    pub(super) until: Option<Instant>,
     pub(super) echo: bool,
     pub(super) silent: bool,
     pub(super) collects: bool,
@@ -30,6 +45,38 @@ pub(super) struct LoadSteps {
 }
 
 impl LoadSteps {
+    /// The first connections: how long one takes, and how many the server serves at a time.
+    pub(super) fn try_out(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+    ) -> Result<(), Error> {
+        let lanes = u64::from(self.sizes.lanes);
+        let few = lanes.min(16);
+        let order = Order::Open {
+            alive: few,
+            per_s: 0.0,
+            in_flight_max: IN_FLIGHT,
+        };
+        let report = session.order("trying", Some(few), &order, |tally| tally.alive)?;
+        let alive = report.of.tally.alive;
+        if alive == 0 {
+            report.ensure_complete()?;
+            return Err(failed_to_open(0, few, &report.of.failures));
+        }
+        session.order("trying", None, &Order::Close, |tally| tally.closed)?;
+        if alive < few {
+            log.served_at_once = Some(alive);
+        }
+        let order = Order::Cycle(self.cycle_of(FIRST, u32::try_from(alive).unwrap_or(1)));
+        let began = Instant::now();
+        let report = session.order("warming up", Some(FIRST), &order, |tally| tally.closed)?;
+        let closed = report.of.tally.closed.max(1);
+        log.each = began.elapsed().div_f64(closed as f64);
+        report.ensure_complete()?;
+        go_on(session)
+    }
+
     /// No, N and 2N connections, and what they do.
     pub(super) fn hold(
         &self,
@@ -37,39 +84,55 @@ impl LoadSteps {
         log: &mut LoadLog,
         exchanges: bool,
     ) -> Result<(), Error> {
+        if log.served_at_once == Some(1) {
+            return Err(Error::target(
+                "the server serves one connection at a time, so it holds no idle ones",
+            ));
+        }
         let Sizes { n, quiet, .. } = self.sizes;
-        // Whatever a server sets up once is not the price of a connection.
-        open(session, "warming up", n.min(100))?;
-        session.order("warming up", None, &Order::Close, |tally| tally.closed)?;
+        self.await_collection(session, log);
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
-        log.managed[0] = Some(ManagedHeap::of(&pids(session)));
-        for (count, name, title) in [(n, "n", "N connections"), (2 * n, "2n", "2N connections")] {
-            open(session, "opening", count)?;
-            self.phase(session, log, (name, title), count);
-            self.census(session, log, name, count);
+        log.managed[0] = Some(ManagedHeap::after_collection(&pids(session)));
+        let n = open_as_many(session, n)?;
+        self.held(session, log, ("n", "N connections"), n);
+        let grown = log.pss("n").zip(log.pss("before"));
+        let grown = grown.map_or(0.0, |(at, before)| at - before);
+        if self.is_late() {
+            session
+                .run
+                .note("there was no time to open twice as many connections");
+        } else if self.budget.is_exceeded_by_twice(grown) {
+            session
+                .run
+                .note("twice as many connections would exceed the limit of memory");
+        } else if let Err(error) = open(session, "opening", 2 * n) {
+            // What was read of the first half stands; the others are closed.
+            go_on(session)?;
+            log.missing("twice as many idle connections", &error);
+            session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+            open(session, "opening", n)?;
+        } else {
+            self.held(session, log, ("2n", "2N connections"), 2 * n);
         }
+        let held = log.held;
         let pids = pids(session);
-        log.managed[1] = Some(ManagedHeap::of(&pids));
-        if log.no_census.is_some() || log.explains_little(n) {
-            log.pages = Some(census::sample_pages(&pids, 2 * n));
+        if log.no_census.is_some() || log.explains_little(held) {
+            log.pages = Some(census::sample_pages(&pids, held));
         }
         if exchanges && !self.silent {
-            speak(session, "an exchange on each", 2 * n, 0)?;
-            self.phase(session, log, ("after_exchange", "after an exchange"), 2 * n);
+            speak(session, "an exchange on each", held, 0)?;
+            self.phase(session, log, ("after_exchange", "after an exchange"), held);
         }
-        if exchanges && self.echo {
-            speak(session, "16 kB each way", 2 * n, LARGE_BYTES)?;
-            self.phase(
-                session,
-                log,
-                ("after_large_records", "after 16 kB each way"),
-                2 * n,
-            );
+        if exchanges && self.echo && !self.is_late() {
+            speak(session, "16 kB each way", held, LARGE_BYTES)?;
+            let large = ("after_large_records", "after 16 kB each way");
+            self.phase(session, log, large, held);
         }
         if exchanges {
             self.quiet(session, log, quiet);
         }
+        log.managed[1] = Some(ManagedHeap::after_collection(&pids));
         self.close(session, log)
     }
 
@@ -79,21 +142,37 @@ impl LoadSteps {
         session: &mut Session<'_>,
         log: &mut LoadLog,
     ) -> Result<(), Error> {
-        let n = self.sizes.n;
-        open(session, "opening with a request", 2 * n)?;
-        self.phase(session, log, ("after_exchange", "after a request"), 2 * n);
+        let held = log.held.max(1);
+        open(session, "opening with a request", held)?;
+        self.phase(session, log, ("after_exchange", "after a request"), held);
         self.quiet(session, log, self.sizes.quiet);
+        log.managed[1] = Some(ManagedHeap::after_collection(&pids(session)));
         self.close(session, log)
     }
 
+    /// Reads the memory of connections that have just been opened.
+    fn held(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        (name, title): (&'static str, &str),
+        count: u64,
+    ) {
+        log.held = count;
+        self.phase(session, log, (name, title), count);
+        self.await_collection(session, log);
+        self.census(session, log, name, count);
+    }
+
     fn quiet(&self, session: &mut Session<'_>, log: &mut LoadLog, length: Duration) {
-        let alive = 2 * self.sizes.n;
+        let alive = log.held;
         let (began, before) = (Instant::now(), session.server_cpu());
         session.pause("quiet", length, alive);
         let spent = session.server_cpu() - before;
         let seconds = began.elapsed().as_secs_f64() * alive as f64;
         log.idle_us = Some(spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
         self.phase(session, log, ("after_quiet", "after being quiet"), alive);
+        self.await_collection(session, log);
         self.census(session, log, "after_quiet", alive);
     }
 
@@ -103,34 +182,53 @@ impl LoadSteps {
         log.phases.retain(|phase| phase.name != "after_close");
         log.snapshots.retain(|(name, _)| *name != "after_close");
         self.phase(session, log, ("after_close", "all closed"), 0);
+        self.await_collection(session, log);
         self.census(session, log, "after_close", 0);
         Ok(())
     }
 
     /// Rounds of connections which come and go.
     pub(super) fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
-        let (mut after, mut spent, mut established) = (Vec::new(), CpuTime::default(), 0);
+        let (mut resident, mut in_use) = (Vec::new(), Vec::new());
+        let (mut spent, mut established) = (CpuTime::default(), 0);
+        let mut profile = CpuProfile::start();
         for round in 1..=self.sizes.rounds {
             let before = session.server_cpu();
             let stage = format!("round {round} of {}", self.sizes.rounds);
             let tally = self.cycle(session, &stage, self.sizes.per_round)?;
             spent += session.server_cpu() - before;
+            profile.add(&pids(session));
             established += tally.established;
+            log.full = Some((spent, established));
             let name = format!("round_{round}");
             self.phase(session, log, (&name, &format!("after round {round}")), 0);
-            after.extend(log.phases.last().map(|phase| phase.memory.pss));
-            if round == 1 {
-                self.census(session, log, "round_first", 0);
+            resident.extend(log.phases.last().map(|phase| phase.memory.pss));
+            self.await_collection(session, log);
+            log.snapshots.retain(|(name, _)| *name != "round_last");
+            // The first round sets up what is set up once; blocks that become more do so from the second on.
+            let name = if round <= 2 {
+                "round_first"
+            } else {
+                "round_last"
+            };
+            log.snapshots.retain(|(known, _)| *known != name);
+            self.census(session, log, name, 0);
+            in_use.extend(counted(log.snapshot(name)));
+            if self.is_late() && resident.len() >= ROUNDS_MIN {
+                break;
             }
         }
-        self.census(session, log, "round_last", 0);
-        log.full = Some((spent, established));
-        log.growth = Some(Growth::judge(&after, self.sizes.per_round));
+        log.profile = Some(profile.hot_spots(&pids(session)));
+        let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
+        log.growth = RoundsGrowth::judge(&resident, in_use, self.sizes.per_round);
         // A heap that breathes hides what stays in it.
-        let unclear = log.growth.as_ref();
-        let unclear = unclear.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
-        if self.collects && unclear {
-            let began = log.grew().then(|| after.get(1).copied().unwrap_or(0));
+        let growth = log.growth.resident.as_ref();
+        let unclear = growth.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
+        if self.collects && in_use.is_none() && unclear {
+            let began = log
+                .growth
+                .grew()
+                .then(|| resident.get(1).copied().unwrap_or(0));
             let mut rounds = SessionRounds {
                 work: self,
                 session,
@@ -145,9 +243,10 @@ impl LoadSteps {
         if !self.echo {
             return Ok(());
         }
+        let lanes = 4.min(self.sizes.lanes);
         let cycle = Cycle {
             bulk_bytes: self.sizes.bulk_bytes,
-            ..self.cycle_of(4, 4)
+            ..self.cycle_of(u64::from(lanes), lanes)
         };
         let before = session.server_cpu();
         let harvest = session.order("streaming", None, &Order::Cycle(cycle), |tally| {
@@ -176,17 +275,46 @@ impl LoadSteps {
             resumed: tally.resumed,
             outcomes: Vec::new(),
         };
-        if log.grew() && log.growth_resumed.is_none() && trials.share() > 0.9 {
-            let mut after = Vec::new();
-            for round in 1..=self.sizes.rounds {
-                let stage = format!("resumed round {round} of {}", self.sizes.rounds);
-                self.cycle(session, &stage, self.sizes.per_round)?;
-                after.extend(session.settled(0).map(|sample| sample.memory.pss));
-            }
-            log.growth_resumed = Some(Growth::judge(&after, self.sizes.per_round));
+        if log.growth.grew() && log.growth_resumed.resident.is_none() && trials.share() > 0.9 {
+            log.growth_resumed = self.churn_resumed(session, log)?;
         }
         let us = spent.total_ns as f64 / 1e3 / tally.established.max(1) as f64;
         Ok((us, trials))
+    }
+
+    fn churn_resumed(
+        &self,
+        session: &mut Session<'_>,
+        log: &LoadLog,
+    ) -> Result<RoundsGrowth, Error> {
+        let (mut resident, mut in_use) = (Vec::new(), Vec::new());
+        for round in 1..=self.sizes.rounds {
+            let stage = format!("resumed round {round} of {}", self.sizes.rounds);
+            self.cycle(session, &stage, self.sizes.per_round)?;
+            resident.extend(session.settled(0).map(|sample| sample.memory.pss));
+            self.await_collection(session, log);
+            in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
+            if self.is_late() && resident.len() >= ROUNDS_MIN {
+                break;
+            }
+        }
+        let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
+        Ok(RoundsGrowth::judge(&resident, in_use, self.sizes.per_round))
+    }
+
+    /// Whether the next parts need the time.
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Waits for a collection of garbage, where a census counts what outlives one.
+    fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) {
+        if log.no_census.is_none() {
+            let left = self
+                .until
+                .map(|until| until.saturating_duration_since(Instant::now()));
+            session.await_collection(log.held, left.map_or(GARBAGE_FOR, |left| left / MOMENTS));
+        }
     }
 
     fn cycle_of(&self, connections: u64, lanes: u32) -> Cycle {
@@ -251,6 +379,12 @@ impl LoadSteps {
     }
 }
 
+/// Bytes in use, where a census counts all of them.
+fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
+    let snapshot = snapshot.filter(|snapshot| snapshot.unread.is_empty())?;
+    Some(snapshot.used_bytes())
+}
+
 /// Rounds like those of churn, with collections of garbage between them.
 struct SessionRounds<'w, 's, 'a> {
     work: &'w LoadSteps,
@@ -294,14 +428,39 @@ fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error>
     harvest.ensure_complete()?;
     go_on(session)?;
     if harvest.of.tally.alive < alive {
-        let reasons: Vec<_> = harvest.of.failures.keys().cloned().collect();
-        return Err(Error::target(format!(
-            "only {} of {alive} connections are open: {}",
-            harvest.of.tally.alive,
-            reasons.join("; ")
-        )));
+        let open = harvest.of.tally.alive;
+        return Err(failed_to_open(open, alive, &harvest.of.failures));
     }
     Ok(())
+}
+
+/// Opens `wanted` connections, or fewer if the server holds no more. Returns their number.
+fn open_as_many(session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
+    let Err(error) = open(session, "opening", wanted) else {
+        return Ok(wanted);
+    };
+    let held = session.fleet.alive() / 2;
+    if session.is_over() || held < CONNECTIONS_MIN {
+        return Err(error);
+    }
+    session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+    open(session, "opening", held)?;
+    session
+        .run
+        .note(format!("{}: {held} are held", error.message));
+    Ok(held)
+}
+
+fn failed_to_open(
+    open: u64,
+    asked: u64,
+    failures: &std::collections::BTreeMap<String, u64>,
+) -> Error {
+    let reasons: Vec<_> = failures.keys().map(String::as_str).collect();
+    Error::target(format!(
+        "only {open} of {asked} connections are open: {}",
+        reasons.join("; ")
+    ))
 }
 
 fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! The life of one established connection: talk, rest, close.
+//! The life of one established connection: exchanges, rest, close.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,16 @@ use super::super::wire::{self, Received};
 use super::Generator;
 use super::outcome::{FlowResult, NextAction, connect_words};
 
-/// Receives and sends per event, so that one busy connection starves nobody.
+/// Maximum receives and sends per event, so that a busy connection does not starve others.
 const ROUNDS_PER_EVENT: usize = 8;
 /// How long a connection without an exchange is kept for a ticket.
 const TICKET_WAIT: Duration = Duration::from_secs(1);
-/// The same when the server has answered something. Servers send tickets before that, or none.
+/// The same after the server has answered something: servers send tickets before that, or not at
+/// all.
 const LATE_TICKET_WAIT: Duration = Duration::from_millis(50);
 
 impl Generator {
-    /// Something happened to a connection.
+    /// Handles an event of a connection.
     pub(super) fn on_event(&mut self, index: u32, event: Event) {
         if !self.slots.is_live(index) {
             return;
@@ -51,7 +52,7 @@ impl Generator {
         }
     }
 
-    /// Decides what a connection does when it is established and after each exchange.
+    /// Decides what a connection does next, when it is established and after each exchange.
     pub(super) fn next_exchange(&mut self, active: &mut ActiveConnection) -> FlowResult {
         let now = Instant::now();
         active.deadline = Some(now + self.timeout);
@@ -61,8 +62,8 @@ impl Generator {
         }
         let cycles = matches!(self.job, Some(Job::Cycle(_)));
         if !active.greeted && !cycles && matches!(self.setup.talk, Traffic::Http { .. }) {
-            // To an HTTP server a connection which never asked is not quiet but late: Apache keeps
-            // a thread for it, others a timer. A kept one has had its first answer.
+            // To an HTTP server, a connection without a request is not quiet but late: Apache keeps
+            // a thread for it, others a timer. So a held connection has had its first answer.
             active.exchange = Some(Exchange::http(self.message.clone(), now).of_opening());
             return Ok(NextAction::Wait);
         }
@@ -96,7 +97,7 @@ impl Generator {
         Ok(NextAction::Wait)
     }
 
-    /// Receives and takes what came.
+    /// Receives and handles bytes.
     fn read(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let fd = self.fd(index)?;
         for _ in 0..ROUNDS_PER_EVENT {
@@ -118,7 +119,7 @@ impl Generator {
         Ok(NextAction::Wait)
     }
 
-    /// Takes `count` new bytes which lie in the scratch buffer.
+    /// Takes `count` new bytes from the scratch buffer.
     pub(super) fn take_received(
         &mut self,
         index: u32,
@@ -129,17 +130,17 @@ impl Generator {
             return Ok(NextAction::Wait);
         };
         let bytes = self.scratch.get_mut(..count).unwrap_or_default();
-        let mut heard = HeardPlaintext::default();
+        let mut plaintext = ReceivedPlaintext::default();
         let exchange = &mut active.exchange;
         let received = if self.tls.is_some() {
             wire::receive(&mut active.tls, &mut slot.tls, bytes, |plain| {
-                heard.hear(exchange, plain)
+                plaintext.take(exchange, plain)
             })?
         } else {
-            heard.hear(exchange, bytes)?;
+            plaintext.take(exchange, bytes)?;
             Received::All
         };
-        self.tally.bytes_heard += heard.bytes;
+        self.tally.bytes_heard += plaintext.bytes;
         if active.deadline.is_some() {
             active.deadline = Some(Instant::now() + self.timeout);
         }
@@ -147,7 +148,7 @@ impl Generator {
         if awaits && !active.tls.awaits_tickets() {
             return Ok(NextAction::Close);
         }
-        if let Some(reusable) = heard.done {
+        if let Some(reusable) = plaintext.done {
             self.exchange_done(active);
             if !reusable && !matches!(self.job, Some(Job::Messages(_))) {
                 return Ok(NextAction::Close);
@@ -189,7 +190,7 @@ impl Generator {
         self.record(&name, latency);
     }
 
-    /// The server ended the connection.
+    /// Handles the end of the connection by the server.
     fn ended(&mut self, active: &mut ActiveConnection, words: &str) -> FlowResult {
         if matches!(active.step, ConnectionState::AwaitingTicket) {
             return Ok(NextAction::Close);
@@ -197,7 +198,7 @@ impl Generator {
         let Some(exchange) = &mut active.exchange else {
             return Err(words.to_owned());
         };
-        match exchange.hear_end() {
+        match exchange.take_end() {
             Ok(ExchangeState::Done { .. }) => {
                 self.exchange_done(active);
                 Ok(NextAction::Close)
@@ -208,10 +209,10 @@ impl Generator {
         }
     }
 
-    /// Sends what is to be said, as far as the socket takes it.
+    /// Sends as much as the socket takes.
     pub(super) fn push(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         for _ in 0..ROUNDS_PER_EVENT {
-            if active.unsent().is_empty() && !self.say_more(index, active)? {
+            if active.unsent().is_empty() && !self.queue_more(index, active)? {
                 break;
             }
             match socket::send(self.fd(index)?, active.unsent()) {
@@ -227,24 +228,24 @@ impl Generator {
             || active
                 .exchange
                 .as_ref()
-                .is_some_and(|exchange| exchange.to_say() > 0);
+                .is_some_and(|exchange| exchange.bytes_to_send() > 0);
         self.watch(index, active, more)?;
-        let said_all = active.unsent().is_empty()
-            && active.exchange.as_ref().map(Exchange::said_all)
+        let state_when_sent = active.unsent().is_empty()
+            && active.exchange.as_ref().map(Exchange::state_when_sent)
                 == Some(ExchangeState::Done { reusable: true });
-        if said_all {
+        if state_when_sent {
             self.exchange_done(active);
             return self.next_exchange(active);
         }
         Ok(NextAction::Wait)
     }
 
-    /// Puts the next words into `out`; false when there are none.
-    fn say_more(&mut self, index: u32, active: &mut ActiveConnection) -> Result<bool, String> {
+    /// Puts the next bytes to send into `out`. Returns `false` if there are none.
+    fn queue_more(&mut self, index: u32, active: &mut ActiveConnection) -> Result<bool, String> {
         let Some(exchange) = &mut active.exchange else {
             return Ok(false);
         };
-        let left = exchange.to_say();
+        let left = exchange.bytes_to_send();
         if left == 0 {
             return Ok(false);
         }
@@ -258,16 +259,16 @@ impl Generator {
             };
             let sealed = active
                 .tls
-                .send_with(&mut slot.tls, some, |room| exchange.next_words(room));
+                .send_with(&mut slot.tls, some, |room| exchange.write_next(room));
             sealed.map_err(|error| format!("sealing: {error}"))?;
         } else {
-            exchange.next_words(active.plain_out.grow(some));
+            exchange.write_next(active.plain_out.grow(some));
         }
-        self.tally.bytes_said += left - exchange.to_say();
+        self.tally.bytes_said += left - exchange.bytes_to_send();
         Ok(true)
     }
 
-    /// Puts a connection back, or ends it.
+    /// Stores a connection again, or ends it.
     pub(super) fn settle(
         &mut self,
         index: u32,
@@ -289,8 +290,8 @@ impl Generator {
             return self.count_in_flight(index, opening);
         }
         self.count_in_flight(index, false);
-        // While all are closed it is no matter who closes first: Apache closes those that are kept
-        // when its threads are busy with those that leave.
+        // While all connections close, it does not matter which side closes first: Apache closes
+        // idle connections when its threads are busy with closing ones.
         let outcome = match self.job {
             Some(Job::Close) => Ok(NextAction::Close),
             _ => outcome,
@@ -313,7 +314,7 @@ impl Generator {
         }
     }
 
-    /// A connection counts as in flight from its beginning until it is open, greeting included.
+    /// A connection counts as in flight from its start until it is open, greeting included.
     fn count_in_flight(&mut self, index: u32, opening: bool) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
@@ -343,7 +344,7 @@ impl Generator {
         }
     }
 
-    /// Tells the poller whether room to send is waited for.
+    /// Tells the poller whether to report room to send.
     pub(super) fn watch(
         &mut self,
         index: u32,
@@ -370,24 +371,25 @@ impl Generator {
     }
 }
 
-/// What an exchange made of the plaintext.
+/// The result of an exchange after plaintext.
 #[derive(Default)]
-struct HeardPlaintext {
+struct ReceivedPlaintext {
     bytes: u64,
     done: Option<bool>,
 }
 
-impl HeardPlaintext {
-    fn hear(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
+impl ReceivedPlaintext {
+    fn take(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
         self.bytes += plain.len() as u64;
-        // What a server says unasked is counted and not judged, but behind an answer it is wrong.
+        // Unrequested bytes of a server are counted but not checked; after an answer they are an
+        // error.
         let Some(exchange) = exchange.as_mut() else {
             return Ok(());
         };
         if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
             return Ok(());
         }
-        if let ExchangeState::Done { reusable } = exchange.hear(plain)? {
+        if let ExchangeState::Done { reusable } = exchange.take_plaintext(plain)? {
             self.done = Some(reusable);
         }
         Ok(())

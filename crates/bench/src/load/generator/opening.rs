@@ -1,11 +1,13 @@
-//! The beginning of a connection: connect, handshake, agreed parameters.
+//! Opening a connection: connect, handshake, negotiated parameters.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use dormouse_engine::stream::Connection;
 use dormouse_engine::{HandshakeInfo, HandshakeLimits};
 use dormouse_reactor::poller::{Event, Interest};
-use dormouse_reactor::socket::{self, Attempt, ConnectOptions};
+use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Connecting, Shortage};
 use dormouse_reactor::{Fd, OnExec};
 
 use super::super::connection::{ActiveConnection, ConnectionState};
@@ -15,7 +17,7 @@ use super::Generator;
 use super::outcome::{FlowResult, NextAction, connect_words, handshake_words};
 
 impl Generator {
-    /// Begins a connection; false when there is no slot left.
+    /// Opens a connection. Returns `false` if no slot is left.
     pub(super) fn begin(&mut self, lane: u32, now: Instant) -> bool {
         let Some(index) = self.slots.insert() else {
             return false;
@@ -26,21 +28,23 @@ impl Generator {
         if let Some(slot) = self.slots.get_mut(index) {
             (slot.fd, slot.lane, slot.serial) = (Fd::NONE.0, lane, self.serial);
         }
-        let options = ConnectOptions {
-            source,
-            on_exec: OnExec::Close,
-            ..ConnectOptions::default()
-        };
         let mut active = Box::new(ActiveConnection::connecting(now, now + self.timeout));
         self.in_flight += 1;
-        let outcome = match socket::connect(&self.target, &options) {
+        let mut connecting = self.connect(source);
+        if let Err(error) = &connecting
+            && Shortage::of(error) == Some(Shortage::Ports)
+            && self.leave_usual_source()
+        {
+            connecting = self.connect(self.source());
+        }
+        let outcome = match connecting {
             Err(error) => Err(connect_words(&error)),
             Ok(connecting) => {
                 if let Some(slot) = self.slots.get_mut(index) {
                     slot.fd = connecting.fd().0;
                 }
-                // Reading too: a stream may never have a moment with nothing to send, after which
-                // reading would be added. If it is established already, the poller says so at once.
+                // Reading too: a stream may always have something to send, after which reading
+                // would be added. The poller reports an established connection at once.
                 let interest = Interest::READ.with(Interest::WRITE, true);
                 let watched = self.poller.add(connecting.fd(), u64::from(index), interest);
                 active.writing = true;
@@ -51,6 +55,15 @@ impl Generator {
         };
         self.settle(index, active, outcome);
         true
+    }
+
+    fn connect(&self, source: Option<SocketAddr>) -> io::Result<Connecting> {
+        let options = ConnectOptions {
+            source,
+            on_exec: OnExec::Close,
+            ..ConnectOptions::default()
+        };
+        socket::connect(&self.target, &options)
     }
 
     pub(super) fn connected(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
@@ -97,7 +110,7 @@ impl Generator {
         self.send_handshake(index, active)
     }
 
-    /// Takes `count` bytes of the scratch buffer. An alert, should there be one, is sent at once.
+    /// Takes `count` bytes from the scratch buffer. An alert to send goes out at once.
     fn take_handshake(
         &mut self,
         index: u32,
@@ -140,7 +153,7 @@ impl Generator {
         info: &HandshakeInfo,
     ) -> FlowResult {
         self.record("handshake", active.began.elapsed());
-        // Only a cycle comes again and can use a ticket.
+        // Only a cycle connects again and can use a ticket.
         if !matches!(self.job, Some(Job::Cycle(_))) {
             active.tls.ignore_tickets();
         }
@@ -163,7 +176,7 @@ impl Generator {
         if self.next_exchange(active)? == NextAction::Close {
             return Ok(NextAction::Close);
         }
-        // What came behind the handshake.
+        // Bytes after the handshake.
         if self.tls.is_some() && self.take_received(index, active, 0)? == NextAction::Close {
             return Ok(NextAction::Close);
         }

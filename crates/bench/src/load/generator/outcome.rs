@@ -1,4 +1,4 @@
-//! What becomes of a connection after an event, and how a failure is worded.
+//! The outcome of an event on a connection, and the messages of failures.
 
 use dormouse_reactor::socket::Shortage;
 
@@ -7,7 +7,7 @@ use dormouse_reactor::socket::Shortage;
 pub(super) enum NextAction {
     /// Wait for the next event.
     Wait,
-    /// Close it: it has done its work.
+    /// Close it: its work is done.
     Close,
 }
 

@@ -11,7 +11,7 @@ use super::outcome::NextAction;
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
-/// Things begun per turn, so that answers are not kept waiting.
+/// Maximum number of actions per turn, so that answers do not wait.
 const PER_TURN: usize = 64;
 /// Connections closed per turn.
 const CLOSES_PER_TURN: usize = 256;
@@ -20,7 +20,7 @@ const SWEEP_EVERY: Duration = Duration::from_millis(200);
 
 impl Generator {
     /// Starts an order, and resets the counts.
-    pub(super) fn obey(&mut self, order: Order, now: Instant) {
+    pub(super) fn start_order(&mut self, order: Order, now: Instant) {
         let job = match order {
             Order::Quit => {
                 self.quit = true;
@@ -62,7 +62,7 @@ impl Generator {
         }
     }
 
-    /// The longest that the loop may sleep, in milliseconds.
+    /// Returns the longest that the loop may sleep, in milliseconds.
     pub(super) fn until_next(&self, now: Instant) -> u64 {
         let wait = match &self.job {
             Some(Job::Open(open)) if self.in_flight < open.in_flight_max => open.pacer.wait(now),
@@ -71,11 +71,11 @@ impl Generator {
             Some(_) => SWEEP_EVERY,
             None => IDLE,
         };
-        // Rounded up: a loop that wakes too early spins.
+        // Rounded up, because a loop that wakes too early spins.
         wait.min(IDLE).as_micros().div_ceil(1000) as u64
     }
 
-    /// Begins what is due, and reports what is done.
+    /// Starts what is due, and reports what is done.
     pub(super) fn pump(&mut self, now: Instant) {
         let over = match &self.job {
             None => return,
@@ -94,7 +94,7 @@ impl Generator {
             let Some(Job::Open(open)) = &mut self.job else {
                 break;
             };
-            // A server that accepts connections and drops them again counts as failing, too.
+            // A server that accepts connections and drops them again counts as failing too.
             let failures = self.tally.failed + self.tally.lost;
             if failures > open.failures_max && self.gave_up.is_none() && open.alive > 0 {
                 self.gave_up = Some(format!("gave up opening after {failures} failures"));
@@ -145,7 +145,7 @@ impl Generator {
                 break;
             };
             let mut active = Box::new(ActiveConnection::at_rest(now));
-            // Not `now`: connections that speak later in this turn begin later.
+            // Not `now`: exchanges that begin later in this turn have a later start.
             let begins = Instant::now();
             let bytes = match &self.job {
                 Some(Job::Messages(speak)) => speak.spec.bytes,
@@ -162,7 +162,7 @@ impl Generator {
         (speak.is_over(now) || self.slots.live() == 0) && speak.unanswered == 0
     }
 
-    /// The slot whose turn it is to speak, if one is due.
+    /// Returns the slot whose turn it is to send, if one is due.
     fn next_speaker(&mut self, now: Instant) -> Option<u32> {
         let Some(Job::Messages(speak)) = &mut self.job else {
             return None;
@@ -186,7 +186,7 @@ impl Generator {
                 speak.unanswered += 1;
                 return Some(index);
             }
-            // It has not answered the last one yet.
+            // The last message has no answer yet.
             self.tally.skipped += 1;
         }
         None
@@ -208,7 +208,7 @@ impl Generator {
         self.slots.live() == 0
     }
 
-    /// Ends what has taken too long.
+    /// Ends connections that have taken too long.
     pub(super) fn sweep(&mut self, now: Instant) {
         if now < self.next_sweep {
             return;
@@ -241,7 +241,7 @@ impl Generator {
         }
     }
 
-    /// The next exchange by what the run is to say.
+    /// Returns the next exchange of the run's traffic.
     pub(super) fn exchange(&mut self, bulk_bytes: u64, now: Instant) -> Option<Exchange> {
         Some(match &self.setup.talk {
             Traffic::Http { .. } => Exchange::http(self.message.clone(), now),

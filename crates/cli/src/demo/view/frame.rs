@@ -14,9 +14,9 @@ pub(in crate::demo) enum Chapter {
     Rest,
     Wake,
     Kill,
-    Ask,
+    WakeAll,
     Upgrade,
-    Goodbye,
+    CloseAll,
 }
 
 impl Chapter {
@@ -25,9 +25,9 @@ impl Chapter {
         Chapter::Rest,
         Chapter::Wake,
         Chapter::Kill,
-        Chapter::Ask,
+        Chapter::WakeAll,
         Chapter::Upgrade,
-        Chapter::Goodbye,
+        Chapter::CloseAll,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -36,9 +36,9 @@ impl Chapter {
             Chapter::Rest => "rest",
             Chapter::Wake => "wake",
             Chapter::Kill => "kill -9",
-            Chapter::Ask => "wake all",
+            Chapter::WakeAll => "wake all",
             Chapter::Upgrade => "upgrade",
-            Chapter::Goodbye => "close",
+            Chapter::CloseAll => "close",
         }
     }
 }

@@ -22,7 +22,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Caller URL CA new|shared|unnamed: 40 requests with Netty and netty-tcnative: an SslContext for each connection, one
- * for all, one for all which is not told whom a connection is to. http:// goes without TLS.
+ * for all, or one for all without the peer's name. http:// means no TLS.
  */
 public final class Caller {
     private static final int REQUESTS = 40;

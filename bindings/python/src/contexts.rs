@@ -1,0 +1,297 @@
+//! What connections share: certificates, trust, tickets. Made ready once; any thread uses it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dormouse_embed::{
+    CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
+    KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
+    Version, pem_chain,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::errors;
+use crate::key_log::KeyLog;
+
+/// A certificate chain with its key.
+#[pyclass(frozen, module = "dormouse._native")]
+pub(crate) struct Identity(dormouse_embed::Identity);
+
+#[pymethods]
+impl Identity {
+    /// Reads a chain and its key, both PEM. The names are for errors.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        certificate: &[u8],
+        key: &[u8],
+        certificate_name: &str,
+        key_name: &str,
+    ) -> PyResult<Identity> {
+        dormouse_embed::Identity::from_pem(certificate, key, certificate_name, key_name)
+            .map(Identity)
+            .map_err(|error| errors::settings(py, error))
+    }
+
+    /// The kind of its key: `RSA`, `EC` or `ED25519`.
+    #[getter]
+    fn key_kind(&self) -> &'static str {
+        match self.0.key_kind() {
+            KeyKind::Rsa { .. } => "RSA",
+            KeyKind::Ecdsa { .. } => "EC",
+            KeyKind::Ed25519 => "ED25519",
+        }
+    }
+
+    /// Makes a certificate for `name` that nobody trusts.
+    #[staticmethod]
+    fn self_signed(py: Python<'_>, name: &str) -> PyResult<Identity> {
+        dormouse_embed::Identity::self_signed(name)
+            .map(Identity)
+            .map_err(|error| errors::settings(py, error))
+    }
+}
+
+/// Keys by which several servers resume each other's sessions.
+#[pyclass(frozen, module = "dormouse._native")]
+pub(crate) struct TicketKeys(Vec<u8>, Vec<u8>);
+
+#[pymethods]
+impl TicketKeys {
+    /// Reads what is in a file of ticket keys, and the secret that opens it, if it is Dormouse's own.
+    #[new]
+    fn new(py: Python<'_>, keys: &[u8], secret: &[u8]) -> PyResult<TicketKeys> {
+        dormouse_embed::TicketKeys::from_file(keys, secret)
+            .map_err(|error| errors::settings(py, error))?;
+        Ok(TicketKeys(keys.to_vec(), secret.to_vec()))
+    }
+}
+
+impl Drop for TicketKeys {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+        zeroize::Zeroize::zeroize(&mut self.1);
+    }
+}
+
+/// What is common to the settings of servers and clients.
+#[pyclass(frozen, module = "dormouse._native")]
+pub(crate) struct Common {
+    identities: Vec<Py<Identity>>,
+    roots: Vec<u8>,
+    alpn: Vec<String>,
+    oldest: u16,
+    newest: u16,
+    groups: Vec<String>,
+    key_log: Option<PathBuf>,
+}
+
+#[pymethods]
+impl Common {
+    #[new]
+    #[pyo3(signature = (*, identities, roots, alpn, oldest, newest, groups, key_log))]
+    fn new(
+        identities: Vec<Py<Identity>>,
+        roots: Vec<u8>,
+        alpn: Vec<String>,
+        oldest: u16,
+        newest: u16,
+        groups: Vec<String>,
+        key_log: Option<PathBuf>,
+    ) -> Common {
+        Common {
+            identities,
+            roots,
+            alpn,
+            oldest,
+            newest,
+            groups,
+            key_log,
+        }
+    }
+}
+
+impl Common {
+    fn protocols(&self) -> PyResult<Protocols> {
+        let version = |number| match number {
+            0x0303 => Ok(Version::Tls12),
+            0x0304 => Ok(Version::Tls13),
+            _ => Err(PyValueError::new_err(format!(
+                "{number:#06x} is not TLS 1.2 or 1.3"
+            ))),
+        };
+        Ok(Protocols {
+            min: version(self.oldest)?,
+            max: version(self.newest)?,
+        })
+    }
+
+    fn alpn(&self) -> Vec<Vec<u8>> {
+        self.alpn
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect()
+    }
+
+    /// All groups if none are named.
+    fn groups(&self) -> PyResult<Vec<Group>> {
+        if self.groups.is_empty() {
+            return Ok(Group::ALL.to_vec());
+        }
+        self.groups.iter().map(|name| group(name)).collect()
+    }
+
+    fn key_log(&self) -> PyResult<Option<Arc<KeyLog>>> {
+        Ok(self.key_log.as_deref().map(KeyLog::open).transpose()?)
+    }
+}
+
+/// A group by its name in OpenSSL or in the registry of IANA.
+fn group(name: &str) -> PyResult<Group> {
+    let name_in_iana = match name {
+        "prime256v1" | "P-256" => "secp256r1",
+        "P-384" => "secp384r1",
+        name => name,
+    };
+    let mut groups = Group::ALL.into_iter();
+    let found = groups.find(|group| group.name().eq_ignore_ascii_case(name_in_iana));
+    found.ok_or_else(|| {
+        let known = Group::ALL.map(Group::name).join(", ");
+        PyValueError::new_err(format!("the group {name:?} is unknown; there are {known}"))
+    })
+}
+
+/// Checks that each of these groups is known.
+#[pyfunction]
+pub(crate) fn check_groups(names: Vec<String>) -> PyResult<()> {
+    names.iter().try_for_each(|name| group(name).map(drop))
+}
+
+/// What the connections of a server share.
+#[pyclass(frozen, module = "dormouse._native")]
+pub(crate) struct ServerContext {
+    pub(crate) context: dormouse_embed::ServerContext,
+}
+
+#[pymethods]
+impl ServerContext {
+    /// `certificates`: `None`, or whether clients must show one, which `roots` vouch for.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        common: &Common,
+        certificates: Option<bool>,
+        tickets: usize,
+        ticket_keys: Option<&TicketKeys>,
+    ) -> PyResult<ServerContext> {
+        let identities = common
+            .identities
+            .iter()
+            .map(|one| one.get().0.clone())
+            .collect();
+        let mut settings = ServerSettings::new(identities);
+        settings.protocols = common.protocols()?;
+        settings.alpn = common.alpn();
+        settings.groups = common.groups()?;
+        settings.secret_log = common.key_log()?.map(|log| log as _);
+        settings.client_certificates = certificates.map(|required| ClientCertificates {
+            required,
+            roots: common.roots.clone(),
+            ..ClientCertificates::default()
+        });
+        settings.tickets = match tickets {
+            0 => None,
+            per_handshake => Some(TicketSettings {
+                per_handshake,
+                keys: match ticket_keys {
+                    Some(TicketKeys(keys, secret)) => Some(
+                        dormouse_embed::TicketKeys::from_file(keys, secret)
+                            .map_err(|error| errors::settings(py, error))?,
+                    ),
+                    None => None,
+                },
+                ..TicketSettings::default()
+            }),
+        };
+        let context = dormouse_embed::ServerContext::new(settings)
+            .map_err(|error| errors::settings(py, error))?;
+        Ok(ServerContext { context })
+    }
+}
+
+/// What the connections of a client share, sessions for resumption among it.
+#[pyclass(frozen, module = "dormouse._native")]
+pub(crate) struct ClientContext {
+    pub(crate) context: dormouse_embed::ClientContext,
+}
+
+#[pymethods]
+impl ClientContext {
+    /// `verifies`: whether servers need a certificate that `roots` vouch for; `checks_name`: one for the
+    /// name that was asked for.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        common: &Common,
+        verifies: bool,
+        checks_name: bool,
+        resumes: bool,
+    ) -> PyResult<ClientContext> {
+        let roots = match verifies {
+            true => Roots::Pem(common.roots.clone()),
+            false => Roots::Insecure,
+        };
+        let mut settings = ClientSettings::new(roots);
+        settings.protocols = common.protocols()?;
+        settings.alpn = common.alpn();
+        settings.groups = common.groups()?;
+        settings.secret_log = common.key_log()?.map(|log| log as _);
+        settings.identity = common.identities.last().map(|one| one.get().0.clone());
+        if verifies && !checks_name {
+            settings.judge = Some(Arc::new(AnyName));
+        }
+        if !resumes {
+            settings.resumption = None;
+        }
+        let context = dormouse_embed::ClientContext::new(settings)
+            .map_err(|error| errors::settings(py, error))?;
+        Ok(ClientContext { context })
+    }
+}
+
+/// Accepts a good certificate for whatever name.
+#[derive(Debug)]
+struct AnyName;
+
+impl JudgeCertificate for AnyName {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+        match shown.finding {
+            Finding::Trusted | Finding::Refused(CertificateProblem::WrongName { .. }) => Ok(()),
+            Finding::Refused(problem) => Err(problem.to_string()),
+            Finding::NoRoots => Err("there are no trusted certificates to judge by".to_owned()),
+        }
+    }
+}
+
+/// The certificates that the operating system trusts, as one PEM bundle.
+#[pyfunction]
+pub(crate) fn system_roots(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
+    let bundle = Roots::system_pem().map_err(|error| errors::settings(py, error))?;
+    Ok(PyBytes::new(py, bundle.as_bytes()))
+}
+
+/// Checks that each certificate of a PEM bundle can be trusted, and returns how many there are.
+#[pyfunction]
+pub(crate) fn check_roots(py: Python<'_>, bundle: &[u8]) -> PyResult<usize> {
+    let store = TrustStore::from_pem(bundle).map_err(|error| errors::settings(py, error))?;
+    Ok(store.len())
+}
+
+/// The certificates of a PEM text, DER.
+#[pyfunction]
+pub(crate) fn pem_certificates<'py>(py: Python<'py>, pem: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+    let chain = pem_chain(pem).unwrap_or_default();
+    PyTuple::new(py, chain.iter().map(|der| PyBytes::new(py, der)))
+}

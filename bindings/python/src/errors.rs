@@ -1,0 +1,87 @@
+//! Exceptions. Their classes are Python's, because they derive from those of `ssl`.
+
+use dormouse_embed::{CertificateProblem, End, FailureKind, SessionError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+static SETTINGS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static MISUSE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static WRONG_THREAD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static ENGINE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+fn exception(
+    py: Python<'_>,
+    class: &'static PyOnceLock<Py<PyType>>,
+    name: &str,
+    text: String,
+) -> PyErr {
+    match class.import(py, "dormouse._errors", name) {
+        Ok(class) => PyErr::from_type(class.clone(), text),
+        Err(error) => error,
+    }
+}
+
+/// Settings that can't be used.
+pub(crate) fn settings(py: Python<'_>, why: impl ToString) -> PyErr {
+    exception(py, &SETTINGS, "SettingsError", why.to_string())
+}
+
+/// A call that makes no sense in this state of the object.
+pub(crate) fn misuse(py: Python<'_>, why: impl ToString) -> PyErr {
+    exception(py, &MISUSE, "MisuseError", why.to_string())
+}
+
+/// A call by a thread that may not use the object.
+pub(crate) fn wrong_thread(py: Python<'_>) -> PyErr {
+    let why = "the connection belongs to the thread of its event loop; \
+               from other threads use loop.call_soon_threadsafe()";
+    exception(py, &WRONG_THREAD, "WrongThreadError", why.to_owned())
+}
+
+/// A call on a session that did nothing.
+pub(crate) fn session(py: Python<'_>, error: SessionError) -> PyErr {
+    match error {
+        SessionError::Handshaking
+        | SessionError::Established
+        | SessionError::Exported
+        | SessionError::Closed
+        | SessionError::Undecided
+        | SessionError::NotTls13
+        | SessionError::TooLong(_) => misuse(py, error),
+        _ => exception(py, &ENGINE, "SSLError", error.to_string()),
+    }
+}
+
+/// How the Python half calls an end, and OpenSSL's number (`X509_V_ERR_…`) for a certificate's problem.
+pub(crate) fn kind_of(end: &End) -> (&'static str, i32) {
+    let kind = match end {
+        End::Closed => "closed",
+        End::Truncated => "truncated",
+        End::Alert(_) => "alert",
+        End::Refused(_) => "refused",
+        End::Handshake(failure) => match &failure.kind {
+            FailureKind::Certificate(problem) => return ("certificate", verify_code(problem)),
+            FailureKind::PeerClosed => "peer_closed",
+            FailureKind::PeerAlert(_) => "alert",
+            FailureKind::PlainHttp => "plain_http",
+            FailureKind::NotTls => "not_tls",
+            _ => "handshake",
+        },
+    };
+    (kind, 0)
+}
+
+fn verify_code(problem: &CertificateProblem) -> i32 {
+    match problem {
+        CertificateProblem::BadSignature => 7,
+        CertificateProblem::NotYetValid { .. } => 9,
+        CertificateProblem::Expired { .. } => 10,
+        CertificateProblem::SelfSigned { .. } => 18,
+        CertificateProblem::UnknownIssuer { .. } => 20,
+        CertificateProblem::Revoked => 23,
+        CertificateProblem::WrongPurpose => 26,
+        CertificateProblem::WrongName { .. } => 62,
+        _ => 1,
+    }
+}

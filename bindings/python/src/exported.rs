@@ -1,0 +1,90 @@
+//! A session as bytes: its state, and what Python is told of it later.
+//!
+//! ```text
+//! | version 1 | suite 1 | resumed 1 | ALPN's length 1 | ALPN | certificates 1 | length 4, DER | … | session |
+//! ```
+//!
+//! Lengths are little-endian. What comes last is 128 bytes if the session is at rest.
+
+use dormouse_embed::Session;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use zeroize::Zeroizing;
+
+use crate::peer_chain::PeerChain;
+use crate::session::Facts;
+
+const VERSION: u8 = 1;
+
+/// Returns the session as bytes.
+pub(crate) fn write<'py>(py: Python<'py>, session: &[u8], facts: &Facts) -> Bound<'py, PyBytes> {
+    let alpn = facts.alpn.as_ref().map(|name| name.to_string());
+    let alpn = alpn.unwrap_or_default();
+    let chain = facts
+        .peer
+        .as_deref()
+        .map(PeerChain::certificates)
+        .unwrap_or_default();
+    // All room from the start: a vector that grows leaves secrets behind.
+    let room =
+        5 + alpn.len() + chain.iter().map(|der| 4 + der.len()).sum::<usize>() + session.len();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    bytes.extend([VERSION, facts.suite, u8::from(facts.is_resumed)]);
+    // ALPN names are 255 bytes long at most (RFC 7301), and the engine takes no longer chain.
+    bytes.push(alpn.len() as u8);
+    bytes.extend(alpn.as_bytes());
+    let chain = chain.get(..chain.len().min(255)).unwrap_or_default();
+    bytes.push(chain.len() as u8);
+    for der in chain {
+        bytes.extend((der.len() as u32).to_le_bytes());
+        bytes.extend(der);
+    }
+    bytes.extend(session);
+    PyBytes::new(py, &bytes)
+}
+
+/// Reads what [`write`] has written, perhaps in another version of this package.
+pub(crate) fn read(py: Python<'_>, bytes: &[u8]) -> PyResult<(Session, Facts)> {
+    match bytes.first() {
+        Some(&VERSION) => {}
+        Some(other) => {
+            return Err(PyValueError::new_err(format!(
+                "the exported connection has version {other}; this package reads version {VERSION}"
+            )));
+        }
+        None => return Err(truncated(bytes)),
+    }
+    let (facts, session) = facts(py, bytes).ok_or_else(|| truncated(bytes))?;
+    let session = Session::import(session)
+        .map_err(|error| PyValueError::new_err(format!("the exported connection: {error}")))?;
+    Ok((session, facts))
+}
+
+fn facts<'a>(py: Python<'_>, bytes: &'a [u8]) -> Option<(Facts, &'a [u8])> {
+    let ([_, suite, resumed, alpn_len], rest) = bytes.split_first_chunk()?;
+    let (alpn, rest) = rest.split_at_checked(usize::from(*alpn_len))?;
+    let alpn = std::str::from_utf8(alpn).ok()?;
+    let (count, mut rest) = rest.split_first()?;
+    let mut chain = Vec::new();
+    for _ in 0..*count {
+        let (len, behind) = rest.split_first_chunk()?;
+        let (der, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        chain.push(der.to_vec());
+        rest = behind;
+    }
+    let facts = Facts {
+        alpn: (!alpn.is_empty()).then(|| PyString::intern(py, alpn).unbind()),
+        peer: PeerChain::of(chain),
+        suite: *suite,
+        is_resumed: *resumed != 0,
+    };
+    Some((facts, rest))
+}
+
+fn truncated(bytes: &[u8]) -> PyErr {
+    PyValueError::new_err(format!(
+        "{} bytes are not an exported connection",
+        bytes.len()
+    ))
+}

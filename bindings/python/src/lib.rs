@@ -1,0 +1,52 @@
+//! The native half of the Python package `dormouse`: contexts and sessions, without sockets.
+//!
+//! | | |
+//! |---|---|
+//! | `contexts` | settings of servers and clients, made ready once |
+//! | `session` | a connection: bytes in, bytes out |
+//! | `owner` | which process and which thread may use a session |
+//! | `peer_chain` | a peer's certificates, shared by the connections that showed the same |
+//! | `certificate` | a certificate as the dictionary of `ssl.SSLSocket.getpeercert` |
+//! | `exported` | a session as bytes, for another process |
+//! | `errors` | exceptions |
+//!
+//! What asyncio and Twisted expect of a transport is in the Python half (`python/dormouse`).
+#![forbid(unsafe_code)]
+
+mod certificate;
+mod contexts;
+mod errors;
+mod exported;
+mod key_log;
+mod owner;
+mod peer_chain;
+mod session;
+mod suites;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::certificate::describe_certificate;
+    #[pymodule_export]
+    use crate::contexts::{
+        ClientContext, Common, Identity, ServerContext, TicketKeys, check_groups, check_roots,
+        pem_certificates, system_roots,
+    };
+    #[pymodule_export]
+    use crate::owner::note_fork;
+    #[pymodule_export]
+    use crate::session::Session;
+    #[pymodule_export]
+    use crate::suites::suites;
+
+    #[pymodule_export]
+    const OUTPUT: u8 = crate::session::OUTPUT;
+    #[pymodule_export]
+    const ESTABLISHED: u8 = crate::session::ESTABLISHED;
+    #[pymodule_export]
+    const CLIENT_HELLO: u8 = crate::session::CLIENT_HELLO;
+    #[pymodule_export]
+    const ENDED: u8 = crate::session::ENDED;
+}

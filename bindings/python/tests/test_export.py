@@ -1,0 +1,155 @@
+"""Connections that go on in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_asyncio import Recorder, connect, pair, receive
+
+import dormouse
+import dormouse.asyncio
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_a_connection_goes_on_elsewhere(run, server_context, client_context):
+    server_context.set_alpn_protocols(["mouse"])
+    client_context.set_alpn_protocols(["mouse"])
+
+    async def main():
+        server, client = await pair(server_context, client_context)
+        cipher = server.transport.get_extra_info("cipher")
+        server.transport.write(b"before")
+        exported, sock = await server.transport.export()
+        assert len(exported) < 160
+        assert await server.lost is None
+        with pytest.raises(dormouse.MisuseError):
+            await server.transport.export()
+        client.transport.write(b"meanwhile")
+        transport, again = await dormouse.asyncio.restore(
+            Recorder, exported, sock, ssl=server_context
+        )
+        assert again.events == ["made"]
+        transport.write(b" after")
+        while client.data != b"before after" or again.data != b"meanwhile":
+            await asyncio.sleep(0.01)
+        view = transport.get_extra_info("ssl_object")
+        assert view.selected_alpn_protocol() == "mouse" and view.cipher() == cipher
+        # And the client's side too.
+        exported, sock = await client.transport.export()
+        _, client = await dormouse.asyncio.restore(
+            Recorder, exported, sock, ssl=client_context, server_hostname="localhost"
+        )
+        assert client.transport.get_extra_info("peercert")["subject"]
+        client.transport.write(b" and on")
+        while again.data != b"meanwhile and on":
+            await asyncio.sleep(0.01)
+        client.transport.close()
+        assert await again.lost is None
+
+    run(main())
+
+
+def test_what_was_written_is_sent_before(run, server_context, client_context):
+    async def main():
+        server, client = await pair(server_context, client_context)
+        client.transport.pause_reading()
+        size = 20_000_000
+        server.transport.write(b"d" * size)
+        with pytest.raises(asyncio.TimeoutError):
+            await server.transport.export(timeout_s=0.2)
+        assert not server.transport.is_closing() and server.transport.is_reading()
+        export = asyncio.ensure_future(server.transport.export(timeout_s=20))
+        await asyncio.sleep(0.05)
+        with pytest.raises(dormouse.MisuseError, match="exported"):
+            server.transport.write(b"x")
+        client.transport.resume_reading()
+        exported, sock = await export
+        transport, again = await dormouse.asyncio.restore(
+            Recorder, exported, sock, ssl=server_context
+        )
+        transport.write(b"!")
+        while len(client.data) < size + 1:
+            await asyncio.sleep(0.01)
+        assert client.data == b"d" * size + b"!"
+        transport.close()
+        await client.lost
+
+    run(main())
+
+
+def test_a_record_that_has_come_in_part_goes_along(run, server_context, client_context):
+    async def main():
+        server, client = await pair(server_context, client_context)
+        sealed = client.transport._session.seal(b"in two parts")
+        client.transport._below.write(sealed[:10])
+        while server.transport._session.is_at_rest:
+            await asyncio.sleep(0.01)
+        exported, sock = await server.transport.export()
+        _, again = await dormouse.asyncio.restore(Recorder, exported, sock, ssl=server_context)
+        client.transport._below.write(sealed[10:])
+        while again.data != b"in two parts":
+            await asyncio.sleep(0.01)
+        client.transport.close()
+        await again.lost
+
+    run(main())
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()[1]
+
+
+def line_of(client: ssl.SSLSocket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        line += receive(client, 1)
+    return line
+
+
+def test_a_server_restarts_under_load_and_loses_nothing(certs, stdlib_client):
+    """`examples/restart.py` replaces itself on SIGHUP, while clients count."""
+    port = free_port()
+    command = [sys.executable, str(EXAMPLES / "restart.py"), str(port), certs.cert, certs.key]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert "ready" in server.stdout.readline()
+    process = server.pid
+    try:
+        clients = [connect(port, stdlib_client) for _ in range(20)]
+        processes = {process}
+        for restart in range(4):
+            # Each round asks before, while and after the server restarts.
+            for number, client in enumerate(clients):
+                client.sendall(b"%d/%d\n" % (restart, number))
+                if number == len(clients) // 2 and restart:
+                    os.kill(process, signal.SIGHUP)
+            if restart:
+                assert "ready" in server.stdout.readline()
+            for number, client in enumerate(clients):
+                line = line_of(client)
+                assert line.endswith(b" %d %d/%d\n" % (2 * restart + 1, restart, number))
+            for client in clients:
+                client.sendall(b"who\n")
+            answers = {line_of(client).split(b" ")[0] for client in clients}
+            assert len(answers) == 1, "one process serves all connections"
+            process = int(answers.pop())
+            processes.add(process)
+        assert len(processes) == 4, "it has restarted three times"
+        newcomer = connect(port, stdlib_client)
+        newcomer.sendall(b"new\n")
+        assert newcomer.recv(100).endswith(b" 1 new\n")
+        for client in [*clients, newcomer]:
+            client.close()
+    finally:
+        os.kill(process, signal.SIGTERM)
+        server.wait(20)

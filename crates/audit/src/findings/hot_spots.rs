@@ -1,0 +1,165 @@
+//! Sampled CPU time in words: what a server does during a handshake.
+
+use super::units::percent;
+use dormouse_census::HotSpot;
+
+/// Share of the samples from which on a part is named.
+const NAMED: f64 = 0.08;
+
+/// What a kind of function does, by the beginnings of names.
+const KINDS: [(&str, &[&str]); 6] = [
+    (
+        "parsing certificates or a trust store",
+        &[
+            "X509",
+            "ASN1",
+            "asn1_",
+            "d2i_",
+            "PEM_",
+            "EVP_Decode",
+            "OBJ_",
+            "x509_",
+        ],
+    ),
+    (
+        "allocating and freeing memory",
+        &[
+            "malloc",
+            "free",
+            "realloc",
+            "calloc",
+            "_int_",
+            "runtime.mallocgc",
+            "CRYPTO_malloc",
+            "CRYPTO_free",
+        ],
+    ),
+    (
+        "waiting for locks",
+        &[
+            "pthread_mutex",
+            "pthread_rwlock",
+            "__lll_lock",
+            "__pthread_mutex",
+            "runtime.lock",
+        ],
+    ),
+    (
+        "collecting garbage",
+        &["runtime.gc", "runtime.scan", "runtime.sweep", "gc_collect"],
+    ),
+    (
+        "looking up names",
+        &["getaddrinfo", "res_n", "__res_", "gethostby", "getnameinfo"],
+    ),
+    (
+        "writing logs",
+        &[
+            "vfprintf",
+            "fprintf",
+            "syslog",
+            "__vsyslog",
+            "fwrite",
+            "ngx_log_",
+            "vsnprintf",
+        ],
+    ),
+];
+/// Libraries of cryptography: their functions without a name are arithmetic.
+const CRYPTO: [&str; 4] = ["libcrypto", "libgnutls", "libnettle", "libhogweed"];
+/// Interpreters, by the beginnings of their programs and libraries.
+const INTERPRETERS: [&str; 6] = ["python", "libpython", "node", "libnode", "perl", "ruby"];
+
+/// The share of parsing certificates, which a server does once.
+pub(super) fn parsing_share(profile: &[HotSpot]) -> f64 {
+    let parsing = |spot: &&HotSpot| KINDS.first().is_some_and(|(what, _)| kind(spot) == *what);
+    profile.iter().filter(parsing).map(|spot| spot.share).sum()
+}
+
+/// The cause, as it was sampled.
+pub(super) fn words(profile: &[HotSpot]) -> String {
+    let mut parts: Vec<(String, f64)> = Vec::new();
+    let mut add = |what: String, share: f64| match parts.iter_mut().find(|known| known.0 == what) {
+        Some(known) => known.1 += share,
+        None => parts.push((what, share)),
+    };
+    for spot in profile {
+        add(kind(spot), spot.share);
+    }
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named: Vec<_> = parts
+        .iter()
+        .filter(|(_, share)| *share >= NAMED)
+        .map(|(what, share)| format!("{} {what}", percent(*share)))
+        .collect();
+    if named.is_empty() {
+        return "sampled: no part of the program stands out".into();
+    }
+    format!("sampled during handshakes: {}", named.join(", "))
+}
+
+fn kind(spot: &HotSpot) -> String {
+    let object = &*spot.object;
+    if object == "kernel" {
+        return "in the kernel".into();
+    }
+    if let Some(function) = spot.function.as_deref() {
+        let of = |beginnings: &&(&str, &[&str])| {
+            beginnings
+                .1
+                .iter()
+                .any(|beginning| function.starts_with(beginning))
+        };
+        if let Some((what, _)) = KINDS.iter().find(of) {
+            return (*what).to_owned();
+        }
+    }
+    if CRYPTO.iter().any(|library| object.starts_with(library)) {
+        return format!("cryptography ({object})");
+    }
+    if INTERPRETERS
+        .iter()
+        .any(|program| object.starts_with(program))
+    {
+        return format!("the interpreter ({object})");
+    }
+    match &spot.function {
+        Some(function) => format!("{function} ({object})"),
+        None => format!("{object}, in functions without a name"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(object: &str, function: Option<&str>, share: f64) -> HotSpot {
+        HotSpot {
+            object: object.into(),
+            function: function.map(str::to_owned),
+            share,
+        }
+    }
+
+    #[test]
+    fn functions_of_one_kind_are_one_part() {
+        let text = words(&[
+            spot("libcrypto.so.3", Some("X509_NAME_cmp"), 0.2),
+            spot("libcrypto.so.3", Some("ASN1_item_d2i"), 0.15),
+            spot("libcrypto.so.3", None, 0.3),
+            spot("kernel", None, 0.1),
+            spot("python3.11", Some("_PyEval_EvalFrameDefault"), 0.05),
+        ]);
+        assert_eq!(
+            text,
+            "sampled during handshakes: 35 % parsing certificates or a trust store, 30 % cryptography (libcrypto.so.3), \
+             10 % in the kernel"
+        );
+        assert!(words(&[]).contains("no part"));
+        let parsing = [
+            spot("libcrypto.so.3", Some("X509_NAME_cmp"), 0.2),
+            spot("libcrypto.so.3", None, 0.3),
+        ];
+        assert!((parsing_share(&parsing) - 0.2).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,197 @@
+//! Findings about memory that stays resident when all connections have closed, without growth.
+//!
+//! Free memory of malloc is of two kinds. Whole free pages go back to the system when the program calls
+//! `malloc_trim`, or when they come to lie at the end of the heap: that is a setting. Free bytes on pages that hold a
+//! block in use can't go back while that block lives: only that is fragmentation.
+
+use super::catalogue::FindingId;
+use super::finding::{Confidence, Finding, Severity};
+use super::quoted::filled;
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
+use crate::model::MemoryFigures;
+use dormouse_census::CensusReport;
+
+/// Bytes that blocks in use pin: in all, and for each of the connections that there were at a time. A heap of some
+/// megabytes which served thousands is none to look after.
+const PINNED: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
+const PINNED_EACH: [(f64, Severity); 2] = [(16_000.0, Severity::High), (4_000.0, Severity::Medium)];
+/// Whole free pages below this, in all or of what the connections took, are not worth a finding.
+const RETURNABLE: f64 = 4e6;
+const RETURNABLE_SHARE: f64 = 0.3;
+
+/// Memory that stays when all have closed.
+pub(super) fn judge(
+    subject: &AuditSubject,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+) -> Option<Finding> {
+    let free = FreeMemory::after_closing(census?)?;
+    let connections = memory.phases.iter().map(|phase| phase.connections).max()?;
+    let connections = connections.max(1) as f64;
+    pinned(subject, &free, census?, connections).or_else(|| returnable(subject, memory, &free))
+}
+
+/// Free memory when all connections have closed, compared with before the first of those that were held.
+struct FreeMemory {
+    /// More free bytes on pages that hold blocks in use.
+    pinned: f64,
+    /// Bytes in whole free pages, and how many of them are new.
+    returnable: f64,
+    more_returnable: f64,
+    /// More bytes in use.
+    in_use: f64,
+}
+
+impl FreeMemory {
+    fn after_closing(census: &CensusReport) -> Option<Self> {
+        let at = |of: &std::collections::BTreeMap<String, u64>, name: &str| {
+            of.get(name).map(|bytes| *bytes as f64)
+        };
+        let pinned =
+            |name: &str| Some(at(&census.free_bytes, name)? - at(&census.returnable_bytes, name)?);
+        let used = |name: &str| at(&census.in_use_bytes, name);
+        // Without that moment nothing is known of held connections.
+        let (before, after) = ("none", "after_close");
+        Some(Self {
+            pinned: pinned(after)? - pinned(before)?,
+            returnable: at(&census.returnable_bytes, after)?,
+            more_returnable: at(&census.returnable_bytes, after)?
+                - at(&census.returnable_bytes, before)?,
+            in_use: used(after)? - used(before)?,
+        })
+    }
+}
+
+fn level(levels: [(f64, Severity); 2], bytes: f64) -> Option<Severity> {
+    let reached = levels.into_iter().find(|(limit, _)| bytes > *limit);
+    reached.map(|level| level.1)
+}
+
+/// Fragmentation: free bytes that blocks in use pin.
+fn pinned(
+    subject: &AuditSubject,
+    free: &FreeMemory,
+    census: &CensusReport,
+    connections: f64,
+) -> Option<Finding> {
+    let each = free.pinned / connections;
+    let severity = level(PINNED, free.pinned)?;
+    let severity = severity.min(level(PINNED_EACH, each).unwrap_or(Severity::Low));
+    let by: Vec<_> = census
+        .pins
+        .iter()
+        .filter(|(_, had, has)| has > had)
+        .take(3)
+        .map(|(size, had, has)| {
+            let more = whole((has - had) as f64);
+            format!("{more} of {} bytes", whole(*size as f64))
+        })
+        .collect();
+    Some(Finding {
+        id: FindingId::HeapFragmented,
+        severity,
+        title: "blocks in use keep pages resident that are otherwise free".into(),
+        measured: format!(
+            "when all connections had closed, {} more free bytes lay on pages with a block in use, {} for each of {} connections; only {} more bytes were in use; blocks on mostly free pages, more than before: {}",
+            bytes(free.pinned),
+            bytes(each),
+            whole(connections),
+            bytes(free.in_use.max(0.0)),
+            if by.is_empty() { "none".into() } else { by.join(", ") }
+        ),
+        reference: filled("memory is back where it was before (of what its connections took, dormouse serve keeps {{compare.dormouse-left}})"),
+        cause: "blocks that live longer than a connection (sessions, statistics, caches) were allocated between those of connections, and each keeps its page".into(),
+        confidence: Confidence::High,
+        advice: subject.advice(FindingId::HeapFragmented),
+        command: subject.bench("churn", "-n 20000 -c 500 --rounds 5"),
+    })
+}
+
+/// Whole free pages: the allocator keeps them for later.
+fn returnable(
+    subject: &AuditSubject,
+    memory: &MemoryFigures,
+    free: &FreeMemory,
+) -> Option<Finding> {
+    let took = memory.per_connection_bytes()
+        * memory.phases.iter().map(|phase| phase.connections).max()? as f64;
+    if free
+        .more_returnable
+        .max(memory.left_bytes.min(free.returnable))
+        < RETURNABLE
+        || free.more_returnable < RETURNABLE_SHARE * took
+    {
+        return None;
+    }
+    Some(Finding {
+        id: FindingId::FreeMemoryRetained,
+        severity: Severity::Low,
+        title: "the allocator keeps free memory after a burst of connections".into(),
+        measured: format!(
+            "when all connections had closed, {} lay in whole free pages, {} more than before them: {} of what they took",
+            bytes(free.returnable),
+            bytes(free.more_returnable),
+            percent(free.more_returnable / took.max(1.0))
+        ),
+        reference: "free pages go back to the system, or are used again by the next burst".into(),
+        cause: "malloc gives back only the end of its heap, or nothing until the program calls malloc_trim; the pages are used again, so this is no leak and no fragmentation".into(),
+        confidence: Confidence::High,
+        advice: subject.advice(FindingId::FreeMemoryRetained),
+        command: subject.bench("hold", "-n 2000"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Audit, MemoryPhase};
+    use std::collections::BTreeMap;
+
+    /// Free bytes and those of them in whole pages, before and after 1,000 connections.
+    fn judged(before: (u64, u64), after: (u64, u64)) -> Option<(FindingId, Severity)> {
+        let moments = |values: [u64; 2]| {
+            let names = ["none", "after_close"].map(str::to_owned);
+            BTreeMap::from_iter(names.into_iter().zip(values))
+        };
+        let census = CensusReport {
+            in_use_bytes: moments([5_000_000, 5_010_000]),
+            free_bytes: moments([before.0, after.0]),
+            returnable_bytes: moments([before.1, after.1]),
+            pins: vec![(64, 10, 9_000)],
+            ..CensusReport::without_malloc("")
+        };
+        let mut memory = MemoryFigures::not_measured();
+        memory.used_bytes = crate::model::Measured::Value(20_000.0);
+        memory.phases.push(MemoryPhase {
+            name: "2n".into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections: 1000,
+            memory: Default::default(),
+            kernel: Default::default(),
+        });
+        let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+        let finding = judge(&subject, &memory, Some(&census))?;
+        Some((finding.id, finding.severity))
+    }
+
+    #[test]
+    fn only_pinned_pages_are_fragmentation() {
+        let fragmented = judged((100_000, 0), (20_000_000, 1_000_000));
+        assert_eq!(
+            fragmented,
+            Some((FindingId::HeapFragmented, Severity::High))
+        );
+        // The same free bytes, of which a trim would give back nine tenths.
+        let retained = judged((100_000, 0), (20_000_000, 18_900_000));
+        assert_eq!(
+            retained,
+            Some((FindingId::FreeMemoryRetained, Severity::Low))
+        );
+        assert_eq!(
+            judged((20_000_000, 18_000_000), (20_500_000, 18_300_000)),
+            None
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! What the server's processes do during handshakes: sampled, where this user may.
+
+use std::io;
+
+use dormouse_census::{self as census, HotSpot};
+use dormouse_reactor::process::{CpuSample, CpuSampler};
+
+/// Samples of CPU time below which shares say nothing.
+const SAMPLES_MIN: usize = 50;
+
+/// What the server's processes did during handshakes.
+pub(super) struct CpuProfile {
+    sampler: io::Result<CpuSampler>,
+    samples: Vec<CpuSample>,
+}
+
+impl CpuProfile {
+    pub(super) fn start() -> Self {
+        Self {
+            sampler: CpuSampler::start(),
+            samples: Vec::new(),
+        }
+    }
+
+    /// Adds what these processes did since the last call.
+    pub(super) fn add(&mut self, pids: &[i32]) {
+        let taken = self
+            .sampler
+            .as_mut()
+            .map_or_else(|_| Vec::new(), CpuSampler::take);
+        let own = taken
+            .into_iter()
+            .filter(|sample| pids.contains(&sample.pid));
+        self.samples.extend(own);
+    }
+
+    pub(super) fn hot_spots(&self, pids: &[i32]) -> Result<Vec<HotSpot>, String> {
+        match &self.sampler {
+            Err(error) => Err(format!(
+                "CPU time can't be sampled by this user ({error}): be root, or set kernel.perf_event_paranoid to 0"
+            )),
+            Ok(_) if self.samples.len() < SAMPLES_MIN => {
+                Err(format!("only {} samples were taken", self.samples.len()))
+            }
+            Ok(_) => Ok(census::hot_spots(&self.samples, pids)),
+        }
+    }
+}

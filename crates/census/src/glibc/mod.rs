@@ -1,0 +1,320 @@
+//! The heap of glibc's malloc, walked from outside. Three kinds of places hold chunks:
+//!
+//! - the main arena: the `[heap]` mapping, from its first byte to the top chunk;
+//! - other arenas: mappings which begin at a multiple of 64 MiB with a `heap_info`, in the first of
+//!   which lies the arena's `malloc_state`;
+//! - large chunks with mappings of their own, flagged `IS_MMAPPED`.
+//!
+//! The process is not stopped meanwhile: a walk that does not end exactly at the end of its heap is tried again.
+//!
+//! The process that is read decides what its memory contains, and it may be hostile. So a size that is read there
+//! decides only what is counted; it never decides how much is read or allocated here.
+
+mod free_lists;
+mod heap;
+
+use self::free_lists::FreeLists;
+use self::heap::{ALIGN, FLAGS, Heap, may_begin};
+use crate::process::{ProcessMemory, Region, regions};
+use crate::snapshot::Snapshot;
+
+const IS_MMAPPED: u64 = 2;
+const HEAP_ALIGN: u64 = 64 << 20;
+/// Most bytes of `heap_info` and `malloc_state` before the first chunk of a non-main heap.
+const HEAD_MAX: u64 = 4096;
+/// Mappings larger than this are arenas of the program, not malloc's large chunks.
+const MAPPED_MAX: u64 = 1 << 32;
+/// Bytes of a free chunk that `malloc_trim` keeps in front of the pages that it gives back.
+const TRIM_KEEPS: u64 = 48;
+const TRIES: usize = 4;
+
+/// Walks all heaps of a process.
+pub(super) fn walk(pid: i32) -> Result<Snapshot, String> {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        match walk_once(pid) {
+            Ok(snapshot) => return Ok(snapshot),
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
+}
+
+fn walk_once(pid: i32) -> Result<Snapshot, String> {
+    let regions = regions(pid)?;
+    let reader = ProcessMemory::open(pid)?;
+    let mut snapshot = Snapshot::default();
+    let (mut heaps, mut arenas, mut main_top) = (Vec::new(), Vec::new(), None);
+    for region in regions.iter().filter(|region| region.anonymous) {
+        if region.name == "[heap]" {
+            let heap = Heap::read(&reader, region.start, region.end)?;
+            let top = heap.top().ok_or(
+                "its heap is not that of glibc's malloc, or it changed during every attempt to read it",
+            )?;
+            main_top = Some(region.start + top);
+            heaps.push(heap);
+        } else if region.name.is_empty() && region.start.is_multiple_of(HEAP_ALIGN) {
+            if let Some((heap, arena)) = arena(&reader, region)? {
+                heaps.push(heap);
+                arenas.push(arena);
+            }
+        } else if region.name.is_empty() && region.len() <= MAPPED_MAX {
+            mapped(&reader, region, &mut snapshot)?;
+        }
+    }
+    heaps.sort_by_key(|heap| heap.start);
+    arenas.sort_unstable();
+    arenas.dedup();
+    let mut free = FreeLists::find(&heaps, &arenas);
+    if let Some(top) = main_top {
+        free.add_main(&heaps, top, &reader, &regions);
+    }
+    for heap in &heaps {
+        count(heap, &free, &mut snapshot);
+    }
+    Ok(snapshot)
+}
+
+/// Walks bytes that are all resident: blocks in use.
+pub(super) fn walk_bytes(bytes: &[u8]) -> u64 {
+    let heaps = [Heap::of_bytes(bytes.to_vec())];
+    let free = FreeLists::find(&heaps, &[0]);
+    let mut found = Snapshot::default();
+    let [heap] = &heaps;
+    if heap.top().is_some() {
+        count(heap, &free, &mut found);
+    }
+    found.sizes.values().map(|count| count.blocks).sum()
+}
+
+/// Counts the chunks of one heap.
+fn count(heap: &Heap, free: &FreeLists, into: &mut Snapshot) {
+    into.heap_bytes += heap.len();
+    into.walked_bytes += heap.resident_bytes();
+    let mut pages = FreeBytesOfPages(vec![0; heap.pages()]);
+    // Free chunks side by side: malloc joins those of fast bins before it gives pages back.
+    let mut run: Option<(u64, u64)> = None;
+    let is_block = |chunk: &heap::Chunk| {
+        let address = heap.start + chunk.at;
+        chunk.in_use && !free.of_threads.contains(&address) && !free.fast.contains(&address)
+    };
+    for chunk in heap.chunks() {
+        let is_cached = free.of_threads.contains(&(heap.start + chunk.at));
+        if is_block(&chunk) || is_cached {
+            pages.add_run(heap, run.take(), into);
+        }
+        if is_block(&chunk) {
+            let size = chunk.size;
+            into.in_use_bytes += size;
+            let count = into.sizes.entry(size).or_default();
+            count.blocks += 1;
+            count.zero_bytes += heap.zeros(chunk.at + 16, chunk.end() + 8);
+            count.resident_bytes += heap.resident_in(chunk.at, chunk.end());
+        } else if is_cached {
+            pages.add_run(heap, Some((chunk.at, chunk.end())), into);
+        } else {
+            let start = run.map_or(chunk.at, |(start, _)| start);
+            run = Some((start, chunk.end()));
+        }
+    }
+    pages.add_run(heap, run.take(), into);
+    for chunk in heap.chunks().filter(is_block) {
+        if pages.is_mostly_free(heap, chunk.at) {
+            *into.pins.entry(chunk.size).or_default() += 1;
+        }
+    }
+}
+
+/// Free resident bytes of each page that `malloc_trim` would not give back.
+struct FreeBytesOfPages(Vec<u32>);
+
+impl FreeBytesOfPages {
+    /// Counts free chunks side by side, from one offset to another.
+    fn add_run(&mut self, heap: &Heap, run: Option<(u64, u64)>, into: &mut Snapshot) {
+        let Some((from, to)) = run else { return };
+        let page = heap.page();
+        let whole = (from + TRIM_KEEPS).next_multiple_of(page)..to / page * page;
+        for (piece, is_resident) in heap.pieces(from..to) {
+            if !is_resident {
+                continue;
+            }
+            let bytes = piece.end - piece.start;
+            into.free_bytes += bytes;
+            if whole.contains(&piece.start) && piece.end <= whole.end {
+                into.returnable_bytes += bytes;
+            } else if let Some(free) = self.0.get_mut((piece.start / page) as usize) {
+                *free += bytes as u32;
+            }
+        }
+    }
+
+    fn is_mostly_free(&self, heap: &Heap, at: u64) -> bool {
+        let free = self.0.get((at / heap.page()) as usize).copied();
+        u64::from(free.unwrap_or(0)) * 2 > heap.page()
+    }
+}
+
+/// A heap of an arena other than the main one, and the address of the arena's state.
+fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>, String> {
+    let Ok(head) = Heap::read(reader, region.start, region.start + reader.page()) else {
+        return Ok(None);
+    };
+    let (Some(arena), Some(size)) = (head.word(0), head.word(16)) else {
+        return Ok(None);
+    };
+    // `ar_ptr` points into a mapping of the same kind; `size` is how much of it is used.
+    let fits = size.is_multiple_of(reader.page()) && size <= region.len().min(HEAP_ALIGN);
+    let plausible = arena.is_multiple_of(ALIGN) && fits;
+    if !plausible || size == 0 || arena == 0 {
+        return Ok(None);
+    }
+    let mut heap = Heap::read(reader, region.start, region.start + size)?;
+    let begins = if arena > region.start && arena < region.start + HEAD_MAX {
+        arena - region.start
+    } else {
+        32
+    };
+    // Where exactly the first chunk lies depends on the version: behind `malloc_state`.
+    for at in (begins..begins + HEAD_MAX).step_by(ALIGN as usize) {
+        heap.begin_at(at);
+        if may_begin(&heap, at) && heap.top().is_some() {
+            return Ok(Some((heap, arena)));
+        }
+    }
+    Ok(None)
+}
+
+/// Large chunks with mappings of their own; the kernel joins neighbours into one region.
+fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Result<(), String> {
+    let mut at = region.start;
+    while at < region.end {
+        let Ok(head) = Heap::read(reader, at, at + reader.page()) else {
+            return Ok(());
+        };
+        let (Some(before), Some(size)) = (head.word(0), head.word(8)) else {
+            return Ok(());
+        };
+        let length = size & !FLAGS;
+        let fits = length >= reader.page() && length <= region.end - at;
+        if before != 0
+            || size & FLAGS != IS_MMAPPED
+            || !fits
+            || !length.is_multiple_of(reader.page())
+        {
+            return Ok(());
+        }
+        let Ok(chunk) = Heap::read(reader, at, at + length) else {
+            return Ok(());
+        };
+        let resident = chunk.resident_bytes();
+        into.heap_bytes += length;
+        into.walked_bytes += resident;
+        into.in_use_bytes += length;
+        let count = into.sizes.entry(length).or_default();
+        count.blocks += 1;
+        count.zero_bytes += chunk.zeros(16, length);
+        count.resident_bytes += resident;
+        at += length;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chunks of these sizes and whether each is in use, with a top chunk behind them.
+    fn heap(chunks: &[(u64, bool)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut before_in_use = true;
+        for &(size, in_use) in chunks.iter().chain(&[(64, true)]) {
+            let at = bytes.len();
+            bytes.resize(at + size as usize, 0);
+            let field = size | u64::from(before_in_use);
+            bytes[at + 8..at + 16].copy_from_slice(&field.to_ne_bytes());
+            before_in_use = in_use;
+        }
+        bytes
+    }
+
+    fn counted(bytes: Vec<u8>) -> Snapshot {
+        let heaps = [Heap::of_bytes(bytes)];
+        let mut found = Snapshot::default();
+        count(&heaps[0], &FreeLists::find(&heaps, &[]), &mut found);
+        found
+    }
+
+    #[test]
+    fn chunks_are_counted_by_size_and_use() {
+        let found = counted(heap(&[
+            (32, true),
+            (48, false),
+            (16912, true),
+            (16912, true),
+        ]));
+        assert_eq!(found.sizes[&16912].blocks, 2);
+        assert_eq!(found.sizes[&32].blocks, 1);
+        assert_eq!(found.free_bytes, 48 + 64);
+        assert_eq!(found.in_use_bytes, 32 + 2 * 16912);
+    }
+
+    #[test]
+    fn only_whole_free_pages_are_returnable() {
+        // Four pages of free memory whose ends share a page with blocks in use.
+        let found = counted(heap(&[(2048, true), (4 * 4096, false), (2048, true)]));
+        assert_eq!(found.returnable_bytes, 3 * 4096);
+        assert_eq!(found.free_bytes, 4 * 4096 + 64);
+        // Small blocks that keep their pages: one of 48 bytes in the middle of every page.
+        let pinned: Vec<_> = (0..8)
+            .flat_map(|_| [(2048, false), (48, true), (2000, false)])
+            .collect();
+        let found = counted(heap(&pinned));
+        assert_eq!(found.returnable_bytes, 0);
+        assert_eq!(found.pins[&48], 8);
+    }
+
+    #[test]
+    fn free_chunks_of_a_thread_cache_are_not_in_use() {
+        let (cache, block) = (0x290, 48);
+        let mut bytes = heap(&[(cache, true), (block, true), (block, true), (block, true)]);
+        let user = |index: u64| cache + block * index + 16;
+        // The list of blocks of 48 bytes: the second, then the third. Links are mangled.
+        let first = 16 + 128 + 8 * (block / 16 - 2) as usize;
+        let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        put(first, user(1));
+        put(user(1) as usize, user(2) ^ (user(1) >> 12));
+        put(user(2) as usize, user(2) >> 12);
+        let found = counted(bytes.clone());
+        assert_eq!(found.sizes[&block].blocks, 1);
+        assert_eq!(found.free_bytes, 2 * block + 64);
+        // A block of that size whose words lead nowhere is a block.
+        bytes[first] = 8;
+        assert_eq!(counted(bytes).sizes[&block].blocks, 3);
+    }
+
+    #[test]
+    fn a_damaged_heap_is_not_counted() {
+        let mut broken = heap(&[(32, true), (48, true)]);
+        broken[8] = 0xff;
+        assert_eq!(Heap::of_bytes(broken.clone()).top(), None);
+        assert_eq!(walk_bytes(&broken), 0);
+        assert_eq!(walk_bytes(&[0; 64]), 0);
+    }
+
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn blocks_of_this_very_process_are_found() {
+        // A size that nobody else asks for. Other threads of the test allocate meanwhile, in
+        // arenas of their own, so only what is here for sure is asserted.
+        let blocks: Vec<Vec<u8>> = (0..300).map(|_| vec![0x5a; 23_456]).collect();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let found = (0..50).find_map(|_| {
+            let snapshot = walk(own).ok()?;
+            let near = snapshot.sizes.range(23_456..23_500);
+            let count: u64 = near.map(|(_, count)| count.blocks).sum();
+            (count >= 300).then_some(count)
+        });
+        drop(blocks);
+        assert!(found.is_some(), "the blocks were not found");
+    }
+}

@@ -1,0 +1,88 @@
+//! A census of a live process's heap, taken from outside: blocks by size, objects by class.
+//!
+//! Resident memory says little about what a connection uses: a heap that was larger before takes new blocks without
+//! growing, and keeps pages that hold none. Allocators keep structures in memory that tell the blocks in use from the
+//! free ones, and a process that may read this memory can walk them: glibc's malloc, CPython's pools, Go's spans. A
+//! JVM counts its objects itself, and V8 does where its inspector is open. Where nothing of this helps, pages are
+//! sampled.
+//!
+//! The crate stands between `measure`, which knows processes, and `bench` and `audit`, which know connections.
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod fuzzed;
+mod glibc;
+mod go;
+mod jvm;
+mod managed;
+mod pages;
+mod process;
+mod profile;
+mod python;
+mod report;
+mod resident;
+mod snapshot;
+pub mod tool;
+mod unread;
+mod used;
+mod v8;
+
+pub use go::collections as go_collections;
+pub use managed::ManagedHeap;
+pub use pages::PageSample;
+pub use profile::{HotSpot, hot_spots};
+pub use report::{CensusReport, ClassCount, SizeClass, grown, pins};
+pub use snapshot::{SizeCount, Snapshot};
+pub use used::{hidden_per_connection, used_per_connection};
+
+/// Takes a census of all processes of a tree.
+///
+/// # Errors
+/// In words: why there is none.
+pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
+    let mut whole = Snapshot {
+        connections,
+        ..Snapshot::default()
+    };
+    for &pid in pids {
+        match of_process(pid) {
+            Ok(snapshot) => whole.add(&snapshot),
+            Err(why) => whole.refused.push(format!("process {pid}: {why}")),
+        }
+    }
+    if whole.heap_bytes == 0 {
+        let why = whole.refused.into_iter().next();
+        return Err(why.unwrap_or_else(|| {
+            "its processes have no heap of glibc's malloc, CPython or Go".into()
+        }));
+    }
+    Ok(whole)
+}
+
+fn of_process(pid: i32) -> Result<Snapshot, String> {
+    let mut snapshot = glibc::walk(pid)?;
+    python::walk(pid, &mut snapshot)?;
+    go::walk(pid, &mut snapshot)?;
+    resident::add(pid, &mut snapshot)?;
+    snapshot.unread = unread::allocators(pid);
+    Ok(snapshot)
+}
+
+/// Samples the pages of these processes.
+///
+/// # Errors
+/// In words: why not.
+pub fn sample_pages(pids: &[i32], connections: u64) -> Result<PageSample, String> {
+    pages::sample(pids, connections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_a_heap_is_refused_in_words() {
+        assert!(take(&[], 0).unwrap_err().contains("no heap"));
+        assert!(take(&[i32::MAX], 0).is_err());
+    }
+}

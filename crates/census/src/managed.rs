@@ -1,0 +1,80 @@
+//! Objects that a runtime with a garbage collector holds, as it counts them itself.
+
+use crate::snapshot::ObjectCounts;
+use crate::{jvm, v8};
+
+/// Most classes of a managed heap in a report.
+pub(super) const MANAGED_MAX: usize = 20;
+
+/// Objects in the heaps of runtimes at one moment, by class.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ManagedHeap {
+    /// Runtime that counted: `the JVM`, `V8`.
+    pub(super) by: Option<&'static str>,
+    /// Objects and bytes by class.
+    pub(super) classes: ObjectCounts,
+    /// What was not counted, and why.
+    pub(super) refused: Vec<String>,
+}
+
+impl ManagedHeap {
+    /// Counts the objects that the runtimes among these processes hold.
+    pub fn of(pids: &[i32]) -> Self {
+        Self::count(pids, false)
+    }
+
+    /// Counts the objects that outlive a full collection, which each runtime is asked to make first.
+    pub fn after_collection(pids: &[i32]) -> Self {
+        Self::count(pids, true)
+    }
+
+    fn count(pids: &[i32], living: bool) -> Self {
+        let mut heap = Self::default();
+        for &pid in pids {
+            // A snapshot of V8 is of what lives, anyhow.
+            let answers = [
+                ("the JVM", jvm::histogram(pid, living)),
+                ("V8", v8::classes(pid)),
+            ];
+            for (who, answer) in answers {
+                match answer {
+                    None => {}
+                    Some(Err(why)) => heap.refused.push(format!(
+                        "classes of {who} in process {pid} were not counted, because {why}"
+                    )),
+                    Some(Ok(classes)) => {
+                        heap.by = Some(who);
+                        for (class, (instances, bytes)) in classes {
+                            let of = heap.classes.entry(class).or_default();
+                            of.0 += instances;
+                            of.1 += bytes;
+                        }
+                    }
+                }
+            }
+        }
+        heap
+    }
+
+    /// The runtime that counted, and the bytes of all objects.
+    pub fn bytes(&self) -> Option<(&'static str, u64)> {
+        let bytes = self.classes.values().map(|(_, bytes)| bytes).sum();
+        Some((self.by?, bytes))
+    }
+
+    /// Classes of which there are more than there were: class, instances then and now, bytes more.
+    pub fn more_than(&self, before: &ManagedHeap) -> Vec<(String, u64, u64, u64)> {
+        let mut grown: Vec<_> = self
+            .classes
+            .iter()
+            .map(|(class, &(instances, bytes))| {
+                let had = before.classes.get(class).copied().unwrap_or_default();
+                (class.clone(), had.0, instances, bytes.saturating_sub(had.1))
+            })
+            .filter(|(_, had, has, more)| has > had && *more > 0)
+            .collect();
+        grown.sort_by_key(|(_, _, _, more)| std::cmp::Reverse(*more));
+        grown.truncate(MANAGED_MAX);
+        grown
+    }
+}

@@ -1,0 +1,234 @@
+//! Reads another process's memory: its mappings, and only those pages that are resident, so that
+//! the reading itself makes nothing resident.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use dormouse_measure::proc_files;
+
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+/// Pages read in one call.
+const PAGES_AT_ONCE: usize = 256;
+/// Entries of the page map read in one call.
+const ENTRIES_AT_ONCE: usize = 8192;
+/// Pages that are looked at in the page map of one process: 1 TiB, some seconds. A process can map a
+/// hundred times as much and touch nothing of it.
+const PAGES_MAX: u64 = 1 << 28;
+
+/// A mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Private, writable and of no file.
+    pub(crate) anonymous: bool,
+    /// Private, writable and of a file.
+    of_file: bool,
+    /// What follows the addresses: `[heap]`, a path, or nothing.
+    pub(crate) name: String,
+}
+
+impl Region {
+    pub(crate) fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether it holds the variables of a program or library.
+    pub(crate) fn is_variables(&self) -> bool {
+        self.of_file
+    }
+}
+
+/// The mappings of a process.
+pub(crate) fn regions(pid: i32) -> Result<Vec<Region>, String> {
+    let text = proc_files::maps(pid).map_err(|error| words(pid, "maps", &error))?;
+    let mut regions: Vec<Region> = Vec::new();
+    for found in text.lines().filter_map(region) {
+        match regions.last_mut() {
+            // What a child adds to the heap that it inherited is a mapping of its own, side by side.
+            Some(last)
+                if last.end == found.start && found.name == "[heap]" && last.name == "[heap]" =>
+            {
+                last.end = found.end;
+            }
+            _ => regions.push(found),
+        }
+    }
+    Ok(regions)
+}
+
+/// The anonymous regions, those first that can be looked at most easily: a huge one that is hardly
+/// touched must not keep others from being looked at.
+pub(crate) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
+    regions.retain(|region| region.anonymous);
+    regions.sort_by_key(Region::len);
+    regions
+}
+
+/// Says what of a process was not looked at.
+pub(crate) fn unread(pid: i32, bytes: u64) -> String {
+    let gib = bytes >> 30;
+    format!(
+        "process {pid}: {gib} GiB of its address space were not looked at, because it maps too much"
+    )
+}
+
+pub(crate) fn region(line: &str) -> Option<Region> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let rights = words.next()?;
+    let inode = words.nth(2)?;
+    let name = words.next().unwrap_or_default().to_owned();
+    let is_private = rights.starts_with("rw") && rights.ends_with('p');
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    (start <= end).then_some(())?;
+    Some(Region {
+        start,
+        end,
+        anonymous: inode == "0" && is_private,
+        of_file: inode != "0" && is_private,
+        name,
+    })
+}
+
+/// A process whose memory is read.
+pub(crate) struct ProcessMemory {
+    pid: i32,
+    memory: File,
+    pagemap: File,
+    page: u64,
+    /// Pages that may still be looked at in the page map.
+    pages_left: Cell<u64>,
+}
+
+impl ProcessMemory {
+    pub(crate) fn open(pid: i32) -> Result<Self, String> {
+        let open =
+            |name: &str| proc_files::open(pid, name).map_err(|error| words(pid, name, &error));
+        Ok(Self {
+            pid,
+            memory: open("mem")?,
+            pagemap: open("pagemap")?,
+            page: dormouse_measure::page_bytes(),
+            pages_left: Cell::new(PAGES_MAX),
+        })
+    }
+
+    /// Calls `each` with the runs of resident (or swapped) pages of a range, in ascending order.
+    pub(crate) fn resident(
+        &self,
+        start: u64,
+        end: u64,
+        mut each: impl FnMut(Range<u64>),
+    ) -> Result<(), String> {
+        let pages = (end - start) / self.page;
+        let end = start + pages * self.page;
+        let Some(left) = self.pages_left.get().checked_sub(pages) else {
+            return Err(unread(self.pid, end - start));
+        };
+        self.pages_left.set(left);
+        let mut entries = vec![0; pages.min(ENTRIES_AT_ONCE as u64) as usize * 8];
+        let mut run: Option<Range<u64>> = None;
+        let mut at = start;
+        while at < end {
+            let count = ((end - at) / self.page).min(ENTRIES_AT_ONCE as u64);
+            let room = entries.get_mut(..count as usize * 8).unwrap_or_default();
+            self.pagemap
+                .read_exact_at(room, at / self.page * 8)
+                .map_err(|error| words(self.pid, "pagemap", &error))?;
+            for entry in room.chunks_exact(8) {
+                let entry = u64::from_ne_bytes(entry.first_chunk().copied().unwrap_or_default());
+                let next = at + self.page;
+                match &mut run {
+                    _ if entry & (PRESENT | SWAPPED) == 0 => {
+                        run.take().into_iter().for_each(&mut each)
+                    }
+                    Some(run) => run.end = next,
+                    None => run = Some(at..next),
+                }
+                at = next;
+            }
+        }
+        run.into_iter().for_each(each);
+        Ok(())
+    }
+
+    /// Reads a page-aligned range of resident pages into `room`. Pages that hold only zeros are not written:
+    /// where `room` is fresh memory, they take nothing here, as they may take nothing there.
+    pub(crate) fn read_pages(&self, start: u64, room: &mut [u8]) -> Result<(), String> {
+        let page = self.page as usize;
+        let mut piece = vec![0; room.len().min(PAGES_AT_ONCE * page)];
+        for (number, place) in room.chunks_mut(piece.len().max(1)).enumerate() {
+            let at = start + (number * PAGES_AT_ONCE * page) as u64;
+            let piece = piece.get_mut(..place.len()).unwrap_or_default();
+            self.memory
+                .read_exact_at(piece, at)
+                .map_err(|error| words(self.pid, "mem", &error))?;
+            let pages = place.chunks_mut(page).zip(piece.chunks(page));
+            for (place, content) in
+                pages.filter(|(_, content)| content.iter().any(|byte| *byte != 0))
+            {
+                place.copy_from_slice(content);
+            }
+        }
+        Ok(())
+    }
+
+    /// Some bytes of a page that is resident.
+    pub(crate) fn read(&self, at: u64, room: &mut [u8]) -> Result<(), String> {
+        let read = self.memory.read_exact_at(room, at);
+        read.map_err(|error| words(self.pid, "mem", &error))
+    }
+
+    pub(crate) fn page(&self) -> u64 {
+        self.page
+    }
+}
+
+/// Why it may not be read, and what would help.
+fn words(pid: i32, name: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "/proc/{pid}/{name} may not be read: be its owner with kernel.yama.ptrace_scope=0, or root; \
+             or the process forbids it (PR_SET_DUMPABLE)"
+        ),
+        io::ErrorKind::NotFound => format!("process {pid} is gone"),
+        _ => format!("/proc/{pid}/{name} cannot be read: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let heap = region("5581a000-5583b000 rw-p 00000000 00:00 0        [heap]").unwrap();
+        assert_eq!((heap.start, heap.len()), (0x5581_a000, 0x21000));
+        assert!(heap.anonymous && heap.name == "[heap]");
+        let file = region("7f00-7f10 rw-p 00000000 08:01 1234 /lib/libc.so.6").unwrap();
+        assert!(!file.anonymous);
+        assert!(!region("7f00-7f10 r--p 00000000 00:00 0").unwrap().anonymous);
+        assert_eq!(region("nonsense"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let block = std::hint::black_box(vec![0xa5_u8; 1 << 20]);
+        let reader = ProcessMemory::open(own).unwrap();
+        let start = (block.as_ptr() as u64).next_multiple_of(reader.page());
+        let end = start + 4 * reader.page();
+        let mut runs = Vec::new();
+        reader.resident(start, end, |run| runs.push(run)).unwrap();
+        assert_eq!((runs.len(), runs.first()), (1, Some(&(start..end))));
+        let mut bytes = vec![0; (end - start) as usize];
+        reader.read_pages(start, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0xa5));
+    }
+}

@@ -1,0 +1,224 @@
+//! Where a process spends its CPU time: sampled instructions by program, library and function.
+//!
+//! The files that a process has mapped are opened through the kernel's own links (`map_files`), never by a name that the
+//! process chose. Their symbols are read with limits, and may be missing: distributions strip them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+
+use dormouse_measure::proc_files;
+use dormouse_reactor::process::CpuSample;
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a program or library that are read at most.
+const FILE_MAX: u64 = 256 << 20;
+/// Files whose symbols are read, by samples, the most first.
+const FILES_MAX: usize = 8;
+/// Longest name of a function that is kept.
+const NAME_MAX: usize = 120;
+/// Entries of a profile.
+const SPOTS_MAX: usize = 40;
+
+/// A part of a program that uses CPU time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HotSpot {
+    /// Program or library: `libcrypto.so.3`; `kernel`; `code made at run time`.
+    pub object: String,
+    /// Function, where the file names it.
+    pub function: Option<String>,
+    /// Its share of the samples, from 0 to 1.
+    pub share: f64,
+}
+
+/// A mapping with code.
+struct Code {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// `7f00-7f10`, as the kernel names its link.
+    range: String,
+    name: String,
+}
+
+/// The samples of these processes by what ran, the most first.
+pub fn hot_spots(samples: &[CpuSample], pids: &[i32]) -> Vec<HotSpot> {
+    let mut counts: BTreeMap<(String, Option<String>), u64> = BTreeMap::new();
+    let mut all = 0;
+    for &pid in pids {
+        let own: Vec<_> = samples.iter().filter(|sample| sample.pid == pid).collect();
+        all += own.len();
+        if own.is_empty() {
+            continue;
+        }
+        let codes = codes(&proc_files::maps(pid).unwrap_or_default());
+        let symbols = symbols_of(pid, &codes, &own);
+        for sample in own {
+            *counts.entry(place(sample, &codes, &symbols)).or_default() += 1;
+        }
+    }
+    let mut spots: Vec<_> = counts
+        .into_iter()
+        .map(|((object, function), count)| HotSpot {
+            object,
+            function,
+            share: count as f64 / all.max(1) as f64,
+        })
+        .collect();
+    spots.sort_by(|a, b| b.share.total_cmp(&a.share));
+    spots.truncate(SPOTS_MAX);
+    spots
+}
+
+fn place(
+    sample: &CpuSample,
+    codes: &[Code],
+    symbols: &HashMap<String, Symbols>,
+) -> (String, Option<String>) {
+    if sample.in_kernel {
+        return ("kernel".into(), None);
+    }
+    let code = codes
+        .iter()
+        .find(|code| (code.start..code.end).contains(&sample.address));
+    let Some(code) = code.filter(|code| !code.name.is_empty()) else {
+        return ("code made at run time".into(), None);
+    };
+    let offset = sample.address - code.start + code.offset;
+    let function = symbols.get(&code.name).and_then(|of| of.at(offset));
+    (code.name.clone(), function)
+}
+
+/// The executable mappings of a process.
+fn codes(maps: &str) -> Vec<Code> {
+    let code = |line: &str| {
+        let mut words = line.split_whitespace();
+        let range = words.next()?;
+        let (start, end) = range.split_once('-')?;
+        words.next()?.contains('x').then_some(())?;
+        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+        let name = words.nth(2).unwrap_or_default();
+        let name = name.rsplit('/').next().unwrap_or_default();
+        Some(Code {
+            start: u64::from_str_radix(start, 16).ok()?,
+            end: u64::from_str_radix(end, 16).ok()?,
+            offset,
+            range: range.to_owned(),
+            name: dormouse_printable::line_up_to(name, NAME_MAX).to_string(),
+        })
+    };
+    maps.lines().filter_map(code).collect()
+}
+
+/// The symbols of those files in which most samples lie.
+fn symbols_of(pid: i32, codes: &[Code], samples: &[&CpuSample]) -> HashMap<String, Symbols> {
+    let samples_in = |code: &Code| {
+        let inside = samples
+            .iter()
+            .filter(|sample| !sample.in_kernel && (code.start..code.end).contains(&sample.address));
+        inside.count()
+    };
+    let mut hot: Vec<_> = codes
+        .iter()
+        .map(|code| (samples_in(code), code))
+        .filter(|(count, code)| *count > 0 && !code.name.is_empty())
+        .collect();
+    hot.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    hot.truncate(FILES_MAX);
+    hot.into_iter()
+        .filter_map(|(_, code)| Some((code.name.clone(), Symbols::read(pid, &code.range)?)))
+        .collect()
+}
+
+/// Functions of a file, by their offsets in it.
+struct Symbols(Vec<Function>);
+
+struct Function {
+    offset: u64,
+    bytes: u64,
+    name: String,
+}
+
+impl Symbols {
+    fn read(pid: i32, range: &str) -> Option<Self> {
+        let file = proc_files::open_mapped(pid, range).ok()?;
+        let mut bytes = Vec::new();
+        file.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
+        Self::parse(&bytes)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let file = object::File::parse(bytes).ok()?;
+        let segments: Vec<_> = file
+            .segments()
+            .map(|segment| (segment.address(), segment.size(), segment.file_range().0))
+            .collect();
+        let offset_of = |address: u64| {
+            let (start, _, offset) = segments
+                .iter()
+                .find(|(start, size, _)| address >= *start && address - start < *size)?;
+            (address - start).checked_add(*offset)
+        };
+        let all = file.symbols().chain(file.dynamic_symbols());
+        let functions = all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0);
+        let mut functions: Vec<_> = functions
+            .filter_map(|symbol| {
+                Some(Function {
+                    offset: offset_of(symbol.address())?,
+                    bytes: symbol.size(),
+                    name: name(symbol.name().ok()?),
+                })
+            })
+            .collect();
+        functions.sort_by_key(|function| function.offset);
+        Some(Self(functions))
+    }
+
+    fn at(&self, offset: u64) -> Option<String> {
+        let after = self.0.partition_point(|function| function.offset <= offset);
+        let function = self.0.get(after.checked_sub(1)?)?;
+        (offset - function.offset < function.bytes).then(|| function.name.clone())
+    }
+}
+
+fn name(mangled: &str) -> String {
+    let plain = format!("{:#}", rustc_demangle::demangle(mangled));
+    dormouse_printable::line_up_to(&plain, NAME_MAX).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn a_function_of_this_test() -> u64 {
+        std::hint::black_box((0..100_u64).sum())
+    }
+
+    #[test]
+    fn an_address_becomes_a_function() {
+        assert_eq!(a_function_of_this_test(), 4950);
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let sample = CpuSample {
+            pid,
+            address: a_function_of_this_test as fn() -> u64 as usize as u64,
+            in_kernel: false,
+        };
+        let kernel = CpuSample {
+            in_kernel: true,
+            ..sample
+        };
+        let spots = hot_spots(&[sample, sample, kernel], &[pid]);
+        assert_eq!(spots[1].object, "kernel");
+        assert!((spots[0].share - 2.0 / 3.0).abs() < 1e-9, "{spots:?}");
+        let function = spots[0].function.as_deref().unwrap();
+        assert!(function.contains("a_function_of_this_test"), "{spots:?}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_program_have_no_symbols() {
+        assert!(Symbols::parse(b"\x7fELF\x02\x01\x01").is_none());
+        assert!(Symbols::parse(&[0; 4096]).is_none());
+        assert!(codes("nonsense\n7f00-7f10 r-xp zz 0 0 /x").is_empty());
+    }
+}

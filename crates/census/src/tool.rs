@@ -1,0 +1,303 @@
+//! Tools of this machine that the audit runs: `jcmd`, `systemctl`, `docker`.
+//!
+//! Everything that the audit runs beside servers and clients of the user's own choice goes through here. An
+//! audited process may be hostile and the audit may be run by root, so a tool is never chosen by what that
+//! process names: it is looked up in this program's own `PATH`, and a root that runs a file which somebody
+//! else can replace has given itself away, so such a file is refused. A tool that talks to an audited
+//! process does so as that process's user, without the audit's environment, and gains no privileges. What a
+//! tool says, and for how long, is bounded.
+
+use std::env;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use dormouse_measure::proc_files;
+use dormouse_reactor::process::{self, User};
+
+/// Most bytes that a tool may write.
+const OUTPUT_MAX: u64 = 64 << 20;
+/// Most characters of a tool's error that are quoted.
+const QUOTED_MAX: usize = 300;
+
+/// A program of this machine.
+pub struct Tool {
+    name: &'static str,
+    path: PathBuf,
+}
+
+/// Why a tool has not done its work.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ToolError {
+    /// It is not in the `PATH`.
+    Missing,
+    /// What is wrong, in words.
+    Refused(String),
+}
+
+impl Tool {
+    /// Looks it up in the absolute directories of this program's `PATH`.
+    pub fn find(name: &'static str) -> Result<Self, ToolError> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        Self::find_in(name, env::split_paths(&path), process::user_id() == 0)
+    }
+
+    fn find_in(
+        name: &'static str,
+        directories: impl Iterator<Item = PathBuf>,
+        is_root: bool,
+    ) -> Result<Self, ToolError> {
+        let mut missing = ToolError::Missing;
+        for directory in directories.filter(|directory| directory.is_absolute()) {
+            // What a link leads to is checked, and is what is run; it goes by the name that was looked for.
+            let Ok(path) = fs::canonicalize(directory.join(name)) else {
+                continue;
+            };
+            if !is_program(&path) {
+                continue;
+            }
+            match foreign_hand(&path).filter(|_| is_root) {
+                None => return Ok(Self { name, path }),
+                Some(why) => missing = ToolError::Refused(why),
+            }
+        }
+        Err(missing)
+    }
+
+    /// Runs it as this program's user, with this program's environment.
+    pub fn run(&self, words: &[&str], patience: Duration) -> Result<String, ToolError> {
+        let mut command = self.command(words);
+        self.finish(process::confined(&mut command, None), patience)
+    }
+
+    /// Runs it as the user of an audited process, who learns nothing of this program's environment.
+    pub fn run_for(
+        &self,
+        pid: i32,
+        words: &[&str],
+        patience: Duration,
+    ) -> Result<String, ToolError> {
+        let user = user_of(pid)?;
+        let mut command = self.command(words);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir("/");
+        self.finish(process::confined(&mut command, user), patience)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = Command::new(&self.path);
+        command.arg0(self.name).args(words);
+        command
+    }
+
+    /// Runs a command to its end and returns what it has written.
+    fn finish(&self, command: &mut Command, patience: Duration) -> Result<String, ToolError> {
+        let until = Instant::now() + patience;
+        let refused = |why: String| ToolError::Refused(format!("{} {why}", self.name));
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| refused(format!("cannot be started: {error}")))?;
+        let said = read_aside(child.stdout.take());
+        let complained = read_aside(child.stderr.take());
+        let output = [said, complained].map(|pipe| wait_for(&pipe, until));
+        let [Some(said), Some(complained)] = output else {
+            end(&mut child);
+            return Err(refused(format!(
+                "did not end within {} s",
+                patience.as_secs()
+            )));
+        };
+        // Both of its pipes are closed, so its end is near.
+        let status = end_by(&mut child, until);
+        if said.len() as u64 >= OUTPUT_MAX {
+            return Err(refused(format!("wrote more than {OUTPUT_MAX} bytes")));
+        }
+        if status.is_some_and(|status| status.success()) {
+            return Ok(String::from_utf8_lossy(&said).into_owned());
+        }
+        let complaint = String::from_utf8_lossy(&complained);
+        let line = complaint.lines().find(|line| !line.trim().is_empty());
+        let line = line.unwrap_or("it failed without a word").trim();
+        let line = dormouse_printable::line_up_to(line, QUOTED_MAX);
+        Err(refused(format!("failed: {line}")))
+    }
+}
+
+/// Whom a tool that talks to a process has to be. `None`: as this program is.
+fn user_of(pid: i32) -> Result<Option<User>, ToolError> {
+    if process::user_id() != 0 {
+        return Ok(None);
+    }
+    let gone = || ToolError::Refused(format!("process {pid} is gone"));
+    proc_files::acts_as(pid).map(Some).ok_or_else(gone)
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Who besides root can replace a file, in words; `path` is absolute and holds no links.
+fn foreign_hand(path: &Path) -> Option<String> {
+    for part in path.ancestors() {
+        let Ok(found) = fs::metadata(part) else {
+            return Some(format!("{} cannot be looked at", part.display()));
+        };
+        let shown = part.display().to_string();
+        let shown = dormouse_printable::line(&shown);
+        if found.uid() != 0 {
+            return Some(format!(
+                "{shown} belongs to user {}: root does not run it",
+                found.uid()
+            ));
+        }
+        if found.mode() & 0o022 != 0 {
+            return Some(format!(
+                "{shown} can be written by others: root does not run it"
+            ));
+        }
+    }
+    None
+}
+
+/// Reads a pipe in a thread of its own, so that neither of two pipes fills up.
+fn read_aside(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    if let Some(pipe) = pipe {
+        // Without the thread nothing is ever received, as from a tool that says nothing.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.take(OUTPUT_MAX).read_to_end(&mut bytes);
+            let _ = sender.send(bytes);
+        });
+    }
+    receiver
+}
+
+/// What a pipe held, unless the time is over before it is closed.
+fn wait_for(pipe: &Receiver<Vec<u8>>, until: Instant) -> Option<Vec<u8>> {
+    let left = until.saturating_duration_since(Instant::now());
+    pipe.recv_timeout(left).ok()
+}
+
+/// Its status, when it ends in time; it is killed if not.
+fn end_by(child: &mut Child, until: Instant) -> Option<std::process::ExitStatus> {
+    const LOOK_EVERY: Duration = Duration::from_millis(5);
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if Instant::now() > until {
+            end(child);
+            return None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn shell() -> Tool {
+        Tool {
+            name: "sh",
+            path: "/bin/sh".into(),
+        }
+    }
+
+    fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn only_absolute_directories_are_searched() {
+        let folder = tempfile::tempdir().unwrap();
+        script(folder.path(), "some-tool", "true");
+        let found = |directories: &[&Path]| {
+            let all = directories.iter().map(|path| path.to_path_buf());
+            Tool::find_in("some-tool", all, false)
+        };
+        assert!(found(&[Path::new(""), Path::new("."), folder.path()]).is_ok());
+        assert_eq!(found(&[Path::new("")]).err(), Some(ToolError::Missing));
+        // A folder of that name, and a file that is no program.
+        fs::remove_file(folder.path().join("some-tool")).unwrap();
+        fs::create_dir(folder.path().join("some-tool")).unwrap();
+        assert_eq!(found(&[folder.path()]).err(), Some(ToolError::Missing));
+        fs::remove_dir(folder.path().join("some-tool")).unwrap();
+        fs::write(folder.path().join("some-tool"), "text").unwrap();
+        assert_eq!(found(&[folder.path()]).err(), Some(ToolError::Missing));
+    }
+
+    #[test]
+    fn root_runs_nothing_that_others_can_replace() {
+        // Folders for temporary files can be written by everybody.
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        script(folder.path(), "some-tool", "true");
+        let directories = || [folder.path().to_path_buf()].into_iter();
+        assert!(Tool::find_in("some-tool", directories(), false).is_ok());
+        match Tool::find_in("some-tool", directories(), true).err() {
+            Some(ToolError::Refused(why)) => assert!(why.contains("root does not run it"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_it_says_and_how_it_fails() {
+        assert_eq!(
+            shell().run(&["-c", "echo some words"], SOON).unwrap(),
+            "some words\n"
+        );
+        let failed = shell().run(&["-c", r"printf '\n\033[31mno\n second' >&2; exit 3"], SOON);
+        let words = r"sh failed: \u{1b}[31mno";
+        assert_eq!(failed.err(), Some(ToolError::Refused(words.into())));
+    }
+
+    #[test]
+    fn one_that_does_not_end_is_ended() {
+        let begun = Instant::now();
+        let patience = Duration::from_millis(200);
+        // The first keeps its pipes open, the second has closed them, the third writes for ever.
+        for text in ["sleep 100", "exec >&- 2>&-; sleep 100", "cat /dev/zero"] {
+            let ended = shell().run(&["-c", text], patience);
+            assert!(matches!(ended, Err(ToolError::Refused(_))), "{text}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn it_has_nothing_of_ours() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let said = shell()
+            .run_for(
+                own,
+                &["-c", "env; pwd; grep NoNewPrivs /proc/$$/status"],
+                SOON,
+            )
+            .unwrap();
+        assert!(!said.contains("CARGO"), "{said}");
+        assert!(
+            said.contains("\n/\n") && said.contains("NoNewPrivs:\t1"),
+            "{said}"
+        );
+    }
+}

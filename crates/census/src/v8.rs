@@ -1,0 +1,353 @@
+//! The classes of V8's heap, through the inspector, where a process offers it.
+//!
+//! Node.js offers it when it was started with `--inspect`. Asking is one heap snapshot (Chrome
+//! DevTools Protocol, `HeapProfiler.takeHeapSnapshot`): V8 collects garbage and stops for as long as
+//! it takes. The audit does not turn it on, because a client of that port controls the process.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use dormouse_measure::proc_files;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::snapshot::ObjectCounts;
+
+/// How long V8 may take for a snapshot.
+const PATIENCE: Duration = Duration::from_secs(120);
+const HTTP_PATIENCE: Duration = Duration::from_secs(2);
+const HTTP_MAX: u64 = 64 * 1024;
+/// Bytes of a snapshot, and of one message with a piece of it.
+const SNAPSHOT_MAX: usize = 1 << 30;
+const MESSAGE_MAX: u64 = 64 << 20;
+
+/// The classes of one process; `None` when it has no inspector.
+pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
+    if !offers(pid) {
+        return None;
+    }
+    if !shares_network(pid) {
+        return Some(Err(
+            "it is in a network of its own (a container), where its inspector can't be reached from here".into(),
+        ));
+    }
+    let found = listening(pid).into_iter().find_map(|port| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Some((address, path_of(address)?))
+    });
+    Some(match found {
+        None => Err(
+            "it was started with --inspect, but its inspector was not found on 127.0.0.1".into(),
+        ),
+        Some((address, path)) => snapshot(address, &path).and_then(|text| count(&text)),
+    })
+}
+
+fn offers(pid: i32) -> bool {
+    let of = |name: &str| proc_files::read_beginning(pid, name).unwrap_or_default();
+    let (words, environment) = (of("cmdline"), of("environ"));
+    let options = environment.split(|byte| *byte == 0);
+    let mut options = options.filter(|entry| entry.starts_with(b"NODE_OPTIONS="));
+    let asks = |words: &[u8]| words.windows(9).any(|nine| nine == b"--inspect");
+    asks(&words) || options.any(asks)
+}
+
+/// Whether 127.0.0.1 is the same for a process as for this one. A port of another network would be asked
+/// for here, where something else may listen on it.
+fn shares_network(pid: i32) -> bool {
+    let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let own = network("self");
+    own.is_some() && own == network(&pid.to_string())
+}
+
+/// The TCP ports that a process listens on.
+fn listening(pid: i32) -> Vec<u16> {
+    let mut own = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if let Ok(target) = fs::read_link(entry.path())
+            && let Some(inode) = target
+                .to_str()
+                .and_then(|name| name.strip_prefix("socket:["))
+        {
+            own.insert(inode.trim_end_matches(']').to_owned());
+        }
+    }
+    let table = proc_files::read_beginning(pid, "net/tcp").unwrap_or_default();
+    String::from_utf8_lossy(&table)
+        .lines()
+        .filter_map(|line| listener(line, &own))
+        .collect()
+}
+
+/// The port of a line of `/proc/net/tcp`, if it is a listener of `own`.
+pub(super) fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let (address, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+    let (_, port) = address.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    (*state == "0A" && own.contains(*inode)).then_some(port)
+}
+
+/// The path of the inspector's WebSocket, if this is an inspector.
+fn path_of(address: SocketAddr) -> Option<String> {
+    #[derive(Deserialize)]
+    struct InspectorTarget {
+        #[serde(rename = "webSocketDebuggerUrl")]
+        url: String,
+    }
+    let mut stream = Inspector::connect(address, HTTP_PATIENCE).ok()?;
+    let request = format!("GET /json/list HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let (mut answer, mut room) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut room) {
+        answer.extend_from_slice(room.get(..count)?);
+        let text = String::from_utf8_lossy(&answer);
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        if let Ok(entries) = serde_json::from_str::<Vec<InspectorTarget>>(body) {
+            let url = &entries.first()?.url;
+            let (_, path) = url.strip_prefix("ws://")?.split_once('/')?;
+            // It becomes part of a request.
+            let is_path = path.bytes().all(|byte| byte.is_ascii_graphic());
+            return is_path.then(|| format!("/{path}"));
+        }
+        if answer.len() as u64 > HTTP_MAX || !text.starts_with("HTTP/") {
+            return None;
+        }
+    }
+    None
+}
+
+/// A connection to an inspector, with an end however slowly it is answered.
+struct Inspector {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Inspector {
+    fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience.min(HTTP_PATIENCE))?;
+        stream.set_write_timeout(Some(HTTP_PATIENCE))?;
+        let until = Instant::now() + patience;
+        Ok(Self { stream, until })
+    }
+}
+
+impl Read for Inspector {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(room)
+    }
+}
+
+impl Write for Inspector {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Requests a snapshot, and returns its text.
+fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
+    let words = |error: io::Error| format!("the inspector: {error}");
+    let mut stream = Inspector::connect(address, PATIENCE).map_err(words)?;
+    // The key is there against caches (RFC 6455 §1.3), of which there are none on the way.
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: ZG9ybW91c2UgYXVkaXQhIQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).map_err(words)?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).map_err(words)?;
+        head.extend_from_slice(&byte);
+        if head.len() as u64 > HTTP_MAX {
+            return Err("the inspector's answer has no end".into());
+        }
+    }
+    if !head.starts_with(b"HTTP/1.1 101") {
+        return Err("the inspector refused: somebody else may be connected to it".into());
+    }
+    let order = br#"{"id":1,"method":"HeapProfiler.takeHeapSnapshot"}"#;
+    stream.write_all(&frame(order)).map_err(words)?;
+    let mut text = String::new();
+    loop {
+        let message = receive(&mut stream).map_err(words)?;
+        let message: Value = serde_json::from_slice(&message).map_err(|error| error.to_string())?;
+        if let Some(chunk) = message.pointer("/params/chunk").and_then(Value::as_str) {
+            text.push_str(chunk);
+            if text.len() > SNAPSHOT_MAX {
+                return Err(format!(
+                    "its heap snapshot is larger than {SNAPSHOT_MAX} bytes"
+                ));
+            }
+        } else if message.get("id").is_some() {
+            let refused = message.pointer("/error/message").and_then(Value::as_str);
+            return refused.map_or(Ok(text), |why| Err(format!("the inspector: {why}")));
+        }
+    }
+}
+
+/// A short text frame from a client (RFC 6455 §5.2): masked, with zeros.
+fn frame(text: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(text.len().min(125)).unwrap_or(125);
+    let mut frame = vec![0x81, 0x80 | length, 0, 0, 0, 0];
+    frame.extend_from_slice(text);
+    frame
+}
+
+/// One message, which may come in several frames.
+pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut message = Vec::new();
+    loop {
+        let mut head = [0; 2];
+        stream.read_exact(&mut head)?;
+        let [first, second] = head;
+        let length = match second & 0x7f {
+            126 => {
+                let mut long = [0; 2];
+                stream.read_exact(&mut long)?;
+                u64::from(u16::from_be_bytes(long))
+            }
+            127 => {
+                let mut long = [0; 8];
+                stream.read_exact(&mut long)?;
+                u64::from_be_bytes(long)
+            }
+            short => u64::from(short),
+        };
+        let whole = length.saturating_add(message.len() as u64);
+        if whole > MESSAGE_MAX || second & 0x80 != 0 || first & 0x0f == 8 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
+        stream.read_exact(&mut content)?;
+        // Pings and pongs may come in between.
+        if first & 0x0f <= 2 {
+            message.extend_from_slice(&content);
+            if first & 0x80 != 0 {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+/// Counts the nodes of a snapshot by class.
+pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
+    #[derive(Deserialize)]
+    struct HeapSnapshot {
+        snapshot: SnapshotHead,
+        nodes: Vec<u64>,
+        strings: Vec<String>,
+    }
+    #[derive(Deserialize)]
+    struct SnapshotHead {
+        meta: SnapshotMeta,
+    }
+    #[derive(Deserialize)]
+    struct SnapshotMeta {
+        node_fields: Vec<String>,
+        node_types: Vec<Value>,
+    }
+    let read: HeapSnapshot =
+        serde_json::from_str(text).map_err(|error| format!("the heap snapshot: {error}"))?;
+    let meta = &read.snapshot.meta;
+    let place = |name: &str| meta.node_fields.iter().position(|field| field == name);
+    let (Some(kind), Some(name), Some(size)) = (place("type"), place("name"), place("self_size"))
+    else {
+        return Err("the heap snapshot has another form than is known here".into());
+    };
+    let kinds = meta.node_types.get(kind).and_then(Value::as_array);
+    let mut classes = ObjectCounts::new();
+    for node in read.nodes.chunks_exact(meta.node_fields.len()) {
+        let field = |place: usize| node.get(place).copied().unwrap_or(0);
+        let index = |place: usize| usize::try_from(field(place)).unwrap_or(usize::MAX);
+        let kind = kinds.and_then(|kinds| kinds.get(index(kind))?.as_str());
+        let kind = kind.unwrap_or("?");
+        let class = match kind {
+            "object" | "native" => read.strings.get(index(name)).cloned().unwrap_or_default(),
+            other => format!("({other})"),
+        };
+        let of = classes.entry(class).or_default();
+        of.0 += 1;
+        of.1 += field(size);
+    }
+    Ok(classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_counted_by_class() {
+        let text = r#"{"snapshot":{"meta":{"node_fields":["type","name","id","self_size"],
+            "node_types":[["hidden","object","string"],"string","number","number"]}},
+            "nodes":[1,0,1,100, 1,0,3,100, 2,1,5,24],"edges":[0,1],"strings":["TLSSocket","text"]}"#;
+        let classes = count(text).unwrap();
+        assert_eq!(classes["TLSSocket"], (2, 200));
+        assert_eq!(classes["(string)"], (1, 24));
+        assert!(count("{}").is_err());
+    }
+
+    #[test]
+    fn an_inspector_that_answers_slowly_is_left() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let slow = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // A byte now and then, for ever.
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut inspector = Inspector::connect(address, Duration::from_millis(300)).unwrap();
+        let refused = inspector.read_to_end(&mut Vec::new()).unwrap_err();
+        let waited = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(waited.contains(&refused.kind()), "{refused}");
+        drop(inspector);
+        slow.join().unwrap();
+    }
+
+    #[test]
+    fn a_network_of_its_own_is_not_ours() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(shares_network(own));
+        assert!(!shares_network(i32::MAX));
+    }
+
+    #[test]
+    fn messages_come_in_frames() {
+        let mut bytes = vec![0x01, 2, b'a', b'b', 0x89, 0, 0x80, 126, 0, 1, b'c'];
+        assert_eq!(receive(&mut bytes.as_slice()).unwrap(), b"abc");
+        bytes.truncate(3);
+        assert!(receive(&mut bytes.as_slice()).is_err());
+        let endless = [0x82, 127, 0xff, 0, 0, 0, 0, 0, 0, 0];
+        assert!(receive(&mut endless.as_slice()).is_err());
+    }
+
+    #[test]
+    fn a_listener_is_found_in_the_table() {
+        let own = BTreeSet::from(["4711".to_owned()]);
+        let line =
+            "0: 0100007F:240D 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1";
+        assert_eq!(listener(line, &own), Some(9229));
+        assert_eq!(listener(&line.replace("4711", "12"), &own), None);
+        assert_eq!(listener(&line.replace(" 0A ", " 01 "), &own), None);
+        assert_eq!(listener("sl local_address", &own), None);
+    }
+}

@@ -1,0 +1,48 @@
+"""An echo server in Python with a thread for each connection and one fault, and its healthy twins.
+
+server.py FAULT HOST:PORT CERTIFICATE KEY
+
+healthy  one context for all, and nothing is kept
+leak     2 kB of each connection are kept for ever
+bounded  the same 2 kB are kept for the last hundred connections: the twin of leak
+context  each connection makes a context, and trusts the system's authorities with it
+"""
+
+import collections
+import socket
+import ssl
+import sys
+import threading
+
+FAULT, ADDRESS, CERTIFICATE, KEY = sys.argv[1:]
+kept = collections.deque(maxlen=100) if FAULT == "bounded" else []
+
+
+def context():
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(CERTIFICATE, KEY)
+    if FAULT == "context":
+        made.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return made
+
+
+shared = context()
+
+
+def serve(connection):
+    try:
+        of = context() if FAULT == "context" else shared
+        with of.wrap_socket(connection, server_side=True) as tls:
+            while data := tls.recv(16384):
+                tls.sendall(data)
+    except OSError:
+        pass
+    if FAULT in ("leak", "bounded"):
+        kept.append(bytearray(2000))
+
+
+host, port = ADDRESS.rsplit(":", 1)
+listener = socket.create_server((host, int(port)), backlog=1024)
+while True:
+    accepted, _ = listener.accept()
+    threading.Thread(target=serve, args=(accepted,), daemon=True).start()

@@ -1,0 +1,326 @@
+//! Tests that the audit finds every planted fault, and nothing severe in the healthy twins.
+
+mod runtimes;
+
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+
+/// Number of audits at a time. They mostly wait, and measure the server's CPU time and memory, not
+/// durations.
+const AT_A_TIME: usize = 6;
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+struct Turn;
+
+impl Turn {
+    fn take() -> Turn {
+        let (count, freed) = &RUNNING;
+        let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count >= AT_A_TIME {
+            count = freed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        *count += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RUNNING.1.notify_one();
+    }
+}
+
+fn dormouse(arguments: &[&str]) -> Output {
+    let mut program = PathBuf::from(env!("CARGO_BIN_EXE_sick"));
+    program.set_file_name("dormouse");
+    let hint = "cargo build -p dormouse builds the program that is tested";
+    Command::new(program)
+        .arg("audit")
+        .args(arguments)
+        .output()
+        .expect(hint)
+}
+
+/// An audit, and its findings with their severities.
+type Judged = (Value, Vec<(String, String)>);
+
+/// An address on which nothing listens.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Audits a server that a shell command starts.
+fn audit_command(address: &str, command: &str) -> Judged {
+    let _turn = Turn::take();
+    let words = [
+        "server",
+        address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+    ];
+    judged(&dormouse(&[&words[..], &["--cmd", command]].concat()))
+}
+
+fn judged(output: &Output) -> Judged {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let audit: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(audit["outcome"]["complete"], true, "{said}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let findings = audit["findings"].as_array().unwrap().iter();
+    let findings = findings.map(|finding| (text(&finding["id"]), text(&finding["severity"])));
+    let findings = findings.collect();
+    (audit, findings)
+}
+
+fn audit_server(fault: &str) -> Judged {
+    let _turn = Turn::take();
+    let address = free_address();
+    let sick = env!("CARGO_BIN_EXE_sick");
+    let command = |objects: &str| format!("exec {sick} server {fault} {address} {objects}");
+    let mut arguments = vec![
+        "server",
+        &address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+    ];
+    let (with_heap, with_larger) = (command("200000"), command("800000"));
+    let plain = command("");
+    if fault.starts_with("first") {
+        arguments.extend(["--cmd", &with_heap, "--cmd-larger", &with_larger]);
+    } else {
+        arguments.extend(["--cmd", &plain]);
+    }
+    judged(&dormouse(&arguments))
+}
+
+/// The same for faults that are visible from outside: the audit does not know the process.
+fn audit_address(fault: &str) -> Judged {
+    let _turn = Turn::take();
+    let address = free_address();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
+        .args(["server", fault, &address])
+        // Its children exit with it.
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    while TcpStream::connect(&address).is_err() {
+        assert!(server.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = dormouse(&[
+        "server",
+        &address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+    ]);
+    let group = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
+    kill_process_group(group, Signal::KILL).unwrap();
+    server.wait().unwrap();
+    judged(&output)
+}
+
+fn client(fault: &str, more: &[&str]) -> Output {
+    let sick = env!("CARGO_BIN_EXE_sick");
+    let words = ["client", "-q", "--json", "-"];
+    let command = ["--", sick, "client", fault, "{address}"];
+    dormouse(&[&words[..], more, &command].concat())
+}
+
+fn audit_client(fault: &str) -> Judged {
+    judged(&client(fault, &[]))
+}
+
+/// Checks that the fault is among the findings, and severe enough to fail.
+fn is_named((audit, findings): &Judged, id: &str) {
+    let named = findings
+        .iter()
+        .any(|(of, severity)| of == id && (severity == "medium" || severity == "high"));
+    assert!(named, "{id} is not among {findings:?}\n{audit:#}");
+}
+
+fn is_clean((audit, findings): &Judged) {
+    let heavy: Vec<_> = findings
+        .iter()
+        .filter(|(_, severity)| severity == "medium" || severity == "high")
+        .collect();
+    assert!(
+        heavy.is_empty(),
+        "{heavy:?}\n{}\n{:#}",
+        audit["findings"],
+        audit["server"]["memory"]
+    );
+    assert_eq!(audit["outcome"]["exit_status"], 0);
+}
+
+macro_rules! faults {
+    ($audit:ident: $($name:ident: $fault:literal is $id:literal;)*) => {
+        $(#[test] fn $name() { is_named(&$audit($fault), $id); })*
+    };
+}
+
+macro_rules! twins {
+    ($($name:ident: $twin:literal;)*) => {
+        $(#[test] fn $name() { is_clean(&audit_server($twin)); })*
+    };
+}
+
+faults! {
+    audit_server:
+    a_trust_store_for_each_connection: "trust-store" is "context-per-connection";
+    a_session_cache_without_end: "session-cache" is "session-cache-grows";
+    a_leak_for_each_connection: "leak" is "leak-per-connection";
+    fragmentation_without_a_leak: "fragments" is "heap-fragmented";
+    cpu_time_burnt_for_each_handshake: "burn" is "handshake-cpu";
+}
+
+faults! {
+    audit_address:
+    no_resumption: "no-resumption" is "no-resumption";
+    resumption_in_one_of_four_processes: "one-of-four" is "resumption-partial";
+    keys_that_are_forgotten: "keys-forgotten" is "resumption-ends-early";
+    compression: "compression" is "compression-accepted";
+}
+
+twins! {
+    a_healthy_server: "healthy";
+    one_trust_store_for_all: "trust-store-shared";
+    buffers_that_are_released: "buffers-released";
+    a_session_cache_with_a_bound: "session-cache-bounded";
+    garbage_apart_from_what_stays: "fragments-apart";
+    four_processes_with_the_same_keys: "four-shared";
+    what_belongs_to_the_start_is_done_there: "first-early";
+}
+
+#[test]
+fn a_first_connection_that_walks_the_heap() {
+    let judged = audit_server("first");
+    is_named(&judged, "first-connection-slow");
+    let findings = judged.0["findings"].as_array().unwrap();
+    let finding = findings
+        .iter()
+        .find(|finding| finding["id"] == "first-connection-slow")
+        .unwrap();
+    assert_eq!(
+        finding["confidence"], "high",
+        "it grows with the heap: {finding:#}"
+    );
+}
+
+#[test]
+fn buffers_that_are_kept() {
+    let judged = audit_server("buffers");
+    is_named(&judged, "record-buffers-kept");
+    let (audit, _) = judged;
+    let class = &audit["server"]["census"]["measured"]["classes"][0];
+    let size = class["size_bytes"].as_u64().unwrap();
+    assert!((16_921..16_960).contains(&size), "{class:#}");
+    assert!(
+        (1.9..2.1).contains(&class["per_connection"].as_f64().unwrap()),
+        "{class:#}"
+    );
+    assert!(class["zero_share"].as_f64().unwrap() > 0.95, "{class:#}");
+}
+
+#[test]
+fn clients() {
+    is_named(&audit_client("never"), "client-never-resumes");
+    is_named(&audit_client("for-ever"), "client-same-session-for-ever");
+    let healthy = audit_client("renewing");
+    is_clean(&healthy);
+    assert_eq!(healthy.0["client"]["resumed"], 11);
+    let least = ["--fail-on", "never", "--min-resumed", "100"];
+    assert_eq!(client("renewing", &least).status.code(), Some(0));
+    assert_eq!(client("never", &least).status.code(), Some(1));
+}
+
+#[test]
+fn an_unreachable_target_is_never_clean() {
+    let output = dormouse(&["server", "127.0.0.1:1", "--insecure", "--quick", "-q"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = dormouse(&["client", "-q", "--", "true"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = dormouse(&["client", "-q"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+/// Free heap that earlier connections left changes nothing: the same server says the same again and again.
+#[test]
+fn an_audited_server_is_the_same_the_second_time() {
+    let address = free_address();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
+        .args(["server", "buffers", &address])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    while TcpStream::connect(&address).is_err() {
+        assert!(server.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = server.id().to_string();
+    let words = [
+        "server",
+        &address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+        "--pid",
+        &pid,
+    ];
+    let audits: Vec<_> = (0..3).map(|_| judged(&dormouse(&words))).collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let used = audits.iter().map(|(audit, _)| {
+        let used = &audit["server"]["memory"]["measured"]["used_bytes"]["measured"];
+        used.as_f64()
+            .unwrap_or_else(|| panic!("{}", audit["server"]["memory"]))
+    });
+    let used: Vec<f64> = used.collect();
+    let most = used.iter().copied().fold(0.0, f64::max);
+    assert!(used.iter().all(|used| *used > 0.95 * most), "{used:?}");
+    assert!(most > 30_000.0, "{used:?}");
+}
+
+/// The same with realistic sizes: half an hour.
+#[test]
+#[ignore = "takes half an hour"]
+fn thoroughly() {
+    for fault in ["healthy", "session-cache-bounded", "fragments-apart"] {
+        let address = free_address();
+        let command = format!(
+            "exec {} server {fault} {address}",
+            env!("CARGO_BIN_EXE_sick")
+        );
+        let output = dormouse(&[
+            "server",
+            &address,
+            "--insecure",
+            "-q",
+            "--json",
+            "-",
+            "--cmd",
+            &command,
+        ]);
+        is_clean(&judged(&output));
+    }
+}
