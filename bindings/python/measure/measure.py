@@ -174,6 +174,7 @@ def main():
                 for tls in TLS:
                     result = measure(framework, tls, files, chosen.connections)
                     found.setdefault((framework, tls), []).append(result)
+                    print(f"{framework}, {tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
         out(f"{'':20}{'':10}{'bytes':>22}{'handshake and echo, us CPU':>30}{'echo, us CPU':>18}{'one stream, MiB/s':>20}{'ms CPU per MiB':>18}")
         for framework in chosen.only:
             for tls in TLS:

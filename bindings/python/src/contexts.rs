@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
     KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
-    Version, pem_chain,
+    UnixTime, Version, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -215,8 +215,14 @@ impl ServerContext {
                 ..TicketSettings::default()
             }),
         };
+        let logs_secrets = settings.secret_log.is_some();
         let context = dormouse_embed::ServerContext::new(settings)
             .map_err(|error| errors::settings(py, error))?;
+        if !logs_secrets {
+            // The first connection is to cost no more than the thousandth.
+            py.detach(|| context.warm_up(UnixTime::now()))
+                .map_err(|failure| errors::settings(py, failure.reason))?;
+        }
         Ok(ServerContext { context })
     }
 }

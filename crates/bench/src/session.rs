@@ -53,7 +53,7 @@ pub enum MeasuredSide {
 pub struct Progress {
     /// Count so far.
     pub done: u64,
-    /// Of how much.
+    /// Final count, if it is known.
     pub total: Option<u64>,
     /// Connections that are established.
     pub alive: u64,
@@ -64,9 +64,9 @@ pub struct Progress {
     pub whose: MeasuredSide,
     /// Its proportional set in bytes, as last sampled.
     pub pss_bytes: Option<u64>,
-    /// Since the part began.
+    /// Time since the part began.
     pub elapsed: Duration,
-    /// Until it will be over, by the rate so far.
+    /// Estimated time left, by the rate so far.
     pub left: Option<Duration>,
 }
 
@@ -284,10 +284,11 @@ impl<'a> Session<'a> {
     /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
     ///
     /// Go collects when its heap has grown by as much as lives in it, or every two minutes. So connections that come
-    /// and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
-    pub fn await_collection(&mut self, alive: u64, patience: Duration) {
+    /// and go, beside `alive` that are held, make garbage, for at most as long as `patience`. Returns false if it has not
+    /// collected in that time.
+    pub fn await_collection(&mut self, alive: u64, patience: Duration) -> bool {
         let Some(before) = self.collections() else {
-            return;
+            return true;
         };
         let began = Instant::now();
         // What became garbage during a collection outlives it: so the second one counts.
@@ -299,11 +300,12 @@ impl<'a> Session<'a> {
                 .cycle_beside(GARBAGE_CONNECTIONS, GARBAGE_LANES)
                 .is_err()
             {
-                return;
+                return false;
             }
         }
         // Sweeping follows marking.
         self.pause("after a collection", Duration::from_millis(100), alive);
+        self.collections().is_some_and(|now| now >= before + 2)
     }
 
     /// Collections that Go has made in the server; `None` where there is no Go.
@@ -345,7 +347,7 @@ impl<'a> Session<'a> {
         Ok(fleet)
     }
 
-    /// Waits, and watches.
+    /// Waits for a time, and takes samples.
     pub fn pause(&mut self, stage: &str, length: Duration, alive: u64) {
         if self.is_over() || length.is_zero() {
             return;

@@ -280,7 +280,6 @@ impl Span {
                 };
                 let bytes = living * self.object_bytes;
                 into.in_use_bytes += bytes;
-                into.free_bytes += self.objects * self.object_bytes - bytes;
                 let count = into.go.entry(self.object_bytes).or_default();
                 count.blocks += living;
                 count.resident_bytes += bytes;

@@ -118,7 +118,6 @@ impl Pool {
     fn add(&self, into: &mut Snapshot) {
         let used = self.in_use * self.block;
         into.in_use_bytes += used;
-        into.free_bytes += self.bytes - HEADER as u64 - used;
         into.heap_bytes += self.bytes;
         into.walked_bytes += self.bytes;
         let of: &mut BTreeMap<u64, SizeCount> = &mut into.small;

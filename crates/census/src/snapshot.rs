@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub connections: u64,
     /// Bytes in blocks in use.
     pub in_use_bytes: u64,
-    /// Bytes of free blocks that are resident.
+    /// Bytes of malloc's free blocks that are resident.
     pub free_bytes: u64,
     /// Of these, bytes in whole free pages: `malloc_trim` gives them back.
     pub returnable_bytes: u64,

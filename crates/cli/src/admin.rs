@@ -13,6 +13,7 @@ use clap::Args;
 use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
 use dormouse_handover::status::OrderResult;
 use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
 
 use crate::exit_status::ExitStatus;
 use crate::{mistakes, terminal};
@@ -99,7 +100,7 @@ impl AdminAddress {
 
     /// Sends a `GET` and parses the answer. `Err` is a message for the user.
     pub(crate) fn question<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        let (status, body) = self.exchange("GET", path, QUESTION_TIMEOUT)?;
+        let (status, body) = self.exchange("GET", path, "", QUESTION_TIMEOUT)?;
         if status != 200 {
             return Err(format!("{self}: {}", body.trim_end()));
         }
@@ -109,7 +110,12 @@ impl AdminAddress {
 
     /// Sends a `POST`.
     pub(crate) fn order(&self, path: &str) -> Result<OrderResult, String> {
-        let (_, body) = self.exchange("POST", path, ORDER_TIMEOUT)?;
+        self.order_with(path, "")
+    }
+
+    /// Sends a `POST` with a body.
+    fn order_with(&self, path: &str, body: &str) -> Result<OrderResult, String> {
+        let (_, body) = self.exchange("POST", path, body, ORDER_TIMEOUT)?;
         serde_json::from_str(&body).map_err(|_| format!("{self}: {}", body.trim_end()))
     }
 
@@ -118,9 +124,16 @@ impl AdminAddress {
         &self,
         method: &str,
         path: &str,
+        body: &str,
         timeout: Duration,
     ) -> Result<(u16, String), String> {
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let len = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n");
+        // With all its room from the start: there may be a key in the body.
+        let mut request = Zeroizing::new(String::with_capacity(head.len() + len));
+        request.push_str(&head);
+        request.push_str(body);
         let answer = match self {
             AdminAddress::Unix(socket) => UnixStream::connect(socket)
                 .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
@@ -185,11 +198,16 @@ fn split(answer: &[u8]) -> Option<(u16, String)> {
 
 /// Runs a subcommand that is one order, and prints its result.
 pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
+    run_order_with(args, path, "")
+}
+
+/// As [`run_order`], for an order with a body.
+pub(crate) fn run_order_with(args: &AdminArgs, path: &str, body: &str) -> ExitCode {
     let address = match AdminAddress::find(args) {
         Ok(address) => address,
         Err(code) => return code,
     };
-    match address.order(path) {
+    match address.order_with(path, body) {
         Ok(result) => show(&result, args.json),
         Err(what) => {
             terminal::error(what);
@@ -216,6 +234,17 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     }
 }
 
+/// Percent-encodes a text (RFC 3986 §2.1), except characters that are safe everywhere.
+pub(crate) fn encoded(text: &str) -> String {
+    let each = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    });
+    each.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +256,11 @@ mod tests {
         for wrong in [&b""[..], b"hello", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"] {
             assert_eq!(split(wrong), None);
         }
+    }
+
+    #[test]
+    fn encodes_an_address_as_a_parameter() {
+        assert_eq!(encoded("127.0.0.1:8080"), "127.0.0.1:8080");
+        assert_eq!(encoded("[::1]:80&route=2"), "%5B::1%5D:80%26route%3D2");
     }
 }

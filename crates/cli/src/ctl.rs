@@ -1,5 +1,7 @@
 //! `dormouse ctl`: commands that change a running `serve`, but none of its files.
 
+mod certificates;
+
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -7,9 +9,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use dormouse_handover::status::{BackendStatus, Status};
 
-use crate::admin::{self, AdminAddress, AdminArgs};
+use crate::admin::{self, AdminAddress, AdminArgs, encoded};
 use crate::exit_status::ExitStatus;
 use crate::terminal;
+use certificates::{PushArgs, WithdrawArgs};
 
 /// Interval between two checks whether a backend has connections left.
 const LOOK: Duration = Duration::from_millis(500);
@@ -58,6 +61,12 @@ enum Order {
     },
     /// Replace the ticket keys now; tickets of the former keys are accepted until the next rotation
     RotateTicketKeys(AdminArgs),
+    /// List the certificates that clients are shown
+    Certificates(AdminArgs),
+    /// Show clients this certificate from now on, until the next reload
+    PushCertificate(PushArgs),
+    /// Stop using a certificate that was pushed
+    WithdrawCertificate(WithdrawArgs),
 }
 
 /// The backend to change.
@@ -108,6 +117,9 @@ pub(crate) fn run(args: &CtlArgs) -> ExitCode {
             admin::run_order(admin, &format!("/log-level?level={}", encoded(level)))
         }
         Order::RotateTicketKeys(admin) => admin::run_order(admin, "/ticket-keys/rotate"),
+        Order::Certificates(admin) => certificates::list(admin),
+        Order::PushCertificate(args) => certificates::push(args),
+        Order::WithdrawCertificate(args) => certificates::withdraw(args),
     }
 }
 
@@ -176,26 +188,4 @@ fn table(all: &[BackendStatus]) -> String {
         );
     }
     page
-}
-
-/// Percent-encodes a text (RFC 3986 §2.1), except characters that are safe everywhere.
-fn encoded(text: &str) -> String {
-    let each = text.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' | b'/' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    });
-    each.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn encodes_an_address_as_a_parameter() {
-        assert_eq!(encoded("127.0.0.1:8080"), "127.0.0.1:8080");
-        assert_eq!(encoded("[::1]:80&route=2"), "%5B::1%5D:80%26route%3D2");
-    }
 }

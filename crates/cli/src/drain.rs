@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use dormouse_config as config;
 use dormouse_handover::status::{DrainStatus, Status};
 
 use crate::admin::{self, AdminAddress, AdminArgs};
@@ -30,6 +31,10 @@ pub(crate) struct DrainArgs {
     )]
     pub(crate) over: String,
 
+    /// Wait this long first, so that load balancers can notice and no new client is refused
+    #[arg(long, value_name = "TIME", conflicts_with = "stop")]
+    pub(crate) after: Option<String>,
+
     /// Which connections to close first: those that have been quiet longest, or shortest
     #[arg(long, value_name = "ORDER", default_value = "longest", conflicts_with = "stop",
           value_parser = ["longest", "shortest"])]
@@ -52,6 +57,15 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
         Ok(address) => address,
         Err(code) => return code,
     };
+    if let Some(after) = &args.after {
+        match config::read_duration(after) {
+            Ok(delay) => thread::sleep(delay),
+            Err(why) => {
+                terminal::error(why);
+                return ExitStatus::Misused.into();
+            }
+        }
+    }
     // A space between number and unit is fine in a file, but not in a request.
     let over = args.over.replace(' ', "");
     let order = format!("/drain?over={over}&order={}", args.order);

@@ -1,14 +1,17 @@
-//! Log lines on standard error, as text or JSON; for systemd's journal with their priorities.
+//! Log lines on standard error, as text or JSON; for systemd's journal with their priorities. If they go to
+//! syslog, main has put a socket in the place of standard error, and each line is a message.
 
 use std::sync::OnceLock;
 
-use dormouse_config::{Log, LogFormat, LogLevel};
+use dormouse_config::{Log, LogDestination, LogFormat, LogLevel};
+use dormouse_helpers::syslog::Syslog;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::journal::{self, with_priorities};
 use crate::log_format::{PrintableFields, printable_json};
+use crate::syslog_format::SyslogMessages;
 use crate::terminal;
 
 /// Lowest level that is written; a reload can change it.
@@ -32,6 +35,30 @@ pub(crate) fn start(log: &Log) {
     let _ = LEVEL.set(handle);
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let registry = tracing_subscriber::registry().with(filter);
+    if let LogDestination::Syslog(address) = &log.log_to {
+        let messages = Syslog::new(address, log.syslog_facility);
+        // A subscriber that is already installed stays.
+        let _ = match log.log_format {
+            LogFormat::Text => {
+                let lines = lines.fmt_fields(PrintableFields).without_time();
+                let lines = lines.with_level(false).with_ansi(false);
+                let lines = lines.map_event_format(|format| SyslogMessages {
+                    format,
+                    syslog: messages,
+                });
+                tracing::subscriber::set_global_default(registry.with(lines))
+            }
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true);
+                let lines = lines.map_event_format(|lines| SyslogMessages {
+                    format: printable_json(lines),
+                    syslog: messages,
+                });
+                tracing::subscriber::set_global_default(registry.with(lines))
+            }
+        };
+        return;
+    }
     // A subscriber that is already installed stays.
     let _ = match (log.log_format, journal::listens()) {
         (LogFormat::Text, false) => {

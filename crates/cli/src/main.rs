@@ -24,6 +24,7 @@ mod paint;
 mod serve;
 mod show;
 mod status;
+mod syslog_format;
 mod table;
 mod terminal;
 mod top;

@@ -55,12 +55,13 @@ pub use values::admin::Admin;
 pub use values::amounts::{Amount, SourceAddress};
 pub use values::choices::{
     AcmeChallenge, BackendDown, Balance, ClientAsk, LogFormat, LogLevel, NameUnknown,
-    ProxyProtocol, RedirectStatus, Sandbox, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
+    ProxyProtocol, RedirectStatus, Sandbox, SyslogFacility, TlsGroup, TlsProfile, TlsSuite,
+    TlsVersion, Truncation,
 };
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};
 pub use values::key_source::{KeySource, StoreAddress};
-pub use values::log_target::LogTarget;
+pub use values::log_target::{LogDestination, LogTarget};
 pub use values::metrics_address::MetricsAddress;
 pub use values::network::Network;
 pub use values::pem_files::{Ca, CertificateFiles};
@@ -68,5 +69,6 @@ pub use values::probe::{Probe, StatusCodes};
 pub use values::quantities::{ByteSize, Count};
 pub use values::route_name::RouteName;
 pub use values::server_name::ServerName;
+pub use values::syslog::SyslogAddress;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
 pub use values::upstream::{Upstream, WEIGHT_MAX};

@@ -5,7 +5,7 @@
 //! in pending chunks and in the list of effects.
 
 use crate::bursts::Bursts;
-use crate::connection_log::ConnectionLog;
+use crate::connection_log::{ConnectionLog, FailedHandshake};
 use crate::effects::Effect;
 use crate::established::close_reason::CloseReason;
 use crate::established::connect_times::ConnectTimes;
@@ -212,6 +212,14 @@ impl<I: Io> Workspace<I> {
         if self.connection_log.is_on() {
             let moved = (self.bytes.plain_out, self.bytes.plain_in);
             self.connection_log.note_step(index, slot, moved, reason);
+        }
+    }
+
+    /// Writes the line of a connection whose handshake failed.
+    pub(crate) fn note_failed_handshake(&mut self, failed: &FailedHandshake<'_>) {
+        if self.connection_log.is_on() {
+            let unix_ms = self.io.unix_ms();
+            self.connection_log.fail(failed, unix_ms, &self.count);
         }
     }
 

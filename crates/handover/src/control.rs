@@ -3,6 +3,7 @@
 //! Main sends its [`State`] after each change, so that control can answer even after main has died.
 //! Control forwards the orders of administrators ([`AdminOrder`]), and main returns the results.
 
+use crate::pem::SecretText;
 use dormouse_config::LogLevel;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -79,6 +80,20 @@ pub enum AdminOrder {
     LogLevel(LogLevel),
     /// Rotate the ticket keys now.
     RotateTicketKeys,
+    /// Show clients this certificate from now on.
+    PushCertificate {
+        /// The chain, the leaf first, and its key, PEM.
+        pem: SecretText,
+        /// The name of the route. `None`: all routes with a certificate for one of its names.
+        route: Option<String>,
+    },
+    /// Stop using certificates that were pushed.
+    WithdrawCertificate {
+        /// A name that they are for.
+        name: String,
+        /// The name of the route. `None`: all routes.
+        route: Option<String>,
+    },
     /// Upgrade to another binary.
     Upgrade {
         /// The new binary. `None`: the file at the path from which the running one was started.
@@ -196,6 +211,9 @@ pub struct Certificate {
     pub name: String,
     /// Unix time of the expiry.
     pub expires_s: u64,
+    /// An administrator pushed it through the admin socket.
+    #[serde(default)]
+    pub is_pushed: bool,
 }
 
 /// Certificates from an ACME server.

@@ -38,4 +38,4 @@ pub mod upgrade;
 pub use clock::unix_time;
 pub use descriptors::Descriptors;
 pub use document::{Handover, KeeperPart};
-pub use pem::{ClientTrust, OriginPem, Pem};
+pub use pem::{ClientTrust, OriginPem, Pem, SecretText};

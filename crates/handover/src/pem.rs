@@ -3,6 +3,7 @@
 use dormouse_config::ClientMatch;
 use dormouse_engine::{ClientCertificates, Identity, IdentityError};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use zeroize::Zeroize as _;
 
 /// A certificate chain and its key.
@@ -20,9 +21,29 @@ pub struct Pem {
     /// Whether the OCSP response comes from a file, so that it is not fetched.
     #[serde(default)]
     pub ocsp_from_file: bool,
+    /// An administrator pushed it through the admin socket: no file has it.
+    #[serde(default)]
+    pub is_pushed: bool,
     /// The private key, PEM. It passes with the secrets, never as JSON, and is wiped on drop.
     #[serde(skip)]
     pub key: String,
+}
+
+/// Text that may hold a private key, on its way to main. It is wiped on drop, and never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretText(pub String);
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secret bytes", self.0.len())
+    }
+}
+
+impl Drop for SecretText {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
 }
 
 /// Trust and own certificate of an origination.

@@ -397,6 +397,8 @@ pub struct CertificateStatus {
     pub name: String,
     /// Seconds until it expires; negative after that.
     pub expires_in_s: i64,
+    /// An administrator pushed it through the admin socket; no file has it.
+    pub pushed: bool,
 }
 
 /// Certificates from an ACME server.

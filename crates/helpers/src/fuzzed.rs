@@ -9,7 +9,7 @@ use crate::scout;
 /// the response that rejects it, or `None` if the request is incomplete.
 #[allow(clippy::type_complexity)] // used once
 pub fn http_request(bytes: &[u8]) -> Option<Result<(String, String, usize), Vec<u8>>> {
-    match http::parse(bytes) {
+    match http::parse(bytes, 4 << 10) {
         Parsed::Incomplete => None,
         Parsed::Refused(response) => Some(Err(response.encode())),
         Parsed::Request(request) => Some(Ok((request.method, request.path, request.query.len()))),

@@ -5,12 +5,13 @@
 //! |---|---|
 //! | [`control`] | answers the admin address |
 //! | [`scout`] | looks up names of backends, checks backends |
-//! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
-//! | [`fleet`] | shares ticket keys through a store |
 //! | [`errand`] | queries OCSP responders and ACME servers, then exits |
+//! | [`fleet`] | shares ticket keys through a store |
+//! | [`connection_log`] | writes the lines of the connection log |
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
-//! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers.
+//! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers;
+//! [`syslog`] forms messages.
 #![forbid(unsafe_code)]
 
 pub mod connection_log;
@@ -22,4 +23,5 @@ pub mod fuzzed;
 pub mod helper;
 pub mod redirect;
 pub mod scout;
+pub mod syslog;
 mod transport;

@@ -260,7 +260,7 @@ fn without_equivalent(entry: &HitchSetting, draft: &mut Draft) {
         }
         "chroot" => "workers confine themselves (`sandbox`)",
         "syslog" | "syslog-facility" | "log-filename" if entry.text() != "off" => {
-            "the log goes to standard error"
+            "the log goes to standard error, or with log_to = \"syslog\" to syslog"
         }
         "tcp-fastopen" | "ssl-engine" => "no equivalent",
         // These need no remark, or have been read already.

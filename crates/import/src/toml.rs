@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A text in quotes.
+/// Returns a text in quotes.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -22,7 +22,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// One, or a list of several.
+/// Returns one item, or a list of several.
 pub(super) fn list(items: &[String]) -> String {
     match items {
         [one] => one.clone(),
@@ -38,14 +38,14 @@ pub(super) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
 /// A certificate as other programs name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Certificate {
-    /// The chain, or all of it, or a directory.
+    /// The chain, or the file with chain and key, or a directory.
     pub(super) cert: String,
     pub(super) key: Option<String>,
     pub(super) ocsp: Option<String>,
 }
 
 impl Certificate {
-    /// Chain and key in one file, or a directory.
+    /// Returns a certificate with chain and key in one file, or a directory.
     pub(super) fn whole(cert: impl Into<String>) -> Certificate {
         Certificate {
             cert: cert.into(),
@@ -73,7 +73,7 @@ pub(super) fn certificates(all: &[Certificate]) -> String {
     list(&all)
 }
 
-/// A backend, and how much it gets.
+/// A backend and its share of the connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backend {
     pub(super) address: String,

@@ -1,6 +1,7 @@
 //! Values that several programs write the same way: times and switches.
 
-/// A time in milliseconds: `30`, `30s`, `1h30m`, `1h 30m`. Without a unit it is so many of `unit_ms`.
+/// Parses a time into milliseconds: `30`, `30s`, `1h30m`, `1h 30m`. A number without a unit counts
+/// in units of `unit_ms`.
 pub(super) fn time(text: &str, unit_ms: u64) -> Option<u64> {
     let mut total = 0_u64;
     let mut rest = text.trim();
@@ -40,7 +41,7 @@ pub(super) fn time(text: &str, unit_ms: u64) -> Option<u64> {
     Some(total)
 }
 
-/// Whether a switch is on, in all the ways in which these programs say it.
+/// Returns whether a switch is on, in any notation of these programs.
 pub(super) fn is_on(text: &str) -> bool {
     matches!(text, "on" | "yes" | "true" | "1")
 }

@@ -110,6 +110,14 @@ impl Fd {
         Ok(())
     }
 
+    /// Returns another descriptor of the same file, which is closed at an exec.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn duplicate(self) -> io::Result<Fd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(self.borrow()?, 3)?.into())
+    }
+
     /// Makes all calls on this file non-blocking, also through other descriptors of the same file.
     ///
     /// # Errors

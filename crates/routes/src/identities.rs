@@ -60,6 +60,7 @@ mod tests {
             chain,
             ocsp: Vec::new(),
             ocsp_from_file: false,
+            is_pushed: false,
             key: key.to_string(),
         }
     }

@@ -4,9 +4,10 @@
 //! A reload opens the file again, so that logs can be rotated. The next process starts after the
 //! previous one has written its last lines, so no line is split between two files.
 
-use crate::error::ServeError;
+use crate::error::{ServeError, system};
+use crate::syslog::SyslogSocket;
 use crate::tokens;
-use dormouse_config::{Config, LogTarget};
+use dormouse_config::{Config, LogTarget, SyslogAddress};
 use dormouse_handover::message;
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
 use dormouse_helpers::helper::{self, Privileges, RestartTimer};
@@ -27,18 +28,26 @@ const QUIET_MS: u64 = 10_000;
 const FILE_MODE: u32 = 0o640;
 
 /// Target of the connection log.
-pub(crate) struct LogFile(Option<Fd>);
+pub(crate) enum LogFile {
+    StandardError,
+    File(Fd),
+    Syslog(SyslogSocket),
+}
 
 impl LogFile {
     /// Opens the file of the configuration. `None`: there is no connection log.
     pub(crate) fn open(config: &Config) -> Result<Option<LogFile>, ServeError> {
         let path = match &config.log.connection_log {
             LogTarget::Off => return Ok(None),
-            LogTarget::Stderr => return Ok(Some(LogFile(None))),
+            LogTarget::Stderr => return Ok(Some(LogFile::StandardError)),
+            LogTarget::Syslog(address) => {
+                let socket = SyslogSocket::open(address).map_err(system("open syslog"))?;
+                return Ok(Some(LogFile::Syslog(socket)));
+            }
             LogTarget::File(path) => path,
         };
         match Fd::open_to_append(path, FILE_MODE) {
-            Ok(fd) => Ok(Some(LogFile(Some(fd)))),
+            Ok(fd) => Ok(Some(LogFile::File(fd))),
             Err(error) => Err(ServeError::System {
                 what: format!("open the connection log {}", path.display()),
                 hint: hint(&error),
@@ -48,9 +57,41 @@ impl LogFile {
     }
 }
 
+impl LogFile {
+    /// What main has opened for it.
+    fn fd(&self) -> Option<Fd> {
+        match self {
+            LogFile::StandardError => None,
+            LogFile::File(fd) => Some(*fd),
+            LogFile::Syslog(socket) => Some(socket.fd),
+        }
+    }
+
+    fn syslog_address(&self) -> Option<SyslogAddress> {
+        match self {
+            LogFile::Syslog(socket) => Some(socket.address.clone()),
+            LogFile::StandardError | LogFile::File(_) => None,
+        }
+    }
+
+    fn syslog(&mut self) -> Option<&mut SyslogSocket> {
+        match self {
+            LogFile::Syslog(socket) => Some(socket),
+            LogFile::StandardError | LogFile::File(_) => None,
+        }
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        match self {
+            LogFile::Syslog(socket) => Some(socket.next_deadline_ms()),
+            LogFile::StandardError | LogFile::File(_) => None,
+        }
+    }
+}
+
 impl Drop for LogFile {
     fn drop(&mut self) {
-        if let Some(fd) = self.0 {
+        if let Some(fd) = self.fd() {
             fd.close();
         }
     }
@@ -101,15 +142,20 @@ impl LogWriter {
 
     /// Time of the next action.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        match self.former {
+        let own = match self.former {
             Some((_, until_ms)) => Some(until_ms),
             None => self.restart.due_ms(),
-        }
+        };
+        let syslog = self.file.as_ref().and_then(LogFile::next_deadline_ms);
+        own.into_iter().chain(syslog).min()
     }
 
     /// Starts the process if a start is due; `sources` are the sockets of the workers. Called once per
     /// turn.
     pub(crate) fn attend(&mut self, sources: Vec<Fd>, config: &Config, poller: &Poller) {
+        if let Some(socket) = self.file.as_mut().and_then(LogFile::syslog) {
+            socket.attend();
+        }
         if let Some((pid, until_ms)) = &mut self.former {
             if *until_ms <= process::boottime_ms() {
                 let _ = process::send_signal(*pid, Signal::Kill);
@@ -207,10 +253,17 @@ fn start(
     let (ours, theirs) = socket::channel(OnExec::Close)?;
     let arguments = LogArguments {
         sources: sources.iter().map(|fd| fd.0).collect(),
-        file: file.0.map(|fd| fd.0),
+        file: file.fd().map(|fd| fd.0),
+        syslog: file
+            .syslog_address()
+            .map(|address| (address, config.log.syslog_facility)),
         channel: theirs.0,
     };
-    let inherited = sources.into_iter().chain(file.0).chain([theirs]).collect();
+    let inherited = sources
+        .into_iter()
+        .chain(file.fd())
+        .chain([theirs])
+        .collect();
     let privileges = Privileges::nobody(config);
     let started = helper::start("log-writer", &privileges, &arguments, inherited);
     theirs.close();

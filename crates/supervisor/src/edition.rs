@@ -176,6 +176,7 @@ fn reported(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
             file: shortened(&pem.name),
             name: shortened(identity.names().first()?),
             expires_s: identity.expires_at_s(),
+            is_pushed: pem.is_pushed,
         })
     });
     let mut reported: Vec<_> = reported.collect();

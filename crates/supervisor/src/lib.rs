@@ -26,6 +26,7 @@
 //!   control       the process that answers requests       control_addresses  its listeners
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
 //!   certificate_watch   changes of files                systemd        notifications, inherited sockets
+//!   syslog        sockets to syslog
 //!   redirect      the process that answers plain HTTP     connection_log the process that writes the connection log
 //! ```
 #![forbid(unsafe_code)]
@@ -63,6 +64,7 @@ mod shared_memory;
 mod source;
 mod start;
 mod supervisor;
+mod syslog;
 mod systemd;
 mod ticket_keys;
 mod tokens;

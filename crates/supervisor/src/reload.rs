@@ -154,6 +154,8 @@ pub(crate) fn plan(
     hold!(next, now, waits;
         "pending_memory" => limits.pending_memory;
         "log_format" => log.log_format;
+        "log_to" => log.log_to;
+        "syslog_facility" => log.syslog_facility;
         // Whether a route issues tickets can change; where keys and sessions are stored cannot.
         "session_cache" => tickets.session_cache;
         "ticket_keys" => tickets.ticket_keys;

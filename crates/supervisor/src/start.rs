@@ -14,6 +14,7 @@ use crate::serving::Serving;
 use crate::shared_memory::SharedMemory;
 use crate::source::Source;
 use crate::supervisor::{Helpers, History, Supervisor};
+use crate::syslog::SavedStandardError;
 use crate::ticket_keys::Keyring;
 use crate::worker_user;
 use dormouse_config::{Loaded, Log};
@@ -31,6 +32,8 @@ const KEEPERS_OOM_SCORE: i32 = 300;
 /// Why it could not start, or ended unexpectedly.
 pub fn serve(ready: Ready, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
     let Ready { loaded, material } = ready;
+    let saved = SavedStandardError::redirect(&loaded.config.log.log_to);
+    let _saved = saved.map_err(system("open syslog"))?;
     set_logs(&loaded.config.log);
     let oom = OomScore::open();
     process_setup::prepare_process()?;

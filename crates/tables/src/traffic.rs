@@ -23,6 +23,15 @@ const WORDS_EACH: usize = 32;
 
 const _: () = assert!(Tally::ALL.len() <= WORDS_EACH);
 
+/// Memory that a worker's part of the table takes at most for so many routes and backends, in bytes. Places of
+/// backends come from a hash, so each may have a page of its own.
+pub fn bytes_used(routes: usize, backends: usize) -> usize {
+    let rows_per_page = PAGE / (WORDS_EACH * size_of::<u64>());
+    let of_routes = routes.min(ROUTE_NUMBERS).div_ceil(rows_per_page);
+    let of_backends = backends.min(PLACES.div_ceil(rows_per_page));
+    (of_routes + of_backends) * PAGE
+}
+
 /// The row of a route or of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row(u16);
@@ -233,6 +242,15 @@ fn len(workers: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_bounded_by_the_pages_of_the_rows() {
+        assert_eq!(bytes_used(0, 0), 0);
+        assert_eq!(bytes_used(1, 1), 2 * PAGE);
+        assert_eq!(bytes_used(17, 3), 5 * PAGE);
+        let all = (ROWS * WORDS_EACH * size_of::<u64>()).next_multiple_of(PAGE);
+        assert!(bytes_used(usize::MAX, usize::MAX) <= all + PAGE);
+    }
 
     #[test]
     fn readers_see_the_sum_of_all_workers() {

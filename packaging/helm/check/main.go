@@ -10,8 +10,11 @@ import (
 	"os"
 	"path/filepath"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -29,10 +32,14 @@ func main() {
 		}
 		kind := what.APIVersion + " " + what.Kind
 		into := map[string]any{
-			"apps/v1 Deployment":             &apps.Deployment{},
-			"v1 Service":                     &core.Service{},
-			"v1 ConfigMap":                   &core.ConfigMap{},
-			"policy/v1 PodDisruptionBudget": &policy.PodDisruptionBudget{},
+			"apps/v1 Deployment":                     &apps.Deployment{},
+			"v1 Service":                             &core.Service{},
+			"v1 ConfigMap":                           &core.ConfigMap{},
+			"v1 Secret":                              &core.Secret{},
+			"policy/v1 PodDisruptionBudget":          &policy.PodDisruptionBudget{},
+			"autoscaling/v2 HorizontalPodAutoscaler": &autoscaling.HorizontalPodAutoscaler{},
+			"networking.k8s.io/v1 NetworkPolicy":     &networking.NetworkPolicy{},
+			"monitoring.coreos.com/v1 PodMonitor":    &monitoring.PodMonitor{},
 		}[kind]
 		if into == nil {
 			fail(kind, fmt.Errorf("the chart has no such thing"))

@@ -229,6 +229,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
         chain: LEAF_PEM.to_owned(),
         ocsp: Vec::new(),
         ocsp_from_file: false,
+        is_pushed: false,
         key: KEY_PEM.to_owned(),
     };
     let certificates = match scenario.route_kind.terminates() {

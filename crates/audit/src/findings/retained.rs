@@ -14,8 +14,8 @@ use dormouse_census::CensusReport;
 
 /// Bytes that blocks in use pin: in all, and for each of the connections that there were at a time. A heap of some
 /// megabytes which served thousands is none to look after.
-const PINNED: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
-const PINNED_EACH: [(f64, Severity); 2] = [(16_000.0, Severity::High), (4_000.0, Severity::Medium)];
+const PINNED: [(f64, Severity); 2] = [(32e6, Severity::High), (4e6, Severity::Medium)];
+const PINNED_EACH: [(f64, Severity); 2] = [(32_000.0, Severity::High), (8_000.0, Severity::Medium)];
 /// Whole free pages below this, in all or of what the connections took, are not worth a finding.
 const RETURNABLE: f64 = 4e6;
 const RETURNABLE_SHARE: f64 = 0.3;
@@ -181,7 +181,7 @@ mod tests {
         let fragmented = judged((100_000, 0), (20_000_000, 1_000_000));
         assert_eq!(
             fragmented,
-            Some((FindingId::HeapFragmented, Severity::High))
+            Some((FindingId::HeapFragmented, Severity::Medium))
         );
         // The same free bytes, of which a trim would give back nine tenths.
         let retained = judged((100_000, 0), (20_000_000, 18_900_000));

@@ -30,6 +30,9 @@ pub struct MemoryFigures {
     /// Bytes that an idle connection uses: blocks in use and stacks, counted by the structures of the allocators.
     #[serde(default = "not_counted")]
     pub used_bytes: Measured<f64>,
+    /// The same right after the handshake, before anything was said.
+    #[serde(default = "not_counted")]
+    pub used_after_handshake_bytes: Measured<f64>,
     /// Free bytes of the heap before the first of these connections: they were used again, and did not become resident.
     #[serde(default)]
     pub free_before_bytes: Option<u64>,
@@ -118,6 +121,22 @@ impl MemoryFigures {
         known.unwrap_or(&self.after_handshake_bytes).clone()
     }
 
+    /// Bytes of a connection right after its handshake, as the lab measures the runtimes; where that is not known,
+    /// [`MemoryFigures::per_connection_bytes`].
+    pub fn comparable_bytes(&self) -> f64 {
+        let known = [
+            &self.used_after_handshake_bytes,
+            &self.after_handshake_bytes,
+        ];
+        let plain = match self.used_bytes.value() {
+            Some(_) => known.first().and_then(|used| used.value()),
+            None => known.iter().find_map(|moment| moment.value()),
+        };
+        plain
+            .copied()
+            .unwrap_or_else(|| self.per_connection_bytes())
+    }
+
     /// [`MemoryFigures::per_connection`]; 0 where it was not measured.
     pub fn per_connection_bytes(&self) -> f64 {
         self.per_connection().value().copied().unwrap_or(0.0)
@@ -141,6 +160,7 @@ impl MemoryFigures {
         Self {
             phases: Vec::new(),
             used_bytes: not(),
+            used_after_handshake_bytes: not(),
             free_before_bytes: None,
             after_handshake_bytes: not(),
             after_exchange_bytes: not(),

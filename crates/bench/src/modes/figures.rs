@@ -80,10 +80,10 @@ impl CpuCost {
     }
 }
 
-/// The kernel's part: both ends of every connection, and the backend's. The kernel counts for the
-/// whole machine, so what others open meanwhile is in it, and what they close could make a
-/// difference negative: such a figure is left out and the reason said. Returns the bytes of
-/// objects, if they may be read: unlike the buffers, hardly anybody else's are among them.
+/// Adds the kernel's part: both ends of every connection, and the backend's. The kernel counts for
+/// the whole machine: sockets that other programs open meanwhile are included, and those that they
+/// close could make a difference negative. A negative figure is left out, with a note. Returns the
+/// bytes of objects, if they may be read: unlike the buffers, hardly any belong to other programs.
 pub(super) fn kernel(
     run: &mut Run,
     before: KernelMemory,

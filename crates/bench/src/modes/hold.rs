@@ -70,8 +70,7 @@ fn open_all(
     let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
     left_warm_up?;
     let at_first = session.settled(warm_up.of.tally.alive);
-    session.await_collection(warm_up.of.tally.alive, COLLECTION);
-    let census_first = session.census(warm_up.of.tally.alive);
+    let census_first = census(session, warm_up.of.tally.alive);
 
     let (half, left_half, spent_half) = open_measured(session, hold, n / 2)?;
     let at_half = session.settled(half.of.tally.alive);
@@ -100,8 +99,7 @@ fn open_all(
     figures::memory(&mut session.run, "at_n", &when, at_n);
     let counts = (alive_first, alive_half, alive);
     if session.server.is_some() {
-        session.await_collection(alive, COLLECTION);
-        let census_n = session.census(alive);
+        let census_n = census(session, alive);
         used(session, census_first, census_n);
     }
     per_connection(session, at_first, at_half, at_n, counts);
@@ -226,6 +224,14 @@ fn apart(session: &mut Session<'_>, parts: &Parts) {
     if let Some((bytes, cpu)) = parts.server {
         row("server", "server", Some(bytes), Some(user(cpu)));
     }
+}
+
+/// Counts the blocks in use, after a collection of garbage where there is a collector.
+fn census(session: &mut Session<'_>, alive: u64) -> Result<Snapshot, String> {
+    if !session.await_collection(alive, COLLECTION) {
+        return Err("the server did not collect its garbage in time".into());
+    }
+    session.census(alive)
 }
 
 /// What a connection uses, by the structures of the server's allocators.

@@ -191,7 +191,7 @@ fn at_rest(results: &Results) -> Vec<String> {
     let mut lines = vec![each];
     if let Some((base, then)) = results.base.zip(results.memory_at_rest) {
         lines.push(format!(
-            "{} with {} of them, {} with {}",
+            "{} with {} connections, {} with {}",
             megabytes(base.bytes),
             number(base.connections),
             megabytes(then.bytes),

@@ -10,7 +10,7 @@ use crate::options::Route;
 use crate::values::address::UNIX_PATH_MAX;
 use crate::values::admin::Admin;
 use crate::values::endpoints::Backend;
-use crate::values::log_target::LogTarget;
+use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
 use std::os::unix::ffi::OsStrExt as _;
@@ -30,6 +30,7 @@ pub(crate) fn check(
     bounds(config, locations, mistakes);
     redirect(config, locations, mistakes);
     connection_log(config, locations, mistakes);
+    syslog(config, locations, mistakes);
 }
 
 fn connection_log(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
@@ -40,6 +41,17 @@ fn connection_log(config: &Config, locations: &Locations<'_>, mistakes: &mut Mis
     {
         let problem = Problem::new("this has no effect without `connection_log`");
         let help = "add connection_log = \"/var/log/dormouse.log\"";
+        mistakes.warning(&alone, problem.help(help));
+    }
+}
+
+fn syslog(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let alone = locations.first_of(&["syslog_facility"]);
+    let is_used = matches!(config.log.log_to, LogDestination::Syslog(_))
+        || matches!(config.log.connection_log, LogTarget::Syslog(_));
+    if !is_used && locations.sound(&["log_to", "connection_log"]) && alone != Location::Whole {
+        let problem = Problem::new("this has no effect: no log goes to syslog");
+        let help = "add log_to = \"syslog\" or connection_log = \"syslog\"";
         mistakes.warning(&alone, problem.help(help));
     }
 }

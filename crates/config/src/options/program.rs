@@ -3,10 +3,12 @@
 use crate::option::group::option_groups;
 use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
-use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox};
+use crate::values::choices::{
+    AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox, SyslogFacility,
+};
 use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
-use crate::values::log_target::LogTarget;
+use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::pem_files::Ca;
 use crate::values::quantities::{ByteSize, Count};
@@ -315,13 +317,21 @@ option_groups! {
         redirect_port: u32 = default "443", "1" ..= "65535", like "8443";
     }
 
-    /// Logs: the program's own, on standard error, and the connection log.
+    /// Logs: the program's own, and the connection log.
     Log, "Log" {
         /// Least severe level to log: `error`, `warn`, `info`, `debug`, `trace`, or `off`.
         log_level: LogLevel = default "info", like "\"debug\"";
 
         /// Format of the log: `text` for people, or `json` for programs, one object per line.
         log_format: LogFormat = default "text", like "\"json\"";
+
+        /// Target of the log: `stderr`, or syslog. `syslog` is the machine's own at /dev/log,
+        /// `syslog:/PATH` another unix socket, `syslog://IP:PORT` a server that receives UDP (RFC
+        /// 5424). Messages that syslog does not accept at once are dropped.
+        log_to: LogDestination = default "stderr", like "\"syslog\"";
+
+        /// Facility of messages to syslog, of the log and of the connection log.
+        syslog_facility: SyslogFacility = default "daemon", like "\"local0\"";
 
         /// Log a line for every handshake, successful or failed: version, suite, group, server
         /// name, protocol, whether it was resumed and if not why, duration, bytes of each flight.
@@ -331,9 +341,9 @@ option_groups! {
 
         /// Log a line for every connection when it ends: route, client, backend, server name,
         /// protocol, version, suite, whether a session was resumed, bytes each way, duration, how
-        /// it ended and which side ended it. `stderr`, or the path of a file, which is appended to
-        /// and reopened on each reload. Lines that can't be written are dropped and counted; no
-        /// connection waits for the log.
+        /// it ended and which side ended it. `stderr`; the path of a file, which is appended to
+        /// and reopened on each reload; or syslog, as in `log_to`. Lines that can't be written are
+        /// dropped and counted; no connection waits for the log.
         connection_log: LogTarget = default "off",
             costs "128 bytes per connection, and a line for each",
             like "\"/var/log/dormouse.log\"";

@@ -12,7 +12,7 @@ use crate::plan::machine::Machine;
 use crate::values::log_target::LogTarget;
 use crate::values::quantities::{ByteSize, Count};
 use crate::values::units::show_number;
-use dormouse_tables::client_sessions;
+use dormouse_tables::{client_sessions, traffic};
 
 /// Bytes of the slot of a connection.
 const SLOT_BYTES: u64 = 192;
@@ -199,7 +199,7 @@ fn per_connection(config: &Config, capacity: Capacity, receive: u64) -> u64 {
 fn log_entry(config: &Config) -> u64 {
     match config.log.connection_log {
         LogTarget::Off => 0,
-        LogTarget::Stderr | LogTarget::File(_) => LOG_ENTRY_BYTES,
+        LogTarget::Stderr | LogTarget::File(_) | LogTarget::Syslog(_) => LOG_ENTRY_BYTES,
     }
 }
 
@@ -265,6 +265,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
             ),
         ),
         sessions(config),
+        traffic_counts(config, capacity.workers),
         cost(
             "kernel: sockets",
             (amounts.connections * capacity.sockets).saturating_mul(socket),
@@ -309,6 +310,23 @@ fn sessions(config: &Config) -> Cost {
         how: "session_cache (1 MiB if it is off), and 16 KiB for each server of `originate`"
             .to_owned(),
         bytes: ByteSize(cache.saturating_add(of_servers)),
+    }
+}
+
+/// Pages of the table of traffic. Rows of routes are neighbours; those of backends are anywhere.
+fn traffic_counts(config: &Config, workers: u64) -> Cost {
+    let upstreams = config.routes.iter().flat_map(|route| &route.to);
+    let addresses = upstreams.map(|upstream| upstream.backend.addresses().count().max(1));
+    let backends: usize = addresses.sum();
+    let routes = config.routes.len() + config.originate.len();
+    Cost {
+        what: "counts of traffic",
+        how: format!(
+            "pages of {} routes and {} backends, for each worker",
+            show_number(routes as u64),
+            show_number(backends as u64)
+        ),
+        bytes: ByteSize(workers * traffic::bytes_used(routes, backends) as u64),
     }
 }
 

@@ -280,6 +280,34 @@ choice! {
     }
 }
 
+choice! {
+    /// The facility of messages to syslog (RFC 5424 §6.2.1), by which syslog sorts them.
+    SyslogFacility, "facility", "a facility", "\"daemon\" or \"local0\"" {
+        /// Programs that users know.
+        User = "user",
+        /// System daemons.
+        Daemon = "daemon",
+        /// Security and authorization.
+        Authpriv = "authpriv",
+        /// For local use, as the following.
+        Local0 = "local0",
+        /// Local use 1.
+        Local1 = "local1",
+        /// Local use 2.
+        Local2 = "local2",
+        /// Local use 3.
+        Local3 = "local3",
+        /// Local use 4.
+        Local4 = "local4",
+        /// Local use 5.
+        Local5 = "local5",
+        /// Local use 6.
+        Local6 = "local6",
+        /// Local use 7.
+        Local7 = "local7",
+    }
+}
+
 impl TlsSuite {
     /// Returns the TLS version of this suite.
     pub fn version(self) -> TlsVersion {

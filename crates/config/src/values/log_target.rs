@@ -1,9 +1,11 @@
-//! The option `connection_log`: where its lines go.
+//! The options `log_to` and `connection_log`: where lines go.
 
 use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
-use crate::mistakes::problem::ReadResult;
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::shortened;
 use crate::option::option_type::{Kind, OptionType, wrong_type};
+use crate::values::syslog::SyslogAddress;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -17,6 +19,8 @@ pub enum LogTarget {
     Stderr,
     /// To a file, which is appended to.
     File(PathBuf),
+    /// To syslog, one message for each line.
+    Syslog(SyslogAddress),
 }
 
 impl fmt::Display for LogTarget {
@@ -25,22 +29,66 @@ impl fmt::Display for LogTarget {
             LogTarget::Off => f.pad("off"),
             LogTarget::Stderr => f.pad("stderr"),
             LogTarget::File(path) => f.pad(&path.display().to_string()),
+            LogTarget::Syslog(address) => f.pad(&address.to_string()),
         }
     }
 }
 
 impl OptionType for LogTarget {
     const KIND: Kind = Kind::new(
-        "a path, \"stderr\" or \"off\"",
-        "\"/var/log/dormouse.log\" or \"stderr\"",
+        "a path, \"stderr\", an address of syslog or \"off\"",
+        "\"/var/log/dormouse.log\", \"stderr\" or \"syslog\"",
         "PATH",
     );
 
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
-        match raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))? {
-            "off" | "none" => Ok(LogTarget::Off),
-            "stderr" => Ok(LogTarget::Stderr),
+        let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
+        match (text, SyslogAddress::read(text)) {
+            ("off" | "none", _) => Ok(LogTarget::Off),
+            ("stderr", _) => Ok(LogTarget::Stderr),
+            (_, Some(address)) => Ok(LogTarget::Syslog(address?)),
             _ => PathBuf::read(raw, context).map(LogTarget::File),
+        }
+    }
+}
+
+/// Where the program's own log goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogDestination {
+    /// To standard error.
+    Stderr,
+    /// To syslog.
+    Syslog(SyslogAddress),
+}
+
+impl fmt::Display for LogDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogDestination::Stderr => f.pad("stderr"),
+            LogDestination::Syslog(address) => f.pad(&address.to_string()),
+        }
+    }
+}
+
+impl OptionType for LogDestination {
+    const KIND: Kind = Kind::new(
+        "\"stderr\" or an address of syslog",
+        "\"stderr\", \"syslog\" or \"syslog://192.0.2.1:514\"",
+        "stderr|syslog",
+    );
+
+    fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
+        let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
+        match (text, SyslogAddress::read(text)) {
+            ("stderr", _) => Ok(LogDestination::Stderr),
+            (_, Some(address)) => Ok(LogDestination::Syslog(address?)),
+            _ => {
+                let shown = shortened(text);
+                let problem = Problem::new(format!("`{shown}` is no destination of the log"));
+                Err(problem
+                    .help("write stderr, syslog for /dev/log, or syslog://IP:PORT")
+                    .into())
+            }
         }
     }
 }

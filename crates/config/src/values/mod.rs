@@ -17,5 +17,6 @@ pub(crate) mod probe;
 pub(crate) mod quantities;
 pub(crate) mod route_name;
 pub(crate) mod server_name;
+pub(crate) mod syslog;
 pub(crate) mod units;
 pub(crate) mod upstream;

@@ -12,7 +12,9 @@ use time::OffsetDateTime;
 pub(super) struct Line<'a> {
     #[serde(serialize_with = "as_text")]
     pub(super) time: Timestamp,
-    pub(super) id: String,
+    /// A connection whose handshake failed has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) route: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,6 +36,9 @@ pub(super) struct Line<'a> {
     pub(super) duration_ms: u64,
     pub(super) end: &'a str,
     pub(super) by: &'a str,
+    /// Why a handshake failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<&'a str>,
 }
 
 impl Line<'_> {
@@ -53,7 +58,8 @@ impl Line<'_> {
 
 impl Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} id={}", self.time, self.id)?;
+        write!(f, "{}", self.time)?;
+        field(f, "id", self.id.as_deref())?;
         field(f, "route", self.route)?;
         field(
             f,
@@ -74,12 +80,14 @@ impl Display for Line<'_> {
             duration_ms,
             end,
             by,
+            error,
             ..
         } = self;
         write!(
             f,
             " bytes_in={bytes_in} bytes_out={bytes_out} duration_ms={duration_ms} end={end} by={by}"
-        )
+        )?;
+        field(f, "error", *error)
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
             time: Timestamp {
                 unix_ms: 1_795_336_496_007,
             },
-            id: "7f".to_owned(),
+            id: Some("7f".to_owned()),
             route: Some("shop"),
             client: "192.0.2.7:40000".parse().ok(),
             backend: Some("10.0.0.1:80".to_owned()),
@@ -141,6 +149,7 @@ mod tests {
             duration_ms: 3,
             end: "closed",
             by: "client",
+            error: None,
         }
     }
 

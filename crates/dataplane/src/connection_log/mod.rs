@@ -49,6 +49,8 @@ pub(crate) struct ConnectionLog {
     backends: Vec<(u16, String)>,
     /// Lines that were not sent yet.
     waiting: Vec<u8>,
+    /// Handshakes that failed so far.
+    failed: u32,
     retry_ms: Option<u64>,
 }
 
@@ -64,6 +66,17 @@ pub(crate) struct Ending {
     pub(crate) backend: Option<SocketAddr>,
     /// Whether all other slots with entries in the same page are free.
     pub(crate) is_last_of_page: bool,
+}
+
+/// What a line says of a connection whose handshake failed.
+pub(crate) struct FailedHandshake<'a> {
+    /// The route, if it was chosen.
+    pub(crate) route: Option<&'a str>,
+    pub(crate) client: Option<SocketAddr>,
+    pub(crate) took_ms: u64,
+    /// The client gave up, not Dormouse.
+    pub(crate) by_client: bool,
+    pub(crate) error: &'a str,
 }
 
 /// IANA names of the cipher suites. An entry stores a suite's position, so the order must not change.
@@ -96,6 +109,7 @@ impl ConnectionLog {
             servers: Vec::new(),
             backends: Vec::new(),
             waiting: Vec::new(),
+            failed: 0,
             retry_ms: None,
         }
     }
@@ -206,16 +220,58 @@ impl ConnectionLog {
         let Some(reason) = reason.filter(|_| entry.has_client()) else {
             return;
         };
-        if self.waiting.len() >= WAITING_MAX {
-            return count.add(Count::ConnectionLogDropped, 1);
-        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let line = self.line(&entry, slot, reason, ending);
+        self.append(&line, &mut waiting, count);
+        self.waiting = waiting;
+    }
+
+    /// A handshake failed: writes its line. Of these, too, one of so many has a line.
+    pub(crate) fn fail(&mut self, failed: &FailedHandshake<'_>, unix_ms: u64, count: &Counters) {
         let Some(rules) = self.rules else {
             return;
         };
+        let is_chosen = self.failed.is_multiple_of(rules.one_in);
+        self.failed = self.failed.wrapping_add(1);
+        if !is_chosen {
+            return;
+        }
+        let line = Line {
+            time: Timestamp { unix_ms },
+            id: None,
+            route: failed.route,
+            client: failed.client,
+            backend: None,
+            sni: None,
+            alpn: None,
+            version: None,
+            suite: None,
+            resumed: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration_ms: failed.took_ms,
+            end: "handshake_failed",
+            by: if failed.by_client {
+                "client"
+            } else {
+                "dormouse"
+            },
+            error: Some(failed.error),
+        };
         let mut waiting = std::mem::take(&mut self.waiting);
-        let line = self.line(&entry, slot, reason, ending);
-        line.write(rules.format, &mut waiting);
+        self.append(&line, &mut waiting, count);
         self.waiting = waiting;
+    }
+
+    /// Appends a line to those that wait, or counts it as dropped.
+    fn append(&self, line: &Line<'_>, waiting: &mut Vec<u8>, count: &Counters) {
+        let Some(rules) = self.rules else {
+            return;
+        };
+        if waiting.len() >= WAITING_MAX {
+            return count.add(Count::ConnectionLogDropped, 1);
+        }
+        line.write(rules.format, waiting);
         count.add(Count::ConnectionLogLines, 1);
     }
 
@@ -257,7 +313,7 @@ impl ConnectionLog {
             time: Timestamp {
                 unix_ms: ending.unix_ms,
             },
-            id: ending.id.to_string(),
+            id: Some(ending.id.to_string()),
             route: self.routes.get(usize::from(slot.route)).map(String::as_str),
             client: entry.client(),
             backend: known.map(|(_, name)| name.clone()).or_else(address),
@@ -277,6 +333,7 @@ impl ConnectionLog {
             duration_ms: ending.now_ms.saturating_sub(entry.accepted_ms),
             end,
             by,
+            error: None,
         }
     }
 

@@ -2,7 +2,9 @@
 //! handshake also has a line.
 
 use crate::bursts::Subject;
+use crate::connection_log::FailedHandshake;
 use crate::door::client::{Client, ConnectionId};
+use crate::io::Io;
 use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_engine::{
@@ -179,20 +181,37 @@ pub(crate) fn log_ended(
     tracing::info!(route, peer = %peer, gave_up, error = reason, took_ms, "handshake failed");
 }
 
-/// Counts and logs a failed handshake with a client. `each_ms`: with `log_handshakes`, the duration
-/// of the handshake. `route`: the route and its number, if the route was chosen.
-pub(crate) fn client_failed<I>(
+/// A handshake with a client, as its log lines describe it.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientHandshake<'a> {
+    pub(crate) client: &'a Client,
+    /// The route and its number, if the route was chosen.
+    pub(crate) route: Option<(u16, &'a Route)>,
+    pub(crate) took_ms: u64,
+    /// With `log_handshakes`, every failure has a line.
+    pub(crate) log_each: bool,
+}
+
+impl ClientHandshake<'_> {
+    pub(crate) fn route_name(&self) -> Option<&str> {
+        self.route.map(|(_, route)| route.name.as_str())
+    }
+}
+
+/// Counts and logs a failed handshake with a client.
+pub(crate) fn client_failed<I: Io>(
     failure: &HandshakeFailure,
-    client: &Client,
-    each_ms: Option<u64>,
-    route: Option<(u16, &Route)>,
+    handshake: ClientHandshake<'_>,
     work: &mut Workspace<I>,
 ) {
     count_failed(failure, &work.count);
-    traffic::count_handshake_failed(route.map(|(number, _)| number), &work.traffic);
-    let route = route.map(|(_, route)| route.name.as_str());
-    if let Some(took_ms) = each_ms {
-        return log_failed(failure, route, client, took_ms);
+    let number = handshake.route.map(|(number, _)| number);
+    traffic::count_handshake_failed(number, &work.traffic);
+    let by_client = failure.gave_up() == "peer";
+    note_failed(handshake, by_client, &failure.reason, work);
+    let (client, route) = (handshake.client, handshake.route_name());
+    if handshake.log_each {
+        return log_failed(failure, route, client, handshake.took_ms);
     }
     // A refused certificate has its own burst, so that other failures can't hide it.
     let subject = if is_refused_client(failure) {
@@ -210,5 +229,37 @@ pub(crate) fn client_failed<I>(
             more,
             "handshake failed"
         );
+    });
+}
+
+/// Logs a handshake with a client that ended without an alert: a line with `log_handshakes`, and one in the
+/// connection log.
+pub(crate) fn client_ended<I: Io>(
+    by_client: bool,
+    why: &str,
+    handshake: ClientHandshake<'_>,
+    work: &mut Workspace<I>,
+) {
+    note_failed(handshake, by_client, why, work);
+    if handshake.log_each {
+        let gave_up = if by_client { "peer" } else { "us" };
+        let (client, route) = (handshake.client, handshake.route_name());
+        log_ended(gave_up, why, route, client, handshake.took_ms);
+    }
+}
+
+/// Writes the line of the connection log.
+fn note_failed<I: Io>(
+    handshake: ClientHandshake<'_>,
+    by_client: bool,
+    error: &str,
+    work: &mut Workspace<I>,
+) {
+    work.note_failed_handshake(&FailedHandshake {
+        route: handshake.route_name(),
+        client: handshake.client.address(),
+        took_ms: handshake.took_ms,
+        by_client,
+        error,
     });
 }

@@ -30,6 +30,7 @@ use dormouse_routes::route::{Direction, Route};
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use in_flight::{HandshakeStep, InFlight, Turn};
+use log::ClientHandshake;
 use queue::Queue;
 use route_choice::RouteChoice;
 use std::rc::Rc;
@@ -266,10 +267,13 @@ impl Handshakes {
             return;
         };
         let (client, is_lingering) = (entry.client, entry.is_lingering());
-        let route = known_route(entry, &cx.settings);
-        let name = route.map(|(_, route)| route.name.as_str());
-        let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
-        let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
+        let has_begun = entry.has_begun();
+        let handshake = ClientHandshake {
+            client: &client,
+            route: known_route(entry, &cx.settings),
+            took_ms: cx.work.now_ms.saturating_sub(entry.accepted_ms),
+            log_each: cx.settings.limits.log_handshakes,
+        };
         match step {
             HandshakeStep::Continues | HandshakeStep::HeaderComplete | HandshakeStep::Hello => {}
             HandshakeStep::Established => {
@@ -285,19 +289,20 @@ impl Handshakes {
             }
             HandshakeStep::GivenUp => {
                 let reason = "the client closed the connection while it was queued";
-                log_ended("peer", reason, name, &client, each_ms);
+                log::client_ended(true, reason, handshake, &mut cx.work);
                 cx.work.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Ended => {
-                if !is_lingering {
+                // A connection without a byte is a health check of TCP: it is no handshake.
+                if !is_lingering && has_begun {
                     let reason = "the client's connection ended";
-                    log_ended("peer", reason, name, &client, each_ms);
+                    log::client_ended(true, reason, handshake, &mut cx.work);
                 }
                 self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Failed(failure) => {
-                log::client_failed(&failure, &client, each_ms, route, &mut cx.work);
+                log::client_failed(&failure, handshake, &mut cx.work);
                 self.table.note_lingering(id, cx.work.now_ms);
             }
         }
@@ -448,9 +453,13 @@ impl Handshakes {
                     })
                 }
                 Err(failure) => {
-                    let each_ms = limits.log_handshakes.then_some(took_ms);
-                    let route = settings.route(slot.route).map(|route| (slot.route, route));
-                    log::client_failed(&failure, &client, each_ms, route, work);
+                    let handshake = ClientHandshake {
+                        client: &client,
+                        route: settings.route(slot.route).map(|route| (slot.route, route)),
+                        took_ms,
+                        log_each: limits.log_handshakes,
+                    };
+                    log::client_failed(&failure, handshake, work);
                     None
                 }
             }
@@ -484,10 +493,14 @@ impl Handshakes {
             if let Some(entry) = self.table.entry(id)
                 && !entry.is_lingering()
             {
-                let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
-                let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
-                let (client, route) = (entry.client, known_route(entry, &cx.settings));
-                log_timed_out(&client, each_ms, route, &mut cx.work);
+                let client = entry.client;
+                let handshake = ClientHandshake {
+                    client: &client,
+                    route: known_route(entry, &cx.settings),
+                    took_ms: cx.work.now_ms.saturating_sub(entry.accepted_ms),
+                    log_each: cx.settings.limits.log_handshakes,
+                };
+                log_timed_out(handshake, &mut cx.work);
             }
             self.drop_handshake(id, &mut cx.work);
         }
@@ -530,32 +543,15 @@ fn known_route<'a>(entry: &InFlight, settings: &'a Settings) -> Option<(u16, &'a
     Some((number, settings.route(number)?))
 }
 
-fn log_timed_out<I>(
-    client: &Client,
-    each_ms: Option<u64>,
-    route: Option<(u16, &Route)>,
-    work: &mut Workspace<I>,
-) {
+fn log_timed_out<I: Io>(handshake: ClientHandshake<'_>, work: &mut Workspace<I>) {
     work.count.add(Count::HandshakesTimedOut, 1);
-    traffic::count_handshake_failed(route.map(|(number, _)| number), &work.traffic);
-    let route = route.map(|(_, route)| route.name.as_str());
+    let number = handshake.route.map(|(number, _)| number);
+    traffic::count_handshake_failed(number, &work.traffic);
     let reason = "not finished within handshake_timeout";
-    log_ended("us", reason, route, client, each_ms);
+    log::client_ended(false, reason, handshake, work);
+    let (client, route) = (handshake.client, handshake.route_name());
     let now_ms = work.now_ms;
     work.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
         tracing::info!(route, peer = %client, more, "handshake timed out; connection closed");
     });
-}
-
-/// Logs a handshake that ended without an alert, with `log_handshakes` only.
-fn log_ended(
-    gave_up: &str,
-    reason: &str,
-    route: Option<&str>,
-    client: &Client,
-    each_ms: Option<u64>,
-) {
-    if let Some(took_ms) = each_ms {
-        log::log_ended(gave_up, reason, route, client, took_ms);
-    }
 }

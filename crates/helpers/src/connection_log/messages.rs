@@ -1,5 +1,6 @@
 //! Messages between main and the log writer.
 
+use dormouse_config::{SyslogAddress, SyslogFacility};
 use dormouse_handover::message;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
@@ -12,6 +13,8 @@ pub struct LogArguments {
     pub sources: Vec<i32>,
     /// The log file. `None`: standard error.
     pub file: Option<i32>,
+    /// The file is a socket to this syslog, and each line a message of this facility.
+    pub syslog: Option<(SyslogAddress, SyslogFacility)>,
     /// The process's end of the channel to main. When main closes its end, the process writes the
     /// remaining lines and exits.
     pub channel: i32,

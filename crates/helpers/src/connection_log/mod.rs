@@ -8,14 +8,17 @@
 //! The sockets belong to main: lines sent while no writer runs are written by the next writer.
 
 mod messages;
+mod output;
 mod writer;
 
 pub use messages::{DroppedLines, LogArguments};
 
 use crate::helper::{self, Privileges};
+use crate::syslog::Syslog;
 use dormouse_config::Log;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
+use output::Output;
 use std::io;
 use std::process::ExitCode;
 use writer::Writer;
@@ -28,7 +31,11 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 fn run(privileges: &Privileges, arguments: &LogArguments) -> io::Result<()> {
     let sources = arguments.sources.iter().copied().map(Fd).collect();
     let file = arguments.file.map_or(Fd(2), Fd);
-    let writer = Writer::new(sources, file, Fd(arguments.channel))?;
+    let output = match &arguments.syslog {
+        Some((address, facility)) => Output::Syslog(file, Syslog::new(address, *facility)),
+        None => Output::File(file),
+    };
+    let writer = Writer::new(sources, output, Fd(arguments.channel))?;
     privileges.confine(Role::LogWriter)?;
     writer.run()
 }

@@ -1,6 +1,7 @@
 //! From the workers' sockets to the file: whole lines, in order for each worker.
 
 use super::messages::{DroppedLines, report};
+use super::output::Output;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, process};
@@ -31,7 +32,7 @@ struct Source {
 pub(super) struct Writer {
     poller: Poller,
     sources: Vec<Source>,
-    file: Fd,
+    output: Output,
     main: Fd,
     /// Whole lines that wait to be written, and the number of their bytes already written.
     waiting: Vec<u8>,
@@ -46,7 +47,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(sources: Vec<Fd>, file: Fd, main: Fd) -> io::Result<Writer> {
+    pub(super) fn new(sources: Vec<Fd>, output: Output, main: Fd) -> io::Result<Writer> {
         let poller = Poller::create(OnExec::Close)?;
         poller.add(main, TOKEN_MAIN, Interest::READ)?;
         for (fd, token) in sources.iter().zip(TOKEN_SOURCES..) {
@@ -60,7 +61,7 @@ impl Writer {
         Ok(Writer {
             poller,
             sources: sources.into_iter().map(source).collect(),
-            file,
+            output,
             main,
             waiting: Vec::new(),
             written: 0,
@@ -172,8 +173,8 @@ impl Writer {
             .filter(|rest| !rest.is_empty())
         {
             let result = match self.is_torn {
-                true => self.file.write(b"\n").map(|_| 0),
-                false => self.file.write(rest),
+                true => self.output.end_line().map(|()| 0),
+                false => self.output.write(rest),
             };
             match result {
                 Ok(count) => {

@@ -6,6 +6,7 @@ use super::view::View;
 use super::{metrics, status};
 use dormouse_config as config;
 use dormouse_config::LogLevel;
+use dormouse_handover::SecretText;
 use dormouse_handover::control::{AdminOrder, AdminResult, BackendChange, DrainOrder};
 use dormouse_handover::status::OrderResult;
 use std::net::{IpAddr, SocketAddr};
@@ -30,6 +31,8 @@ POST /backends/out?address=ADDRESS&route=NAME        no new connections; undo wi
 POST /backends/weight?address=ADDRESS&weight=N
 POST /log-level?level=debug
 POST /ticket-keys/rotate
+POST /certificates?route=NAME                        body: a chain and its key, PEM
+POST /certificates/withdraw?name=NAME&route=NAME
 POST /upgrade?binary=PATH";
 
 /// What to do with a request.
@@ -55,7 +58,9 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
         | "/backends/out"
         | "/backends/weight"
         | "/log-level"
-        | "/ticket-keys/rotate" => "POST",
+        | "/ticket-keys/rotate"
+        | "/certificates"
+        | "/certificates/withdraw" => "POST",
         _ => {
             return Handling::Respond(Response::words(
                 404,
@@ -168,6 +173,16 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
                 .to_owned(),
             route: take("route").map(str::to_owned),
         },
+        "/certificates" => AdminOrder::PushCertificate {
+            pem: pem(&request.body)?,
+            route: take("route").map(str::to_owned),
+        },
+        "/certificates/withdraw" => AdminOrder::WithdrawCertificate {
+            name: take("name")
+                .ok_or("which certificate? give name=")?
+                .to_owned(),
+            route: take("route").map(str::to_owned),
+        },
         "/upgrade" => AdminOrder::Upgrade {
             binary: take("binary").map(PathBuf::from),
         },
@@ -195,6 +210,16 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         None => Ok(order),
         Some((name, _)) => Err(format!("{} has no parameter `{name}`", request.path)),
     }
+}
+
+/// The body as PEM. Main looks at what is in it.
+fn pem(body: &SecretText) -> Result<SecretText, String> {
+    // Other characters need up to six bytes each in the message to main.
+    let is_text = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
+    if body.0.is_empty() || !body.0.chars().all(is_text) {
+        return Err("the body must be a certificate chain and its key in PEM".to_owned());
+    }
+    Ok(body.clone())
 }
 
 fn log_level(given: Option<&str>) -> Result<LogLevel, String> {
@@ -254,6 +279,7 @@ mod tests {
             query: Vec::new(),
             host: host.map(str::to_owned),
             origin: origin.map(str::to_owned),
+            body: SecretText(String::new()),
         };
         refuse_foreign_page(&request, access).map(|response| response.status)
     }

@@ -1,10 +1,11 @@
 //! A client of the admin address: a connection with one request and one response, with a deadline
 //! for each step.
 
-use super::http::{self, Parsed, REQUEST_BYTES_MAX, Request, Response};
+use super::http::{self, HEAD_BYTES_MAX, Parsed, Request, Response};
 use super::listener::Access;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
+use zeroize::Zeroizing;
 
 /// Time for a request to arrive, for the client to read the response, and for the client to close.
 const TIMEOUT_MS: u64 = 5_000;
@@ -21,7 +22,7 @@ pub(super) struct Client {
 }
 
 enum ClientState {
-    Reading(Vec<u8>),
+    Reading(Zeroizing<Vec<u8>>),
     /// The order went to main with this id.
     Waiting(u64),
     Writing {
@@ -49,7 +50,8 @@ impl Client {
             fd,
             access,
             deadline_ms: now_ms + TIMEOUT_MS,
-            state: ClientState::Reading(Vec::new()),
+            // With all its room from the start: a vector that grows leaves copies of a key behind.
+            state: ClientState::Reading(Zeroizing::new(Vec::with_capacity(room(access)))),
         }
     }
 
@@ -77,10 +79,10 @@ impl Client {
     /// Handles a readable, writable or closed socket.
     pub(super) fn step(&mut self, now_ms: u64) -> ClientStep {
         match &mut self.state {
-            ClientState::Reading(bytes) => match read(self.fd, bytes) {
+            ClientState::Reading(bytes) => match read(self.fd, bytes, room(self.access)) {
                 ClientStep::Request(request) => ClientStep::Request(request),
                 ClientStep::Closed => ClientStep::Closed,
-                ClientStep::Pending => match http::parse(bytes) {
+                ClientStep::Pending => match http::parse(bytes, self.access.body_bytes_max()) {
                     Parsed::Incomplete => ClientStep::Pending,
                     Parsed::Request(request) => ClientStep::Request(request),
                     Parsed::Refused(response) => self.respond(&response, now_ms),
@@ -126,11 +128,18 @@ impl Client {
     }
 }
 
+/// Length of the longest request.
+fn room(access: Access) -> usize {
+    HEAD_BYTES_MAX + access.body_bytes_max()
+}
+
 /// Receives up to the longest request.
-fn read(fd: Fd, bytes: &mut Vec<u8>) -> ClientStep {
-    let mut chunk = [0; 1024];
-    while bytes.len() < REQUEST_BYTES_MAX {
-        match socket::recv(fd, &mut chunk) {
+fn read(fd: Fd, bytes: &mut Vec<u8>, room: usize) -> ClientStep {
+    let mut chunk = Zeroizing::new([0; 1024]);
+    while bytes.len() < room {
+        let left = chunk.len().min(room - bytes.len());
+        let chunk = &mut chunk[..left];
+        match socket::recv(fd, chunk) {
             Ok(Attempt::Done(0)) | Err(_) => return ClientStep::Closed,
             Ok(Attempt::Done(count)) => {
                 bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());

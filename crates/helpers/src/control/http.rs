@@ -1,11 +1,12 @@
 //! The part of HTTP/1.1 (RFC 9112) that the admin address needs: one request and one response per
 //! connection.
 
+use dormouse_handover::SecretText;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Maximum bytes of a request, body included.
-pub(crate) const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// Maximum length of a request's first line and headers.
+pub(crate) const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// A complete request.
@@ -19,6 +20,8 @@ pub(crate) struct Request {
     pub(crate) host: Option<String>,
     /// The `Origin` header: the page for which a browser sends the request. Other programs send none.
     pub(crate) origin: Option<String>,
+    /// A certificate and its key, for the one request that takes them.
+    pub(crate) body: SecretText,
 }
 
 /// The result of parsing the bytes received so far.
@@ -31,13 +34,13 @@ pub(crate) enum Parsed {
     Refused(Response),
 }
 
-/// Parses a request.
-pub(crate) fn parse(bytes: &[u8]) -> Parsed {
+/// Parses a request whose body has at most `body_max` bytes.
+pub(crate) fn parse(bytes: &[u8], body_max: usize) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let head_len = match request.parse(bytes) {
         Ok(httparse::Status::Complete(len)) => len,
-        Ok(httparse::Status::Partial) if bytes.len() < REQUEST_BYTES_MAX => {
+        Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => {
             return Parsed::Incomplete;
         }
         Ok(httparse::Status::Partial) => {
@@ -48,16 +51,22 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
             return Parsed::Refused(Response::words(400, &words));
         }
     };
-    // The body is ignored, but must be read: closing a socket with unread bytes sends a reset, which
-    // could overtake the response.
-    match body_len(request.headers) {
+    // Most requests need no body, but it has to be read: a close with unread bytes becomes a reset,
+    // which may overtake the response.
+    let body_len = match body_len(request.headers) {
         Err(refused) => return Parsed::Refused(refused),
-        Ok(len) if head_len.saturating_add(len) > REQUEST_BYTES_MAX => {
-            return Parsed::Refused(Response::words(413, "request longer than 8 KiB"));
+        Ok(len) if len > body_max => {
+            let words = format!("the body is too long: at most {body_max} bytes are read");
+            return Parsed::Refused(Response::words(413, &words));
         }
-        Ok(len) if bytes.len() < head_len + len => return Parsed::Incomplete,
-        Ok(_) => {}
-    }
+        Ok(len) => len,
+    };
+    let Some(body) = bytes.get(head_len..head_len + body_len) else {
+        return Parsed::Incomplete;
+    };
+    let Ok(body) = std::str::from_utf8(body) else {
+        return Parsed::Refused(Response::words(400, "the body is not text in UTF-8"));
+    };
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     Parsed::Request(Request {
@@ -66,6 +75,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
         query: parameters(query),
         host: header(request.headers, "host"),
         origin: header(request.headers, "origin"),
+        body: SecretText(body.to_owned()),
     })
 }
 
@@ -202,15 +212,17 @@ fn reason(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
+    const BODY_MAX: usize = 1 << 10;
     const POST: &str = "POST /drain?over=10m&order=longest&x=%2Ftmp%2Fa+b%zz HTTP/1.1\r\n\
                         Host: localhost\r\ncontent-length: 3\r\n\r\n{}\n";
 
     #[test]
     fn a_request_is_read_once_it_is_complete() {
         for cut in 0..POST.len() {
-            assert_eq!(parse(&POST.as_bytes()[..cut]), Parsed::Incomplete, "{cut}");
+            let parsed = parse(&POST.as_bytes()[..cut], BODY_MAX);
+            assert_eq!(parsed, Parsed::Incomplete, "{cut}");
         }
-        let Parsed::Request(request) = parse(POST.as_bytes()) else {
+        let Parsed::Request(request) = parse(POST.as_bytes(), BODY_MAX) else {
             panic!("the request is complete");
         };
         assert_eq!((&*request.method, &*request.path), ("POST", "/drain"));
@@ -219,23 +231,36 @@ mod tests {
             query,
             [("over", "10m"), ("order", "longest"), ("x", "/tmp/a b%zz")]
         );
+        assert_eq!(request.body.0, "{}\n");
+        assert_eq!(format!("{:?}", request.body), "3 secret bytes");
     }
 
     #[test]
     fn invalid_requests_are_rejected_with_a_status() {
-        let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(REQUEST_BYTES_MAX));
-        let large = format!("POST / HTTP/1.1\r\nContent-Length: {REQUEST_BYTES_MAX}\r\n\r\n");
+        let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
+        let large = format!(
+            "POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
+            BODY_MAX + 1
+        );
         for (text, status) in [
             ("\x16\x03\x01\x02\x00\x01\x00\x01\x7c\x03\x03", 400),
             ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
             ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
             (&endless, 431),
             (&large, 413),
+            (
+                "GET / HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\n",
+                413,
+            ),
         ] {
-            match parse(text.as_bytes()) {
+            match parse(text.as_bytes(), BODY_MAX) {
                 Parsed::Refused(response) => assert_eq!(response.status, status, "{response:?}"),
                 other => panic!("{other:?}"),
             }
         }
+        let not_text = b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\n\xff";
+        assert!(
+            matches!(parse(not_text, BODY_MAX), Parsed::Refused(refused) if refused.status == 400)
+        );
     }
 }

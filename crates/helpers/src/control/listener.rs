@@ -26,6 +26,14 @@ impl Access {
             Access::Questions { .. } => 24,
         }
     }
+
+    /// Maximum length of a request's body: certificates come by the admin socket.
+    pub(super) fn body_bytes_max(self) -> usize {
+        match self {
+            Access::Orders => 48 << 10,
+            Access::Questions { .. } => 4 << 10,
+        }
+    }
 }
 
 /// A listening socket.

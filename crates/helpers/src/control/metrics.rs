@@ -406,31 +406,43 @@ fn processes(page: &mut Page, view: &View) {
 
 /// The metrics that every program reports, for each process. A restarted process starts from zero.
 fn of_processes(page: &mut Page, view: &View) {
-    type Value = fn(&ProcessUse) -> f64;
-    let families: [(&str, &str, &str, Value); 4] = [
+    type Value = fn(&ProcessUse) -> Option<f64>;
+    let families: [(&str, &str, &str, Value); 6] = [
         (
             "process_cpu_seconds_total",
             "counter",
             "CPU time used by a process.",
-            |used| used.cpu_s,
+            |used| Some(used.cpu_s),
         ),
         (
             "process_resident_memory_bytes",
             "gauge",
             "Resident memory of a process, including shared memory.",
-            |used| used.resident_bytes as f64,
+            |used| Some(used.resident_bytes as f64),
         ),
         (
             "process_virtual_memory_bytes",
             "gauge",
             "Virtual memory of a process.",
-            |used| used.virtual_bytes as f64,
+            |used| Some(used.virtual_bytes as f64),
         ),
         (
             "process_start_time_seconds",
             "gauge",
             "Start time of a process, as Unix time.",
-            |used| used.started_s,
+            |used| Some(used.started_s),
+        ),
+        (
+            "process_open_fds",
+            "gauge",
+            "Open file descriptors of a process. A keeper and its worker share theirs.",
+            |used| used.open_descriptors.map(|count| count as f64),
+        ),
+        (
+            "process_max_fds",
+            "gauge",
+            "Limit on open file descriptors of a process.",
+            |used| used.descriptors_max.map(|limit| limit as f64),
         ),
     ];
     let known: Vec<_> = all_processes(view)
@@ -441,7 +453,9 @@ fn of_processes(page: &mut Page, view: &View) {
         page.family_of_all(name, kind, help);
         for (process, worker, used) in &known {
             let labels = [("process", *process), ("worker", worker.as_str())];
-            page.sample(&labels, value(used));
+            if let Some(value) = value(used) {
+                page.sample(&labels, value);
+            }
         }
     }
 }

@@ -167,6 +167,7 @@ fn certificates(state: &State, now_s: u64) -> Vec<CertificateStatus> {
         file: certificate.file.clone(),
         name: certificate.name.clone(),
         expires_in_s: certificate.expires_s as i64 - now_s as i64,
+        pushed: certificate.is_pushed,
     })
     .collect()
 }

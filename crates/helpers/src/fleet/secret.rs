@@ -1,6 +1,7 @@
 //! The secret that encrypts ticket keys, and files that only their owner may read.
 
 use dormouse_engine::TicketKeys;
+use dormouse_reactor::process;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -49,7 +50,8 @@ fn make(path: &Path) -> String {
     )
 }
 
-/// Reads a file that only its owner may read. `None`: the file does not exist.
+/// Reads a file that only its owner may read, or a file of root's that a group of this user may read, as
+/// Kubernetes mounts secrets. `None`: the file does not exist.
 pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let shown = path.display();
     let file = match File::open(path) {
@@ -63,7 +65,7 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     if !found.is_file() {
         return Err(format!("{shown}: not a regular file"));
     }
-    if found.mode() & 0o077 != 0 {
+    if !is_private(found.mode(), found.uid(), process::user_id()) {
         return Err(format!(
             "{shown}: mode {:o} lets other users than the owner use this file, and its secret decrypts every connection that was resumed\n  remedy: chmod 600 {shown}, and replace the secret",
             found.mode() & 0o777
@@ -77,4 +79,39 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
         return Err(format!("{shown}: larger than 64 KiB, so not a key file"));
     }
     Ok(Some(bytes))
+}
+
+/// Whether no stranger may read or change a file of this mode and owner. A program that is not root can read
+/// a file of root's only if root has chosen a group for it.
+fn is_private(mode: u32, owner: u32, reader: u32) -> bool {
+    const ROOT: u32 = 0;
+    let by_group = owner == ROOT && reader != ROOT;
+    let forbidden = if by_group { 0o037 } else { 0o077 };
+    mode & forbidden == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_may_read_only_what_root_lets_it() {
+        for (mode, owner, reader, expected) in [
+            (0o600, 0, 0, true),
+            (0o600, 1000, 1000, true),
+            (0o440, 0, 65532, true),
+            (0o640, 0, 65532, true),
+            (0o440, 0, 0, false),
+            (0o440, 1000, 1000, false),
+            (0o440, 1000, 65532, false),
+            (0o460, 0, 65532, false),
+            (0o444, 0, 65532, false),
+        ] {
+            assert_eq!(
+                is_private(mode, owner, reader),
+                expected,
+                "{mode:o} {owner} {reader}"
+            );
+        }
+    }
 }

@@ -153,6 +153,7 @@ mod tests {
                         chain: "chain".to_owned(),
                         ocsp: Vec::new(),
                         ocsp_from_file: false,
+                        is_pushed: false,
                         key: "key".to_owned(),
                     }),
                 },

@@ -237,7 +237,7 @@ fn program(config: &Config, draft: &mut Draft) {
             "chroot" => "workers confine themselves (`sandbox`)",
             "stats" => "use `admin`, `dormouse status` and `/metrics`",
             "log" | "log-send-hostname" | "log-tag" => {
-                "the log goes to standard error (`log_level`); `connection_log` has a line for each connection"
+                "the log goes to standard error, or with log_to = \"syslog\" to syslog; `connection_log` has a line for each connection"
             }
             "maxsslrate" | "maxconnrate" | "maxsessrate" => {
                 "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"

@@ -72,7 +72,7 @@ pub(super) fn log(context: &Context<'_>, server: &Directive, draft: &mut Draft) 
         match one.word(1) {
             "off" => {}
             target if target.starts_with("syslog:") || target.contains('$') => {
-                let why = "`connection_log` writes to one file, or to standard error";
+                let why = "set `connection_log` to one file, or to syslog";
                 draft.leave_out(&one.position, &one.shown(), why);
             }
             path => draft.connection_log(&context.path(path), &one.position, &one.shown()),

@@ -38,6 +38,10 @@ pub struct ProcessUse {
     pub resident_bytes: u64,
     /// Virtual memory in bytes.
     pub virtual_bytes: u64,
+    /// Open descriptors, those of a shared table included. `None`: Linux is older than 6.2.
+    pub open_descriptors: Option<u64>,
+    /// Limit on descriptors.
+    pub descriptors_max: Option<u64>,
 }
 
 /// Returns a process's resource usage; `None` if the process has ended.
@@ -58,7 +62,24 @@ pub fn process_use(pid: i32) -> Option<ProcessUse> {
         started_s: (now.as_secs_f64() - since_boot_s + started_after_boot_s).round(),
         resident_bytes: field(24)? * PAGE as u64,
         virtual_bytes: field(23)?,
+        open_descriptors: open_descriptors(pid),
+        descriptors_max: descriptors_max(pid),
     })
+}
+
+/// Every user may see the size of this directory, but only the owner its entries.
+fn open_descriptors(pid: i32) -> Option<u64> {
+    let count = fs::metadata(format!("/proc/{pid}/fd")).ok()?.len();
+    // No process of ours is without descriptors: older kernels always say 0.
+    (count > 0).then_some(count)
+}
+
+fn descriptors_max(pid: i32) -> Option<u64> {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -85,6 +106,13 @@ mod tests {
         );
         assert!(used.resident_bytes > 0 && used.virtual_bytes >= used.resident_bytes);
         assert!(used.cpu_s >= 0.0 && used.cpu_s < 86_400.0, "{used:?}");
+        let open = used.open_descriptors.expect("Linux 6.2 or newer");
+        let file = fs::File::open("/proc/self/stat").expect("a file");
+        let more = process_use(std::process::id() as i32).and_then(|used| used.open_descriptors);
+        drop(file);
+        // Other tests open and close some meanwhile.
+        assert!(open > 2 && more > Some(2), "{open} {more:?}");
+        assert!(used.descriptors_max >= used.open_descriptors, "{used:?}");
         assert!(process_use(-1).is_none());
     }
 }

@@ -19,6 +19,13 @@ pub fn pid() -> Pid {
     Pid(std::process::id() as i32)
 }
 
+/// Returns the host name, if protocols accept it: ASCII without spaces.
+pub fn host_name() -> Option<String> {
+    let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    is_plain.then_some(name)
+}
+
 /// Returns the effective user id of this process.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()

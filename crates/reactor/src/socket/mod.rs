@@ -5,6 +5,7 @@
 
 mod address;
 mod channel;
+mod datagram;
 mod joint;
 mod open;
 mod options;
@@ -15,6 +16,7 @@ pub use channel::{
     DESCRIPTORS_MAX, MESSAGE_MAX, Message, PlainMessage, channel, name_senders, receive_message,
     receive_plain_message, send_message,
 };
+pub use datagram::{DatagramAddress, connect_datagrams, datagrams};
 pub use joint::{Received, joint, recv_from_joint, send_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,

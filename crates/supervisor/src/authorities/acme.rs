@@ -365,6 +365,7 @@ impl AcmeNames {
             chain: certificates_in(&issued.chain),
             ocsp: Vec::new(),
             ocsp_from_file: false,
+            is_pushed: false,
             key: issued.key.pem().as_str().to_owned(),
         };
         acme::check_for(&pem, name)?;

@@ -10,8 +10,11 @@ use crate::findings::Findings;
 use crate::material::Material;
 use crate::occasion::{Occasion, of_privilege};
 use crate::session_files;
+use crate::syslog;
 use crate::ticket_keys;
-use dormouse_config::{Config, LogTarget, Place, Purpose, Sandbox, Severity};
+use dormouse_config::{
+    Config, LogDestination, LogTarget, Place, Purpose, Sandbox, Severity, SyslogAddress,
+};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
 use dormouse_reactor::{process, sandbox};
@@ -98,9 +101,24 @@ fn session_file(config: &Config, findings: &mut Findings) {
     }
 }
 
+/// Syslog may start later, so its absence is only a warning.
+fn syslog_is_there(address: &SyslogAddress, option: &'static str, findings: &mut Findings) {
+    if let Err(error) = syslog::examine(address) {
+        let what = format!(
+            "{address}: nobody receives there now ({error}); lines are dropped until somebody does"
+        );
+        findings.warning(Place::Program(option), what);
+    }
+}
+
 fn connection_log(config: &Config, findings: &mut Findings) {
-    let LogTarget::File(path) = &config.log.connection_log else {
-        return;
+    if let LogDestination::Syslog(address) = &config.log.log_to {
+        syslog_is_there(address, "log_to", findings);
+    }
+    let path = match &config.log.connection_log {
+        LogTarget::File(path) => path,
+        LogTarget::Syslog(address) => return syslog_is_there(address, "connection_log", findings),
+        LogTarget::Off | LogTarget::Stderr => return,
     };
     let place = Place::Program("connection_log");
     if path.is_dir() {

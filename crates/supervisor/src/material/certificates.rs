@@ -4,6 +4,7 @@
 use super::acme;
 use super::files::{self, PairFiles};
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
+use super::pushed;
 use crate::findings::Findings;
 use dormouse_config::{Config, Place, Route};
 use dormouse_engine::Identity;
@@ -105,6 +106,7 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
         chain,
         ocsp: Vec::new(),
         ocsp_from_file: false,
+        is_pushed: false,
         key: key.to_string(),
     })
 }
@@ -137,6 +139,7 @@ pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
             }
             pems.push(pem);
         }
+        let pems = pushed::with_pushed(former, pems);
         for pem in former {
             if !pems.iter().any(|other| other.name == pem.name) {
                 renewed.names.push(format!("{} (removed)", pem.name));

@@ -3,18 +3,20 @@
 //! ```text
 //!   certificates  certificates for clients      trust  CAs that routes and originations trust
 //!   acme          files from ACME servers       files  which files a configuration names
-//!   pair          one certificate with its key
+//!   pair          one certificate with its key       pushed  those from an administrator
 //! ```
 
 pub(crate) mod acme;
 mod certificates;
 mod files;
 pub(crate) mod pair;
+mod pushed;
 mod trust;
 
 pub(crate) use certificates::{Renewed, renew};
 pub(crate) use files::can_write_into;
 pub(crate) use pair::certificates_in;
+pub(crate) use pushed::{Pushed, RouteCertificates};
 pub(crate) use trust::{authorities, authorities_of, load_client_trust};
 
 use crate::findings::Findings;

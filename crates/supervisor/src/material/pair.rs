@@ -26,6 +26,7 @@ pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> 
             chain,
             ocsp: Vec::new(),
             ocsp_from_file: false,
+            is_pushed: false,
             key,
         }),
         (chain, key) => {

@@ -68,7 +68,7 @@ impl Supervisor {
         process::return_heap();
     }
 
-    fn apply_material(&mut self, material: Material) -> Result<(), String> {
+    pub(super) fn apply_material(&mut self, material: Material) -> Result<(), String> {
         let is_draining = self.drain.is_under_way();
         self.serving.apply_material(material, is_draining)?;
         self.follow_edition();

@@ -8,6 +8,7 @@
 //!   changes     reloads, certificates, addresses                 upgrading  another binary
 //! ```
 
+mod certificates;
 mod changes;
 mod processes;
 mod requests;
@@ -26,6 +27,7 @@ use crate::scout::{BackendMonitor, ReloadLookup};
 use crate::serving::Serving;
 use crate::session_files::SessionFiles;
 use crate::source::Source;
+use crate::syslog::SyslogSocket;
 use crate::systemd::Notifier;
 use crate::tokens;
 use crate::upgrade::Upgrade;
@@ -73,6 +75,8 @@ pub(crate) struct Supervisor {
     authorities: Authorities,
     redirect: RedirectProcess,
     log_writer: LogWriter,
+    /// Where the program's log goes, if that is syslog.
+    syslog: Option<SyslogSocket>,
     monitor: BackendMonitor,
     lookup: ReloadLookup,
     reload: ReloadReport,
@@ -99,6 +103,7 @@ impl Supervisor {
             control,
             log_writer,
         } = helpers;
+        let syslog = SyslogSocket::of_log(&serving.edition.config.log);
         Supervisor {
             source,
             set_logs,
@@ -108,6 +113,7 @@ impl Supervisor {
             authorities: Authorities::default(),
             redirect: RedirectProcess::default(),
             log_writer,
+            syslog,
             monitor: BackendMonitor::default(),
             lookup: ReloadLookup::default(),
             reload: ReloadReport::default(),
@@ -200,6 +206,9 @@ impl Supervisor {
     /// Runs all timers that are due.
     fn on_time(&mut self) {
         self.notifier.alive(process::boottime_ms());
+        if let Some(syslog) = &mut self.syslog {
+            syslog.attend();
+        }
         self.stop_if_drained();
         self.serving.rotate_ticket_keys(&self.poller);
         if let Some(why) = self.upgrade.as_ref().and_then(Upgrade::late) {
@@ -240,6 +249,7 @@ impl Supervisor {
                 .filter(|_| self.history.stops_after_drain && !self.is_stopping),
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
+            self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),
             self.monitor
                 .next_deadline_ms()
                 .filter(|_| !self.is_stopping),

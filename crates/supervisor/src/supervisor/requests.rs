@@ -46,6 +46,12 @@ impl Supervisor {
                 let words = "new ticket keys are in use; tickets of the previous key stay valid until the next rotation";
                 self.answer(id, result.map(|()| words.to_owned()));
             }
+            AdminOrder::PushCertificate { pem, route } => {
+                self.push_certificate(id, &pem, route.as_deref());
+            }
+            AdminOrder::WithdrawCertificate { name, route } => {
+                self.withdraw_certificate(id, &name, route.as_deref());
+            }
             AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);
                 // A stopped drain also cancels the end of the program that a signal has requested.
@@ -121,6 +127,10 @@ impl Supervisor {
 
 /// An order in words, for the log.
 fn describe(order: &AdminOrder) -> String {
+    let of_route = |route: &Option<String>| {
+        let of_route = route.as_ref().map(|route| format!(" of route {route}"));
+        of_route.unwrap_or_default()
+    };
     match order {
         AdminOrder::Reload => "reload".to_owned(),
         AdminOrder::Drain { over_ms, order } => {
@@ -136,19 +146,21 @@ fn describe(order: &AdminOrder) -> String {
             route,
             change,
         } => {
-            let of_route = route.as_ref().map(|route| format!(" of route {route}"));
             let change = match change {
                 BackendChange::In => "in".to_owned(),
                 BackendChange::Out => "out".to_owned(),
                 BackendChange::Weight(weight) => format!("weight {weight}"),
             };
-            format!(
-                "backend {address}{}: {change}",
-                of_route.unwrap_or_default()
-            )
+            format!("backend {address}{}: {change}", of_route(route))
         }
         AdminOrder::LogLevel(level) => format!("log level {level}"),
         AdminOrder::RotateTicketKeys => "rotate ticket keys".to_owned(),
+        AdminOrder::PushCertificate { route, .. } => {
+            format!("push a certificate{}", of_route(route))
+        }
+        AdminOrder::WithdrawCertificate { name, route } => {
+            format!("withdraw the certificate for {name}{}", of_route(route))
+        }
         AdminOrder::Upgrade { binary: None } => "upgrade".to_owned(),
         AdminOrder::Upgrade {
             binary: Some(binary),

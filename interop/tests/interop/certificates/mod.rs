@@ -6,5 +6,6 @@ mod choice;
 mod client_certificates;
 mod ocsp;
 mod pass_through;
+mod pushed;
 mod routes;
 pub(crate) mod site;

@@ -148,6 +148,25 @@ fn each_connection_has_a_line_with_its_end() {
     assert_eq!(counts["connection_log_dropped"], 0);
 }
 
+/// A failed handshake has a line with its reason; a connection without a byte, as of a health check, has none.
+#[test]
+fn a_failed_handshake_has_a_line() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, _) = scene(|_| {});
+    drop(connect_tcp(scene.address).expect("a connection"));
+    let mut tcp = connect_tcp(scene.address).expect("a connection");
+    let own = tcp.local_addr().expect("its address").to_string();
+    tcp.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").expect("sent");
+    let _ = tcp.read_to_end(&mut Vec::new());
+    let line = &lines(&scene, 1)[0];
+    assert_eq!(line["end"], "handshake_failed", "{line}");
+    assert_eq!(line["by"], "dormouse", "{line}");
+    assert_eq!(line["client"], own.as_str(), "{line}");
+    assert!(line["error"].is_string() && line["id"].is_null(), "{line}");
+}
+
 #[test]
 fn an_idle_timeout_has_a_line() {
     if !applies(Can::BeDormouse) {

@@ -9,3 +9,4 @@ mod logs;
 mod monitoring;
 mod redirect;
 mod start;
+mod syslog;

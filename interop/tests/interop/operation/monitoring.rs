@@ -112,6 +112,8 @@ fn prometheus_reads_the_metrics() {
         ("count(process_resident_memory_bytes)", 6.0),
         ("count(process_cpu_seconds_total)", 6.0),
         ("count(process_start_time_seconds < time())", 6.0),
+        ("count(process_open_fds > 3)", 6.0),
+        ("count(process_max_fds >= process_open_fds)", 6.0),
         ("dormouse_control_restarts_total", 0.0),
         (
             "sum(dormouse_handshakes_by_version_total{version=\"1.3\",resumption=\"full\"})",

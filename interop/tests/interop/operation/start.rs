@@ -526,3 +526,26 @@ fn contradictory_flags() {
         &["nonsense"],
     );
 }
+
+#[test]
+fn a_machine_without_proc() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    if !tools::present(&["unshare"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        tools::unavailable("a mount namespace needs root");
+        return;
+    }
+    let hidden = "mount -t tmpfs none /proc && exec \"$@\"";
+    let unshare = [tools::path("unshare"), "--mount".into()];
+    let shell = ["sh", "-c", hidden, "sh"].map(str::to_owned);
+    attempt.wrapper = unshare.into_iter().chain(shell).collect();
+    let says = [
+        "the file system /proc is missing",
+        "mount -t proc proc /proc",
+    ];
+    attempt.serve_refused(REFUSED_BY_SYSTEM, &says);
+}

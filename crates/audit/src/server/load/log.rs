@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::title;
 use crate::model::{
     CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, MissingPart,
     Reference, Trials,
@@ -34,6 +33,8 @@ pub(super) struct LoadLog {
     pub(super) phases: Vec<MemoryPhase>,
     pub(super) snapshots: Vec<(&'static str, Snapshot)>,
     pub(super) no_census: Option<String>,
+    /// Whether a runtime did not collect its garbage before a census of held connections.
+    pub(super) uncollected: bool,
     /// Managed heaps without connections, and with all.
     pub(super) managed: [Option<ManagedHeap>; 2],
     /// A sample of pages, where malloc's heap explains little.
@@ -159,7 +160,8 @@ impl LoadLog {
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
         let after = if self.pss("2n").is_some() { "2n" } else { "n" };
         MemoryFigures {
-            used_bytes: self.used_bytes(),
+            used_bytes: self.used_bytes(self.held_snapshot()),
+            used_after_handshake_bytes: self.used_bytes(self.snapshot(after)),
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
@@ -182,12 +184,17 @@ impl LoadLog {
         }
     }
 
-    /// Bytes that an idle connection uses, counted in the allocators.
-    fn used_bytes(&self) -> Measured<f64> {
-        let (Some(none), Some(held)) = (self.snapshot("before"), self.held_snapshot()) else {
+    /// Bytes that a connection uses at the moment of a census, counted in the allocators.
+    fn used_bytes(&self, held: Option<&Snapshot>) -> Measured<f64> {
+        let (Some(none), Some(held)) = (self.snapshot("before"), held) else {
             let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
             return Measured::not(why);
         };
+        if self.uncollected {
+            return Measured::not(
+                "the server did not collect its garbage in the time of this audit; --time gives it more",
+            );
+        }
         let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
         let used = census::used_per_connection((none, objects_before), (held, objects));
         let hidden = match (self.snapshot("n"), self.snapshot("2n")) {
@@ -303,5 +310,13 @@ impl LoadLog {
         let heap = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
         let grown = at - before;
         grown / connections.max(1) as f64 > 2048.0 && heap < grown / 2.0
+    }
+}
+
+/// The name of a version.
+pub(super) fn title(version: TlsVersion) -> &'static str {
+    match version {
+        TlsVersion::V12 => "TLS 1.2",
+        TlsVersion::V13 => "TLS 1.3",
     }
 }

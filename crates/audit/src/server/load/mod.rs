@@ -12,7 +12,7 @@ mod steps;
 use std::time::Instant;
 
 pub(super) use self::budget::Budget;
-use self::log::LoadLog;
+use self::log::{LoadLog, title};
 use self::steps::LoadSteps;
 use super::spec::{ServerSpec, Sizes};
 use crate::model::{CpuFigures, Measured, MemoryFigures, MissingPart, Reference, Trials};
@@ -262,14 +262,6 @@ impl Load<'_> {
                 ..sample
             }));
         early.map_or(done, Err)
-    }
-}
-
-/// The name of a version.
-pub(super) fn title(version: TlsVersion) -> &'static str {
-    match version {
-        TlsVersion::V12 => "TLS 1.2",
-        TlsVersion::V13 => "TLS 1.3",
     }
 }
 

@@ -90,7 +90,7 @@ impl LoadSteps {
             ));
         }
         let Sizes { n, quiet, .. } = self.sizes;
-        self.await_collection(session, log);
+        log.uncollected = !self.await_collection(session, log);
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
         log.managed[0] = Some(ManagedHeap::after_collection(&pids(session)));
@@ -160,7 +160,7 @@ impl LoadSteps {
     ) {
         log.held = count;
         self.phase(session, log, (name, title), count);
-        self.await_collection(session, log);
+        log.uncollected |= !self.await_collection(session, log);
         self.census(session, log, name, count);
     }
 
@@ -172,7 +172,7 @@ impl LoadSteps {
         let seconds = began.elapsed().as_secs_f64() * alive as f64;
         log.idle_us = Some(spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
         self.phase(session, log, ("after_quiet", "after being quiet"), alive);
-        self.await_collection(session, log);
+        log.uncollected |= !self.await_collection(session, log);
         self.census(session, log, "after_quiet", alive);
     }
 
@@ -308,12 +308,12 @@ impl LoadSteps {
     }
 
     /// Waits for a collection of garbage, where a census counts what outlives one.
-    fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) {
-        if log.no_census.is_none() {
+    fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
+        log.no_census.is_some() || {
             let left = self
                 .until
                 .map(|until| until.saturating_duration_since(Instant::now()));
-            session.await_collection(log.held, left.map_or(GARBAGE_FOR, |left| left / MOMENTS));
+            session.await_collection(log.held, left.map_or(GARBAGE_FOR, |left| left / MOMENTS))
         }
     }
 

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use aws_lc_rs::aead::{AES_256_GCM, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize, Zeroizing};
 
+use super::xaes;
 use crate::context::settings::SettingsError;
 
 pub(super) const NAME_LEN: usize = 16;
@@ -46,7 +46,7 @@ pub(super) struct TicketKey {
 /// The ticket format of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// An AES-256-GCM key.
+    /// A key of 32 bytes for XAES-256-GCM.
     Ours,
     /// A 48-byte key, as OpenSSL-based programs use for AES-128. Their tickets contain an OpenSSL structure, so
     /// we use our own format, with a key derived from theirs.
@@ -96,15 +96,19 @@ impl TicketKey {
         Ok(key)
     }
 
-    /// Returns the AES-256-GCM key.
-    pub(super) fn cipher(&self) -> Result<RandomizedNonceKey, SettingsError> {
-        let refused = |_| SettingsError::BadTicketKeys;
+    /// Returns the key that seals tickets.
+    pub(super) fn cipher(&self) -> Result<xaes::Key, SettingsError> {
         let secret = self.secret.get(..self.form.secret_len());
         let secret = secret.unwrap_or_default();
-        if self.form == Form::Ours {
-            return RandomizedNonceKey::new(&AES_256_GCM, secret).map_err(refused);
-        }
-        derive(b"dormouse tickets", secret, &self.name)
+        let key = match self.form {
+            Form::Ours => secret.try_into().map(Zeroizing::new),
+            Form::OpenSsl128 | Form::OpenSsl256 => {
+                Ok(derive(b"dormouse tickets", secret, &self.name)?)
+            }
+        };
+        key.ok()
+            .and_then(|key| xaes::Key::new(&key).ok())
+            .ok_or(SettingsError::BadTicketKeys)
     }
 
     fn copy_from(&mut self, other: &TicketKey) {
@@ -327,24 +331,23 @@ struct KeyLen;
 
 impl KeyType for KeyLen {
     fn len(&self) -> usize {
-        32
+        xaes::KEY_LEN
     }
 }
 
-/// Derives a key for AES-256-GCM with HKDF-SHA256 (RFC 5869).
+/// Derives a key with HKDF-SHA256 (RFC 5869).
 pub(super) fn derive(
     salt: &[u8],
     secret: &[u8],
     info: &[u8],
-) -> Result<RandomizedNonceKey, SettingsError> {
-    let refused = |_| SettingsError::BadTicketKeys;
-    let mut key = Zeroizing::new([0; 32]);
+) -> Result<Zeroizing<[u8; xaes::KEY_LEN]>, SettingsError> {
+    let mut key = Zeroizing::new([0; xaes::KEY_LEN]);
     Salt::new(HKDF_SHA256, salt)
         .extract(secret)
         .expand(&[info], KeyLen)
         .and_then(|okm| okm.fill(key.as_mut_slice()))
-        .map_err(refused)?;
-    RandomizedNonceKey::new(&AES_256_GCM, key.as_slice()).map_err(refused)
+        .map_err(|_| SettingsError::BadTicketKeys)?;
+    Ok(key)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], SettingsError> {

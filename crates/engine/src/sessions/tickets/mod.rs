@@ -5,21 +5,21 @@
 //! processes with slightly different rotation times can open each other's tickets. At the rotation time every
 //! process itself treats *next* as current; only the owner of the keys generates a new *next*.
 //!
-//! A ticket is `name (16) | nonce (12) | AES-256-GCM(issued at (8) | policy (16) | session) | tag (16)`, with
+//! A ticket is `name (16) | nonce (24) | XAES-256-GCM(issued at (8) | policy (16) | session) | tag (16)`, with
 //! the name authenticated. The policy is a digest of the client certificate settings under which the ticket was
-//! made; the other conditions are read from the session. Nonces are random: 2^32 tickets per key are safe (NIST
-//! SP 800-38D §8.3), far more than any rotation period allows.
+//! made; the other conditions are read from the session. Nonces are random; their length makes the number of
+//! tickets per key irrelevant (`xaes`), for a fleet that shares its keys and for fixed keys, too.
 
 mod issue;
 pub(crate) mod key_file;
 mod keys;
 mod sealed;
+mod xaes;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use aws_lc_rs::aead::{Aad, Nonce, RandomizedNonceKey};
 use rustls::server::ProducesTickets;
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
@@ -30,11 +30,11 @@ use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::resumption;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
 use keys::{NAME_LEN, Schedule, TicketKey};
+use xaes::NONCE_LEN;
 
 pub(crate) use issue::TicketMessages;
 pub use keys::TicketKeys;
 
-const NONCE_LEN: usize = 12;
 const TAG_LEN: usize = 16;
 const TIME_LEN: usize = 8;
 /// Seven days (RFC 8446 §4.6.1).
@@ -87,7 +87,7 @@ struct Ring {
 
 struct RingKey {
     name: [u8; NAME_LEN],
-    key: RandomizedNonceKey,
+    key: xaes::Key,
 }
 
 impl RingKey {
@@ -209,13 +209,10 @@ impl Ticketer {
         inner.extend_from_slice(&now_s.to_be_bytes());
         inner.extend_from_slice(&self.policy());
         inner.extend_from_slice(session);
-        let nonce = sealing
-            .key
-            .seal_in_place_append_tag(Aad::from(&sealing.name), &mut inner)
-            .ok()?;
+        let nonce = sealing.key.seal(&sealing.name, &mut inner).ok()?;
         let mut ticket = Vec::with_capacity(NAME_LEN + NONCE_LEN + inner.len());
         ticket.extend_from_slice(&sealing.name);
-        ticket.extend_from_slice(nonce.as_ref());
+        ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(&inner);
         Some(ticket)
     }
@@ -247,7 +244,7 @@ impl Ticketer {
         let mut inner = Zeroizing::new(sealed.to_vec());
         let plain = opening
             .key
-            .open_in_place(Nonce::from(nonce), Aad::from(name), &mut inner)
+            .open(nonce, name, &mut inner)
             .map_err(|_| damaged)?;
         let (issued_at_s, rest) = plain.split_first_chunk::<TIME_LEN>().ok_or(damaged)?;
         let (policy, session) = rest.split_first_chunk::<POLICY_LEN>().ok_or(damaged)?;

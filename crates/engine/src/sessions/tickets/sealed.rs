@@ -1,6 +1,6 @@
 //! Ticket keys sealed with a secret, for a file or a store that others can read.
 
-use aws_lc_rs::aead::{Aad, Nonce, RandomizedNonceKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use zeroize::Zeroizing;
 
 use super::keys::{TicketKeys, derive};
@@ -54,7 +54,8 @@ impl TicketKeys {
 }
 
 fn cipher(secret: &[u8]) -> Result<RandomizedNonceKey, SettingsError> {
-    derive(b"dormouse ticket keys", secret, b"seal")
+    let key = derive(b"dormouse ticket keys", secret, b"seal")?;
+    RandomizedNonceKey::new(&AES_256_GCM, key.as_slice()).map_err(|_| SettingsError::BadTicketKeys)
 }
 
 #[cfg(test)]

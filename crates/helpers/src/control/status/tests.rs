@@ -61,6 +61,7 @@ fn state(backends: Vec<Backend>) -> State {
             file: "/etc/dormouse/é.pem".to_owned(),
             name: "example.com".to_owned(),
             expires_s: 0,
+            is_pushed: true,
         }],
         acme: Some(Acme {
             issued: 2,

@@ -1,0 +1,122 @@
+//! `dormouse ctl push-certificate` and its kin: certificates that clients are shown, without files.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use dormouse_engine::{Identity, IdentityError, read_pem_file};
+use dormouse_handover::status::{CertificateStatus, Status};
+use zeroize::Zeroizing;
+
+use crate::admin::{self, AdminAddress, AdminArgs, encoded};
+use crate::exit_status::ExitStatus;
+use crate::terminal;
+
+/// A certificate to push.
+#[derive(Debug, Args)]
+pub(super) struct PushArgs {
+    /// The certificate chain, the leaf first, PEM; without --key the file also has the key
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+
+    /// Show it to clients of the route of this name only; without names they are counted from 1 [default:
+    /// all routes that have a certificate for one of its names]
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// A certificate to withdraw.
+#[derive(Debug, Args)]
+pub(super) struct WithdrawArgs {
+    /// A name that the certificate is for
+    name: String,
+
+    /// Withdraw it from the route of this name only
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+pub(super) fn push(args: &PushArgs) -> ExitCode {
+    let body = match pem_text(args) {
+        Ok(body) => body,
+        Err(why) => {
+            terminal::error(why);
+            return ExitStatus::Misused.into();
+        }
+    };
+    let route = args.route.as_deref().map(encoded);
+    let query = route.map_or(String::new(), |route| format!("?route={route}"));
+    admin::run_order_with(&args.admin, &format!("/certificates{query}"), &body)
+}
+
+/// The chain, then the key. Main checks them too, but only here have they the names of their files.
+fn pem_text(args: &PushArgs) -> Result<Zeroizing<String>, IdentityError> {
+    let key = args.key.as_ref().unwrap_or(&args.cert);
+    let chain = read_pem_file(&args.cert)?;
+    let name = |path: &Path| path.display().to_string();
+    if *key == args.cert {
+        Identity::from_pem(chain.as_bytes(), chain.as_bytes(), &name(key), &name(key))?;
+        return Ok(chain);
+    }
+    let key_text = read_pem_file(key)?;
+    Identity::from_pem(
+        chain.as_bytes(),
+        key_text.as_bytes(),
+        &name(&args.cert),
+        &name(key),
+    )?;
+    let len = chain.len() + key_text.len() + 1;
+    let mut both = Zeroizing::new(String::with_capacity(len));
+    both.push_str(&chain);
+    both.push('\n');
+    both.push_str(&key_text);
+    Ok(both)
+}
+
+pub(super) fn withdraw(args: &WithdrawArgs) -> ExitCode {
+    let route = args.route.as_deref().map(encoded);
+    let route = route.map_or(String::new(), |route| format!("&route={route}"));
+    let path = format!("/certificates/withdraw?name={}{route}", encoded(&args.name));
+    admin::run_order(&args.admin, &path)
+}
+
+/// Lists the certificates that clients are shown.
+pub(super) fn list(args: &AdminArgs) -> ExitCode {
+    let address = match AdminAddress::find(args) {
+        Ok(address) => address,
+        Err(code) => return code,
+    };
+    let certificates = match address.question::<Status>("/status") {
+        Ok(status) => status.certificates.unwrap_or_default(),
+        Err(what) => {
+            terminal::error(what);
+            return ExitStatus::Failed.into();
+        }
+    };
+    if args.json {
+        terminal::print_json(&certificates);
+    } else {
+        terminal::print(&dormouse_printable::lines(&table(&certificates)).to_string());
+    }
+    ExitCode::SUCCESS
+}
+
+fn table(certificates: &[CertificateStatus]) -> String {
+    const DAY_S: i64 = 86_400;
+    let mut page = format!("{:<32} {:>9}  {}\n", "name", "days left", "from");
+    for one in certificates {
+        let days = one.expires_in_s.div_euclid(DAY_S);
+        page += &format!("{:<32} {days:>9}  {}\n", one.name, one.file);
+    }
+    page
+}

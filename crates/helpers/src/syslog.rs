@@ -1,0 +1,160 @@
+//! Messages to syslog, of the program's log and of the connection log.
+//!
+//! By UDP they have the form of RFC 5424. On a unix socket they have the one in which syslog(3) of the C library
+//! sends: rsyslog, with its usual configuration, and systemd's journal read no other there. It has no time,
+//! because that would be in the machine's time zone; the receiver adds it.
+
+use dormouse_config::{SyslogAddress, SyslogFacility};
+use dormouse_reactor::process;
+use syslog_fmt::Facility;
+pub use syslog_fmt::Severity;
+use syslog_fmt::v5424::{Config, Formatter, Msg, Timestamp};
+
+/// The program's name in messages.
+const APP_NAME: &str = "dormouse";
+/// Longest text of a message: syslog servers cut or refuse what is longer than 8 KiB.
+const TEXT_MAX: usize = 8_000;
+
+/// A kind of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A line of the program's log.
+    Log,
+    /// A line of the connection log.
+    Connection,
+}
+
+impl Kind {
+    /// The MSGID of RFC 5424.
+    fn id(self) -> &'static str {
+        match self {
+            Kind::Log => "log",
+            Kind::Connection => "connection",
+        }
+    }
+
+    /// The program name where there is no MSGID.
+    fn tag(self) -> &'static str {
+        match self {
+            Kind::Log => APP_NAME,
+            Kind::Connection => "dormouse-connection",
+        }
+    }
+}
+
+/// The form of messages to one address.
+pub struct Syslog {
+    facility: SyslogFacility,
+    host: Option<String>,
+    is_local: bool,
+}
+
+impl Syslog {
+    /// Messages of this facility to this address.
+    pub fn new(address: &SyslogAddress, facility: SyslogFacility) -> Syslog {
+        Syslog {
+            facility,
+            host: process::host_name(),
+            is_local: matches!(address, SyslogAddress::Unix(_)),
+        }
+    }
+
+    /// Not kept: a process that forks goes on under another number.
+    fn formatter(&self) -> Formatter {
+        let pid = std::process::id().to_string();
+        let config = Config {
+            facility: known(self.facility),
+            hostname: self.host.as_deref(),
+            app_name: Some(APP_NAME),
+            proc_id: Some(&pid),
+        };
+        config.into_formatter()
+    }
+
+    /// Forms a message. `time` is as in RFC 3339, in UTC; `None`: the receiver's time counts.
+    pub fn message(
+        &self,
+        kind: Kind,
+        severity: Severity,
+        time: Option<&str>,
+        text: &str,
+    ) -> Vec<u8> {
+        let text = shortened(text.trim_end());
+        if self.is_local {
+            let priority = known(self.facility) as u8 | severity as u8;
+            let (tag, pid) = (kind.tag(), std::process::id());
+            return format!("<{priority}>{tag}[{pid}]: {text}").into_bytes();
+        }
+        let time = time.map_or(Timestamp::None, Timestamp::PreformattedStr);
+        // As bytes: a byte order mark, which the RFC wants before UTF-8, ends up in people's files.
+        let text = Msg::NonUnicodeBytes(text.as_bytes());
+        let mut message = Vec::new();
+        // Writing into a vector can't fail.
+        let _ = self.formatter().write_without_data(
+            &mut message,
+            severity,
+            time,
+            text,
+            Some(kind.id()),
+        );
+        message
+    }
+}
+
+fn shortened(text: &str) -> &str {
+    let end = (0..=TEXT_MAX.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+fn known(facility: SyslogFacility) -> Facility {
+    match facility {
+        SyslogFacility::User => Facility::User,
+        SyslogFacility::Daemon => Facility::Daemon,
+        SyslogFacility::Authpriv => Facility::Authpriv,
+        SyslogFacility::Local0 => Facility::Local0,
+        SyslogFacility::Local1 => Facility::Local1,
+        SyslogFacility::Local2 => Facility::Local2,
+        SyslogFacility::Local3 => Facility::Local3,
+        SyslogFacility::Local4 => Facility::Local4,
+        SyslogFacility::Local5 => Facility::Local5,
+        SyslogFacility::Local6 => Facility::Local6,
+        SyslogFacility::Local7 => Facility::Local7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Option<&str> = Some("2026-11-22T08:34:56.007Z");
+
+    fn text(message: Vec<u8>) -> String {
+        String::from_utf8(message).expect("whole characters")
+    }
+
+    #[test]
+    fn by_udp_a_message_is_one_of_rfc_5424() {
+        let address = SyslogAddress::Udp(([127, 0, 0, 1], 514).into());
+        let syslog = Syslog::new(&address, SyslogFacility::Local1);
+        let message = text(syslog.message(Kind::Log, Severity::Warning, TIME, "é\n"));
+        let words: Vec<&str> = message.split(' ').collect();
+        let pid = std::process::id().to_string();
+        // Local use 1 is 17, a warning 4.
+        assert_eq!(words[..2], ["<140>1", "2026-11-22T08:34:56.007Z"]);
+        assert_eq!(words[3..], ["dormouse", &pid, "log", "-", "é"]);
+
+        let long = text(syslog.message(Kind::Log, Severity::Info, None, &"é".repeat(8_000)));
+        assert!(long.starts_with("<142>1 - ") && long.len() < 8_200);
+    }
+
+    #[test]
+    fn on_a_unix_socket_a_message_is_as_the_c_library_sends_it() {
+        let address = SyslogAddress::Unix("/dev/log".into());
+        let syslog = Syslog::new(&address, SyslogFacility::Daemon);
+        let pid = std::process::id();
+        let message = text(syslog.message(Kind::Connection, Severity::Info, TIME, "id=7"));
+        assert_eq!(message, format!("<30>dormouse-connection[{pid}]: id=7"));
+    }
+}

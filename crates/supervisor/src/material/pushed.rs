@@ -1,0 +1,256 @@
+//! Certificates that an administrator pushed: checked as those from files are, and kept in the edition
+//! until a reload.
+//!
+//! A pushed certificate stands before the certificates of files that it replaces, because clients are
+//! shown the first one that fits. Those stay behind it, so that a file that changes is still noticed,
+//! and withdrawing the pushed one brings them back.
+
+use super::certificates_in;
+use super::pair::warnings_of;
+use dormouse_engine::{Identity, KeyKind};
+use dormouse_handover::{Pem, SecretText};
+
+/// Maximum number of pushed certificates of a route.
+const PUSHED_MAX: usize = 256;
+
+/// A certificate that was pushed, with what is worth saying about it.
+pub(crate) struct Pushed {
+    pub(crate) pem: Pem,
+    identity: Identity,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Pushed {
+    /// Reads a chain and its key. The error says what is wrong with them.
+    pub(crate) fn read(text: &SecretText) -> Result<Pushed, String> {
+        const CERTIFICATE: &str = "the pushed certificate";
+        let chain = certificates_in(&text.0);
+        let identity = Identity::from_pem(
+            chain.as_bytes(),
+            text.0.as_bytes(),
+            CERTIFICATE,
+            "the pushed key",
+        );
+        let identity = identity.map_err(|error| error.to_string())?;
+        let Some(first) = identity.names().first() else {
+            return Err(format!(
+                "{CERTIFICATE} is for no DNS name or address, so no client could be shown it"
+            ));
+        };
+        // Told apart by their names: the next one for this name, with such a key, replaces it.
+        let name = format!("pushed: {first} ({})", word(identity.key_kind()));
+        let warnings = warnings_of(&identity, &name);
+        let pem = Pem {
+            key_name: name.clone(),
+            name,
+            chain,
+            ocsp: Vec::new(),
+            ocsp_from_file: false,
+            is_pushed: true,
+            key: text.0.clone(),
+        };
+        Ok(Pushed {
+            pem,
+            identity,
+            warnings,
+        })
+    }
+
+    /// The names and addresses that it is for.
+    pub(crate) fn names(&self) -> &[String] {
+        self.identity.names()
+    }
+}
+
+/// The certificates of a route, each parsed once.
+pub(crate) struct RouteCertificates(Vec<(Pem, Option<Identity>)>);
+
+impl RouteCertificates {
+    pub(crate) fn of(pems: &[Pem]) -> RouteCertificates {
+        let parsed = |pem: &Pem| (pem.clone(), pem.identity().ok());
+        RouteCertificates(pems.iter().map(parsed).collect())
+    }
+
+    pub(crate) fn into_pems(self) -> Vec<Pem> {
+        self.0.into_iter().map(|(pem, _)| pem).collect()
+    }
+
+    /// Whether one of them is for a name of the pushed certificate.
+    pub(crate) fn have_a_name_of(&self, pushed: &Pushed) -> bool {
+        self.sharing(pushed).next().is_some()
+    }
+
+    /// Adds a certificate, in place of an earlier one for the same name with the same kind of key. An error:
+    /// there are too many.
+    pub(crate) fn add(&mut self, pushed: &Pushed) -> Result<(), String> {
+        self.0.retain(|(pem, _)| pem.name != pushed.pem.name);
+        if self.0.iter().filter(|(pem, _)| pem.is_pushed).count() >= PUSHED_MAX {
+            return Err(format!(
+                "there are {PUSHED_MAX} pushed certificates already: withdraw some, or put them into files"
+            ));
+        }
+        let added = (pushed.pem.clone(), Some(pushed.identity.clone()));
+        self.0.insert(self.place_of(pushed), added);
+        Ok(())
+    }
+
+    /// Before the first certificate for one of its names with a key of the same kind. If there is none, an
+    /// RSA certificate goes last, so that clients which can are shown the others.
+    fn place_of(&self, pushed: &Pushed) -> usize {
+        let kind = word(pushed.identity.key_kind());
+        let same = self.sharing(pushed).find(|(_, other)| *other == kind);
+        let first = || self.sharing(pushed).next().filter(|_| kind != "RSA");
+        same.or_else(first).map_or(self.0.len(), |(at, _)| at)
+    }
+
+    /// Places and kinds of keys of those that are for a name of the pushed certificate.
+    fn sharing<'a>(
+        &'a self,
+        pushed: &'a Pushed,
+    ) -> impl Iterator<Item = (usize, &'static str)> + 'a {
+        let all = self.0.iter().enumerate();
+        all.filter_map(|(at, (_, identity))| {
+            let identity = identity.as_ref()?;
+            let is_shared = |name: &String| is_among(name, pushed.names());
+            let shares = identity.names().iter().any(is_shared);
+            shares.then(|| (at, word(identity.key_kind())))
+        })
+    }
+
+    /// Takes out the pushed certificates for a name, and returns how many there were.
+    pub(crate) fn withdraw(&mut self, name: &str) -> usize {
+        let before = self.0.len();
+        self.0.retain(|(pem, identity)| {
+            let is_for = |identity: &Identity| is_among(name, identity.names());
+            !(pem.is_pushed && identity.as_ref().is_some_and(is_for))
+        });
+        before - self.0.len()
+    }
+}
+
+/// The certificates that were read from files again, with the pushed ones among `former`.
+pub(super) fn with_pushed(former: &[Pem], pems: Vec<Pem>) -> Vec<Pem> {
+    if !former.iter().any(|pem| pem.is_pushed) {
+        return pems;
+    }
+    let mut all = RouteCertificates::of(&pems);
+    for pem in former.iter().filter(|pem| pem.is_pushed) {
+        if let Ok(mut pushed) = Pushed::read(&SecretText(pem.key.clone())) {
+            pushed.pem.ocsp.clone_from(&pem.ocsp);
+            // There are no more than before.
+            let _ = all.add(&pushed);
+        }
+    }
+    all.into_pems()
+}
+
+fn is_among(name: &str, names: &[String]) -> bool {
+    names.iter().any(|other| other.eq_ignore_ascii_case(name))
+}
+
+fn word(kind: KeyKind) -> &'static str {
+    match kind {
+        KeyKind::Rsa { .. } => "RSA",
+        KeyKind::Ecdsa { .. } => "ECDSA",
+        KeyKind::Ed25519 => "Ed25519",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(name: &str) -> SecretText {
+        let (chain, key) = Identity::self_signed_pem(name).expect("a certificate");
+        SecretText(format!("{chain}{}", *key))
+    }
+
+    fn pushed(text: &SecretText) -> Pushed {
+        Pushed::read(text).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    fn from_file(name: &str) -> Pem {
+        let mut pem = pushed(&made(name)).pem;
+        pem.name = format!("{name}.pem");
+        pem.is_pushed = false;
+        pem
+    }
+
+    fn shown(pems: &[Pem]) -> Vec<&str> {
+        pems.iter().map(|pem| pem.name.as_str()).collect()
+    }
+
+    #[test]
+    fn it_stands_before_what_it_replaces() {
+        let files = [from_file("a.example"), from_file("b.example")];
+        let mut all = RouteCertificates::of(&files);
+        let first = pushed(&made("B.example"));
+        assert!(all.have_a_name_of(&first));
+        all.add(&first).expect("there is room");
+        // The next one for the same name takes its place.
+        let second = pushed(&made("B.example"));
+        all.add(&second).expect("there is room");
+        let other = pushed(&made("c.example"));
+        assert!(!all.have_a_name_of(&other));
+        all.add(&other).expect("there is room");
+        let pems = all.into_pems();
+        let expected = [
+            "a.example.pem",
+            "pushed: B.example (ECDSA)",
+            "b.example.pem",
+            "pushed: c.example (ECDSA)",
+        ];
+        assert_eq!(shown(&pems), expected);
+        assert_eq!(pems[1].chain, second.pem.chain);
+
+        let renewed = with_pushed(&pems, files.to_vec());
+        assert_eq!(shown(&renewed), expected);
+        let mut all = RouteCertificates::of(&renewed);
+        assert_eq!(all.withdraw("b.EXAMPLE"), 1);
+        assert_eq!(all.withdraw("a.example"), 0, "it is from a file");
+        assert_eq!(all.into_pems().len(), 3);
+    }
+
+    #[test]
+    fn bad_ones_are_refused_in_words() {
+        let (one, other) = (made("a.example"), made("b.example"));
+        let key_of = |text: &SecretText| {
+            let at = text.0.find("-----BEGIN PRIVATE").expect("a key");
+            text.0[at..].to_owned()
+        };
+        let chain = certificates_in(&one.0);
+        for (text, why) in [
+            ("hello".to_owned(), "the pushed certificate: is not PEM"),
+            (
+                chain.clone(),
+                "the pushed key: is a certificate, but should be the key",
+            ),
+            (key_of(&one), "the pushed certificate: is a key"),
+            (
+                format!("{chain}{}", key_of(&other)),
+                "the pushed key: the key does not belong to the certificate in the pushed certificate",
+            ),
+            (
+                format!("{}{}", one.0, key_of(&other)),
+                "the pushed key: has 2 private keys in it",
+            ),
+        ] {
+            let found = Pushed::read(&SecretText(text)).err().unwrap_or_default();
+            assert!(found.starts_with(why), "{found}");
+        }
+    }
+
+    #[test]
+    fn they_have_a_limit() {
+        let many = (0..PUSHED_MAX).map(|n| {
+            let mut pem = from_file("x.example");
+            pem.name = format!("pushed: {n}");
+            pem.is_pushed = true;
+            (pem, None)
+        });
+        let mut all = RouteCertificates(many.collect());
+        let why = all.add(&pushed(&made("y.example")));
+        assert!(why.is_err_and(|why| why.contains("256 pushed certificates")));
+        assert_eq!(all.into_pems().len(), PUSHED_MAX);
+    }
+}

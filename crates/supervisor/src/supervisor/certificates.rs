@@ -1,0 +1,141 @@
+//! Certificates that an administrator pushes or withdraws. They last until a reload.
+
+use super::Supervisor;
+use crate::edition::Edition;
+use crate::material::{Certificates, Pushed, RouteCertificates};
+use dormouse_handover::SecretText;
+
+/// The certificates of all routes after an order, and what was done.
+type Changed = (Certificates, String);
+
+impl Supervisor {
+    /// Shows clients this certificate. The answer comes when all workers do.
+    pub(super) fn push_certificate(&mut self, id: u64, pem: &SecretText, route: Option<&str>) {
+        let changed = push(&self.serving.edition, pem, route);
+        self.change_certificates(id, changed);
+    }
+
+    /// Shows clients the certificates of files again.
+    pub(super) fn withdraw_certificate(&mut self, id: u64, name: &str, route: Option<&str>) {
+        let changed = withdraw(&self.serving.edition, name, route);
+        self.change_certificates(id, changed);
+    }
+
+    fn change_certificates(&mut self, id: u64, changed: Result<Changed, String>) {
+        match changed.and_then(|changed| self.try_certificates(changed)) {
+            Ok(words) => {
+                tracing::info!(change = words, "certificates changed by an admin order");
+                self.reload.wait(vec![id], words);
+                self.finish_reload_if_complete();
+            }
+            Err(why) => self.answer(id, Err(why)),
+        }
+    }
+
+    fn try_certificates(&mut self, (certificates, words): Changed) -> Result<String, String> {
+        if let Some(why) = self.refusal_of_change() {
+            return Err(why);
+        }
+        let material = self.serving.edition.with_certificates(certificates);
+        self.apply_material(material)?;
+        Ok(words)
+    }
+}
+
+/// Adds a certificate to one route, or to all that have one for its names.
+fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Changed, String> {
+    let pushed = Pushed::read(pem)?;
+    let mut certificates = edition.material.certificates.clone();
+    let mut changed = Vec::new();
+    for (name, pems) in terminating(edition, &mut certificates) {
+        if route.is_some_and(|one| one != name) {
+            continue;
+        }
+        let mut all = RouteCertificates::of(pems);
+        if route.is_some() || all.have_a_name_of(&pushed) {
+            all.add(&pushed)
+                .map_err(|why| format!("route {name}: {why}"))?;
+            *pems = all.into_pems();
+            changed.push(name);
+        }
+    }
+    let names = pushed.names().join(", ");
+    if changed.is_empty() {
+        let routes = route_names(edition);
+        return Err(match route {
+            Some(route) => no_route(route, &routes),
+            None => format!(
+                "no route has a certificate for {names} yet: give route=, one of {}",
+                routes.join(", ")
+            ),
+        });
+    }
+    let mut words = format!(
+        "clients of route {} are shown the pushed certificate for {names}, until the next reload",
+        changed.join(", ")
+    );
+    for warning in pushed.warnings {
+        tracing::warn!(warning, "certificate warning");
+        words.push_str("; warning: ");
+        words.push_str(&warning);
+    }
+    Ok((certificates, words))
+}
+
+/// Takes the pushed certificates for a name out of one route, or out of all.
+fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Changed, String> {
+    let mut certificates = edition.material.certificates.clone();
+    let (mut changed, mut is_known) = (Vec::new(), false);
+    for (route_name, pems) in terminating(edition, &mut certificates) {
+        if route.is_some_and(|one| one != route_name) {
+            continue;
+        }
+        is_known = true;
+        let mut all = RouteCertificates::of(pems);
+        if all.withdraw(name) > 0 {
+            *pems = all.into_pems();
+            changed.push(route_name);
+        }
+    }
+    match (route, changed.is_empty()) {
+        (Some(route), true) if !is_known => Err(no_route(route, &route_names(edition))),
+        (_, true) => Err(format!("no certificate for {name} was pushed")),
+        _ => {
+            let routes = changed.join(", ");
+            Ok((
+                certificates,
+                format!(
+                    "clients of route {routes} are not shown the pushed certificate for {name} any more"
+                ),
+            ))
+        }
+    }
+}
+
+fn no_route(name: &str, routes: &[String]) -> String {
+    format!(
+        "there is no route {name} with certificates; there are: {}",
+        routes.join(", ")
+    )
+}
+
+/// The routes that end TLS, each with its certificates.
+fn terminating<'a>(
+    edition: &Edition,
+    certificates: &'a mut Certificates,
+) -> impl Iterator<Item = (String, &'a mut Vec<dormouse_handover::Pem>)> {
+    let names = edition.config.route_names();
+    let routes = edition.config.routes.iter().zip(names).zip(certificates);
+    let ends_tls: Vec<_> = routes
+        .filter(|((route, _), _)| !route.pass_through)
+        .map(|((_, name), pems)| (name, pems))
+        .collect();
+    ends_tls.into_iter()
+}
+
+fn route_names(edition: &Edition) -> Vec<String> {
+    let names = edition.config.route_names().into_iter();
+    let routes = edition.config.routes.iter().zip(names);
+    let ends_tls = routes.filter(|(route, _)| !route.pass_through);
+    ends_tls.map(|(_, name)| name).collect()
+}

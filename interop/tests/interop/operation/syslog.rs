@@ -1,0 +1,253 @@
+//! The log and the connection log in syslog: with rsyslogd, over its unix socket and over UDP.
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What rsyslogd writes of each message: JSON, one object per line.
+const TEMPLATE: &str = r#"template(name="all" type="list" option.jsonf="on") {
+  property(outname="facility" name="syslogfacility-text" format="jsonf")
+  property(outname="severity" name="syslogseverity-text" format="jsonf")
+  property(outname="time" name="timereported" dateFormat="rfc3339" date.inUTC="on" format="jsonf")
+  property(outname="program" name="programname" format="jsonf")
+  property(outname="pid" name="procid" format="jsonf")
+  property(outname="id" name="msgid" format="jsonf")
+  property(outname="version" name="protocol-version" format="jsonf")
+  property(outname="text" name="msg" format="jsonf")
+}"#;
+
+/// A real rsyslogd with a unix socket and a UDP port of its own.
+struct Rsyslog {
+    process: Process,
+    folder: TempDir,
+    socket: PathBuf,
+    udp: String,
+}
+
+impl Rsyslog {
+    fn start() -> Rsyslog {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let host = unused_host();
+        // A free port: it is closed again before rsyslogd opens it.
+        let port = UdpSocket::bind((host, 0)).and_then(|socket| socket.local_addr());
+        let port = port.expect("a free port").port();
+        let (socket, udp) = (at("log.sock"), format!("{host}:{port}"));
+        let config = format!(
+            "global(workDirectory=\"{0}\")\n\
+             module(load=\"imuxsock\" SysSock.Use=\"off\")\nmodule(load=\"imudp\")\n{TEMPLATE}\n\
+             input(type=\"imuxsock\" Socket=\"{1}\" CreatePath=\"on\" RateLimit.Interval=\"0\")\n\
+             input(type=\"imudp\" address=\"{host}\" port=\"{port}\")\n\
+             action(type=\"omfile\" file=\"{0}/messages\" template=\"all\")\n",
+            folder.path().display(),
+            socket.display(),
+        );
+        fs::write(at("rsyslog.conf"), config).expect("written");
+        let process = launch(folder.path());
+        wait_for(&socket);
+        Rsyslog {
+            process,
+            folder,
+            socket,
+            udp,
+        }
+    }
+
+    /// It ends, and another takes its place.
+    fn restart(&mut self) {
+        signal(self.process.pid(), Signal::TERM);
+        self.process.wait_for_end(PATIENCE);
+        let _ = fs::remove_file(&self.socket);
+        self.process = launch(self.folder.path());
+        wait_for(&self.socket);
+    }
+
+    fn messages(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.folder.path().join("messages")).unwrap_or_default();
+        // The last line may not be whole yet.
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    fn wait_for(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        wait::until(what, PATIENCE, || self.messages().into_iter().find(&is_it))
+    }
+}
+
+fn launch(folder: &Path) -> Process {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let command = [
+        tools::path("rsyslogd"),
+        "-n".to_owned(),
+        "-f".to_owned(),
+        file("rsyslog.conf"),
+        "-i".to_owned(),
+        file("rsyslogd.pid"),
+    ];
+    Process::start("rsyslogd", &command, folder)
+}
+
+fn wait_for(socket: &Path) {
+    wait::until("rsyslogd's socket", PATIENCE, || {
+        socket.exists().then_some(())
+    });
+}
+
+/// Dormouse with these options before its route.
+fn serve(folder: &Path, options: &str) -> (Process, SocketAddr) {
+    let address = SocketAddr::new(unused_host(), TLS_PORT);
+    let config = format!(
+        "workers = 1\nadmin = '{}/admin.sock'\n{options}\n\
+         [[route]]\nname = 'shop'\nlisten = '{address}'\nto = 'echo:'\ncertificates = '{}'\n",
+        folder.display(),
+        authority().certificate(Kind::EcdsaP256).both.display()
+    );
+    let file = folder.join("dormouse.toml");
+    fs::write(&file, config).expect("written");
+    let command = [
+        tools::dormouse().display().to_string(),
+        "serve".to_owned(),
+        file.display().to_string(),
+    ];
+    let process = Process::start("dormouse", &command, folder);
+    wait::until("a listener", PATIENCE, || peer::connect_tcp(address).ok());
+    (process, address)
+}
+
+fn one_connection(address: SocketAddr) {
+    Peer::connect(address)
+        .and_then(|mut peer| peer.echo())
+        .expect("an echo");
+}
+
+fn can_run() -> bool {
+    applies(Can::BeDormouse) && tools::present(&["rsyslogd"])
+}
+
+/// Lines of main and of workers, and a line for a connection, are messages with their severity, facility and
+/// time; also after syslog was restarted and after an upgrade.
+#[test]
+fn messages_arrive_by_a_unix_socket() {
+    if !can_run() {
+        return;
+    }
+    let mut syslog = Rsyslog::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = format!("syslog:{}", syslog.socket.display());
+    let options = format!(
+        "log_to = '{place}'\nconnection_log = '{place}'\nsyslog_facility = 'local3'\nlog_handshakes = true"
+    );
+    let (process, address) = serve(folder.path(), &options);
+    let ready = syslog.wait_for("the line that it is ready", |message| {
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("ready"))
+    });
+    assert_eq!(
+        [&ready["facility"], &ready["severity"], &ready["program"]],
+        ["local3", "info", "dormouse"]
+    );
+    assert_eq!(ready["pid"], process.pid().to_string());
+    one_connection(address);
+    let is_line = |message: &Value| message["program"] == "dormouse-connection";
+    let line = syslog.wait_for("a line for the connection", is_line);
+    let text = line["text"].as_str().unwrap_or_default();
+    assert!(
+        text.contains("route=shop") && text.contains("end="),
+        "{text}"
+    );
+    let of_worker = syslog.wait_for("a line of the worker", |message| {
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("handshake"))
+    });
+    assert_ne!(of_worker["pid"], ready["pid"]);
+    // Nothing is on standard error, which a terminal would show.
+    assert!(process.lines_with("ready").is_empty());
+
+    let lines = |syslog: &Rsyslog| syslog.messages().iter().filter(|one| is_line(one)).count();
+    syslog.restart();
+    let before = lines(&syslog);
+    wait::until("a line after syslog was restarted", PATIENCE, || {
+        one_connection(address);
+        (lines(&syslog) > before).then_some(())
+    });
+    signal(process.pid(), Signal::USR2);
+    syslog.wait_for("a line of the new binary", |message| {
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("new binary running"))
+    });
+}
+
+#[test]
+fn messages_arrive_by_udp_as_json() {
+    if !can_run() {
+        return;
+    }
+    let syslog = Rsyslog::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = format!("syslog://{}", syslog.udp);
+    let options = format!(
+        "log_to = '{place}'\nlog_format = 'json'\nconnection_log = '{place}'\nconnection_log_format = 'json'"
+    );
+    let (_process, address) = serve(folder.path(), &options);
+    one_connection(address);
+    let line = syslog.wait_for("a line for the connection", |one| one["id"] == "connection");
+    let expected = ["daemon", "info", "dormouse", "1"];
+    assert_eq!(
+        [
+            &line["facility"],
+            &line["severity"],
+            &line["program"],
+            &line["version"]
+        ],
+        expected
+    );
+    let text = line["text"].as_str().unwrap_or_default();
+    let fields: Value = serde_json::from_str(text.trim()).expect("an object");
+    assert_eq!(fields["route"], "shop");
+    // The time of the message is that of the line.
+    let of_message = line["time"].as_str().unwrap_or_default();
+    assert_eq!(
+        of_message.get(..19),
+        fields["time"].as_str().and_then(|time| time.get(..19))
+    );
+    let ready = syslog.wait_for("the line that it is ready", |message| {
+        message["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("ready"))
+    });
+    let text = ready["text"].as_str().unwrap_or_default();
+    let fields: Value = serde_json::from_str(text.trim()).expect("an object");
+    assert_eq!(fields["level"], "INFO");
+}
+
+/// Without syslog the program starts all the same, warns, and nothing waits. Standard error is back when it
+/// can't go on.
+#[test]
+fn an_absent_syslog_stops_nothing() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = format!("syslog:{}/nobody.sock", folder.path().display());
+    let options = format!("log_to = '{place}'\nconnection_log = '{place}'");
+    let (mut process, address) = serve(folder.path(), &options);
+    process.wait_for_line("nobody receives there now", PATIENCE);
+    for _ in 0..20 {
+        one_connection(address);
+    }
+}
