@@ -116,8 +116,8 @@ mod tests {
     fn a_key_of_wrong_size_is_rejected_with_a_remedy() {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, contents, says) in [
-            ("47.key", &[200; 47][..], "this has 47 bytes"),
-            ("empty.key", &[][..], "this has 0 bytes"),
+            ("47.key", &[200; 47][..], "the file has 47 bytes"),
+            ("empty.key", &[][..], "the file has 0 bytes"),
             ("lines.key", b"Zm9v\n", "line 1 is a key of 3 bytes"),
         ] {
             let path = file(folder.path(), name, contents);
