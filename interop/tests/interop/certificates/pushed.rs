@@ -251,7 +251,7 @@ fn what_files_must_not_be_can_not_be_pushed() {
     let not_its_key = "the key does not belong to the certificate";
     for (cert, key, problem) in [
         (&one.cert, &other.key, not_its_key),
-        (&one.key, &one.cert, "are the two swapped?"),
+        (&one.key, &one.cert, "the two files may be swapped"),
         (&broken, &one.key, "is broken PEM"),
         (&nothing, &one.key, "is empty"),
         (&prose, &one.key, "is not PEM"),
