@@ -85,7 +85,8 @@ impl Syslog {
             let (tag, pid) = (kind.tag(), std::process::id());
             return format!("<{priority}>{tag}[{pid}]: {text}").into_bytes();
         }
-        let time = time.map_or(Timestamp::None, Timestamp::PreformattedStr);
+        // `Timestamp::None` would write a space too many.
+        let time = Timestamp::PreformattedStr(time.unwrap_or("-"));
         // As bytes: the byte order mark that the RFC requires before UTF-8 would end up in log files.
         let text = Msg::NonUnicodeBytes(text.as_bytes());
         let mut message = Vec::new();
