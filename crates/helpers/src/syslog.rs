@@ -85,7 +85,8 @@ impl Syslog {
             let (tag, pid) = (kind.tag(), std::process::id());
             return format!("<{priority}>{tag}[{pid}]: {text}").into_bytes();
         }
-        let time = time.map_or(Timestamp::None, Timestamp::PreformattedStr);
+        // The library's own way to say that there is none writes a space too many.
+        let time = Timestamp::PreformattedStr(time.unwrap_or("-"));
         // As bytes: a byte order mark, which the RFC wants before UTF-8, ends up in people's files.
         let text = Msg::NonUnicodeBytes(text.as_bytes());
         let mut message = Vec::new();

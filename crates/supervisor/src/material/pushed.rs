@@ -223,16 +223,19 @@ mod tests {
             ("hello".to_owned(), "the pushed certificate: is not PEM"),
             (
                 chain.clone(),
-                "the pushed key: is a certificate, but should be the key",
+                "the pushed key: contains a certificate instead of the key",
             ),
-            (key_of(&one), "the pushed certificate: is a key"),
+            (
+                key_of(&one),
+                "the pushed certificate: contains a key instead",
+            ),
             (
                 format!("{chain}{}", key_of(&other)),
                 "the pushed key: the key does not belong to the certificate in the pushed certificate",
             ),
             (
                 format!("{}{}", one.0, key_of(&other)),
-                "the pushed key: has 2 private keys in it",
+                "the pushed key: contains 2 private keys",
             ),
         ] {
             let found = Pushed::read(&SecretText(text)).err().unwrap_or_default();

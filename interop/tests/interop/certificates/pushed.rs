@@ -251,12 +251,12 @@ fn what_files_must_not_be_can_not_be_pushed() {
     let not_its_key = "the key does not belong to the certificate";
     for (cert, key, problem) in [
         (&one.cert, &other.key, not_its_key),
-        (&one.key, &one.cert, "are the two swapped?"),
-        (&broken, &one.key, "is broken PEM"),
+        (&one.key, &one.cert, "the two files may be swapped"),
+        (&broken, &one.key, "is invalid PEM"),
         (&nothing, &one.key, "is empty"),
         (&prose, &one.key, "is not PEM"),
         (&one.cert, &locked, "is encrypted with a passphrase"),
-        (&one.cert, &two, "has 2 private keys in it"),
+        (&one.cert, &two, "contains 2 private keys"),
     ] {
         let said = checked(&site, cert, key);
         assert!(said.contains(problem), "{said}");

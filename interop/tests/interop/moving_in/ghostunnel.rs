@@ -175,8 +175,11 @@ fn the_page_s_example_takes_ghostunnel_s_place() {
     };
     // Our web server is at another address of this machine than the page's.
     let server = format!("{} --unsafe-target", scene.placed(server));
-    // The page's name leads nowhere here.
-    let client = format!("{} --override-server-name {SERVER}", scene.placed(client));
+    // The page's name leads nowhere here, and its client listens on localhost.
+    let client = format!(
+        "{} --override-server-name {SERVER} --unsafe-listen",
+        scene.placed(client)
+    );
     let mut config = scene.placed(&config);
     config = config.replace(
         "[[originate]]\n",
