@@ -1,5 +1,5 @@
-//! One TLS connection over a blocking socket, at either end: what a visit to a server and the server
-//! of an audited client have in common.
+//! One TLS connection over a blocking socket, used at the client's end for servers and at the server's end for
+//! clients.
 
 use std::io::{self, Read, Write};
 
@@ -7,21 +7,21 @@ use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{Handshake, HandshakeInfo, Progress, UnixTime};
 use dormouse_record::{self as record, SealKey, State};
 
-/// Room for what one receive may bring: a whole record.
+/// Size of the receive buffer: one complete record.
 pub(super) const RECEIVE: usize = 17_000;
 /// Content types (RFC 5246 §6.2.1).
 pub(super) const ALERT: u8 = 21;
 pub(super) const HANDSHAKE: u8 = 22;
 
-/// What a handshake was, byte by byte as it passed.
+/// All bytes of a handshake.
 #[derive(Default)]
 pub(super) struct Transcript {
     pub(super) sent: Vec<u8>,
     pub(super) received: Vec<u8>,
 }
 
-/// Shakes hands. `peer` is how the other end is called in words; `go_on` is asked whenever the
-/// socket's patience is over.
+/// Completes the handshake. `peer` names the other end in errors; `go_on` is called at each socket timeout and decides
+/// whether to keep waiting.
 pub(super) fn complete_handshake(
     stream: &mut (impl Read + Write),
     handshake: &mut Handshake,
@@ -32,7 +32,7 @@ pub(super) fn complete_handshake(
     let (mut passed, mut room) = (Transcript::default(), vec![0; RECEIVE]);
     let mut received: &[u8] = &[];
     loop {
-        // A client's begins without any input; a server's makes nothing of none.
+        // A client's handshake begins without input; a server's ignores empty input.
         let progress = handshake.handle_input(UnixTime::now(), received);
         stream.write_all(handshake.output()).map_err(words)?;
         passed.sent.extend_from_slice(handshake.output());
@@ -61,7 +61,7 @@ pub(super) fn complete_handshake(
     }
 }
 
-/// Whether the socket's patience is over, and nothing else is wrong.
+/// Whether the error is a socket timeout.
 pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -69,7 +69,7 @@ pub(super) fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
-/// What an established connection brings.
+/// Data received on an established connection.
 pub(super) enum Incoming<'a> {
     /// Plaintext.
     Data(&'a [u8]),
@@ -77,7 +77,7 @@ pub(super) enum Incoming<'a> {
     Tickets(&'a [u8]),
     /// A fatal alert: the connection is over.
     Alert(u8),
-    /// The other end says nothing more.
+    /// The peer has closed its side of the connection.
     Closed,
 }
 
@@ -86,12 +86,12 @@ pub(super) struct TlsConnection<S> {
     pub(super) stream: S,
     tls: Box<State>,
     connection: Connection,
-    /// What came and was not opened yet.
+    /// Received bytes that are not opened yet.
     received: Vec<u8>,
 }
 
 impl<S: Read + Write> TlsConnection<S> {
-    /// What is left of a handshake that is done.
+    /// Creates the connection from a completed handshake.
     pub(super) fn rest(stream: S, handshake: Handshake) -> Result<(Self, HandshakeInfo), String> {
         let mut tls = Box::new(State::empty());
         let rested = handshake.rest(&mut tls);
@@ -129,7 +129,7 @@ impl<S: Read + Write> TlsConnection<S> {
         self.flush().map_err(|error| format!("sending: {error}"))
     }
 
-    /// Sends a record of any type.
+    /// Sends a record of any content type.
     pub(super) fn send(&mut self, content_type: u8, content: &[u8]) -> Result<(), String> {
         let words = |error: io::Error| format!("sending: {error}");
         self.flush().map_err(words)?;
@@ -153,7 +153,7 @@ impl<S: Read + Write> TlsConnection<S> {
         let _ = self.flush();
     }
 
-    /// Receives once; the count of bytes.
+    /// Receives once and returns the number of bytes.
     pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(room)?;
         self.received
@@ -161,14 +161,14 @@ impl<S: Read + Write> TlsConnection<S> {
         Ok(count)
     }
 
-    /// Bytes which were received and not opened yet.
+    /// Takes the received bytes that are not opened yet.
     pub(super) fn take_unopened(&mut self) -> Vec<u8> {
         let mut unopened = self.connection.take_unopened();
         unopened.append(&mut self.received);
         unopened
     }
 
-    /// Opens all whole records that were received, and answers what the protocol asks.
+    /// Opens all complete records received so far and sends the replies that the protocol requires.
     pub(super) fn open(
         &mut self,
         mut each: impl FnMut(Incoming<'_>) -> Result<(), String>,
@@ -188,7 +188,7 @@ impl<S: Read + Write> TlsConnection<S> {
             };
             each(incoming)?;
         };
-        // A peer which is gone has no use for it.
+        // A peer that has disconnected does not need the reply.
         let _ = self.flush();
         outcome
     }

@@ -1,24 +1,24 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of this crate that read untrusted bytes, exposed for `fuzz/` only; not a public interface.
 
 use crate::{client, server, software};
 
-/// Reads a text as each of the files under `/proc`, and as what each tool says, that a census looks at.
+/// Parses a text as each file under `/proc` and each tool output that an audit reads.
 pub fn proc_text(text: &str) {
     dormouse_census::fuzzed::proc_text(text);
     software::read_texts(text);
 }
 
-/// Walks these bytes as a heap: blocks in use, in all.
+/// Walks the bytes as a heap and returns the number of blocks in use.
 pub fn heap(bytes: &[u8]) -> u64 {
     dormouse_census::fuzzed::heap(bytes)
 }
 
-/// Reads a server's answer to a handmade ClientHello, and its handshake messages.
+/// Parses a server's answer to a handmade ClientHello, and its handshake messages.
 pub fn server_answer(bytes: &[u8]) -> bool {
     server::understands(bytes)
 }
 
-/// Reads what a client sends in pieces: its ClientHello and its requests. Returns the number of these.
+/// Parses what a client sends in pieces: its ClientHello and its requests. Returns the number of requests.
 pub fn client(pieces: &[&[u8]]) -> usize {
     client::understood(pieces)
 }

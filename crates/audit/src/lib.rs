@@ -1,12 +1,12 @@
-//! Finds where a TLS server's or client's memory and CPU time go, and what to change.
+//! Finds where a TLS server or client uses memory and CPU time, and what to change.
 //!
-//! An audit is made from outside: handshakes of our own show what is offered and whether sessions
-//! are resumed, load shows what connections cost, and the process's memory is read as the operating
-//! system lets its owner. What could not be measured is said with the reason. The [`findings`] are
-//! drawn from the figures alone, so a kept audit can be judged again.
+//! An audit works from outside. Handmade handshakes show what is offered and whether sessions are resumed, load shows
+//! the cost of connections, and the operating system lets the process's owner read its memory. A figure that could not
+//! be measured is reported with the reason. The [`findings`] depend only on the figures, so a stored audit can be
+//! judged again.
 //!
-//! The crate stands on `bench`: its load and its session with a server are those of a benchmark, with
-//! handshakes, a census of the heap and advice on top. Nothing below knows of findings.
+//! The crate builds on `bench` and uses its load generator and its session with a server; it adds handshakes, a heap
+//! census and advice. No crate below it depends on findings.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -33,7 +33,7 @@ use dormouse_bench::model::{Run, RunOutcome};
 use dormouse_measure::Error;
 use dormouse_measure::Machine;
 
-/// Setting with the machine's load average when the audit began.
+/// Key of the setting that stores the machine's load average at the start of the audit.
 const LOAD: &str = "load_average";
 
 fn load_average() -> Option<f64> {
@@ -42,7 +42,7 @@ fn load_average() -> Option<f64> {
 }
 
 impl Audit {
-    /// The machine's load average at the beginning.
+    /// The machine's load average at the start of the audit.
     fn load_average(&self) -> Option<f64> {
         self.settings.get(LOAD)?.as_f64()
     }
@@ -72,12 +72,12 @@ impl Audit {
         }
     }
 
-    /// Replaces the findings of a kept audit by those that this version draws from its figures.
+    /// Replaces the findings of a stored audit with those that this version derives from its figures.
     pub fn judge_again(&mut self) {
         self.findings = findings::judge(self);
     }
 
-    /// Draws the findings and records the end.
+    /// Derives the findings and records how the audit ended.
     fn conclude(&mut self, end: Result<(), Error>) {
         self.findings = findings::judge(self);
         let parts: Vec<_> = self

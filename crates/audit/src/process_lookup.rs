@@ -1,4 +1,4 @@
-//! Finds the process of a server: the main process of a systemd unit, or the first one of a container.
+//! Finds a server's process: the main process of a systemd unit or the first process of a container.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use dormouse_measure::Error;
 
 use dormouse_census::tool::{Tool, ToolError};
 
-/// How long systemd or a container engine may take to answer.
+/// Maximum wait for an answer of systemd or a container engine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Container engines, in the order in which they are asked.
+/// Container engines, in the order in which they are queried.
 const CONTAINER_ENGINES: [&str; 2] = ["docker", "podman"];
 
-/// The main process of a unit, of the system's manager or the user's own.
+/// Returns the main process of a system or user unit.
 ///
 /// # Errors
-/// Where there is no systemd, or the unit does not run.
+/// If systemd is missing or the unit is not running.
 pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
     let mut said = String::new();
     for manager in ["--system", "--user"] {
@@ -33,7 +33,7 @@ pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
                     "--unit: there is no systemctl here; give the process with --pid",
                 ));
             }
-            // What the first one says counts: there is seldom another.
+            // The first error, which is the system manager's, is reported: user units are rare.
             Err(ToolError::Refused(why)) if said.is_empty() => said = why,
             Err(ToolError::Refused(_)) => {}
             Ok(answer) => match main_pid(&answer) {
@@ -48,7 +48,7 @@ pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
     )))
 }
 
-/// Main process in the output of `systemctl show`.
+/// Parses the main process id in the output of `systemctl show`.
 fn main_pid(answer: &str) -> Result<i32, String> {
     let value = |name: &str| {
         let mut lines = answer.lines();
@@ -61,10 +61,10 @@ fn main_pid(answer: &str) -> Result<i32, String> {
     }
 }
 
-/// The first process of a container.
+/// Returns the first process of a container.
 ///
 /// # Errors
-/// Where neither docker nor podman is, or the container does not run.
+/// If neither docker nor podman is installed, or the container is not running.
 pub fn pid_of_container(name: &str) -> Result<i32, Error> {
     let mut said = Vec::new();
     for keeper in CONTAINER_ENGINES {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_name_is_never_taken_for_an_option() {
-        // Wherever this runs: no such unit, no such container, or none of the programs.
+        // The lookup fails on every machine: no such unit or container, or none of the tools installed.
         for refused in [pid_of_unit("--version"), pid_of_container("--version")] {
             assert!(refused.unwrap_err().message.contains("--pid"));
         }

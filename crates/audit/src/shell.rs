@@ -1,6 +1,6 @@
-//! Command lines as a shell reads them.
+//! Quoting for command lines of a shell.
 
-/// Quotes a word for a shell, where it needs quotes.
+/// Quotes a word for a shell if necessary.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -9,7 +9,7 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Joins words to a command line.
+/// Joins words into a command line.
 pub fn command_line(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let words: Vec<_> = words.into_iter().map(|word| quote(word.as_ref())).collect();
     words.join(" ")

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_measure::{ProcessInfo, proc_files};
 
-/// Bytes of a program that are searched for the marks of its language and library.
+/// Maximum bytes of a program that are searched for the marks of its language and library.
 const PROGRAM_MAX: u64 = 96 << 20;
 const BLOCK: usize = 1 << 20;
 
 /// Evidence that a Python program runs asyncio.
 pub(crate) const ASYNCIO: &str = "mapped _asyncio";
 
-/// Software that is recognised.
+/// Kinds of software that the audit recognises.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftwareKind {
@@ -37,26 +37,26 @@ pub enum SoftwareKind {
     NettyJdk,
     /// Netty over netty-tcnative.
     NettyTcnative,
-    /// Another program on a JVM.
+    /// Another program that runs on a JVM.
     Jvm,
-    /// Twisted or pyOpenSSL.
+    /// Python with Twisted or pyOpenSSL.
     Twisted,
-    /// Python's ssl module, asyncio among it.
+    /// Python with its ssl module, including asyncio.
     Python,
-    /// Perl: IO::Socket::SSL, LWP.
+    /// Perl with IO::Socket::SSL or LWP.
     Perl,
     /// A program in Go.
     Go,
-    /// A program over rustls.
+    /// A program that uses rustls.
     Rustls,
-    /// A program over OpenSSL.
+    /// A program that uses OpenSSL.
     OpenSsl,
-    /// Something else.
+    /// Any other software.
     Unknown,
 }
 
 impl SoftwareKind {
-    /// Whether its runtime collects garbage in a heap of its own.
+    /// Whether its runtime collects garbage in its own heap.
     pub fn collects(self) -> bool {
         matches!(
             self,
@@ -64,7 +64,7 @@ impl SoftwareKind {
         )
     }
 
-    /// Whether an interpreter or a runtime takes a large part of its CPU time.
+    /// Whether an interpreter or runtime accounts for much of its CPU time.
     pub fn is_interpreted(self) -> bool {
         matches!(
             self,
@@ -72,12 +72,12 @@ impl SoftwareKind {
         ) || self.compiles()
     }
 
-    /// Whether it compiles itself while it serves.
+    /// Whether its runtime compiles code while it serves.
     pub fn compiles(self) -> bool {
         matches!(self, Self::NettyJdk | Self::NettyTcnative | Self::Jvm)
     }
 
-    /// Its name for people.
+    /// Returns its name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dormouse => "dormouse",
@@ -108,14 +108,14 @@ pub struct Software {
     pub kind: SoftwareKind,
     /// Its version, if it announces one.
     pub version: Option<String>,
-    /// The TLS library that it has mapped.
+    /// The mapped TLS library.
     pub library: Option<String>,
     /// Evidence for the kind.
     pub evidence: Vec<String>,
 }
 
 impl Software {
-    /// Name and version for people.
+    /// Returns name and version for reports.
     pub fn title(&self) -> String {
         let mut title = self.kind.name().to_owned();
         if let Some(version) = &self.version {
@@ -128,7 +128,7 @@ impl Software {
     }
 }
 
-/// Signs by which software is recognised.
+/// Signs by which the audit recognises software.
 #[derive(Default)]
 struct Signs {
     programs: BTreeSet<String>,
@@ -138,7 +138,7 @@ struct Signs {
     rustls: bool,
 }
 
-/// Recognises the software of these processes; `banner` is what the server says of itself.
+/// Recognises the software of these processes; `banner` is the server's description of itself.
 pub(crate) fn recognise(
     processes: &[ProcessInfo],
     banner: Option<&str>,
@@ -173,7 +173,7 @@ fn look(pid: i32, signs: &mut Signs) {
                 .insert(path.trim_end_matches(" (deleted)").to_owned());
         }
     }
-    // A JVM reads its archives through descriptors.
+    // A JVM opens its archives as files instead of mapping them.
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
@@ -188,7 +188,7 @@ fn look(pid: i32, signs: &mut Signs) {
     }
 }
 
-/// Reads a text as what is known of a process, and as a server's banner.
+/// Parses a text as information about a process and as a server's banner; for fuzzing.
 pub(crate) fn read_texts(text: &str) {
     let signs = Signs {
         programs: text.lines().take(3).map(str::to_owned).collect(),
@@ -200,14 +200,14 @@ pub(crate) fn read_texts(text: &str) {
     let _ = holds(text.as_bytes(), b"rustls::");
 }
 
-/// Looks for the marks that Go and rustls leave in a program.
+/// Searches a program for the marks of Go and rustls.
 fn search(pid: i32, signs: &mut Signs) {
     let Ok(file) = proc_files::open_program(pid) else {
         return;
     };
     let mut file = file.take(PROGRAM_MAX);
     let mut block = vec![0; BLOCK];
-    // In two pieces, or this very program would bear the mark.
+    // The mark is in two pieces so that this program does not contain it.
     let go = [" Go build", "inf:"].concat();
     while let Ok(count @ 1..) = file.read(&mut block) {
         let text = block.get(..count).unwrap_or_default();
@@ -219,8 +219,8 @@ fn search(pid: i32, signs: &mut Signs) {
     }
 }
 
-/// Whether `mark` is in a text that may be a hundred megabytes of anything: jumps from one place
-/// where it may end to the next.
+/// Whether `mark` occurs in a text of up to about a hundred megabytes. The search jumps from one possible end of the
+/// mark to the next.
 fn holds(text: &[u8], mark: &[u8]) -> bool {
     let Some(last) = mark.last() else {
         return true;
@@ -304,7 +304,7 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
     }
 }
 
-/// Its version, if the banner is its own: behind a proxy it is that of another.
+/// Returns the version if the banner belongs to this software; behind a proxy it may be another program's.
 fn version_of(kind: SoftwareKind, banner: &str) -> Option<String> {
     let of_kind = kind.name().split([' ', '/']).next()?.to_ascii_lowercase();
     let products = banner.split_whitespace();
@@ -313,7 +313,7 @@ fn version_of(kind: SoftwareKind, banner: &str) -> Option<String> {
     own.map(|(_, version)| version.to_owned())
 }
 
-/// The TLS library that is mapped.
+/// Returns the mapped TLS library.
 fn library(signs: &Signs) -> Option<String> {
     let known = [
         "libssl.so",
@@ -329,7 +329,7 @@ fn library(signs: &Signs) -> Option<String> {
         .find_map(|name| file(name))?
         .rsplit('/')
         .next()?;
-    // Netty unpacks it under a name with a random number.
+    // Netty extracts it to a file name with a random number.
     Some(if name.contains("netty_tcnative") {
         "netty-tcnative".to_owned()
     } else {

@@ -1,5 +1,4 @@
-//! Reads handshake messages: vectors with lengths before them (RFC 8446 §3.4), bytes by bytes,
-//! and never beyond their end.
+//! Reads handshake messages: length-prefixed vectors (RFC 8446 §3.4), with bounds checks on every access.
 
 /// Numbers of extensions.
 pub(crate) mod hello_extension {
@@ -18,7 +17,7 @@ pub(crate) mod hello_extension {
     pub(crate) const RENEGOTIATION_INFO: u16 = 0xff01;
 }
 
-/// What is left to be read.
+/// The unread rest of a message.
 pub(crate) struct MessageReader<'a>(&'a [u8]);
 
 impl<'a> MessageReader<'a> {
@@ -32,7 +31,7 @@ impl<'a> MessageReader<'a> {
         Some(taken)
     }
 
-    /// Everything that is left.
+    /// Returns all unread bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.0
     }

@@ -1,8 +1,8 @@
-//! Parsers of this crate that take strangers' bytes, for `fuzz/` alone: no interface.
+//! Parsers of this crate that read untrusted bytes, exposed for `fuzz/` only; not a public interface.
 
 use crate::{glibc, jvm, process, python, v8};
 
-/// Reads a text as each of those that a census reads.
+/// Parses a text as each of the texts that a census reads.
 pub fn proc_text(text: &str) {
     let _ = text.lines().filter_map(process::region).count();
     let own = ["4711".to_owned()].into();
@@ -17,7 +17,7 @@ pub fn proc_text(text: &str) {
     );
 }
 
-/// Walks bytes as a heap, all of whose pages are resident, and as pools of CPython: blocks in use.
+/// Walks the bytes as a fully resident heap and as CPython pools; returns the number of blocks in use.
 pub fn heap(bytes: &[u8]) -> u64 {
     glibc::walk_bytes(bytes) + python::blocks_of(bytes)
 }

@@ -1,16 +1,17 @@
 //! The heap of Go: spans of objects of one size, and stacks.
 //!
-//! Go's runtime keeps a slice of all its spans in a global variable, `mheap_`, behind the number of the sweep. That
-//! is found in the program's variables without symbols, by what it leads to: dozens of pointers to spans, whose fields
-//! bind each other. The layout is that of Go 1.22 to 1.26; spans of another layout do not fit, and are refused.
+//! Go's runtime keeps a slice of all its spans in the global variable `mheap_`, after the number of the current sweep.
+//! The census finds the slice without symbols by searching the program's variables for dozens of pointers to spans,
+//! whose fields are consistent with each other. The layout is that of Go 1.22 to 1.26; spans with another layout do
+//! not match and are refused.
 //!
 //! ```text
 //! 24 start   32 pages   50 u16 objects   64 bits of objects that outlived the last collection
 //! 88 u32 sweep   96 u16 allocated   98 u8 class   99 u8 state   104 size of an object   112 end
 //! ```
 //!
-//! An object counts if it outlived the last collection: what was allocated since then may be garbage. So the figures
-//! are those of that collection, and a census waits for one ([`collections`]).
+//! An object counts if it survived the last collection; objects allocated since then may be garbage. The figures are
+//! therefore as of that collection, and a census waits for one ([`collections`]).
 
 use std::io::Read as _;
 use std::ops::Range;
@@ -20,19 +21,20 @@ use dormouse_measure::proc_files;
 use crate::process::{ProcessMemory, Region, regions};
 use crate::snapshot::Snapshot;
 
-/// Go takes memory in pieces of this size, at multiples of it. Where these lie is chosen by chance since Go 1.26.
+/// Go maps its heap in pieces of this size, aligned to it. Since Go 1.26 their addresses are random.
 const PIECE: u64 = 4 << 20;
 const PAGE: u64 = 8192;
 const SPAN_BYTES: usize = 120;
-/// Spans of a process that are read at most.
+/// Maximum number of spans read in a process.
 const SPANS_MAX: u64 = 1 << 22;
-/// Spans that must fit before a slice counts as that of all spans.
+/// Minimum number of matching spans before a slice counts as the slice of all spans.
 const SPANS_MIN: u64 = 8;
 const VARIABLES_MAX: u64 = 256 << 20;
-/// Most objects of one span: 8 kB of objects of 8 bytes; and of the longest spans of small objects.
+/// Maximum number of objects in one span: more than the 1,024 objects of 8 bytes in 8 kB, and enough for the longest
+/// spans of small objects.
 const OBJECTS_MAX: u64 = 8192;
 
-/// Bytes of a program that are searched for Go's mark, in blocks.
+/// Maximum bytes of a program that are searched for Go's mark, and the size of a block.
 const PROGRAM_MAX: usize = 64 << 20;
 const BLOCK: usize = 1 << 20;
 
@@ -40,7 +42,7 @@ const DEAD: u8 = 0;
 const IN_USE: u8 = 1;
 const MANUAL: u8 = 2;
 
-/// Adds the spans of a process, if Go's runtime is in it.
+/// Adds the spans of a process if it contains Go's runtime.
 pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     let regions = regions(pid)?;
     let arenas = Arenas::of(&regions);
@@ -70,7 +72,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     Ok(())
 }
 
-/// Collections that the runtime of a process has finished; `None` where there is no Go.
+/// Returns the number of collections that Go's runtime has finished; `None` if the process has no Go runtime.
 pub fn collections(pid: i32) -> Option<u64> {
     let regions = regions(pid).ok()?;
     let arenas = Arenas::of(&regions);
@@ -81,7 +83,7 @@ pub fn collections(pid: i32) -> Option<u64> {
     Some(AllSpans::find(&reader, &regions, &arenas)?.collections())
 }
 
-/// Mappings that may be Go's heap.
+/// Mappings that may belong to Go's heap.
 struct Arenas(Vec<Range<u64>>);
 
 impl Arenas {
@@ -98,9 +100,9 @@ impl Arenas {
     }
 }
 
-/// Whether the program was built by Go, which writes that into its first pages of data.
+/// Whether the program was built by Go, which writes a mark at the beginning of its data.
 fn is_go(pid: i32) -> bool {
-    // In two pieces, or this very program would bear the mark.
+    // The mark is in two pieces so that this program does not contain it.
     let mark = [" Go build", "inf:"].concat();
     let Ok(mut file) = proc_files::open_program(pid) else {
         return false;
@@ -112,7 +114,7 @@ fn is_go(pid: i32) -> bool {
     {
         read += count;
         let text = block.get(..count).unwrap_or_default();
-        // The mark is aligned to 16 bytes, and no block ends within it.
+        // The mark is aligned to 16 bytes, so it never crosses the end of a block.
         if text.chunks(16).any(|piece| {
             piece
                 .get(1..)
@@ -128,12 +130,12 @@ fn is_go(pid: i32) -> bool {
 struct AllSpans {
     at: u64,
     count: u64,
-    /// Number of the current sweep; it rises by two with each collection.
+    /// Number of the current sweep; each collection increases it by two.
     sweep: u32,
 }
 
 impl AllSpans {
-    /// Looks through the program's variables: those with a value, and behind them those that begin as zero.
+    /// Searches the program's variables: the initialised ones, and after them the zero-initialised ones.
     fn find(reader: &ProcessMemory, regions: &[Region], arenas: &Arenas) -> Option<Self> {
         let mut before_end = None;
         for region in regions {
@@ -168,7 +170,7 @@ impl AllSpans {
             let [sweep, at, count, capacity] = *four else {
                 return None;
             };
-            // The number of the sweep is even, and half a word long.
+            // The sweep number is even and four bytes long.
             let plausible = sweep < u64::from(u32::MAX)
                 && sweep.is_multiple_of(2)
                 && at.is_multiple_of(8)
@@ -187,7 +189,7 @@ impl AllSpans {
         })
     }
 
-    /// Whether its first entries lead to spans, some of them in use.
+    /// Whether the slice's first entries point to spans, some of them in use.
     fn fits(&self, reader: &ProcessMemory, arenas: &Arenas) -> bool {
         let mut first = [0; 8 * SPANS_MIN as usize];
         if reader.read(self.at, &mut first).is_err() {
@@ -214,7 +216,7 @@ fn pointers(bytes: &[u8]) -> impl Iterator<Item = u64> {
     words.map(|word| u64::from_ne_bytes(*word))
 }
 
-/// A run of pages with objects of one size, or stacks.
+/// A run of pages that holds objects of one size, or stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
     pages: u64,
@@ -235,7 +237,7 @@ impl Span {
         Self::parse(&bytes, arenas)
     }
 
-    /// Reads a span; `None` where its fields do not fit each other.
+    /// Parses a span; `None` if its fields contradict each other.
     fn parse(bytes: &[u8; SPAN_BYTES], arenas: &Arenas) -> Option<Self> {
         let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..at + 8)?.first_chunk()?));
         let half = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..at + 4)?.first_chunk()?));
@@ -284,7 +286,7 @@ impl Span {
                 count.blocks += living;
                 count.resident_bytes += bytes;
             }
-            // Spans of small stacks are divided among several; a large stack has one of its own.
+            // A span of small stacks is divided into several stacks; a large stack has its own span.
             MANUAL if self.object_bytes > 0 && self.object_bytes < self.pages * PAGE => {
                 into.go_stack_bytes += (self.allocated * self.object_bytes).min(self.pages * PAGE);
             }
@@ -293,7 +295,8 @@ impl Span {
         }
     }
 
-    /// Objects that outlived the last collection. Until a span is swept, the marks of that collection say which.
+    /// Number of objects that survived the last collection. Until a span is swept, that collection's mark bits tell
+    /// which.
     fn living(&self, reader: &ProcessMemory, sweep: u32) -> Option<u64> {
         let is_swept = self.sweep == sweep || self.sweep == sweep.wrapping_add(3);
         let bits = if is_swept {

@@ -1,4 +1,4 @@
-//! The class histogram of a JVM, through `jcmd`.
+//! The class histogram of a JVM, obtained through `jcmd`.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use dormouse_measure::proc_files;
 use crate::snapshot::ObjectCounts;
 use crate::tool::{Tool, ToolError};
 
-/// A full collection of a large heap takes its time.
+/// A full collection of a large heap takes long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The classes of a process; `None` when it is no JVM.
+/// Returns the classes of a process; `None` if it is not a JVM.
 ///
-/// `-all` counts unreachable objects too, and so makes no collection: the process is left as it was.
-/// For the `living` alone the JVM makes a full collection first.
+/// `-all` also counts unreachable objects, so the JVM makes no collection and the process is left as it was.
+/// To count only `living` objects the JVM makes a full collection first.
 ///
-/// A JVM's own `jcmd` lies beside its `java`, but what lies there is the audited process's choice. So the one
-/// in the `PATH` is run, as the process's user, which is the one that a JVM answers.
+/// A JVM's own `jcmd` lies beside its `java`, but that path is under the audited process's control. So the `jcmd` in
+/// the `PATH` is run, as the process's user: a JVM answers no other user.
 pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<ObjectCounts, String>> {
     if !proc_files::maps(pid).ok()?.contains("libjvm.so") {
         return None;

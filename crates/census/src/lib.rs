@@ -1,12 +1,12 @@
 //! A census of a live process's heap, taken from outside: blocks by size, objects by class.
 //!
 //! Resident memory says little about what a connection uses: a heap that was larger before takes new blocks without
-//! growing, and keeps pages that hold none. Allocators keep structures in memory that tell the blocks in use from the
-//! free ones, and a process that may read this memory can walk them: glibc's malloc, CPython's pools, Go's spans. A
-//! JVM counts its objects itself, and V8 does where its inspector is open. Where nothing of this helps, pages are
-//! sampled.
+//! growing, and keeps pages without blocks. Allocators keep structures in memory that distinguish blocks in use from
+//! free ones, and a process with permission to read this memory can walk them: glibc's malloc, CPython's pools, Go's
+//! spans. A JVM counts its objects itself, and so does V8 if its inspector is open. For all other memory the census
+//! samples pages.
 //!
-//! The crate stands between `measure`, which knows processes, and `bench` and `audit`, which know connections.
+//! The crate builds on `measure`, which handles processes, and serves `bench` and `audit`, which handle connections.
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
@@ -38,7 +38,7 @@ pub use used::{hidden_per_connection, used_per_connection};
 /// Takes a census of all processes of a tree.
 ///
 /// # Errors
-/// In words: why there is none.
+/// If no census can be taken, with the reason.
 pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
     let mut whole = Snapshot {
         connections,
@@ -71,7 +71,7 @@ fn of_process(pid: i32) -> Result<Snapshot, String> {
 /// Samples the pages of these processes.
 ///
 /// # Errors
-/// In words: why not.
+/// If no sample can be taken, with the reason.
 pub fn sample_pages(pids: &[i32], connections: u64) -> Result<PageSample, String> {
     pages::sample(pids, connections)
 }

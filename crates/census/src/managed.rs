@@ -1,29 +1,29 @@
-//! Objects that a runtime with a garbage collector holds, as it counts them itself.
+//! Objects of a garbage-collected runtime, as the runtime itself counts them.
 
 use crate::snapshot::ObjectCounts;
 use crate::{jvm, v8};
 
-/// Most classes of a managed heap in a report.
+/// Maximum number of classes of a managed heap in a report.
 pub(super) const MANAGED_MAX: usize = 20;
 
-/// Objects in the heaps of runtimes at one moment, by class.
+/// Objects in managed heaps at one moment, by class.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ManagedHeap {
-    /// Runtime that counted: `the JVM`, `V8`.
+    /// Runtime that counted the objects: `the JVM`, `V8`.
     pub(super) by: Option<&'static str>,
-    /// Objects and bytes by class.
+    /// Number of objects and bytes by class.
     pub(super) classes: ObjectCounts,
-    /// What was not counted, and why.
+    /// Heaps that were not counted, and why.
     pub(super) refused: Vec<String>,
 }
 
 impl ManagedHeap {
-    /// Counts the objects that the runtimes among these processes hold.
+    /// Counts the objects in the runtimes of these processes.
     pub fn of(pids: &[i32]) -> Self {
         Self::count(pids, false)
     }
 
-    /// Counts the objects that outlive a full collection, which each runtime is asked to make first.
+    /// Asks each runtime for a full collection, then counts the objects that survive it.
     pub fn after_collection(pids: &[i32]) -> Self {
         Self::count(pids, true)
     }
@@ -31,7 +31,7 @@ impl ManagedHeap {
     fn count(pids: &[i32], living: bool) -> Self {
         let mut heap = Self::default();
         for &pid in pids {
-            // A snapshot of V8 is of what lives, anyhow.
+            // A V8 snapshot contains only live objects in any case.
             let answers = [
                 ("the JVM", jvm::histogram(pid, living)),
                 ("V8", v8::classes(pid)),
@@ -56,13 +56,13 @@ impl ManagedHeap {
         heap
     }
 
-    /// The runtime that counted, and the bytes of all objects.
+    /// Returns the runtime that counted and the total bytes of the objects.
     pub fn bytes(&self) -> Option<(&'static str, u64)> {
         let bytes = self.classes.values().map(|(_, bytes)| bytes).sum();
         Some((self.by?, bytes))
     }
 
-    /// Classes of which there are more than there were: class, instances then and now, bytes more.
+    /// Classes with more instances than before: class, instances before and now, additional bytes.
     pub fn more_than(&self, before: &ManagedHeap) -> Vec<(String, u64, u64, u64)> {
         let mut grown: Vec<_> = self
             .classes

@@ -1,4 +1,4 @@
-//! A sample of a process's anonymous pages: how much of them is zero, how much repeats itself.
+//! A sample of a process's anonymous pages: how many bytes are zero and how many pages are duplicates.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{ProcessMemory, regions, smallest_first};
 
-/// Most pages in a sample.
+/// Maximum number of pages in a sample.
 const PAGES_MAX: usize = 4096;
 
 /// Result of a sample.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PageSample {
-    /// Connections open then.
+    /// Open connections at that time.
     pub connections: u64,
-    /// Resident anonymous pages altogether.
+    /// Total number of resident anonymous pages.
     pub resident_pages: u64,
-    /// Pages that were looked at.
+    /// Number of pages in the sample.
     pub looked_at: u64,
-    /// Share of pages with nothing but zeros.
+    /// Share of pages that contain only zeros.
     pub zero_share: f64,
-    /// Bytes of address space that were not looked at, because a process maps too much.
+    /// Address space in bytes that was not looked at because the process maps too much.
     #[serde(default)]
     pub unread_bytes: u64,
-    /// Share of bytes that are zero, in words of eight.
+    /// Share of zero bytes, counted in words of eight.
     pub zero_bytes_share: f64,
-    /// Share of pages whose content another one has too, zeros not counted.
+    /// Share of pages whose content occurs more than once; pages of zeros are not counted.
     pub repeated_share: f64,
 }
 
-/// Pages, evenly spread over all that were seen, however many there are.
+/// A bounded number of pages, evenly spread over all pages seen.
 struct Thinned {
     places: Vec<(i32, u64)>,
     seen: u64,
-    /// One in so many is kept.
+    /// One page in this many is kept.
     step: u64,
 }
 
@@ -63,7 +63,7 @@ impl Thinned {
     }
 }
 
-/// Every resident anonymous page of these processes, thinned, and the bytes that could not be looked at.
+/// Returns a thinned list of the resident anonymous pages of these processes, and the bytes not looked at.
 fn resident_pages(pids: &[i32]) -> Result<(Thinned, u64), String> {
     let (mut pages, mut unread_bytes) = (Thinned::new(), 0);
     for &pid in pids {
@@ -93,7 +93,7 @@ pub(super) fn sample(pids: &[i32], connections: u64) -> Result<PageSample, Strin
         }
         let Some((_, open)) = &reader else { continue };
         let mut page = vec![0; open.page() as usize];
-        // A page may go while the sample is taken.
+        // A page may be unmapped while the sample is taken.
         if open.read(at, &mut page).is_err() {
             continue;
         }

@@ -1,5 +1,4 @@
-//! Reads another process's memory: its mappings, and only those pages that are resident, so that
-//! the reading itself makes nothing resident.
+//! Reads another process's memory: its mappings, and only resident pages, so that reading makes no page resident.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -11,24 +10,24 @@ use dormouse_measure::proc_files;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-/// Pages read in one call.
+/// Pages read per call.
 const PAGES_AT_ONCE: usize = 256;
-/// Entries of the page map read in one call.
+/// Entries of the page map read per call.
 const ENTRIES_AT_ONCE: usize = 8192;
-/// Pages that are looked at in the page map of one process: 1 TiB, some seconds. A process can map a
-/// hundred times as much and touch nothing of it.
+/// Maximum number of pages looked up in the page map of one process: 1 TiB, which takes some seconds. A process can
+/// map a hundred times as much without touching it.
 const PAGES_MAX: u64 = 1 << 28;
 
-/// A mapping.
+/// A memory mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Region {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Private, writable and of no file.
+    /// Whether it is private, writable and without a file.
     pub(crate) anonymous: bool,
-    /// Private, writable and of a file.
+    /// Whether it is private, writable and of a file.
     of_file: bool,
-    /// What follows the addresses: `[heap]`, a path, or nothing.
+    /// Text after the addresses: `[heap]`, a path, or nothing.
     pub(crate) name: String,
 }
 
@@ -37,19 +36,19 @@ impl Region {
         self.end - self.start
     }
 
-    /// Whether it holds the variables of a program or library.
+    /// Whether the mapping holds variables of a program or library.
     pub(crate) fn is_variables(&self) -> bool {
         self.of_file
     }
 }
 
-/// The mappings of a process.
+/// Returns the mappings of a process.
 pub(crate) fn regions(pid: i32) -> Result<Vec<Region>, String> {
     let text = proc_files::maps(pid).map_err(|error| words(pid, "maps", &error))?;
     let mut regions: Vec<Region> = Vec::new();
     for found in text.lines().filter_map(region) {
         match regions.last_mut() {
-            // What a child adds to the heap that it inherited is a mapping of its own, side by side.
+            // After a fork, memory that the child adds to its inherited heap is a separate, adjacent mapping.
             Some(last)
                 if last.end == found.start && found.name == "[heap]" && last.name == "[heap]" =>
             {
@@ -61,15 +60,15 @@ pub(crate) fn regions(pid: i32) -> Result<Vec<Region>, String> {
     Ok(regions)
 }
 
-/// The anonymous regions, those first that can be looked at most easily: a huge one that is hardly
-/// touched must not keep others from being looked at.
+/// Returns the anonymous regions, the smallest first: a huge, mostly untouched region must not keep the others from
+/// being read.
 pub(crate) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
     regions.retain(|region| region.anonymous);
     regions.sort_by_key(Region::len);
     regions
 }
 
-/// Says what of a process was not looked at.
+/// Describes how much of a process was not looked at.
 pub(crate) fn unread(pid: i32, bytes: u64) -> String {
     let gib = bytes >> 30;
     format!(
@@ -96,13 +95,13 @@ pub(crate) fn region(line: &str) -> Option<Region> {
     })
 }
 
-/// A process whose memory is read.
+/// Access to the memory of a process.
 pub(crate) struct ProcessMemory {
     pid: i32,
     memory: File,
     pagemap: File,
     page: u64,
-    /// Pages that may still be looked at in the page map.
+    /// Remaining number of pages that may be looked up in the page map.
     pages_left: Cell<u64>,
 }
 
@@ -119,7 +118,7 @@ impl ProcessMemory {
         })
     }
 
-    /// Calls `each` with the runs of resident (or swapped) pages of a range, in ascending order.
+    /// Calls `each` with every run of resident (or swapped) pages of a range, in ascending order.
     pub(crate) fn resident(
         &self,
         start: u64,
@@ -158,8 +157,8 @@ impl ProcessMemory {
         Ok(())
     }
 
-    /// Reads a page-aligned range of resident pages into `room`. Pages that hold only zeros are not written:
-    /// where `room` is fresh memory, they take nothing here, as they may take nothing there.
+    /// Reads a page-aligned range of resident pages into `room`. Pages of zeros are not written, so they take no
+    /// memory here if `room` is fresh memory.
     pub(crate) fn read_pages(&self, start: u64, room: &mut [u8]) -> Result<(), String> {
         let page = self.page as usize;
         let mut piece = vec![0; room.len().min(PAGES_AT_ONCE * page)];
@@ -179,7 +178,7 @@ impl ProcessMemory {
         Ok(())
     }
 
-    /// Some bytes of a page that is resident.
+    /// Reads bytes of a resident page.
     pub(crate) fn read(&self, at: u64, room: &mut [u8]) -> Result<(), String> {
         let read = self.memory.read_exact_at(room, at);
         read.map_err(|error| words(self.pid, "mem", &error))
@@ -190,7 +189,7 @@ impl ProcessMemory {
     }
 }
 
-/// Why it may not be read, and what would help.
+/// Explains why a file of the process cannot be read, and what would help.
 fn words(pid: i32, name: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!(

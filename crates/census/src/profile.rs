@@ -1,7 +1,7 @@
-//! Where a process spends its CPU time: sampled instructions by program, library and function.
+//! CPU profile of a process: sampled instructions by program, library and function.
 //!
-//! The files that a process has mapped are opened through the kernel's own links (`map_files`), never by a name that the
-//! process chose. Their symbols are read with limits, and may be missing: distributions strip them.
+//! The files that a process has mapped are opened through the kernel's own links (`map_files`), never through a name
+//! that the process chose. Reading their symbols is bounded; symbols may be missing because distributions strip them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
@@ -11,37 +11,37 @@ use dormouse_reactor::process::CpuSample;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a program or library that are read at most.
+/// Maximum bytes read of a program or library.
 const FILE_MAX: u64 = 256 << 20;
-/// Files whose symbols are read, by samples, the most first.
+/// Maximum number of files whose symbols are read; those with the most samples come first.
 const FILES_MAX: usize = 8;
-/// Longest name of a function that is kept.
+/// Maximum length of a stored function name.
 const NAME_MAX: usize = 120;
-/// Entries of a profile.
+/// Maximum number of entries in a profile.
 const SPOTS_MAX: usize = 40;
 
 /// A part of a program that uses CPU time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HotSpot {
-    /// Program or library: `libcrypto.so.3`; `kernel`; `code made at run time`.
+    /// Program or library, for example `libcrypto.so.3`; `kernel`; `code made at run time`.
     pub object: String,
-    /// Function, where the file names it.
+    /// Function, if the file names it.
     pub function: Option<String>,
-    /// Its share of the samples, from 0 to 1.
+    /// Share of the samples, from 0 to 1.
     pub share: f64,
 }
 
-/// A mapping with code.
+/// An executable mapping.
 struct Code {
     start: u64,
     end: u64,
     offset: u64,
-    /// `7f00-7f10`, as the kernel names its link.
+    /// Address range as in the name of the kernel's link: `7f00-7f10`.
     range: String,
     name: String,
 }
 
-/// The samples of these processes by what ran, the most first.
+/// Groups the samples of these processes by the code that ran, the most frequent first.
 pub fn hot_spots(samples: &[CpuSample], pids: &[i32]) -> Vec<HotSpot> {
     let mut counts: BTreeMap<(String, Option<String>), u64> = BTreeMap::new();
     let mut all = 0;
@@ -89,7 +89,7 @@ fn place(
     (code.name.clone(), function)
 }
 
-/// The executable mappings of a process.
+/// Returns the executable mappings of a process.
 fn codes(maps: &str) -> Vec<Code> {
     let code = |line: &str| {
         let mut words = line.split_whitespace();
@@ -110,7 +110,7 @@ fn codes(maps: &str) -> Vec<Code> {
     maps.lines().filter_map(code).collect()
 }
 
-/// The symbols of those files in which most samples lie.
+/// Reads the symbols of the files with the most samples.
 fn symbols_of(pid: i32, codes: &[Code], samples: &[&CpuSample]) -> HashMap<String, Symbols> {
     let samples_in = |code: &Code| {
         let inside = samples
@@ -130,7 +130,7 @@ fn symbols_of(pid: i32, codes: &[Code], samples: &[&CpuSample]) -> HashMap<Strin
         .collect()
 }
 
-/// Functions of a file, by their offsets in it.
+/// Functions of a file by offset.
 struct Symbols(Vec<Function>);
 
 struct Function {

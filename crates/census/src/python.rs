@@ -1,8 +1,8 @@
-//! The small objects of CPython, whose allocator (`obmalloc`) takes nothing of up to 512 bytes from
-//! malloc. CPython tells a stranger nothing, but its pools can be read like malloc's chunks.
+//! The small objects of CPython, whose allocator (`obmalloc`) never uses malloc for up to 512 bytes. CPython has no
+//! interface for other processes, but its pools can be read like malloc's chunks.
 //!
-//! A pool is a page, or four since 3.10, aligned to its size, with blocks of one size class. It
-//! begins with a header, whose fields bind each other so much that nothing else looks like one:
+//! A pool is one page, or four since 3.10, aligned to its size, with blocks of one size class. It begins with a header
+//! whose fields depend on each other so closely that nothing else is mistaken for one:
 //!
 //! ```text
 //! u32 count of blocks in use · u32 –   pointer to the first free block
@@ -23,7 +23,7 @@ const ALIGN: u64 = 16;
 const CLASSES: u64 = 32;
 const ARENAS_MAX: u64 = 1 << 20;
 
-/// Adds the pools of a process, if it is CPython.
+/// Adds the pools of a process if it is CPython.
 pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     if !is_python(pid) {
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     for region in all.iter().filter(|region| region.name.is_empty()) {
         let mut next = region.start;
         let looked = reader.resident(region.start, region.end, |run| {
-            // A pool may reach beyond the run in which it begins.
+            // A pool may extend beyond the run of pages in which it begins.
             next = next.max(run.start);
             while next < run.end {
                 next += add_pool(&reader, next, into).unwrap_or(reader.page());
@@ -50,7 +50,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds the pool that begins here, if one does, and returns its bytes.
+/// Adds the pool that begins at this address, if there is one, and returns its size in bytes.
 fn add_pool(reader: &ProcessMemory, at: u64, into: &mut Snapshot) -> Option<u64> {
     let mut header = [0; HEADER];
     reader.read(at, &mut header).ok()?;
@@ -72,7 +72,7 @@ fn is_python(pid: i32) -> bool {
     maps.lines().any(program)
 }
 
-/// Blocks in use of the pools that begin in these bytes.
+/// Number of blocks in use in the pools that begin in these bytes.
 pub(super) fn blocks_of(bytes: &[u8]) -> u64 {
     let headers = bytes
         .windows(HEADER)
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_pool_is_known_by_its_header() {
-        // Class 3: blocks of 64 bytes, 200 of them in use, 255 at most.
+        // Class 3: blocks of 64 bytes, 200 in use, at most 255.
         let words = [
             (0, 200),
             (32, 7),

@@ -1,4 +1,4 @@
-//! Comparison of a heap's snapshots: which blocks come with a connection, and which stay.
+//! Compares heap snapshots: which blocks come with a connection and which remain.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use crate::managed::{MANAGED_MAX, ManagedHeap};
 use crate::pages::PageSample;
 use crate::snapshot::{SizeCount, Snapshot};
 
-/// Most size classes in a report.
+/// Maximum number of size classes in a report.
 const CLASSES_MAX: usize = 24;
-/// Most sizes of blocks that pin pages.
+/// Maximum number of block sizes that pin pages, in a report.
 const PINS_MAX: usize = 8;
 
-/// Blocks of one size which come with connections.
+/// Blocks of one size that come with connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SizeClass {
     /// Allocator that the blocks belong to: `malloc`, `CPython` or `Go`.
     #[serde(default = "malloc")]
     pub heap: String,
-    /// Bytes of a block, its header included.
+    /// Size of a block in bytes, including its header.
     pub size_bytes: u64,
-    /// Blocks at none, N and 2N connections.
+    /// Number of blocks at 0, N and 2N connections.
     pub blocks: [u64; 3],
-    /// Blocks per connection, from none to 2N.
+    /// Blocks per connection, from 0 to 2N.
     pub per_connection: f64,
     /// Bytes per connection.
     pub bytes_per_connection: f64,
-    /// Bytes per connection which are resident; may be missing in audits of older versions.
+    /// Resident bytes per connection; may be missing in audits by older versions.
     #[serde(default)]
     pub resident_per_connection: Option<f64>,
-    /// How much of these blocks is zero, from 0 to 1.
+    /// Share of zeros in these blocks, from 0 to 1.
     pub zero_share: f64,
 }
 
@@ -41,57 +41,57 @@ fn malloc() -> String {
 /// Objects of one class of a managed heap.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ClassCount {
-    /// Its name, as the runtime has it: `[B` is a JVM's array of bytes.
+    /// The runtime's name for the class: `[B` is a JVM's byte array.
     pub class: String,
-    /// Objects with 2N connections.
+    /// Objects at 2N connections.
     pub instances: u64,
-    /// Bytes of them.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// Objects that came with each connection.
+    /// Additional objects per connection.
     #[serde(default)]
     pub per_connection: f64,
-    /// Bytes of those.
+    /// Bytes of the additional objects per connection.
     #[serde(default)]
     pub bytes_per_connection: f64,
 }
 
-/// The census of a server.
+/// Census of a server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CensusReport {
     /// Method: `glibc malloc`, `CPython's allocator`, `Go's spans`, `classes of the JVM` or `V8`, `pages`.
     pub method: String,
-    /// Sizes by bytes per connection, the greatest first.
+    /// Size classes by bytes per connection, the largest first.
     pub classes: Vec<SizeClass>,
-    /// Bytes per connection that the heap explains.
+    /// Heap bytes per connection.
     pub heap_bytes_per_connection: f64,
     /// Blocks per connection, of all sizes.
     pub blocks_per_connection: f64,
-    /// Bytes in use at none, N, 2N, held (2N after an exchange and a while), after all have closed, and
-    /// after the first and the last round of churn.
+    /// Bytes in use at 0, N and 2N connections, held (2N after an exchange and an idle period), after all have closed,
+    /// and after the first and the last round of churn.
     pub in_use_bytes: BTreeMap<String, u64>,
-    /// Resident bytes of free blocks at the same moments.
+    /// Resident bytes of free blocks at each of these moments.
     pub free_bytes: BTreeMap<String, u64>,
-    /// Of these, bytes in whole free pages, which `malloc_trim` gives back.
+    /// Bytes of those in whole free pages, which `malloc_trim` returns.
     #[serde(default)]
     pub returnable_bytes: BTreeMap<String, u64>,
-    /// Blocks that keep pages resident which are free but for them: size, before, and when all have closed.
+    /// Blocks that pin pages: size, number before, and number after all connections have closed.
     #[serde(default)]
     pub pins: Vec<(u64, u64, u64)>,
-    /// Bytes of stacks per connection: of threads, and of Go's goroutines.
+    /// Stack bytes per connection, of threads and of goroutines.
     #[serde(default)]
     pub stack_bytes_per_connection: f64,
-    /// Sizes which became more over the rounds of churn: size, blocks before, blocks after.
+    /// Sizes with more blocks after the rounds of churn: size, blocks before, blocks after.
     pub grown: Vec<(u64, u64, u64)>,
-    /// Classes of a managed heap, where its runtime tells.
+    /// Classes of a managed heap, if its runtime reports them.
     pub managed: Vec<ClassCount>,
-    /// A sample of the pages, where the allocator can't be read.
+    /// A sample of pages, if the allocator cannot be read.
     pub pages: Option<PageSample>,
     /// Memory that could not be read, and why.
     pub notes: Vec<String>,
 }
 
 impl CensusReport {
-    /// Compares the snapshots at none, N and 2N connections.
+    /// Compares the snapshots at 0, N and 2N connections.
     pub fn compare(
         none: &Snapshot,
         n: &Snapshot,
@@ -160,7 +160,7 @@ impl CensusReport {
         }
     }
 
-    /// Without glibc's heap.
+    /// Creates a report without glibc's heap.
     pub fn without_malloc(why: &str) -> Self {
         Self {
             method: "pages".into(),
@@ -179,7 +179,7 @@ impl CensusReport {
         }
     }
 
-    /// Adds the managed heaps at none and at 2N connections.
+    /// Adds the managed heaps at 0 and at 2N connections.
     pub fn add_managed(&mut self, none: &ManagedHeap, two_n: &ManagedHeap, connections: u64) {
         self.notes.extend(two_n.refused.iter().cloned());
         let Some(by) = two_n.by else { return };
@@ -201,7 +201,7 @@ impl CensusReport {
         self.managed.truncate(MANAGED_MAX);
     }
 
-    /// Adds a sample of pages, for memory that neither malloc nor a runtime accounts for.
+    /// Adds a page sample, for memory that neither malloc nor a runtime accounts for.
     pub fn add_pages(&mut self, sample: Result<PageSample, String>) {
         match sample {
             Ok(sample) => {
@@ -230,7 +230,7 @@ fn method(of: &Snapshot) -> String {
     walked.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// Blocks on pages that are free but for them and a few others: size, before and after, by number, the most first.
+/// Blocks on otherwise mostly free pages: size, number before and after; the largest increase first.
 pub fn pins(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
     let mut pins: Vec<_> = after
         .pins
@@ -242,10 +242,10 @@ pub fn pins(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
     pins
 }
 
-/// The size classes of one of a snapshot's heaps.
+/// Selects the size classes of one heap in a snapshot.
 type SizesOf = fn(&Snapshot) -> &BTreeMap<u64, SizeCount>;
 
-/// Sizes of which there are more in `after` than in `before`, by bytes, the greatest first.
+/// Sizes with more blocks in `after` than in `before`, by additional bytes, the largest first.
 pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
     let heaps: [SizesOf; 3] = [|of| &of.sizes, |of| &of.small, |of| &of.go];
     let mut grown: Vec<_> = heaps

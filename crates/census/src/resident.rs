@@ -1,7 +1,7 @@
-//! Anonymous memory of a process by mapping, and which mappings are stacks of threads that live.
+//! Anonymous memory of a process by mapping, and which mappings are stacks of live threads.
 //!
-//! A server with a thread for each connection keeps its memory in stacks. glibc keeps the stacks of ended threads for
-//! later ones, and they stay resident; so a stack counts only while a thread's stack pointer lies in it.
+//! A server with one thread per connection keeps its memory in stacks. glibc retains the stacks of ended threads for
+//! later ones, and they stay resident, so a stack counts only while a thread's stack pointer lies in it.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use dormouse_measure::proc_files;
 use crate::process;
 use crate::snapshot::Snapshot;
 
-/// Most threads whose stacks are looked at.
+/// Maximum number of threads whose stacks are looked at.
 const THREADS_MAX: usize = 32_768;
 
-/// One anonymous mapping.
+/// An anonymous mapping.
 struct Mapping {
     start: u64,
     end: u64,
@@ -21,7 +21,7 @@ struct Mapping {
     pss_bytes: u64,
 }
 
-/// Adds the stacks of a process, and the memory that is neither a stack nor walked.
+/// Adds the stacks of a process, and its memory that is neither a stack nor a walked heap.
 pub(super) fn add(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     let Ok(text) = proc_files::read_beginning(pid, "smaps") else {
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn add(pid: i32, into: &mut Snapshot) -> Result<(), String> {
             .get(after)
             .is_some_and(|pointer| *pointer < mapping.end)
     };
-    // Heaps are never stacks, also where a coroutine's pointer lies in one.
+    // A heap is never a stack, even if a coroutine's stack pointer lies in it.
     let is_stack =
         |mapping: &Mapping| (mapping.name.is_empty() || mapping.name == "[stack]") && live(mapping);
     let (stacks, others): (Vec<_>, Vec<_>) = mappings.iter().partition(|mapping| is_stack(mapping));
@@ -50,7 +50,7 @@ pub(super) fn add(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     Ok(())
 }
 
-/// The private, writable mappings of no file in a `smaps` file.
+/// Parses a `smaps` file for private, writable mappings without a file.
 fn anonymous(smaps: &str) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = Vec::new();
     let mut counts = false;
@@ -78,7 +78,7 @@ fn anonymous(smaps: &str) -> Vec<Mapping> {
     mappings
 }
 
-/// The stack pointers of all threads that wait in the kernel, in ascending order.
+/// Returns the stack pointers of all threads that wait in the kernel, in ascending order.
 fn stack_pointers(pid: i32) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -94,7 +94,7 @@ fn stack_pointers(pid: i32) -> Vec<u64> {
     pointers
 }
 
-/// `232 0x5 0x7f… 0x7ffe… 0x7f…`: the last but one. A thread that runs has only `running`.
+/// Returns the last word but one of `232 0x5 0x7f… 0x7ffe… 0x7f…`. A running thread has only the word `running`.
 fn stack_pointer(syscall: &str) -> Option<u64> {
     let words: Vec<_> = syscall.split_whitespace().collect();
     let pointer = words.len().checked_sub(2)?;

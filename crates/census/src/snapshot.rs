@@ -1,17 +1,17 @@
-//! The heap at one moment: blocks in use, by size.
+//! The heap at one moment: blocks in use by size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// Blocks of one size, over the process tree.
+/// Blocks of one size in all processes of the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SizeCount {
     /// Blocks in use.
     pub blocks: u64,
-    /// Bytes of them that are zero, in words of eight.
+    /// Zero bytes in these blocks, counted in words of eight.
     pub zero_bytes: u64,
-    /// Bytes of them that are resident: memory that was never touched takes nothing.
+    /// Resident bytes of these blocks: memory that was never touched is not resident.
     #[serde(default)]
     pub resident_bytes: u64,
 }
@@ -28,37 +28,37 @@ impl SizeCount {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
-    /// Connections open.
+    /// Open connections.
     pub connections: u64,
-    /// Bytes in blocks in use.
+    /// Total bytes of the blocks in use.
     pub in_use_bytes: u64,
-    /// Bytes of malloc's free blocks that are resident.
+    /// Resident bytes of malloc's free blocks.
     pub free_bytes: u64,
-    /// Of these, bytes in whole free pages: `malloc_trim` gives them back.
+    /// Bytes of those in whole free pages, which `malloc_trim` returns.
     pub returnable_bytes: u64,
-    /// Bytes in heaps altogether.
+    /// Total bytes of the heaps.
     pub heap_bytes: u64,
-    /// Resident bytes of the memory that an allocator's structures account for, its free blocks included.
+    /// Resident bytes of memory that an allocator's structures account for, including its free blocks.
     pub walked_bytes: u64,
-    /// Blocks of malloc in use by size.
+    /// Malloc blocks in use, by size.
     pub sizes: BTreeMap<u64, SizeCount>,
-    /// Blocks in use that lie on pages which are free but for them and a few others, by size.
+    /// Blocks in use on pages that are otherwise mostly free, by size.
     pub pins: BTreeMap<u64, u64>,
     /// Blocks in use of CPython's own allocator, by size.
     pub small: BTreeMap<u64, SizeCount>,
-    /// Objects of Go that outlived its last collection, by size.
+    /// Go objects that survived the last collection, by size.
     pub go: BTreeMap<u64, SizeCount>,
     /// Bytes of Go's stacks in use.
     pub go_stack_bytes: u64,
-    /// Collections that Go has finished; `None` where there is no Go.
+    /// Number of collections that Go has finished; `None` without Go.
     pub go_collections: Option<u64>,
-    /// Allocator or runtime of the process whose memory can't be read: `V8`, `jemalloc`, …
+    /// Allocators or runtimes in the process whose memory cannot be read: `V8`, `jemalloc`, …
     pub unread: BTreeSet<String>,
-    /// Resident bytes of the stacks of threads that live.
+    /// Resident bytes of the stacks of live threads.
     pub stack_bytes: u64,
-    /// Resident bytes of anonymous memory that is neither a heap that was walked nor a thread's stack.
+    /// Resident bytes of anonymous memory that is neither a walked heap nor a thread's stack.
     pub other_bytes: u64,
-    /// Processes of the tree that could not be read, and why.
+    /// Processes of the tree that could not be read, with the reason.
     pub refused: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl Snapshot {
         self.stack_bytes += other.stack_bytes;
         self.other_bytes += other.other_bytes;
         self.go_collections = match (self.go_collections, other.go_collections) {
-            // The tree has collected as often as the process that did so least.
+            // For the tree, the process with the fewest collections counts.
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),
         };
@@ -93,16 +93,16 @@ impl Snapshot {
         }
     }
 
-    /// Bytes that the process uses, as far as its allocators can be read: blocks in use, and stacks.
+    /// Bytes that the process uses, as far as its allocators can be read: blocks in use and stacks.
     pub fn used_bytes(&self) -> u64 {
         self.in_use_bytes + self.go_stack_bytes + self.stack_bytes
     }
 
-    /// Free bytes on pages that blocks in use keep: no trim gives them back.
+    /// Free bytes on pages that blocks in use pin, so `malloc_trim` cannot return them.
     pub fn pinned_bytes(&self) -> u64 {
         self.free_bytes.saturating_sub(self.returnable_bytes)
     }
 }
 
-/// Objects of a managed heap by class: their number, and their bytes.
+/// Objects of a managed heap by class: their number and their bytes.
 pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;

@@ -1,11 +1,10 @@
-//! Tools of this machine that the audit runs: `jcmd`, `systemctl`, `docker`.
+//! Tools installed on this machine that the audit runs: `jcmd`, `systemctl`, `docker`.
 //!
-//! Everything that the audit runs beside servers and clients of the user's own choice goes through here. An
-//! audited process may be hostile and the audit may be run by root, so a tool is never chosen by what that
-//! process names: it is looked up in this program's own `PATH`, and a root that runs a file which somebody
-//! else can replace has given itself away, so such a file is refused. A tool that talks to an audited
-//! process does so as that process's user, without the audit's environment, and gains no privileges. What a
-//! tool says, and for how long, is bounded.
+//! Every program that the audit runs, other than the servers and clients that the user chose, goes through this
+//! module. An audited process may be hostile, and root may run the audit, so the process has no influence on which
+//! file is run: the tool is looked up in this program's own `PATH`. A file that anyone but root can replace would hand
+//! over root's rights, so it is refused. A tool that talks to an audited process runs as that process's user, without
+//! the audit's environment and without gaining privileges. Output and run time of a tool are limited.
 
 use std::env;
 use std::fs;
@@ -19,12 +18,12 @@ use std::time::{Duration, Instant};
 use dormouse_measure::proc_files;
 use dormouse_reactor::process::{self, User};
 
-/// Most bytes that a tool may write.
+/// Maximum output of a tool in bytes.
 const OUTPUT_MAX: u64 = 64 << 20;
-/// Most characters of a tool's error that are quoted.
+/// Maximum number of characters quoted from a tool's error message.
 const QUOTED_MAX: usize = 300;
 
-/// A program of this machine.
+/// A tool installed on this machine.
 pub struct Tool {
     name: &'static str,
     path: PathBuf,
@@ -33,14 +32,14 @@ pub struct Tool {
 /// Why a tool has not done its work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ToolError {
-    /// It is not in the `PATH`.
+    /// The tool is not in the `PATH`.
     Missing,
-    /// What is wrong, in words.
+    /// Any other failure, described in words.
     Refused(String),
 }
 
 impl Tool {
-    /// Looks it up in the absolute directories of this program's `PATH`.
+    /// Looks a tool up in the absolute directories of this program's `PATH`.
     pub fn find(name: &'static str) -> Result<Self, ToolError> {
         let path = env::var_os("PATH").unwrap_or_default();
         Self::find_in(name, env::split_paths(&path), process::user_id() == 0)
@@ -53,7 +52,7 @@ impl Tool {
     ) -> Result<Self, ToolError> {
         let mut missing = ToolError::Missing;
         for directory in directories.filter(|directory| directory.is_absolute()) {
-            // What a link leads to is checked, and is what is run; it goes by the name that was looked for.
+            // A link's target is checked and run, under the name that was looked up.
             let Ok(path) = fs::canonicalize(directory.join(name)) else {
                 continue;
             };
@@ -68,13 +67,13 @@ impl Tool {
         Err(missing)
     }
 
-    /// Runs it as this program's user, with this program's environment.
+    /// Runs the tool as this program's user, with this program's environment.
     pub fn run(&self, words: &[&str], patience: Duration) -> Result<String, ToolError> {
         let mut command = self.command(words);
         self.finish(process::confined(&mut command, None), patience)
     }
 
-    /// Runs it as the user of an audited process, who learns nothing of this program's environment.
+    /// Runs the tool as the user of an audited process and hides this program's environment from that user.
     pub fn run_for(
         &self,
         pid: i32,
@@ -97,7 +96,7 @@ impl Tool {
         command
     }
 
-    /// Runs a command to its end and returns what it has written.
+    /// Runs a command to its end and returns its output.
     fn finish(&self, command: &mut Command, patience: Duration) -> Result<String, ToolError> {
         let until = Instant::now() + patience;
         let refused = |why: String| ToolError::Refused(format!("{} {why}", self.name));
@@ -117,7 +116,7 @@ impl Tool {
                 patience.as_secs()
             )));
         };
-        // Both of its pipes are closed, so its end is near.
+        // Both pipes are closed, so the tool is about to end.
         let status = end_by(&mut child, until);
         if said.len() as u64 >= OUTPUT_MAX {
             return Err(refused(format!("wrote more than {OUTPUT_MAX} bytes")));
@@ -133,7 +132,7 @@ impl Tool {
     }
 }
 
-/// Whom a tool that talks to a process has to be. `None`: as this program is.
+/// Returns the user for a tool that talks to a process; `None`: this program's own user.
 fn user_of(pid: i32) -> Result<Option<User>, ToolError> {
     if process::user_id() != 0 {
         return Ok(None);
@@ -146,7 +145,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Who besides root can replace a file, in words; `path` is absolute and holds no links.
+/// Describes who besides root can replace a file; `path` is absolute and contains no links.
 fn foreign_hand(path: &Path) -> Option<String> {
     for part in path.ancestors() {
         let Ok(found) = fs::metadata(part) else {
@@ -169,11 +168,11 @@ fn foreign_hand(path: &Path) -> Option<String> {
     None
 }
 
-/// Reads a pipe in a thread of its own, so that neither of two pipes fills up.
+/// Reads a pipe in its own thread, so that neither of two pipes fills up.
 fn read_aside(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     if let Some(pipe) = pipe {
-        // Without the thread nothing is ever received, as from a tool that says nothing.
+        // Without the thread nothing is received, as from a tool without output.
         let _ = std::thread::Builder::new().spawn(move || {
             let mut bytes = Vec::new();
             let _ = pipe.take(OUTPUT_MAX).read_to_end(&mut bytes);
@@ -183,13 +182,13 @@ fn read_aside(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// What a pipe held, unless the time is over before it is closed.
+/// Returns the pipe's contents, unless it is still open at the deadline.
 fn wait_for(pipe: &Receiver<Vec<u8>>, until: Instant) -> Option<Vec<u8>> {
     let left = until.saturating_duration_since(Instant::now());
     pipe.recv_timeout(left).ok()
 }
 
-/// Its status, when it ends in time; it is killed if not.
+/// Returns the exit status if the process ends before the deadline; otherwise kills it.
 fn end_by(child: &mut Child, until: Instant) -> Option<std::process::ExitStatus> {
     const LOOK_EVERY: Duration = Duration::from_millis(5);
     loop {
@@ -239,7 +238,7 @@ mod tests {
         };
         assert!(found(&[Path::new(""), Path::new("."), folder.path()]).is_ok());
         assert_eq!(found(&[Path::new("")]).err(), Some(ToolError::Missing));
-        // A folder of that name, and a file that is no program.
+        // A directory of that name, then a file that is not executable.
         fs::remove_file(folder.path().join("some-tool")).unwrap();
         fs::create_dir(folder.path().join("some-tool")).unwrap();
         assert_eq!(found(&[folder.path()]).err(), Some(ToolError::Missing));
@@ -250,7 +249,7 @@ mod tests {
 
     #[test]
     fn root_runs_nothing_that_others_can_replace() {
-        // Folders for temporary files can be written by everybody.
+        // Everyone can write to the directory for temporary files.
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         script(folder.path(), "some-tool", "true");
         let directories = || [folder.path().to_path_buf()].into_iter();
@@ -276,7 +275,7 @@ mod tests {
     fn one_that_does_not_end_is_ended() {
         let begun = Instant::now();
         let patience = Duration::from_millis(200);
-        // The first keeps its pipes open, the second has closed them, the third writes for ever.
+        // The first keeps its pipes open, the second closes them, the third writes without end.
         for text in ["sleep 100", "exec >&- 2>&-; sleep 100", "cat /dev/zero"] {
             let ended = shell().run(&["-c", text], patience);
             assert!(matches!(ended, Err(ToolError::Refused(_))), "{text}");

@@ -1,14 +1,14 @@
-//! Allocators and runtimes whose memory a census can't walk.
+//! Allocators and runtimes whose memory a census cannot walk.
 //!
-//! Where a process has one, blocks of malloc are only a part of what its connections use. Without this knowledge a
-//! heap that was large before would look as if connections cost nothing.
+//! In such a process, malloc blocks are only a part of the memory that connections use. Without this list, a heap that
+//! was already large would make connections look free of cost.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use dormouse_measure::proc_files;
 
-/// A part of the name of a library or program, and what allocates there.
+/// Part of the name of a library or program, and the allocator that it contains.
 const KNOWN: [(&str, &str); 8] = [
     ("libjvm.so", "the JVM"),
     ("libnode.so", "V8"),
@@ -19,10 +19,10 @@ const KNOWN: [(&str, &str); 8] = [
     ("libruby", "Ruby"),
     ("beam.smp", "Erlang's VM"),
 ];
-/// Programs that hold V8 themselves.
+/// Programs that contain V8 themselves.
 const WITH_V8: [&str; 3] = ["node", "nodejs", "deno"];
 
-/// The allocators of a process that can't be read.
+/// Returns the allocators of a process that cannot be read.
 pub(super) fn allocators(pid: i32) -> BTreeSet<String> {
     let maps = proc_files::maps(pid).unwrap_or_default();
     let files = maps.lines().filter_map(|line| line.get(line.find('/')?..));

@@ -1,20 +1,20 @@
-//! Bytes that a connection uses: the difference of two censuses, where these count all memory that matters.
+//! Bytes that a connection uses: the difference between two censuses, if these count all relevant memory.
 
 use crate::managed::ManagedHeap;
 use crate::snapshot::Snapshot;
 
-/// Bytes per connection in memory that can't be read, from which on the blocks that can be read say too little.
+/// Unreadable memory per connection, in bytes, above which the readable blocks say too little.
 const UNREAD_BYTES: f64 = 512.0;
-/// The same, as a share of what can be read.
+/// The same limit as a share of the readable bytes.
 const UNREAD_SHARE: f64 = 0.25;
-/// Blocks per connection by which the second half has to differ from the first.
+/// Difference in blocks per connection between the two halves above which it counts as clear.
 const CLEAR: f64 = 0.2;
-/// Memory in unknown mappings, as a multiple of what is counted, from which on the counted part says too little.
+/// Memory in unknown mappings, as a multiple of the counted memory, above which the counted part says too little.
 const UNREAD_TIMES: u64 = 4;
 
-/// Bytes per connection of blocks that a program itself keeps free for later connections, and that so look as if they were
-/// in use before: HAProxy's pools, for one. They show where the second half of the connections took more blocks of a size
-/// than the first half, which took the free ones.
+/// Bytes per connection in blocks that a program keeps free for later connections in its own pools, as HAProxy does.
+/// They look in use before the connections are opened. They show where the second half of the connections took more
+/// blocks of a size than the first half, which reused the free ones.
 pub fn hidden_per_connection(none: &Snapshot, n: &Snapshot, two_n: &Snapshot) -> f64 {
     let step = |from: &Snapshot, to: &Snapshot| {
         to.connections.saturating_sub(from.connections).max(1) as f64
@@ -36,11 +36,11 @@ pub fn hidden_per_connection(none: &Snapshot, n: &Snapshot, two_n: &Snapshot) ->
     hidden.sum()
 }
 
-/// Bytes that each connection uses, with those of `held` over those of `before`. The second of each pair are the objects
-/// that a runtime counts.
+/// Returns the bytes that each connection uses: the difference between `held` and `before`. The second member of each
+/// pair holds the objects that a runtime counts.
 ///
 /// # Errors
-/// In words: which memory could not be read.
+/// If some memory could not be read; the text says which.
 pub fn used_per_connection(
     (before, objects_before): (&Snapshot, Option<&ManagedHeap>),
     (held, objects): (&Snapshot, Option<&ManagedHeap>),
@@ -109,7 +109,7 @@ mod tests {
             snapshot.sizes.insert(1008, count);
             snapshot
         };
-        // 70 free objects in a pool: the first 100 connections took only 30 new blocks.
+        // A pool with 70 free objects: the first 100 connections took only 30 new blocks.
         let hidden = hidden_per_connection(&with(0, 80), &with(100, 110), &with(200, 210));
         assert!((hidden - 0.35 * 1008.0).abs() < 1.0, "{hidden}");
         let none = hidden_per_connection(&with(0, 0), &with(100, 100), &with(200, 201));

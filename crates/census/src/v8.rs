@@ -1,8 +1,8 @@
-//! The classes of V8's heap, through the inspector, where a process offers it.
+//! The classes of V8's heap, obtained through the inspector if the process offers it.
 //!
-//! Node.js offers it when it was started with `--inspect`. Asking is one heap snapshot (Chrome
-//! DevTools Protocol, `HeapProfiler.takeHeapSnapshot`): V8 collects garbage and stops for as long as
-//! it takes. The audit does not turn it on, because a client of that port controls the process.
+//! Node.js offers it if it was started with `--inspect`. A query takes one heap snapshot (Chrome DevTools Protocol,
+//! `HeapProfiler.takeHeapSnapshot`): V8 collects garbage and stops the program meanwhile. The audit does not enable
+//! the inspector, because any client of its port controls the process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,15 +16,15 @@ use serde_json::Value;
 
 use crate::snapshot::ObjectCounts;
 
-/// How long V8 may take for a snapshot.
+/// Maximum wait for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(120);
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
-/// Bytes of a snapshot, and of one message with a piece of it.
+/// Maximum size of a snapshot in bytes, and of one message with a part of it.
 const SNAPSHOT_MAX: usize = 1 << 30;
 const MESSAGE_MAX: u64 = 64 << 20;
 
-/// The classes of one process; `None` when it has no inspector.
+/// Returns the classes of a process; `None` if it has no inspector.
 pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     if !offers(pid) {
         return None;
@@ -55,15 +55,15 @@ fn offers(pid: i32) -> bool {
     asks(&words) || options.any(asks)
 }
 
-/// Whether 127.0.0.1 is the same for a process as for this one. A port of another network would be asked
-/// for here, where something else may listen on it.
+/// Whether the process shares this program's network namespace. Otherwise 127.0.0.1 is another host, and another
+/// program may listen on the same port here.
 fn shares_network(pid: i32) -> bool {
     let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
     let own = network("self");
     own.is_some() && own == network(&pid.to_string())
 }
 
-/// The TCP ports that a process listens on.
+/// Returns the TCP ports on which a process listens.
 fn listening(pid: i32) -> Vec<u16> {
     let mut own = BTreeSet::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))
@@ -86,7 +86,7 @@ fn listening(pid: i32) -> Vec<u16> {
         .collect()
 }
 
-/// The port of a line of `/proc/net/tcp`, if it is a listener of `own`.
+/// Returns the port in a line of `/proc/net/tcp` if it is a listening socket of `own`.
 pub(super) fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (address, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
@@ -95,7 +95,7 @@ pub(super) fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
     (*state == "0A" && own.contains(*inode)).then_some(port)
 }
 
-/// The path of the inspector's WebSocket, if this is an inspector.
+/// Returns the path of the inspector's WebSocket if an inspector listens at this address.
 fn path_of(address: SocketAddr) -> Option<String> {
     #[derive(Deserialize)]
     struct InspectorTarget {
@@ -113,7 +113,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
         if let Ok(entries) = serde_json::from_str::<Vec<InspectorTarget>>(body) {
             let url = &entries.first()?.url;
             let (_, path) = url.strip_prefix("ws://")?.split_once('/')?;
-            // It becomes part of a request.
+            // The path becomes part of a request, so it must not contain spaces or line breaks.
             let is_path = path.bytes().all(|byte| byte.is_ascii_graphic());
             return is_path.then(|| format!("/{path}"));
         }
@@ -124,7 +124,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
     None
 }
 
-/// A connection to an inspector, with an end however slowly it is answered.
+/// A connection to an inspector with an overall deadline, however slowly the inspector answers.
 struct Inspector {
     stream: TcpStream,
     until: Instant,
@@ -160,11 +160,11 @@ impl Write for Inspector {
     }
 }
 
-/// Requests a snapshot, and returns its text.
+/// Requests a snapshot and returns its text.
 fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
     let words = |error: io::Error| format!("the inspector: {error}");
     let mut stream = Inspector::connect(address, PATIENCE).map_err(words)?;
-    // The key is there against caches (RFC 6455 §1.3), of which there are none on the way.
+    // The key protects against caches (RFC 6455 §1.3), and none is in between.
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Key: ZG9ybW91c2UgYXVkaXQhIQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -202,7 +202,7 @@ fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
     }
 }
 
-/// A short text frame from a client (RFC 6455 §5.2): masked, with zeros.
+/// Builds a short text frame from a client (RFC 6455 §5.2), masked with zeros.
 fn frame(text: &[u8]) -> Vec<u8> {
     let length = u8::try_from(text.len().min(125)).unwrap_or(125);
     let mut frame = vec![0x81, 0x80 | length, 0, 0, 0, 0];
@@ -210,7 +210,7 @@ fn frame(text: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// One message, which may come in several frames.
+/// Receives one message, which may consist of several frames.
 pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
     loop {
@@ -236,7 +236,7 @@ pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
         }
         let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
         stream.read_exact(&mut content)?;
-        // Pings and pongs may come in between.
+        // Control frames such as ping and pong may come in between.
         if first & 0x0f <= 2 {
             message.extend_from_slice(&content);
             if first & 0x80 != 0 {
@@ -246,7 +246,7 @@ pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Counts the nodes of a snapshot by class.
+/// Counts a snapshot's nodes by class.
 pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     #[derive(Deserialize)]
     struct HeapSnapshot {
@@ -310,7 +310,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let slow = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // A byte now and then, for ever.
+            // Sends a byte now and then, without end.
             while stream.write_all(b"H").is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }

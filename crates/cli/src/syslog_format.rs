@@ -1,4 +1,4 @@
-//! Log lines as messages to syslog.
+//! Log lines as syslog messages.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Formatter that makes a message of what another one writes.
+/// Formatter that turns the output of another formatter into syslog messages.
 pub(crate) struct SyslogMessages<F> {
     pub(crate) format: F,
     pub(crate) syslog: Syslog,

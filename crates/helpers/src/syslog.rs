@@ -1,8 +1,8 @@
-//! Messages to syslog, of the program's log and of the connection log.
+//! Syslog messages for the program's log and the connection log.
 //!
-//! By UDP they have the form of RFC 5424. On a unix socket they have the one in which syslog(3) of the C library
-//! sends: rsyslog, with its usual configuration, and systemd's journal read no other there. It has no time,
-//! because that would be in the machine's time zone; the receiver adds it.
+//! Over UDP, messages have the format of RFC 5424. On a Unix socket they have the format of the C library's syslog(3):
+//! rsyslog in its usual configuration and systemd's journal read no other format there. That format is sent without a
+//! time, because it would be in the machine's time zone; the receiver adds the time.
 
 use dormouse_config::{SyslogAddress, SyslogFacility};
 use dormouse_reactor::process;
@@ -10,9 +10,9 @@ use syslog_fmt::Facility;
 pub use syslog_fmt::Severity;
 use syslog_fmt::v5424::{Config, Formatter, Msg, Timestamp};
 
-/// The program's name in messages.
+/// Program name in messages.
 const APP_NAME: &str = "dormouse";
-/// Longest text of a message: syslog servers cut or refuse what is longer than 8 KiB.
+/// Maximum length of a message's text: syslog servers truncate or refuse messages longer than 8 KiB.
 const TEXT_MAX: usize = 8_000;
 
 /// A kind of message.
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The MSGID of RFC 5424.
+    /// Returns the MSGID of RFC 5424.
     fn id(self) -> &'static str {
         match self {
             Kind::Log => "log",
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// The program name where there is no MSGID.
+    /// Returns the program name for the format without a MSGID.
     fn tag(self) -> &'static str {
         match self {
             Kind::Log => APP_NAME,
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// The form of messages to one address.
+/// Formats messages for one address.
 pub struct Syslog {
     facility: SyslogFacility,
     host: Option<String>,
@@ -50,7 +50,7 @@ pub struct Syslog {
 }
 
 impl Syslog {
-    /// Messages of this facility to this address.
+    /// Creates a formatter for messages of this facility to this address.
     pub fn new(address: &SyslogAddress, facility: SyslogFacility) -> Syslog {
         Syslog {
             facility,
@@ -59,7 +59,7 @@ impl Syslog {
         }
     }
 
-    /// Not kept: a process that forks goes on under another number.
+    /// Created for each message: after a fork the process id differs.
     fn formatter(&self) -> Formatter {
         let pid = std::process::id().to_string();
         let config = Config {
@@ -71,7 +71,7 @@ impl Syslog {
         config.into_formatter()
     }
 
-    /// Forms a message. `time` is as in RFC 3339, in UTC; `None`: the receiver's time counts.
+    /// Formats a message. `time` is in RFC 3339 format, in UTC; `None`: the receiver adds its own time.
     pub fn message(
         &self,
         kind: Kind,
@@ -85,12 +85,12 @@ impl Syslog {
             let (tag, pid) = (kind.tag(), std::process::id());
             return format!("<{priority}>{tag}[{pid}]: {text}").into_bytes();
         }
-        // The library's own way to say that there is none writes a space too many.
+        // `Timestamp::None` would write a space too many.
         let time = Timestamp::PreformattedStr(time.unwrap_or("-"));
-        // As bytes: a byte order mark, which the RFC wants before UTF-8, ends up in people's files.
+        // As bytes: the byte order mark that the RFC requires before UTF-8 would end up in log files.
         let text = Msg::NonUnicodeBytes(text.as_bytes());
         let mut message = Vec::new();
-        // Writing into a vector can't fail.
+        // Writing to a vector cannot fail.
         let _ = self.formatter().write_without_data(
             &mut message,
             severity,
@@ -142,7 +142,7 @@ mod tests {
         let message = text(syslog.message(Kind::Log, Severity::Warning, TIME, "é\n"));
         let words: Vec<&str> = message.split(' ').collect();
         let pid = std::process::id().to_string();
-        // Local use 1 is 17, a warning 4.
+        // Facility local1 is 17, severity warning is 4.
         assert_eq!(words[..2], ["<140>1", "2026-11-22T08:34:56.007Z"]);
         assert_eq!(words[3..], ["dormouse", &pid, "log", "-", "é"]);
 

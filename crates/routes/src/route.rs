@@ -201,7 +201,7 @@ impl Default for Access {
 }
 
 /// Names the routes and places each at the index of its number. The route number in a slot stays valid
-/// through reloads, so unused numbers get a placeholder ([`Direction::Gone`]). `routes` and `numbers`
+/// through reloads, so unused numbers get a placeholder ([`Direction::Removed`]). `routes` and `numbers`
 /// are in the order of the configuration.
 pub fn by_number(routes: Vec<Route>, numbers: &[u16], config: &Config) -> Vec<Route> {
     let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);

@@ -1,8 +1,8 @@
-//! Sockets to syslog. Main opens them, because the other processes may not; these inherit them.
+//! Syslog sockets. Main opens them because other processes are not allowed to; they inherit the sockets.
 //!
-//! For the program's log the socket takes the place of standard error: then every process writes to it as
-//! before, also after an upgrade. When syslog restarts, main connects the socket again, and so it does for
-//! all processes, which share it.
+//! For the program's log, the socket replaces standard error, so every process writes to it as before, also after an
+//! upgrade. After a restart of syslog, main reconnects the socket; the processes share it, so this reconnects them
+//! all.
 
 use dormouse_config::{Log, LogDestination, SyslogAddress};
 use dormouse_reactor::Fd;
@@ -11,10 +11,10 @@ use dormouse_reactor::socket::{self, DatagramAddress};
 use std::io;
 
 const STANDARD_ERROR: Fd = Fd(2);
-/// How often a socket is connected again. Until then messages to a syslog that was restarted are lost.
+/// Interval between reconnects. Until then, messages to a restarted syslog are lost.
 const EVERY_MS: u64 = 2_000;
 
-/// A socket to syslog.
+/// A syslog socket.
 pub(crate) struct SyslogSocket {
     pub(crate) fd: Fd,
     pub(crate) address: SyslogAddress,
@@ -22,7 +22,7 @@ pub(crate) struct SyslogSocket {
 }
 
 impl SyslogSocket {
-    /// Opens it. Nobody has to receive there yet.
+    /// Opens the socket. No receiver is needed yet.
     pub(crate) fn open(address: &SyslogAddress) -> io::Result<SyslogSocket> {
         let fd = socket::datagrams(place(address))?;
         let mut socket = SyslogSocket {
@@ -34,7 +34,7 @@ impl SyslogSocket {
         Ok(socket)
     }
 
-    /// The socket that is standard error, if the log goes to syslog.
+    /// Returns standard error as the socket if the log goes to syslog.
     pub(crate) fn of_log(log: &Log) -> Option<SyslogSocket> {
         match &log.log_to {
             LogDestination::Stderr => None,
@@ -46,12 +46,12 @@ impl SyslogSocket {
         }
     }
 
-    /// When it is connected again.
+    /// Time of the next reconnect.
     pub(crate) fn next_deadline_ms(&self) -> u64 {
         self.due_ms
     }
 
-    /// Connects it again if it is time.
+    /// Reconnects the socket if it is due.
     pub(crate) fn attend(&mut self) {
         let now_ms = process::boottime_ms();
         if self.due_ms > now_ms {
@@ -64,7 +64,7 @@ impl SyslogSocket {
     }
 }
 
-/// Whether anybody receives at this address. Of UDP it can't be told.
+/// Checks whether a receiver listens at this address. Over UDP this cannot be known.
 pub(crate) fn examine(address: &SyslogAddress) -> io::Result<()> {
     let fd = socket::datagrams(place(address))?;
     let connected = socket::connect_datagrams(fd, place(address));
@@ -79,12 +79,12 @@ fn place(address: &SyslogAddress) -> DatagramAddress<'_> {
     }
 }
 
-/// Standard error as it was before the log went to syslog: it is again when this is dropped, so that the
-/// terminal shows why the program ended.
+/// The original standard error while the log goes to syslog. Dropping this restores it, so that the terminal shows why
+/// the program ended.
 pub(crate) struct SavedStandardError(Fd);
 
 impl SavedStandardError {
-    /// Puts a socket in the place of standard error, if the log goes to syslog.
+    /// Replaces standard error with a socket if the log goes to syslog.
     pub(crate) fn redirect(to: &LogDestination) -> io::Result<Option<SavedStandardError>> {
         let LogDestination::Syslog(address) = to else {
             return Ok(None);

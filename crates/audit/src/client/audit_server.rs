@@ -1,5 +1,5 @@
-//! The server that an audited client meets: our engine, one thread per connection, and a book in
-//! which every connection is written down.
+//! The server to which an audited client connects: our engine, one thread per connection, and a log of all
+//! connections.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -19,34 +19,34 @@ use crate::connection::{Incoming, TlsConnection, complete_handshake, is_timeout}
 use crate::model::ClientConnection;
 use dormouse_measure::Error;
 
-/// Connections that are served at a time; a client which needs more waits.
+/// Maximum number of concurrent connections; further clients wait.
 const THREADS_MAX: usize = 1024;
-/// Connections that are written down.
+/// Maximum number of recorded connections.
 const VISITS_MAX: usize = 100_000;
 const IDLE: Duration = Duration::from_millis(200);
-/// What is kept of handshakes that came to nothing.
+/// Maximum number of recorded failed handshakes.
 const IN_VAIN_MAX: usize = 1000;
-/// How much of what a client says first is kept until its hello is whole.
+/// Maximum bytes kept of a client's first data until its ClientHello is complete.
 const HELLO_MAX: usize = 64 * 1024;
 
-/// One connection, with what is not in the report.
+/// One recorded connection, with details that are not in the report.
 pub(super) struct RecordedConnection {
     pub(super) raw: ClientConnection,
     pub(super) hello: ClientHello,
     pub(super) retried: bool,
 }
 
-/// All connections so far.
+/// All recorded connections.
 #[derive(Default)]
 pub(super) struct ConnectionLog {
     pub(super) visits: Vec<RecordedConnection>,
     pub(super) failed: BTreeMap<String, u64>,
-    /// The hellos of handshakes that failed.
+    /// ClientHellos of failed handshakes.
     pub(super) in_vain: Vec<ClientHello>,
 }
 
 impl ConnectionLog {
-    /// Writes a connection down, and says where; `None`: there are too many.
+    /// Records a connection and returns its index; `None` if the log is full.
     fn write_down(&mut self, visit: RecordedConnection) -> Option<usize> {
         if self.visits.len() >= VISITS_MAX {
             return None;
@@ -104,7 +104,7 @@ impl AuditServer {
         &self.authority
     }
 
-    /// Serves until told to stop.
+    /// Serves connections until it is stopped.
     pub(super) fn start(
         self,
         seen: Arc<Mutex<ConnectionLog>>,
@@ -123,7 +123,7 @@ impl AuditServer {
                 let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
                 busy.fetch_add(1, Ordering::Relaxed);
                 let here = BusyGuard(Arc::clone(&busy));
-                // Without a thread the client is refused, and will say so.
+                // If no thread can be started, the client's connection is closed, which the client reports.
                 let _ = thread::Builder::new().spawn(move || {
                     let _here = here;
                     let at_s = began.elapsed().as_secs_f64();
@@ -140,7 +140,7 @@ impl AuditServer {
     }
 }
 
-/// One that is served is counted for as long as it is.
+/// Counts a connection as being served until it is dropped.
 struct BusyGuard(Arc<AtomicUsize>);
 
 impl Drop for BusyGuard {
@@ -226,7 +226,7 @@ fn serve(
     talk.go(stop, count)
 }
 
-/// A stream, of which the beginning of what it brings is kept.
+/// A stream that records the first bytes received.
 struct RecordingStream<'a> {
     stream: &'a mut TcpStream,
     heard: Vec<u8>,
@@ -258,7 +258,7 @@ struct ClientSession {
     connection: TlsConnection<TcpStream>,
     backend: Option<TcpStream>,
     requests: Requests,
-    /// The client has asked for the end of the connection, and was answered.
+    /// The client asked for the connection to be closed and has received its answer.
     over: bool,
 }
 
@@ -266,7 +266,7 @@ impl ClientSession {
     fn go(&mut self, stop: &AtomicBool, count: impl Fn(u64)) -> Result<(), String> {
         let mut room = vec![0; 17_000];
         if self.backend.is_some() {
-            // Both sides are looked at in turn.
+            // A short timeout lets the loop serve both sides in turn.
             let _ = self
                 .connection
                 .stream
@@ -283,13 +283,13 @@ impl ClientSession {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if is_timeout(&error) && !stop.load(Ordering::Relaxed) => {}
-                // How a client leaves is its own affair.
+                // It does not matter how a client closes its connection.
                 Err(_) => return Ok(()),
             }
         }
     }
 
-    /// Opens all whole records; whether the client has said goodbye.
+    /// Opens all complete records; returns whether the client has closed the connection.
     fn open(&mut self) -> Result<bool, String> {
         let (mut ended, mut heard) = (false, Vec::new());
         self.connection.open(|came| {
@@ -328,7 +328,7 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Whether the relay's server goes on.
+    /// Forwards the backend's data to the client; returns false when the backend's connection has ended.
     fn relay_back(&mut self, room: &mut [u8]) -> Result<bool, String> {
         loop {
             let Some(backend) = &mut self.backend else {

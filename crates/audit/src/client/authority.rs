@@ -1,4 +1,4 @@
-//! The certificate authority that a client is given to trust, for one run only.
+//! The certificate authority that a client is told to trust, for one run only.
 
 use std::net::SocketAddr;
 
@@ -7,14 +7,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-/// The certificate of an authority for this run only.
+/// Certificate of the authority.
 pub(super) struct Authority {
     pub(super) pem: String,
     pub(super) der: Vec<u8>,
 }
 
 impl Authority {
-    /// Makes one, and a certificate for this address.
+    /// Creates an authority and a certificate for this address.
     pub(super) fn make(address: SocketAddr) -> Result<(Self, Identity), String> {
         let words = |error: rcgen::Error| error.to_string();
         let mut params = CertificateParams::new(Vec::new()).map_err(words)?;

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::server::probe_hello::{GROUPS, name_of as name_in};
 use crate::wire::{MessageReader, hello_extension as extension};
 
-/// Groups that clients offer beyond those which servers are asked for.
+/// Groups that clients offer in addition to those in the probes of servers.
 const MORE_GROUPS: [(u16, &str); 12] = [
     (0x0015, "secp224r1"),
     (0x0016, "secp256k1"),
@@ -21,7 +21,7 @@ const MORE_GROUPS: [(u16, &str); 12] = [
     (0x6399, "X25519Kyber768Draft00"),
 ];
 
-/// The names of groups.
+/// Returns the names of groups.
 pub(super) fn group_names(ids: &[u16]) -> Vec<String> {
     let known = |id: &u16| MORE_GROUPS.iter().any(|(more, _)| more == id);
     ids.iter()
@@ -29,7 +29,7 @@ pub(super) fn group_names(ids: &[u16]) -> Vec<String> {
         .collect()
 }
 
-/// Prefix of the names of sessions that are resumed by id.
+/// Prefix of the names of sessions resumed by id.
 pub(super) const SESSION_ID: &str = "id";
 
 /// Contents of a ClientHello.
@@ -42,23 +42,23 @@ pub(super) struct ClientHello {
     pub(super) compression: bool,
     pub(super) server_name: Option<String>,
     pub(super) alpn: Vec<String>,
-    /// A short name of the session: of the PSK, the ticket, or the id.
+    /// Short name of the offered session: its PSK, ticket or id.
     pub(super) session: Option<String>,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub(super) bytes: u64,
 }
 
-/// State of a hello whose bytes come in pieces.
+/// Result of parsing a ClientHello that may be incomplete.
 pub(super) enum HelloBytes {
-    /// More is needed.
+    /// More bytes are needed.
     More,
-    /// The whole hello.
+    /// A complete ClientHello.
     Whole(Box<ClientHello>),
-    /// The bytes are no ClientHello.
+    /// The bytes are not a ClientHello.
     Not,
 }
 
-/// Reads the records of a first flight.
+/// Parses the records of a first flight.
 pub(super) fn read(bytes: &[u8]) -> HelloBytes {
     let mut message = Vec::new();
     let mut records = MessageReader::new(bytes);
@@ -128,7 +128,7 @@ fn parse(body: &[u8]) -> Option<ClientHello> {
             _ => {}
         }
     }
-    // In TLS 1.3 the id is there for the sake of middleboxes (RFC 8446 D.4).
+    // In TLS 1.3 the session id is sent for middlebox compatibility (RFC 8446 D.4).
     let old_id = !session_id.is_empty() && hello.supported_versions.is_empty();
     let id = old_id.then(|| name_of(SESSION_ID, session_id));
     hello.session = hello.session.or(ticket).or(id);
@@ -142,11 +142,11 @@ fn printable(bytes: &[u8]) -> String {
 fn numbers(bytes: &[u8]) -> Vec<u16> {
     let pairs = bytes.chunks_exact(2).filter_map(|pair| pair.first_chunk());
     let all = pairs.map(|pair| u16::from_be_bytes(*pair));
-    // Values of GREASE (RFC 8701) mean nothing.
+    // GREASE values (RFC 8701) carry no meaning.
     all.filter(|value| value & 0x0f0f != 0x0a0a).collect()
 }
 
-/// A short name, the same for the same bytes: tickets are long, and secret.
+/// Returns a short hash-based name, equal for equal bytes: tickets are long and secret.
 fn name_of(kind: &str, bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
@@ -154,7 +154,7 @@ fn name_of(kind: &str, bytes: &[u8]) -> String {
 }
 
 impl ClientHello {
-    /// The versions for people.
+    /// Returns the names of the offered versions.
     pub(super) fn versions(&self) -> Vec<String> {
         let only = [self.legacy_version];
         let versions = if self.supported_versions.is_empty() {

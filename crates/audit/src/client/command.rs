@@ -1,4 +1,4 @@
-//! The command of a client: starts, recognises and ends it, with all processes that it starts.
+//! The client's command: starts it, recognises its software and ends it, with all its child processes.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use dormouse_measure::Error;
 use dormouse_measure::ProcessTree;
 use dormouse_measure::termination;
 
-/// Longest wait for its end after SIGTERM.
+/// Maximum wait for the client to end after SIGTERM.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-/// Interval between two tries to recognise the client.
+/// Interval between attempts to recognise the client's software.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The client, with all that it starts. It is ended with this.
+/// The client and all its child processes, which end when this is dropped.
 pub(super) struct Client {
     child: Child,
     pub(super) tree: ProcessTree,
@@ -38,7 +38,7 @@ impl Client {
             .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
         let mut command = Command::new(&program);
         command.args(words).stdin(Stdio::null()).process_group(0);
-        // The results alone go to the standard output.
+        // Standard output is reserved for the results.
         let stderr = std::io::stderr();
         if let Ok(copy) = stderr.as_fd().try_clone_to_owned() {
             command.stdout(Stdio::from(copy));
@@ -52,12 +52,12 @@ impl Client {
         Ok(Self { child, tree })
     }
 
-    /// Whether it is running.
+    /// Whether the client is running.
     pub(super) fn goes_on(&self) -> bool {
         termination::goes_on(&self.child)
     }
 
-    /// Number of running processes besides the one that was started.
+    /// Number of running child processes.
     pub(super) fn others(&self) -> usize {
         let all = self.tree.pids().unwrap_or_default();
         all.iter().filter(|pid| **pid != self.tree.root()).count()
@@ -76,7 +76,7 @@ impl Drop for Client {
     }
 }
 
-/// Recognises the client in a thread of its own: reading its program takes time, and the client may end soon.
+/// Recognises the client's software in its own thread: reading the program takes time, and the client may end soon.
 pub(super) struct Recognition {
     over: Arc<AtomicBool>,
     looks: Option<JoinHandle<Option<Software>>>,

@@ -1,4 +1,4 @@
-//! Environment of an audited client: where to connect, and which authority to trust.
+//! Environment of an audited client: the address to connect to and the authority to trust.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 use super::authority::Authority;
 use dormouse_measure::Error;
 
-/// Variables with the file of trusted certificates, by library.
+/// Variables that name the file of trusted certificates, by library.
 const TRUST_VARIABLES: [&str; 14] = [
     "SSL_CERT_FILE",
     "NIX_SSL_CERT_FILE",
@@ -26,15 +26,15 @@ const TRUST_VARIABLES: [&str; 14] = [
     "PIP_CERT",
     "DORMOUSE_CA",
 ];
-/// Options for every JVM, which reads no PEM file.
+/// Variable with options for every JVM; the JVM reads no PEM file.
 const JAVA_VARIABLE: &str = "JAVA_TOOL_OPTIONS";
-/// Names that are not asked of a proxy.
+/// Variables that list names to be reached without a proxy.
 const NO_PROXY_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// A run that was killed has left its directory behind.
+/// Directory names to try: a run that was killed leaves its directory behind.
 const NAMES_TRIED: u32 = 100;
 
-/// The files and variables of a run. The files go away with it.
+/// Files and variables of a run. The files are deleted at its end.
 pub(super) struct Environment {
     address: SocketAddr,
     ca: PathBuf,
@@ -43,7 +43,7 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// Writes the authority's certificate, to `ca_file` if that is given.
+    /// Writes the authority's certificate, to `ca_file` if given.
     pub(super) fn make(
         address: SocketAddr,
         authority: &Authority,
@@ -76,7 +76,7 @@ impl Environment {
         format!("https://localhost:{}/", self.address.port())
     }
 
-    /// A word of the command, with what stands for something replaced.
+    /// Replaces the placeholders in a word of the command.
     pub(super) fn fill(&self, word: &str) -> String {
         word.replace("{url}", &self.url())
             .replace("{address}", &self.address.to_string())
@@ -106,7 +106,7 @@ impl Environment {
     }
 }
 
-/// What the variable holds already, and `more`.
+/// Appends `more` to the variable's current value.
 fn with_own(name: &str, between: &str, more: &str) -> String {
     match std::env::var(name) {
         Ok(own) if !own.is_empty() => format!("{own}{between}{more}"),
@@ -116,8 +116,8 @@ fn with_own(name: &str, between: &str, more: &str) -> String {
 
 /// A Java key store (JKS) that holds one trusted certificate.
 ///
-/// A JVM reads it without a password, as it reads its own; the digest at the end is
-/// checked only with a password, and is made for the usual one.
+/// A JVM reads it without a password, as it reads its own store. The digest at the end is checked only with a password
+/// and is computed for the default one.
 fn java_store(certificate: &[u8]) -> Vec<u8> {
     const PASSWORD: &str = "changeit";
     let mut store = Vec::new();
@@ -145,7 +145,7 @@ fn java_store(certificate: &[u8]) -> Vec<u8> {
     store
 }
 
-/// A directory that goes away with the run.
+/// A directory that is deleted at the end of the run.
 struct Directory(PathBuf);
 
 impl Directory {

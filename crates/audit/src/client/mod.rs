@@ -1,8 +1,7 @@
-//! `audit client`: how a TLS client connects, resumes, and what it spends.
+//! `audit client`: how a TLS client connects and resumes, and how much memory and CPU time it uses.
 //!
-//! The audit is the client's server, with a certificate of an authority made for this run, whose
-//! certificate is handed to the client through the environment. Every ClientHello is read before
-//! the engine gets it.
+//! The audit acts as the client's server, with a certificate from an authority made for this run. The client gets the
+//! authority's certificate through its environment. The audit reads every ClientHello before the engine does.
 
 mod audit_server;
 mod authority;
@@ -31,14 +30,14 @@ use dormouse_measure::Error;
 use dormouse_measure::Interrupts;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
-/// Connections that are kept one by one.
+/// Maximum number of connections recorded individually.
 const RAW_MAX: usize = 1000;
-/// A client may be gone in a few milliseconds; one that stays need not be looked at so often.
+/// First sampling interval: a client may end within milliseconds. Later samples are less frequent.
 const SAMPLE_FIRST: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 2000;
 
-/// Reads what a client sends in pieces: its ClientHello, its requests. Returns the number of these.
+/// Parses what a client sends in pieces: its ClientHello and its requests. Returns the number of requests.
 pub(crate) fn understood(pieces: &[&[u8]]) -> usize {
     let mut requests = requests::Requests::default();
     let heard = pieces.iter().flat_map(|piece| {
@@ -52,7 +51,7 @@ pub(crate) fn understood(pieces: &[&[u8]]) -> usize {
         .count()
 }
 
-/// Audits a client. Whatever goes wrong is in its outcome, with the figures so far.
+/// Audits a client. The audit's outcome reports any error, and the figures up to it stay.
 pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     let command = shell::command_line(&spec.command);
     let target = if command.is_empty() {
@@ -68,7 +67,7 @@ pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     audit
 }
 
-/// Runs the client against the audit's server, and sums up what it did.
+/// Runs the client against the audit's server and summarises its connections.
 fn examine(
     spec: &ClientSpec,
     console: &mut dyn Console,
@@ -94,7 +93,7 @@ fn examine(
         let title = format!("listening on https://localhost:{port} (CA: {ca})");
         console.stage(&title, None);
     } else {
-        // What it says goes to the same terminal, where a bar would be in its way.
+        // The client writes to the same terminal, so a progress bar would mix with its output.
         console.note("the client runs; what it says follows");
     }
     let mut watch = ClientMonitor {
@@ -142,7 +141,7 @@ fn examine(
     outcome
 }
 
-/// A client which made no connection is never clean.
+/// Reports a client that made no connection as a failure.
 fn judge_end(
     status: Option<i32>,
     address: SocketAddr,
@@ -194,7 +193,7 @@ struct ClientMonitor<'a> {
     memory_max: u64,
 }
 
-/// The client's end, and the length of its run in milliseconds.
+/// The client's exit status and the duration of its run in milliseconds.
 type ClientRun = (Result<Option<i32>, Error>, f64);
 
 impl ClientMonitor<'_> {
@@ -202,7 +201,7 @@ impl ClientMonitor<'_> {
         self.began.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Runs the command to its end.
+    /// Runs the command until it ends.
     fn attend(
         &mut self,
         environment: &Environment,
@@ -224,7 +223,7 @@ impl ClientMonitor<'_> {
         Ok((ended.map(|()| Some(status.unwrap_or(128))), run_ms))
     }
 
-    /// Waits for the end: the client's, the limit, or an interrupt.
+    /// Waits until the client ends, the time limit is reached or an interrupt arrives.
     fn wait(&mut self, client: Option<&Client>, seen: &Mutex<ConnectionLog>) -> Result<(), Error> {
         loop {
             if let Some(client) = client {
@@ -286,7 +285,7 @@ impl ClientMonitor<'_> {
     }
 }
 
-/// CPU time of a client until its first connection came.
+/// CPU time that the client used before its first connection.
 fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
     let first_s = figures.raw.iter().map(|one| one.at_s).reduce(f64::min);
     let before = samples
@@ -298,7 +297,7 @@ fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
     }
 }
 
-/// Sums the connections up.
+/// Summarises the connections.
 fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
         failed: seen.failed.clone(),
@@ -325,7 +324,7 @@ fn figures(seen: &ConnectionLog) -> ClientFigures {
             figures.offered += 1;
             let count = uses.entry(session).or_default();
             *count += 1;
-            // A session id stays the same for as long as its session lives.
+            // A session id stays the same for the session's lifetime, so its reuse does not count.
             if !session.starts_with(client_hello::SESSION_ID) {
                 figures.same_session_max = figures.same_session_max.max(*count);
             }
@@ -339,7 +338,7 @@ fn figures(seen: &ConnectionLog) -> ClientFigures {
     if figures.connections == 0 {
         figures.hello_bytes = (0, 0);
     }
-    // What a client offers is also seen where it comes to nothing.
+    // A failed handshake also shows what the client offers.
     let completed = seen.visits.iter().map(|visit| &visit.hello);
     let mut hellos = completed.chain(&seen.in_vain);
     figures.compression_offered = hellos.clone().any(|hello| hello.compression);

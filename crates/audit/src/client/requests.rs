@@ -1,58 +1,58 @@
-//! Parses the HTTP requests of a client (RFC 9112), and answers them.
+//! Parses a client's HTTP requests (RFC 9112) and answers them.
 
-/// How much of a request's head is kept while its end is looked for, and of a chunk's first line.
+/// Maximum bytes kept of an incomplete request head or of a chunk's first line.
 const HEAD_MAX: usize = 64 * 1024;
 
-/// Requests of a client, and the bytes of the incomplete one.
+/// Parser for a client's requests, with the bytes of the incomplete one.
 #[derive(Default)]
 pub(super) struct Requests {
     kept: Vec<u8>,
     next: ParserState,
-    /// The request whose body is coming.
+    /// The request whose body is being received.
     begun: Request,
-    /// Requests so far.
+    /// Requests received so far.
     pub(super) count: u64,
 }
 
-/// Properties of a request that its answer depends on.
+/// Properties of a request that determine the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Request {
-    /// The answer has no body.
+    /// The answer must have no body.
     head: bool,
-    /// The connection ends with the answer.
+    /// The connection closes after the answer.
     pub(super) close: bool,
-    /// HTTP/1.0, so that the answer must announce that the connection stays.
+    /// An HTTP/1.0 request for keep-alive: the answer must announce that the connection stays open.
     stays: bool,
 }
 
-/// Part of a request that comes next.
+/// Next expected part of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ParserState {
     #[default]
     Head,
-    /// So many bytes of the body.
+    /// Remaining bytes of the body.
     Body(u64),
-    /// The line with the length of a chunk.
+    /// The line with a chunk's length.
     ChunkLine,
-    /// So many bytes of a chunk, with the end of its line.
+    /// Remaining bytes of a chunk, including its line end.
     Chunk(u64),
-    /// Lines until an empty one.
+    /// Trailer lines, until an empty line.
     Trailer,
 }
 
-/// Message of a client.
+/// A message from a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ClientMessage {
-    /// A whole request.
+    /// A complete request.
     Request(Request),
-    /// The client waits with its body until it is asked for it.
+    /// The client sends its body only after a 100 (Continue) response.
     Expects,
-    /// Lines of a client which does not speak HTTP.
+    /// Lines of a client that does not speak HTTP.
     Lines(Vec<u8>),
 }
 
 impl Request {
-    /// A short answer.
+    /// Returns a short answer.
     pub(super) fn answer(self) -> Vec<u8> {
         let connection = match self {
             Self { close: true, .. } => "Connection: close\r\n",
@@ -68,7 +68,7 @@ impl Request {
 }
 
 impl Requests {
-    /// Takes what came next.
+    /// Parses the next bytes.
     pub(super) fn hear(&mut self, bytes: &[u8]) -> Vec<ClientMessage> {
         self.kept.extend_from_slice(bytes);
         let mut heard = Vec::new();
@@ -79,7 +79,7 @@ impl Requests {
         heard
     }
 
-    /// Whether there was enough to go on.
+    /// Parses one part; returns false if more bytes are needed.
     fn step(&mut self, heard: &mut Vec<ClientMessage>) -> bool {
         match self.next {
             ParserState::Head => return self.head(heard),
@@ -123,7 +123,7 @@ impl Requests {
         true
     }
 
-    /// Discards up to `left` bytes, and returns how many are still to come. `None`: no bytes are here.
+    /// Discards up to `left` bytes and returns how many remain; `None` if no bytes are available.
     fn skip(&mut self, left: u64) -> Option<u64> {
         if self.kept.is_empty() && left > 0 {
             return None;
@@ -133,7 +133,7 @@ impl Requests {
         Some(left - here as u64)
     }
 
-    /// A whole line, without its end.
+    /// Returns a complete line without its line end.
     fn line(&mut self) -> Option<Vec<u8>> {
         let end = self.kept.windows(2).position(|two| two == b"\r\n")?;
         let mut line: Vec<u8> = self.kept.drain(..end + 2).collect();
@@ -148,7 +148,7 @@ impl Requests {
     }
 
     fn head(&mut self, heard: &mut Vec<ClientMessage>) -> bool {
-        // RFC 9112 §2.2: empty lines before a request mean nothing.
+        // RFC 9112 §2.2: a server ignores empty lines before a request.
         while self.kept.starts_with(b"\r\n") {
             self.kept.drain(..2);
         }
@@ -197,7 +197,7 @@ mod tests {
         HEAD / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n\
         GET / HTTP/1.0\r\n\r\n";
 
-    /// Bodies which look like the end of a head are none, wherever what is said is cut.
+    /// The parser ignores bodies that look like the end of a head, however the input is divided.
     #[test]
     fn requests_are_counted_however_they_come() {
         for length in [1, 2, 3, 7, TALK.len()] {

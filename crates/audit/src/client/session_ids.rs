@@ -1,15 +1,15 @@
-//! Sessions for clients that resume by id.
+//! Session store for clients that resume by id.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dormouse_engine::ServerSessions;
 
-/// Sessions that are kept.
+/// Maximum number of stored sessions.
 const SESSIONS_MAX: usize = 10_000;
 
-/// Sessions of TLS 1.2 for clients which know no tickets: such a client resumes only by an id, so it
-/// must be given one before it can be said that it does not.
+/// TLS 1.2 sessions for clients without ticket support. Such a client resumes only by session id, so the server must
+/// issue one before the audit can say that the client does not resume.
 #[derive(Debug, Default)]
 pub(super) struct SessionIdStore(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 

@@ -4,21 +4,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Client to audit, and how.
+/// The client to audit, and how to audit it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClientSpec {
     /// The client's name in reports.
     pub label: String,
-    /// Its command: program and arguments, in which `{url}`, `{address}`, `{port}` and `{ca}` are
-    /// replaced. Empty: clients are started by other means.
+    /// The client's command: program and arguments, with `{url}`, `{address}`, `{port}` and `{ca}` as placeholders.
+    /// Empty: the user starts clients by other means.
     pub command: Vec<String>,
-    /// Where to listen.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// A plain server behind: what the client says goes there. `None`: every request is answered
-    /// with a short text.
+    /// Plaintext server to which the client's data is forwarded. `None`: every request gets a short text as its
+    /// answer.
     pub relay: Option<SocketAddr>,
-    /// The end of the audit; without a command it is the only one.
+    /// Time limit of the audit; without a command only this limit ends it.
     pub limit: Duration,
-    /// Where the authority's certificate is written; `None`: into a directory for the run.
+    /// File for the authority's certificate; `None`: a file in a directory for this run.
     pub ca_file: Option<PathBuf>,
 }

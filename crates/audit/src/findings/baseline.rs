@@ -1,14 +1,14 @@
-//! What a connection costs in each runtime, as the lab measured it: out of the box, and at the best known setting.
+//! The lab's figures for the cost of a connection in each runtime: with default settings and with the best known ones.
 //!
-//! One limit for all would blame a program for its language. A server at its runtime's usual cost has a finding for
-//! information, with the setting that helps; one that is far above has a fault.
+//! One limit for all would blame a program for its language. A server at its runtime's usual cost gets an
+//! informational finding with the setting that helps; a cost far above that is a fault.
 
 use super::finding::Severity;
 use super::quoted;
 use super::units::bytes;
 use crate::software::SoftwareKind;
 
-/// Bytes per idle connection below which there is nothing to say.
+/// Bytes per idle connection below which there is no finding.
 const FRUGAL: f64 = 4_000.0;
 /// Limits for software that the lab has not measured.
 const UNKNOWN: [(f64, Severity); 3] = [
@@ -16,9 +16,9 @@ const UNKNOWN: [(f64, Severity); 3] = [
     (24_000.0, Severity::Medium),
     (FRUGAL, Severity::Low),
 ];
-/// A server may cost this much more than its runtime does out of the box: programs differ.
+/// Factor by which a server may exceed its runtime's cost with default settings, because programs differ.
 const USUAL: f64 = 1.3;
-/// Times of the best known setting from which on a cost is severe, and from which on it is noticeable.
+/// Cost as a multiple of the cost with the best known settings, from which a finding has this severity.
 const OVER_BEST: [(f64, Severity); 2] = [(12.0, Severity::High), (4.0, Severity::Medium)];
 
 /// Bytes per idle connection of one runtime.
@@ -30,7 +30,7 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// What the lab measured of this software.
+    /// Returns the lab's figures for this software.
     pub(super) fn of(kind: SoftwareKind, asyncio: bool) -> Option<Self> {
         let row = match kind {
             SoftwareKind::Python if asyncio => "compare.asyncio",
@@ -51,7 +51,7 @@ impl Baseline {
         Some(Self { row, usual, best })
     }
 
-    /// The severity of a cost per connection; `None`: there is nothing to say.
+    /// Returns the severity of a cost per connection; `None`: no finding.
     pub(super) fn judge(of: Option<Self>, per_connection: f64) -> Option<Severity> {
         let Some(known) = of else {
             let level = UNKNOWN.iter().find(|(limit, _)| per_connection > *limit);
@@ -69,12 +69,12 @@ impl Baseline {
         }
     }
 
-    /// Whether the runtime costs this much out of the box.
+    /// Whether this cost is usual for the runtime with default settings.
     pub(super) fn is_usual(&self, per_connection: f64) -> bool {
         per_connection <= USUAL * self.usual
     }
 
-    /// The two figures in words.
+    /// Describes both figures in words.
     pub(super) fn words(&self) -> String {
         let row = quoted::filled(&format!("{{{{{}}}}}", self.row));
         if self.usual == self.best {

@@ -1,7 +1,7 @@
-//! All findings that an audit can make: identifier, and what to change.
+//! All findings that an audit can make: their identifiers and what to change.
 //!
-//! A finding is defined here, drawn from the figures beside this file, and proven with a sick server or client
-//! (`lab/sick`). The compiler holds that each has advice.
+//! Each finding is defined here, derived from the figures by a module of this directory, and proven with a faulty
+//! server or client (`lab/sick`). The compiler checks that each has advice.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::advice::{handshakes, memory, sessions};
 use super::quoted;
 use crate::software::SoftwareKind;
 
-/// What to change in one kind of software; `None` where the general advice is all there is.
+/// Returns advice for one kind of software; `None` if only the general advice applies.
 type SoftwareAdvice = fn(SoftwareKind) -> Option<&'static str>;
 
-/// Defines the findings: name, identifier, advice for any software, and after `or` advice for some.
+/// Defines the findings: name, identifier, advice for any software, and after `or` a function with advice for some.
 macro_rules! findings {
     ($($(#[$doc:meta])* $name:ident = $id:literal: $advice:literal $(or $special:path)?;)+) => {
-        /// What an audit found. The identifiers are stable: they stand in the JSON of kept audits.
+        /// A kind of finding. Its identifier is stable because stored audits contain it.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "&'static str")]
         pub enum FindingId {
@@ -25,10 +25,10 @@ macro_rules! findings {
         }
 
         impl FindingId {
-            /// All of them.
+            /// All kinds of findings.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// The identifier: `record-buffers-kept`.
+            /// Returns the identifier: `record-buffers-kept`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $id,)+
@@ -54,35 +54,35 @@ macro_rules! findings {
 }
 
 findings! {
-    /// Buffers as large as a record are kept for every quiet connection.
+    /// Every idle connection keeps buffers as large as a record.
     RecordBuffersKept = "record-buffers-kept":
         "keep a buffer only while something is in it; begin with the size of real flights and let it grow. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
         or memory::retained;
-    /// A quiet connection takes many bytes, and no single cause explains them.
+    /// An idle connection uses many bytes, and no single cause explains them.
     BytesPerConnection = "bytes-per-connection":
         "drop what a connection does not need to go on: buffers, handshake state, parsed certificates. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
         or memory::retained;
     /// Every connection has a context or a trust store of its own.
     ContextPerConnection = "context-per-connection":
         "parse certificates, trust stores and configuration once and share them: in a case this project began with (Node 0.4) a store for each connection was 20 % of the memory and 90 % of the time of a request";
-    /// Blocks in use keep pages resident that are otherwise free.
+    /// Blocks in use pin pages that are otherwise free.
     HeapFragmented = "heap-fragmented":
         "keep long-lived entries (the session cache) in memory of their own, bounded and apart from what a handshake allocates; malloc_trim(0) after a burst helps only where nothing pins the pages"
         or memory::holes;
-    /// Whole free pages stay with the allocator.
+    /// The allocator retains whole free pages.
     FreeMemoryRetained = "free-memory-retained":
         "call malloc_trim(0) after a burst, or limit the arenas (MALLOC_ARENA_MAX=1) and let malloc give back sooner (MALLOC_TRIM_THRESHOLD_=131072). Nothing needs to be changed if bursts come again: the pages are used again";
     /// A session cache grows without a bound.
     SessionCacheGrows = "session-cache-grows":
         "give the cache a bound in entries or bytes and evict the oldest; or turn it off and use tickets, which take nothing on the server"
         or memory::growth;
-    /// Something of each connection is never freed.
+    /// Some memory of each connection is never freed.
     LeakPerConnection = "leak-per-connection":
         "look for what is allocated when a connection begins and has no counterpart when it ends; the size of the blocks that become more is above";
     /// A mapping of a fixed size fills page by page.
     SharedMemoryFills = "shared-memory-fills":
         "nothing, if its bound suits the machine: for nginx `ssl_session_cache shared:NAME:SIZE`, for Apache `SSLSessionCache shmcb:PATH(SIZE)`, for HAProxy tune.ssl.cachesize";
-    /// Memory grows with connections that come and go, and the cause is not known.
+    /// Memory grows as connections open and close, and the cause is not known.
     GrowsUnderChurn = "grows-under-churn":
         "turn the session cache off and audit again: if it still grows, something of each connection is never freed"
         or memory::growth;
@@ -150,10 +150,10 @@ findings! {
     ResumptionNotCheaper = "resumption-not-cheaper":
         "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
         or handshakes::server_cpu;
-    /// Quiet connections cost CPU time.
+    /// Idle connections cost CPU time.
     IdleCpu = "idle-cpu":
         "one timer for all connections in place of one for each; wait for events in place of asking every connection";
-    /// The first connection does work that belongs to the start.
+    /// The first connection does work that the server could do at its start.
     FirstConnectionSlow = "first-connection-slow":
         "do at the start what belongs there: seed the random generator, load keys and certificates, make one handshake with oneself before the listener opens";
     /// The client never offers a session.
@@ -192,20 +192,20 @@ findings! {
     /// Handshakes of the client take an additional round trip.
     ClientExtraRoundTrip = "client-extra-round-trip":
         "offer a key share for X25519 first";
-    /// The client spends much CPU time per connection.
+    /// The client uses much CPU time per connection.
     ClientCpu = "client-cpu":
         "make the context once; load the trust store once; do not start a process for each request"
         or handshakes::client_cpu;
 }
 
 impl FindingId {
-    /// What to change, in this software.
+    /// Returns what to change in this software.
     pub(super) fn advice(self, software: SoftwareKind) -> String {
         let special = self.software_advice()(software);
         worded(software, special.unwrap_or(self.general_advice()))
     }
 
-    /// What to change in any software.
+    /// Returns what to change in any software.
     pub(super) fn advice_for_any(self) -> String {
         quoted::filled(self.general_advice())
     }

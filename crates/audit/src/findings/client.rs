@@ -7,13 +7,13 @@ use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::ClientFigures;
 
-/// Connections which could have resumed, from which on a client that does not is at fault.
+/// Minimum number of connections that could have resumed, before a client that did not is reported.
 const ENOUGH: u64 = 3;
-/// Connections from which on a cost for each of them is one.
+/// Minimum number of connections for a finding about the cost per connection.
 const SOME: u64 = 4;
-/// Connections with one and the same session from which on it is for ever.
+/// Number of connections with the same session from which the client counts as never taking a newer one.
 const FOR_EVER: u64 = 8;
-/// A hello beyond this does not fit into one segment.
+/// A larger ClientHello does not fit into one segment.
 const SEGMENT: u64 = 1_440;
 
 pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
@@ -42,7 +42,8 @@ pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &m
     cpu(client, &mut add);
 }
 
-/// CPU time that each connection adds. Without the time of the start it would blame connections for an interpreter.
+/// Judges the CPU time per connection, without the start-up time: that would charge an interpreter's start to the
+/// connections.
 fn cpu(
     client: &ClientFigures,
     add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
@@ -151,8 +152,8 @@ fn resumption(
     }
 }
 
-/// Connections that were begun when there was a session to offer. Those which a client opens side by
-/// side as its first have none.
+/// Connections that began when the client already had a session to offer. The first connections that a client opens in
+/// parallel have none.
 fn chances(client: &ClientFigures) -> u64 {
     let ends = client
         .raw
@@ -160,7 +161,7 @@ fn chances(client: &ClientFigures) -> u64 {
         .map(|one| one.at_s + one.handshake_ms / 1e3);
     let first_end = ends.fold(f64::INFINITY, f64::min);
     let later = client.raw.iter().filter(|one| one.at_s > first_end).count() as u64;
-    // Those that are not kept one by one came later than those that are.
+    // Connections beyond the individually recorded ones came later than those.
     later + client.connections.saturating_sub(client.raw.len() as u64)
 }
 

@@ -1,8 +1,8 @@
-//! Growth of a runtime which collects garbage: a leak is only what outlives a collection.
+//! Growth of garbage-collected runtimes: only memory that survives a collection can be a leak.
 //!
-//! Garbage that was not collected yet looks like a leak from outside, and so does a compiler that warms up. So only
-//! growth that remains after full collections, round by round, is called a leak; where the runtime could not be asked
-//! to collect, the finding says what was measured, and no more.
+//! From outside, garbage that is not collected yet looks like a leak, and so does a compiler that warms up. Therefore
+//! only growth that remains after full collections, round by round, is called a leak. If the runtime could not be
+//! asked to collect, the finding states the measurements and no more.
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Severity};
@@ -11,7 +11,7 @@ use crate::model::GROWTH_BYTES;
 use crate::model::{CollectedPoint, CollectedRounds, MemoryFigures};
 use dormouse_measure::{Growth, Verdict};
 
-/// Classes of which every connection has one, and which only a connection needs.
+/// Classes of which every connection has an instance and that nothing else needs.
 const OF_CONNECTIONS: [&str; 6] = [
     "SSLEngine",
     "SSLSocketImpl",
@@ -20,29 +20,29 @@ const OF_CONNECTIONS: [&str; 6] = [
     "TLSSocket",
     "TLSWrap",
 ];
-/// The class of a session, in a JVM.
+/// Class of a session in a JVM.
 const OF_SESSIONS: &str = "SSLSession";
-/// Objects per connection from which on a class counts as one that comes with every connection.
+/// Objects per connection above which a class counts as allocated for every connection.
 const EACH: f64 = 0.5;
-/// Growth per round below this is not worth a finding, whatever it comes to per connection.
+/// Growth per round below which there is no finding, whatever the growth per connection.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
-/// Share of the growth that may remain when it was garbage.
+/// Share of the growth that may remain if the growth was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
-/// Growth of a collected heap, with its likely cause.
+/// Growth of a garbage-collected heap and its likely cause.
 pub(super) struct CollectedGrowth {
     pub(super) id: FindingId,
     pub(super) severity: Severity,
     pub(super) cause: String,
     pub(super) confidence: Confidence,
-    /// Bytes of it for each connection, where that is known better than by the whole process's memory.
+    /// Bytes of growth per connection, where they are known more exactly than from the whole process's memory.
     pub(super) per_connection: Option<f64>,
     /// Measurements besides the growth itself.
     pub(super) measured: String,
 }
 
-/// `None`: it was garbage, or a heap which had not its size yet. Where the process's memory does not
-/// surely grow, what outlives collections still may.
+/// Judges the growth. `None`: it was garbage, or the heap had not reached its size yet. If the process's memory does
+/// not clearly grow, a leak of objects that survive collections is still reported.
 pub(super) fn judge(
     memory: &MemoryFigures,
     growth: &Growth,
@@ -120,7 +120,7 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     })
 }
 
-/// Judges a runtime that could not be asked to collect: has it collected by itself?
+/// Judges a runtime that could not be asked to collect, by whether its memory falls by itself.
 fn unasked(
     memory: &MemoryFigures,
     growth: &Growth,
@@ -135,7 +135,7 @@ fn unasked(
     if least <= first + GIVEN_BACK * (last - first) {
         return None;
     }
-    // The later half of the rounds: a heap that only had to reach its size has reached it.
+    // Only the later half of the rounds counts: by then, a heap that grows to its size has reached it.
     let later = collected.points.len() / 2;
     let later: Vec<_> = collected.points.iter().skip(later).collect();
     let later: Vec<_> = later.iter().map(|point| point.pss_bytes).collect();
@@ -170,7 +170,7 @@ fn growth_of(
     growth.slope.is_some().then_some(growth)
 }
 
-/// Whether it grows by what is worth a finding, and surely.
+/// Whether the growth is large enough for a finding, and certain.
 fn grows(growth: &Growth) -> bool {
     growth.verdict == Verdict::Grows
         && growth.bytes_per_connection() > Some(GROWTH_BYTES)
@@ -186,9 +186,9 @@ fn span(growth: &Growth, what: &str) -> String {
     format!("{what}{}", ends.unwrap_or_default())
 }
 
-/// Cause by the classes with more objects: connections, or sessions.
+/// Derives the cause from the classes that grew: connections or sessions.
 fn whose(collected: &CollectedRounds) -> (FindingId, String) {
-    // The classes are those between the second point and the last.
+    // The classes were compared between the second and the last point.
     let rounds = collected.points.len().saturating_sub(2) as u64;
     let connections = (rounds * collected.connections_per_round).max(1) as f64;
     let each = |parts: &[&str]| {
@@ -213,7 +213,7 @@ fn whose(collected: &CollectedRounds) -> (FindingId, String) {
     (FindingId::LeakPerConnection, cause.into())
 }
 
-/// The class that grew most.
+/// Describes the class that grew most.
 fn classes(collected: &CollectedRounds) -> String {
     let Some((class, had, has, more)) = collected.grown.first() else {
         return String::new();
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use crate::model::Measured;
 
-    /// Memory of which the rounds took so much, in bytes, without the first.
+    /// Creates figures in which the rounds took this many bytes, the first round excluded.
     fn memory(rounds: &[u64], collected: Measured<CollectedRounds>) -> (MemoryFigures, Growth) {
         let all: Vec<u64> = rounds.first().into_iter().chain(rounds).copied().collect();
         let growth = Growth::judge(&all, 250);
@@ -266,8 +266,8 @@ mod tests {
         Some((kept.id, kept.severity, kept.confidence))
     }
 
-    /// Netty with the JDK's engine as it comes, when it was called a leak: 0.16 MB more in each round.
-    /// The rounds are a recorded audit's; what is said of its living objects below is made up.
+    /// Netty with the JDK's engine and default settings, which was wrongly called a leak: 0.16 MB more in each round.
+    /// The rounds are from a recorded audit; the figures for live objects below are invented.
     const NETTY: [u64; 4] = [377_461_760, 377_687_040, 377_810_944, 377_948_160];
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
             of,
             Some((FindingId::GrowsUnderChurn, Severity::Low, Confidence::Low))
         );
-        // Nor has one which nobody looked at that closely.
+        // A heap whose objects were not counted gives no proof of a leak either.
         let (memory, growth) = memory(&NETTY, Measured::not("jcmd is missing"));
         assert!(judge(&memory, &growth, false).is_none());
         let kept = judge(&memory, &growth, true).unwrap();
@@ -310,7 +310,7 @@ mod tests {
             .collect();
         let mut leak = collected(Some("the JVM"), &points);
         let high = |id| Some((id, Severity::High, Confidence::High));
-        // Also where the heap is so large that nobody else sees it.
+        // The leak is also found in a heap so large that the process's memory does not show it.
         let (flat, none) = memory(&[378_000_000; 4], Measured::Value(leak.clone()));
         let kept = judge(&flat, &none, false).unwrap();
         assert_eq!(
@@ -353,8 +353,8 @@ mod tests {
         );
     }
 
-    /// Go's io.Copy: 12 MB more in each round of a recorded audit. The later points are made up: it
-    /// goes on, until it collects.
+    /// Go's io.Copy: 12 MB more in each round of a recorded audit. The later points are invented: memory grows on
+    /// until the runtime collects.
     #[test]
     fn who_collects_by_itself_has_no_leak() {
         let go = [141_450_240, 152_166_400, 164_904_960, 177_496_064];
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(judged(&go, collected(None, &points)), low);
         points.push((15_550_000, None, None));
         assert_eq!(judged(&go, collected(None, &points)), None);
-        // Nor has one whose heap has its size by now.
+        // A heap that has reached its size has no leak either.
         let flat: Vec<_> = (0..15)
             .map(|i| (177_496_064 + 9_000_000 * i.min(6), None, None))
             .collect();

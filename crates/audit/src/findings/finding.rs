@@ -1,4 +1,4 @@
-//! One finding: problem, likely cause, remedy.
+//! A finding: problem, likely cause and remedy.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use super::catalogue::FindingId;
 pub enum Severity {
     /// Worth knowing.
     Info,
-    /// Could be better.
+    /// Can be improved.
     Low,
-    /// Costs noticeably.
+    /// Costs noticeably more than needed.
     Medium,
     /// Costs a multiple of what is needed, or breaks something.
     High,
 }
 
 impl Severity {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -34,7 +34,7 @@ impl Severity {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// One of several that fit.
+    /// One of several causes that fit.
     Low,
     /// The cause fits, and few others do.
     Medium,
@@ -49,11 +49,11 @@ pub struct Finding {
     pub id: FindingId,
     /// Its severity.
     pub severity: Severity,
-    /// In one line.
+    /// Summary in one line.
     pub title: String,
     /// The measured figures.
     pub measured: String,
-    /// The figure of a good server or client, on the same machine where that could be measured.
+    /// The figure of a good server or client, measured on the same machine where possible.
     pub reference: String,
     /// The likely cause.
     pub cause: String,
@@ -61,6 +61,6 @@ pub struct Finding {
     pub confidence: Confidence,
     /// What to change in this software.
     pub advice: String,
-    /// The command that shows it again.
+    /// The command that reproduces the finding.
     pub command: String,
 }

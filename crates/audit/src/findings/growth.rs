@@ -1,4 +1,4 @@
-//! Findings about memory that grows with connections that come and go: what kind of growth is it?
+//! Findings about memory that grows as connections open and close, and about the kind of growth.
 
 use super::catalogue::FindingId;
 use super::collected::{self, GROWTH_PER_ROUND};
@@ -9,16 +9,16 @@ use crate::model::{GROWTH_BYTES, MemoryFigures};
 use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};
 
-/// Of what the rounds added, what lies in shared memory: then that is what fills.
+/// Share of the growth in shared memory above which a shared mapping is filling.
 const FILLS: f64 = 0.8;
-/// Bytes in use that one closed connection may leave behind, and a round: counted blocks have little noise.
+/// Bytes in use that one closed connection may leave behind, and that a round may: counted blocks have little noise.
 const IN_USE_BYTES: f64 = 64.0;
 const IN_USE_PER_ROUND: f64 = 15_000.0;
 
-/// Objects per closed connection from which on each connection leaves one.
+/// Objects per closed connection above which each connection leaves one behind.
 const EACH: f64 = 0.5;
 
-/// Memory that grows from round to round: what kind of growth is it?
+/// Judges memory that grows from round to round.
 pub(super) fn judge(
     subject: &AuditSubject,
     memory: &MemoryFigures,
@@ -34,7 +34,7 @@ pub(super) fn judge(
     }
 }
 
-/// Whether it grows by what is worth a finding, and surely.
+/// Whether the growth is large enough for a finding, and certain.
 fn grows(growth: &Growth, bytes_each: f64, per_round: f64) -> bool {
     let material = growth.bytes_per_connection() > Some(bytes_each)
         && growth
@@ -43,7 +43,7 @@ fn grows(growth: &Growth, bytes_each: f64, per_round: f64) -> bool {
     growth.verdict == Verdict::Grows && material
 }
 
-/// Growth of blocks in use: a leak, or a cache of sessions.
+/// Reports growth of blocks in use: a leak or a session cache.
 fn of_blocks(
     subject: &AuditSubject,
     memory: &MemoryFigures,
@@ -67,7 +67,7 @@ fn of_blocks(
     };
     let sessions = each_of(&|size| subject.library.is_session(size));
     let connections = each_of(&|size| subject.library.is_connection(size));
-    // A connection that is never freed keeps its session, too.
+    // A connection that is never freed also keeps its session.
     if id != FindingId::SessionCacheGrows && sessions > EACH && connections < EACH {
         (id, confidence) = (FindingId::SessionCacheGrows, Confidence::Medium);
         cause = format!(
@@ -89,7 +89,7 @@ fn of_blocks(
     finding
 }
 
-/// Growth of a runtime that collects garbage and whose objects a census can't count.
+/// Reports growth of a garbage-collected runtime whose objects a census cannot count.
 fn of_collected(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Finding> {
     let growth = memory.growth.value()?;
     let surely = grows(growth, GROWTH_BYTES, GROWTH_PER_ROUND);
@@ -101,7 +101,7 @@ fn of_collected(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Findin
     Some(finding)
 }
 
-/// Growth of resident memory, where blocks in use don't grow or are not known.
+/// Reports growth of resident memory, where blocks in use do not grow or are not known.
 fn of_resident(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Finding> {
     let growth = memory.growth.value()?;
     if !grows(growth, GROWTH_BYTES, GROWTH_PER_ROUND) {
@@ -159,11 +159,11 @@ fn grown_finding(
     }
 }
 
-/// Share of the rounds' growth that lies in shared memory.
+/// Share of the growth over the rounds that lies in shared memory.
 fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
     let rounds = memory.phases.iter();
     let mut rounds = rounds.filter(|phase| phase.name.starts_with("round_"));
-    // The first is a warm-up, as in the slope.
+    // The first round is a warm-up, as it is for the slope.
     let (Some(first), Some(last)) = (rounds.nth(1), rounds.next_back()) else {
         return 0.0;
     };
@@ -176,7 +176,7 @@ fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
     }
 }
 
-/// Growth of what is in use: with every connection, or with every new session?
+/// Tells whether the bytes in use grow with every connection or with every new session.
 fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confidence) {
     let share = resumed.and_then(|resumed| {
         let per_unit = |growth: &Growth| growth.slope.map(|slope| slope.per_unit);
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// As nginx 1.22 was measured, with `ssl_session_cache shared` and with `builtin`.
+    /// Measurements of nginx 1.22 with `ssl_session_cache shared` and with `builtin`.
     #[test]
     fn a_mapping_that_fills_is_told_from_a_heap_that_grows() {
         let shared = [

@@ -1,12 +1,12 @@
-//! Sampled CPU time in words: what a server does during a handshake.
+//! Describes sampled CPU time: what a server does during a handshake.
 
 use super::units::percent;
 use dormouse_census::HotSpot;
 
-/// Share of the samples from which on a part is named.
+/// Minimum share of the samples for a part to be named.
 const NAMED: f64 = 0.08;
 
-/// What a kind of function does, by the beginnings of names.
+/// Kinds of functions, by the prefixes of their names.
 const KINDS: [(&str, &[&str]); 6] = [
     (
         "parsing certificates or a trust store",
@@ -65,18 +65,18 @@ const KINDS: [(&str, &[&str]); 6] = [
         ],
     ),
 ];
-/// Libraries of cryptography: their functions without a name are arithmetic.
+/// Cryptographic libraries, whose unnamed functions count as arithmetic.
 const CRYPTO: [&str; 4] = ["libcrypto", "libgnutls", "libnettle", "libhogweed"];
-/// Interpreters, by the beginnings of their programs and libraries.
+/// Interpreters, by the prefixes of their programs and libraries.
 const INTERPRETERS: [&str; 6] = ["python", "libpython", "node", "libnode", "perl", "ruby"];
 
-/// The share of parsing certificates, which a server does once.
+/// Share of the samples spent on parsing certificates, which a server needs to do only once.
 pub(super) fn parsing_share(profile: &[HotSpot]) -> f64 {
     let parsing = |spot: &&HotSpot| KINDS.first().is_some_and(|(what, _)| kind(spot) == *what);
     profile.iter().filter(parsing).map(|spot| spot.share).sum()
 }
 
-/// The cause, as it was sampled.
+/// Describes the cause according to the samples.
 pub(super) fn words(profile: &[HotSpot]) -> String {
     let mut parts: Vec<(String, f64)> = Vec::new();
     let mut add = |what: String, share: f64| match parts.iter_mut().find(|known| known.0 == what) {

@@ -1,6 +1,6 @@
-//! What blocks of some sizes are: those that each connection of a common TLS library has.
+//! Known malloc block sizes: those that a common TLS library allocates for each connection.
 
-/// Sizes of OpenSSL 3.0 on 64-bit Linux, with malloc's header, as seen at its calls of malloc.
+/// Block sizes of OpenSSL 3.0 on 64-bit Linux, including malloc's header, as seen in its malloc calls.
 const OPENSSL_3_0: [(u64, &str); 3] = [
     (CONNECTION, "OpenSSL's SSL object"),
     (SESSION, "OpenSSL's session"),
@@ -19,7 +19,7 @@ pub(super) enum Library {
 }
 
 impl Library {
-    /// By the file that is mapped.
+    /// Recognises the library by its mapped file.
     pub(super) fn of(file: Option<&str>) -> Self {
         match file {
             Some(file) if file.starts_with("libssl.so.3") => Self::OpenSsl3,
@@ -27,7 +27,7 @@ impl Library {
         }
     }
 
-    /// What a block of malloc of this size is.
+    /// Returns what a malloc block of this size holds.
     pub(super) fn block(self, bytes: u64) -> Option<&'static str> {
         let known = OPENSSL_3_0.iter().find(|(size, _)| *size == bytes);
         known
@@ -35,12 +35,12 @@ impl Library {
             .map(|known| known.1)
     }
 
-    /// Whether a block of malloc of this size is a connection.
+    /// Whether a malloc block of this size holds a connection.
     pub(super) fn is_connection(self, bytes: u64) -> bool {
         self == Self::OpenSsl3 && bytes == CONNECTION
     }
 
-    /// Whether a block of malloc of this size is a session.
+    /// Whether a malloc block of this size holds a session.
     pub(super) fn is_session(self, bytes: u64) -> bool {
         self == Self::OpenSsl3 && bytes == SESSION
     }

@@ -1,4 +1,4 @@
-//! Findings about a server's memory: what an idle connection keeps.
+//! Findings about memory that an idle connection retains.
 
 use super::baseline::Baseline;
 use super::catalogue::FindingId;
@@ -10,20 +10,20 @@ use crate::model::{Measured, MemoryFigures};
 use crate::software::SoftwareKind;
 use dormouse_census::{CensusReport, SizeClass};
 
-/// Sizes in which a record of 16 kB fits, one or both directions.
+/// Block sizes that hold a 16 kB record in one or both directions.
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
-/// A context or a trust store of one's own is many blocks.
+/// Minimum number of blocks in a context or trust store of a connection's own.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
-/// Blocks of which one size is this share are a program's own, not those of parsed certificates.
+/// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates.
 const ONE_SIZE: f64 = 0.8;
-/// A share of the bytes of buffers that appeared with large records: then the buffers grew for these.
+/// Growth with large records, as a share of the buffers' bytes, above which the buffers grew for those records.
 const GREW: f64 = 0.6;
-/// Most of a buffer that is kept for nothing is zero: it was never filled.
+/// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
 const UNFILLED: f64 = 0.5;
 const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
 
-/// What an idle connection keeps.
+/// Judges the memory that an idle connection retains.
 pub(super) fn judge(
     subject: &AuditSubject,
     memory: &MemoryFigures,
@@ -32,12 +32,12 @@ pub(super) fn judge(
 ) {
     let idle = memory.per_connection_bytes();
     let baseline = subject.baseline();
-    // The lab's figures are those of connections that have said nothing yet.
+    // The lab's figures are for connections without application data.
     let compared = baseline.map_or(idle, |_| memory.comparable_bytes());
     let Some(severity) = Baseline::judge(baseline, compared) else {
         return;
     };
-    // What an interpreter costs out of the box is not known here, so it is no fault.
+    // The default cost of this interpreter is not known, so a high cost is not called a fault.
     let is_foreign = baseline.is_none() && subject.kind.is_interpreted();
     let severity = if is_foreign {
         severity.min(Severity::Low)
@@ -57,7 +57,7 @@ pub(super) fn judge(
             .iter()
             .map(|class| class.bytes_per_connection)
             .sum::<f64>();
-        // Beyond what the runtime costs out of the box, buffers of this size are what can be saved.
+        // Beyond the runtime's cost with default settings, buffers of this size can be saved.
         let is_usual = is_foreign || baseline.is_some_and(|known| known.is_usual(compared));
         let severity = if is_usual {
             severity
@@ -71,8 +71,8 @@ pub(super) fn judge(
     }
 }
 
-/// Whether the blocks of a connection look like parsed certificates: many, and of many sizes. Go, JVMs and V8 hold a
-/// connection in hundreds of small objects anyway.
+/// Whether a connection's blocks look like parsed certificates: many, and of many sizes. Go, JVMs and V8 hold any
+/// connection in hundreds of small objects.
 fn has_contexts(kind: SoftwareKind, census: &CensusReport) -> bool {
     let bytes = || {
         let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
@@ -89,7 +89,7 @@ fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> 
     let of = census.classes.iter();
     of.filter(|class| RECORD_BUFFER.contains(&class.size_bytes))
         .filter(|class| class.per_connection > 0.3)
-        // A context has tables of that size too, but they are full.
+        // A context has tables of that size too, but without zeros.
         .filter(|class| !has_contexts || class.zero_share > UNFILLED)
         .collect()
 }
@@ -180,7 +180,7 @@ fn general(
     }
 }
 
-/// The figures: what is used, and beside it how resident memory grew.
+/// Describes the figures: bytes in use, and the growth of resident memory.
 fn measured(memory: &MemoryFigures) -> String {
     let idle = memory.per_connection_bytes();
     let mut text = match &memory.used_bytes {
@@ -205,7 +205,7 @@ fn measured(memory: &MemoryFigures) -> String {
     text
 }
 
-/// Where the bytes of a connection are, as far as the census saw it.
+/// Describes where a connection's bytes are, as far as the census can tell.
 fn where_it_is(
     subject: &AuditSubject,
     census: Option<&CensusReport>,

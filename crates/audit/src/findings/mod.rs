@@ -1,4 +1,4 @@
-//! Findings: problems, likely causes and remedies, drawn from the figures of an audit alone.
+//! Findings: problems, likely causes and remedies, derived from the figures of an audit alone.
 
 mod advice;
 mod baseline;
@@ -26,7 +26,7 @@ use crate::model::Audit;
 use subject::AuditSubject;
 pub(crate) use thresholds::bytes_per_connection;
 
-/// Draws all findings, the most severe first.
+/// Derives all findings, the most severe first.
 pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
     let mut findings = Vec::new();
     let subject = AuditSubject::new(audit);

@@ -1,4 +1,5 @@
-//! What advice quotes: a table made by `lab/quotes` out of the lab's results. `cargo xtask tidy` holds that both agree.
+//! Figures that advice quotes, from a table that `lab/quotes` makes of the lab's results. `cargo xtask tidy` checks
+//! that the table and the results agree.
 
 use std::fmt::Write;
 
@@ -6,7 +7,7 @@ const TABLE: &str = include_str!("quoted.md");
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// The text with every `{{name}}` replaced by what the table says.
+/// Replaces every `{{name}}` in the text with its row of the table.
 pub(super) fn filled(text: &str) -> String {
     let mut filled = String::with_capacity(2 * text.len());
     let mut rest = text;
@@ -15,7 +16,7 @@ pub(super) fn filled(text: &str) -> String {
             break;
         };
         filled.push_str(before);
-        // A test holds that there are none of these.
+        // A test checks that every name is in the table.
         match rows().find(|row| row.0 == name) {
             Some((_, words)) => filled.push_str(words),
             None => drop(write!(filled, "({name} was not measured)")),
@@ -25,10 +26,10 @@ pub(super) fn filled(text: &str) -> String {
     filled + rest
 }
 
-/// The figures of a row about bytes: the first and the last, which are one where nothing was changed.
+/// The figures of a row about bytes: the first and the last, which are equal if the row has only one.
 pub(super) fn byte_figures(name: &str) -> Option<(f64, f64)> {
     let (_, words) = rows().find(|row| row.0 == name)?;
-    // `Go 1.26.8: 39,669 → 16,805 bytes per connection`: the version is no figure.
+    // `Go 1.26.8: 39,669 → 16,805 bytes per connection`: the version is not a figure.
     let figures = words
         .rsplit_once(": ")
         .map_or(words, |(_, figures)| figures);
@@ -40,7 +41,7 @@ pub(super) fn byte_figures(name: &str) -> Option<(f64, f64)> {
     }
 }
 
-/// Name and words.
+/// Name and text of each row.
 fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLE.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
@@ -67,7 +68,7 @@ mod tests {
         );
     }
 
-    /// Every quotation is in the table, and everything in the table is quoted.
+    /// Every quoted name is in the table, and every row of the table is quoted.
     #[test]
     fn advice_and_table_fit() {
         let texts = [

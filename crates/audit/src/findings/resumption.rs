@@ -1,4 +1,4 @@
-//! Findings about a server's sessions.
+//! Findings about session resumption by a server.
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
@@ -6,14 +6,14 @@ use super::subject::AuditSubject;
 use super::units::{percent, whole};
 use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 
-/// Share from which on sessions count as resumed.
+/// Minimum share at which sessions count as resumed.
 const RESUMES: f64 = 0.9;
-/// Lower end of the interval of a share from which on a server resumes at all: one session of sixteen may be chance.
+/// Lower bound of the share's interval above which a server resumes at all: one session of sixteen may be chance.
 const RESUMES_AT_ALL: f64 = 0.02;
-/// Upper end of the interval from which on it may well resume all.
+/// Upper bound of the interval above which the server may resume all sessions.
 const RESUMES_ALL: f64 = 0.95;
 
-/// What trials say of a server.
+/// What the trials say about a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resumes {
     None,
@@ -22,7 +22,7 @@ enum Resumes {
 }
 
 impl Resumes {
-    /// Judges by the interval of the share, so that a single outcome does not change the verdict.
+    /// Judges by the share's confidence interval, so that a single outcome does not change the verdict.
     fn of(trials: &Trials) -> Self {
         let (least, most) = trials.interval();
         if trials.resumed == 0 || least < RESUMES_AT_ALL {
@@ -121,7 +121,7 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
     }
 }
 
-/// Machines behind one name which resume their own sessions, and not each other's.
+/// Reports machines behind one name that resume their own sessions but not each other's.
 fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let all = figures.addresses.value()?;
     let known = |entry: &&AddressTrials| {
@@ -142,7 +142,7 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
             entry.from == address && entry.version == version && resumed(entry) == offered(entry)
         })
     };
-    // Only where both resume at home does it tell anything.
+    // A refused ticket tells nothing unless both addresses resume their own tickets.
     let others: Vec<_> = others
         .into_iter()
         .filter(|entry| at_home(&entry.from, &entry.version) && at_home(&entry.to, &entry.version))
@@ -190,7 +190,7 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
     })
 }
 
-/// Tickets which are refused before the time that the server gave them is over.
+/// Reports tickets that the server refuses before their announced lifetime ends.
 fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let resumes = |version: &str| {
         figures
@@ -241,7 +241,7 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
 fn said(trials: &Trials) -> String {
     let (least, most) = trials.interval();
     match trials.offered {
-        // Without a ticket there is nothing to resume by.
+        // Without a ticket there is nothing to resume.
         0 => "the server sent no ticket".to_owned(),
         offered if trials.resumed == 0 || trials.resumed == offered => {
             format!("{} of {offered} resumed", trials.resumed)
@@ -255,7 +255,7 @@ fn said(trials: &Trials) -> String {
     }
 }
 
-/// What a share looks like.
+/// Explains a partial share.
 fn why_partly(trials: &Trials) -> String {
     let (least, most) = trials.interval();
     let places = |share: f64| (1.0 / share.max(0.001)).round();

@@ -1,8 +1,8 @@
-//! Findings about memory that stays resident when all connections have closed, without growth.
+//! Findings about memory that stays resident after all connections have closed, without growth.
 //!
-//! Free memory of malloc is of two kinds. Whole free pages go back to the system when the program calls
-//! `malloc_trim`, or when they come to lie at the end of the heap: that is a setting. Free bytes on pages that hold a
-//! block in use can't go back while that block lives: only that is fragmentation.
+//! Free malloc memory is of two kinds. Whole free pages return to the system when the program calls `malloc_trim` or
+//! when they reach the end of the heap, so returning them is a matter of settings. Free bytes on a page with a block
+//! in use cannot return while that block lives: only this is fragmentation.
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
@@ -12,15 +12,16 @@ use super::units::{bytes, percent, whole};
 use crate::model::MemoryFigures;
 use dormouse_census::CensusReport;
 
-/// Bytes that blocks in use pin: in all, and for each of the connections that there were at a time. A heap of some
-/// megabytes which served thousands is none to look after.
+/// Limits on the bytes that blocks in use pin: in total, and per connection at the peak. A few megabytes after
+/// thousands of connections are no reason for a finding.
 const PINNED: [(f64, Severity); 2] = [(32e6, Severity::High), (4e6, Severity::Medium)];
 const PINNED_EACH: [(f64, Severity); 2] = [(32_000.0, Severity::High), (8_000.0, Severity::Medium)];
-/// Whole free pages below this, in all or of what the connections took, are not worth a finding.
+/// Whole free pages below these limits, in total or as a share of the connections' memory, are no reason for a
+/// finding.
 const RETURNABLE: f64 = 4e6;
 const RETURNABLE_SHARE: f64 = 0.3;
 
-/// Memory that stays when all have closed.
+/// Judges the memory that stays resident after all connections have closed.
 pub(super) fn judge(
     subject: &AuditSubject,
     memory: &MemoryFigures,
@@ -32,14 +33,14 @@ pub(super) fn judge(
     pinned(subject, &free, census?, connections).or_else(|| returnable(subject, memory, &free))
 }
 
-/// Free memory when all connections have closed, compared with before the first of those that were held.
+/// Free memory after all connections have closed, compared with the moment before the held connections were opened.
 struct FreeMemory {
-    /// More free bytes on pages that hold blocks in use.
+    /// Additional free bytes on pages that hold blocks in use.
     pinned: f64,
-    /// Bytes in whole free pages, and how many of them are new.
+    /// Bytes in whole free pages, in total and additional.
     returnable: f64,
     more_returnable: f64,
-    /// More bytes in use.
+    /// Additional bytes in use.
     in_use: f64,
 }
 
@@ -51,7 +52,7 @@ impl FreeMemory {
         let pinned =
             |name: &str| Some(at(&census.free_bytes, name)? - at(&census.returnable_bytes, name)?);
         let used = |name: &str| at(&census.in_use_bytes, name);
-        // Without that moment nothing is known of held connections.
+        // If either moment is missing, nothing can be said about held connections.
         let (before, after) = ("none", "after_close");
         Some(Self {
             pinned: pinned(after)? - pinned(before)?,
@@ -68,7 +69,7 @@ fn level(levels: [(f64, Severity); 2], bytes: f64) -> Option<Severity> {
     reached.map(|level| level.1)
 }
 
-/// Fragmentation: free bytes that blocks in use pin.
+/// Reports fragmentation: free bytes that blocks in use pin.
 fn pinned(
     subject: &AuditSubject,
     free: &FreeMemory,
@@ -108,7 +109,7 @@ fn pinned(
     })
 }
 
-/// Whole free pages: the allocator keeps them for later.
+/// Reports whole free pages that the allocator keeps for later.
 fn returnable(
     subject: &AuditSubject,
     memory: &MemoryFigures,
@@ -148,7 +149,7 @@ mod tests {
     use crate::model::{Audit, MemoryPhase};
     use std::collections::BTreeMap;
 
-    /// Free bytes and those of them in whole pages, before and after 1,000 connections.
+    /// Judges free bytes and the part of them in whole pages, before and after 1,000 connections.
     fn judged(before: (u64, u64), after: (u64, u64)) -> Option<(FindingId, Severity)> {
         let moments = |values: [u64; 2]| {
             let names = ["none", "after_close"].map(str::to_owned);
@@ -183,7 +184,7 @@ mod tests {
             fragmented,
             Some((FindingId::HeapFragmented, Severity::Medium))
         );
-        // The same free bytes, of which a trim would give back nine tenths.
+        // The same number of free bytes, but `malloc_trim` would return most of them.
         let retained = judged((100_000, 0), (20_000_000, 18_900_000));
         assert_eq!(
             retained,

@@ -1,4 +1,4 @@
-//! Findings about what a server offers and spends.
+//! Findings about a server's offer and its CPU time.
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
@@ -9,27 +9,28 @@ use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
 
-/// CPU time of a full handshake over what it needs with this key.
+/// CPU time of a full handshake, as a multiple of the time that it needs with this key.
 const CPU_RATIO: [(f64, Severity); 3] = [
     (20.0, Severity::High),
     (8.0, Severity::Medium),
     (3.0, Severity::Low),
 ];
-/// The interpreter or the runtime itself takes this many times as much.
+/// Factor by which an interpreter or runtime itself may exceed these limits.
 const RUNTIME_TIMES: f64 = 3.0;
-/// Bits of an RSA key beyond which a signature costs more than its strength is worth, and the share of a handshake's
-/// CPU time from which on that is a finding.
+/// RSA key size in bits above which a signature costs more than its strength is worth, and the share of a handshake's
+/// CPU time from which that is a finding.
 const RSA_BITS: u32 = 2048;
 const SIGNATURE_SHARE: f64 = 0.25;
-/// Share of a handshake's CPU time spent on parsing certificates from which on each connection parses what all could share.
+/// Share of a handshake's CPU time spent on parsing certificates, above which each connection seems to parse
+/// certificates that all could share.
 const PARSING_SHARE: f64 = 0.25;
-/// Idle CPU time: microseconds per connection and second.
+/// Idle CPU time, in microseconds per connection and second.
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
-/// The first handshake: milliseconds of CPU time over a later one.
+/// CPU time of the first handshake beyond that of a later one, in milliseconds.
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
 const COMPRESSION: &str = "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
-/// Bytes that a server may send before the first acknowledgement (RFC 6928): ten segments.
+/// Bytes that a server may send before the first acknowledgement: ten segments (RFC 6928).
 const FIRST_WINDOW: u32 = 14_600;
 
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
@@ -201,7 +202,7 @@ fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Findi
     resumed_and_idle(subject, cpu, findings);
 }
 
-/// Signatures with an RSA key that is larger than it needs to be.
+/// Reports signatures with an RSA key that is larger than necessary.
 fn signature(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let r = &cpu.reference;
     let bits: u32 = r.key.strip_prefix("RSA ")?.parse().ok()?;
@@ -237,7 +238,7 @@ fn signature(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     })
 }
 
-/// CPU time that the signature and the library do not explain.
+/// Reports CPU time that the signature and the library do not explain.
 fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let r = &cpu.reference;
     let is_p256 = r.key == "ECDSA 256";
@@ -251,7 +252,7 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     };
     let (_, severity) = CPU_RATIO.iter().find(|(limit, _)| ratio > usual * *limit)?;
     let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
-    // A virtual machine that has just been started compiles as well; its later cost was not measured.
+    // A runtime that has just started also compiles code; its later cost was not measured.
     let compiles = subject.kind.compiles();
     let severity = if compiles { Severity::Low } else { *severity };
     let parsing = cpu

@@ -1,4 +1,4 @@
-//! The software that findings are about, and the commands that show a finding again.
+//! The software that findings are about, and the commands that reproduce a finding.
 
 use super::baseline::Baseline;
 use super::catalogue::FindingId;
@@ -7,28 +7,28 @@ use crate::model::Audit;
 use crate::shell;
 use crate::software::{ASYNCIO, SoftwareKind};
 
-/// The audited software, and how to reach it on a command line.
+/// The audited software and the command-line options that reach it.
 pub(super) struct AuditSubject {
     pub(super) kind: SoftwareKind,
     pub(super) target: String,
-    /// The name that the target is one address of, as `audit` takes it.
+    /// The name given to `audit`, of which the target is one address.
     named: Option<String>,
-    /// `--pid 4711`, `--cmd '…'`, or nothing.
+    /// How the process is given: `--pid 4711`, `--cmd '…'`, or nothing.
     which: String,
-    /// Options that `bench` takes too.
+    /// Options that `bench` accepts too.
     options: String,
     pub(super) library: Library,
     facts: Facts,
 }
 
-/// What an audit saw that advice depends on.
+/// Observations that advice depends on.
 #[derive(Clone, Copy, Default)]
 struct Facts {
-    /// The certificate has a key that signs quickly.
+    /// The certificate's key signs quickly.
     signs_quickly: bool,
-    /// Connections keep no buffer of a record's size.
+    /// No connection keeps a buffer as large as a record.
     buffers_released: bool,
-    /// The process runs an event loop of asyncio.
+    /// The process runs asyncio's event loop.
     asyncio: bool,
 }
 
@@ -83,23 +83,24 @@ impl AuditSubject {
         }
     }
 
-    /// What to change in this software, if the audit did not see that it is done already.
+    /// Returns what to change in this software; only the general advice if the audit saw that the change is already
+    /// made.
     pub(super) fn advice(&self, id: FindingId) -> String {
         let facts = self.facts;
         let is_done = match (id, self.kind) {
-            // Both advise a quicker key.
+            // The advice for both recommends a key that signs faster.
             (FindingId::HandshakeCpu | FindingId::ResumptionNotCheaper, kind) => {
                 facts.signs_quickly && !kind.is_interpreted()
             }
             (FindingId::BytesPerConnection, SoftwareKind::OpenSsl | SoftwareKind::Perl) => {
                 facts.buffers_released
             }
-            // The advice for Python is about asyncio.
+            // The advice for Python concerns asyncio.
             (
                 FindingId::BytesPerConnection | FindingId::RecordBuffersKept,
                 SoftwareKind::Python,
             ) => !facts.asyncio,
-            // jemalloc keeps a cache for each of its threads.
+            // Threads make jemalloc, which the advice recommends, keep a cache each.
             (FindingId::HeapFragmented, SoftwareKind::Python) => !facts.asyncio,
             _ => false,
         };
@@ -110,12 +111,12 @@ impl AuditSubject {
         }
     }
 
-    /// What the lab measured of this software.
+    /// Returns the lab's figures for this software.
     pub(super) fn baseline(&self) -> Option<Baseline> {
         Baseline::of(self.kind, self.facts.asyncio)
     }
 
-    /// A command of the bench that shows a figure again.
+    /// Returns the `bench` command that reproduces a figure.
     pub(super) fn bench(&self, mode: &str, options: &str) -> String {
         let Self {
             target,
@@ -126,7 +127,7 @@ impl AuditSubject {
         format!("dormouse bench {mode} {target} {options}{which}{reach}")
     }
 
-    /// The audit again, of all addresses if there are several.
+    /// Returns the command that repeats the audit, of all addresses if there are several.
     pub(super) fn audit(&self) -> String {
         let Self {
             target,

@@ -1,21 +1,21 @@
-//! Limits that continuous integration sets, and which of them an audit breaches.
+//! Limits for continuous integration, and which of them an audit breaches.
 
 use super::finding::Severity;
 use crate::model::{Audit, Measured, ServerFigures};
 
-/// Limits that continuous integration sets.
+/// Limits for continuous integration.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Thresholds {
-    /// A finding of this severity or above fails; `None`: none does.
+    /// Findings of this severity or above fail the audit; `None`: no finding does.
     pub fail_on: Option<Severity>,
-    /// Most bytes per quiet connection.
+    /// Maximum bytes per idle connection.
     pub max_bytes_per_connection: Option<f64>,
-    /// Least share of connections that resume, from 0 to 1.
+    /// Minimum share of connections that resume, from 0 to 1.
     pub min_resumed: Option<f64>,
 }
 
 impl Thresholds {
-    /// Breached limits in words, and limits that could not be judged.
+    /// Returns the breached limits in words, and the limits that could not be judged.
     pub fn breaches(&self, audit: &Audit) -> (Vec<String>, Vec<String>) {
         let (mut breached, mut unknown) = (Vec::new(), Vec::new());
         if let Some(severity) = self.fail_on {
@@ -59,7 +59,7 @@ impl Thresholds {
     }
 }
 
-/// Bytes of a quiet connection: after an exchange and a while, if that was measured.
+/// Bytes per idle connection, after an exchange and an idle period if that was measured.
 pub(crate) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
     let Some(figures) = &audit.server else {
         return Measured::not("no server was audited");
@@ -70,7 +70,8 @@ pub(crate) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
     }
 }
 
-/// The share that resumed: the worst of the versions, by ticket, and of the addresses; of a client, of all but the first.
+/// The resumed share. For a server, the minimum over versions (by ticket) and addresses; for a client, the share of
+/// all connections but the first.
 fn resumed_share(audit: &Audit) -> Measured<f64> {
     if let Some(client) = &audit.client {
         return match client.connections.checked_sub(1) {
@@ -94,7 +95,7 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
     }
 }
 
-/// The share that another address of the name resumed.
+/// The share of sessions that another address of the name resumed.
 fn shared(figures: &ServerFigures) -> Option<f64> {
     let others = figures.addresses.value()?.iter();
     let others = others.filter(|entry| entry.from != entry.to);

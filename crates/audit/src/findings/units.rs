@@ -1,11 +1,11 @@
 //! Numbers and units in the text of a finding.
 
-/// `16912` as `16,912`.
+/// Formats `16912` as `16,912`.
 pub(super) fn whole(value: f64) -> String {
     dormouse_bench::model::grouped(value, 0)
 }
 
-/// Bytes in the unit that reads best.
+/// Formats bytes in the most readable unit.
 pub(super) fn bytes(value: f64) -> String {
     match value.abs() {
         ..10_000.0 => format!("{} bytes", whole(value)),
@@ -14,7 +14,7 @@ pub(super) fn bytes(value: f64) -> String {
     }
 }
 
-/// A share in percent.
+/// Formats a share in percent.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }

@@ -6,76 +6,76 @@ use serde::{Deserialize, Serialize};
 
 use super::measured::Measured;
 
-/// Everything about a client.
+/// All figures of a client.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ClientFigures {
-    /// Connections it made.
+    /// Connections that the client opened.
     pub connections: u64,
-    /// Handshakes that were not completed, by reason.
+    /// Failed handshakes, by reason.
     pub failed: BTreeMap<String, u64>,
-    /// Requests it made (HTTP), or connections on which anything was said.
+    /// HTTP requests, or with another protocol, connections on which the client sent data.
     pub requests: u64,
     /// Connections with more than one request.
     pub kept_alive: u64,
     /// Connections that offered a session.
     pub offered: u64,
-    /// Connections that were resumed.
+    /// Resumed connections.
     pub resumed: u64,
-    /// Different sessions among those offered.
+    /// Distinct sessions among those offered.
     pub sessions_offered: u64,
-    /// The most connections that offered one and the same ticket, though newer ones had been given.
+    /// Maximum number of connections that offered the same session although the client had received newer ones.
     pub same_session_max: u64,
-    /// TLS 1.3 tickets that were offered more than once.
+    /// TLS 1.3 tickets that the client offered more than once.
     pub tickets_reused: u64,
-    /// Versions agreed on.
+    /// Negotiated protocol versions.
     pub versions: BTreeMap<String, u64>,
-    /// Versions offered in the first hello.
+    /// Versions offered in the first ClientHello.
     pub versions_offered: Vec<String>,
-    /// Groups offered in the first hello.
+    /// Groups offered in the first ClientHello.
     pub groups_offered: Vec<String>,
-    /// Groups with a key share in the first hello.
+    /// Groups with a key share in the first ClientHello.
     pub key_shares: Vec<String>,
-    /// Whether a hello offered compression.
+    /// Whether a ClientHello offered compression.
     pub compression_offered: bool,
     /// Connections without a server name.
     pub without_sni: u64,
     /// Application protocols offered.
     pub alpn: Vec<String>,
-    /// Bytes of the ClientHello: smallest and greatest.
+    /// Size of the ClientHello in bytes: minimum and maximum.
     pub hello_bytes: (u64, u64),
-    /// Handshakes that took another round trip (HelloRetryRequest).
+    /// Handshakes that took an additional round trip (HelloRetryRequest).
     pub retried: u64,
-    /// Wall time in handshakes, as the server sees it.
+    /// Total wall time of the handshakes, as the server sees it.
     pub handshake_ms: f64,
     /// Wall time of the whole run.
     pub run_ms: f64,
     /// CPU time of the client and its children.
     pub cpu_ms: Measured<f64>,
-    /// Of this, what it had used when its first connection came: its start.
+    /// CPU time that the client had used when its first connection arrived; included in `cpu_ms`.
     #[serde(default)]
     pub cpu_startup_ms: Measured<f64>,
-    /// Most memory of its process tree (PSS).
+    /// Peak memory of the client's process tree (PSS).
     pub memory_max_bytes: Measured<u64>,
     /// Exit status of the command.
     pub exit_status: Measured<i32>,
-    /// One entry per connection, the first thousand of them.
+    /// One entry per connection, for the first thousand.
     pub raw: Vec<ClientConnection>,
 }
 
 /// One connection of a client, as the server saw it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ClientConnection {
-    /// Seconds since the start.
+    /// Seconds since the start of the audit.
     pub at_s: f64,
-    /// The version agreed on.
+    /// Negotiated version.
     pub version: String,
-    /// A short name of the session that was offered; none when none was.
+    /// Short name of the session that the client offered, if any.
     pub offered: Option<String>,
-    /// Whether it was resumed.
+    /// Whether the connection was resumed.
     pub resumed: bool,
     /// Length of the ClientHello.
     pub hello_bytes: u64,
-    /// Requests on it.
+    /// Requests on this connection.
     pub requests: u64,
     /// Wall time of the handshake.
     pub handshake_ms: f64,

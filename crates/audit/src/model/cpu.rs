@@ -12,49 +12,49 @@ use dormouse_census::HotSpot;
 pub struct CpuFigures {
     /// Microseconds per connection with a full handshake: accept, handshake, exchange, close.
     pub full_us: f64,
-    /// The system part of it.
+    /// System time included in `full_us`.
     pub full_system_us: f64,
     /// The same with a resumed handshake, by version.
     pub resumed_us: BTreeMap<String, Measured<f64>>,
-    /// CPU time of the bare cryptography on this machine.
+    /// CPU time of the cryptography alone on this machine.
     pub reference: Reference,
-    /// What the server's processes did during full handshakes, by share of CPU time.
+    /// Where the server's processes spent CPU time during full handshakes, by share.
     #[serde(default)]
     pub profile: Measured<Vec<HotSpot>>,
-    /// CPU seconds per gigabyte echoed.
+    /// CPU seconds per echoed gigabyte.
     pub per_gigabyte_s: Measured<f64>,
-    /// Microseconds per idle connection and second.
+    /// CPU microseconds per idle connection and second.
     pub idle_us_per_connection_s: Measured<f64>,
 }
 
-/// CPU time of the parts of a handshake on this machine, measured in this process.
+/// CPU time of the parts of a handshake on this machine, measured in the audit's own process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reference {
-    /// Kind of the certificate's key.
+    /// Kind of the key in the certificate.
     pub key: String,
-    /// One signature with such a key.
+    /// One signature with a key of this kind.
     pub signature_us: f64,
-    /// One X25519 key exchange, the server's side.
+    /// One X25519 key exchange, server side.
     pub exchange_us: f64,
-    /// A whole TLS 1.3 handshake of `dormouse`, the server's side, without sockets.
+    /// One full TLS 1.3 handshake of `dormouse`, server side, without sockets.
     pub handshake_us: f64,
-    /// Accepting and closing a TCP connection and moving its bytes: system time.
+    /// System time for accepting a TCP connection, moving the bytes of a handshake and closing it.
     pub tcp_us: f64,
 }
 
-/// The first connection after a start against the later ones.
+/// The first connection after the server's start, compared with later ones.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FirstConnection {
     /// Wall time of the first handshake.
     pub first_ms: f64,
-    /// CPU time the server used for it.
+    /// CPU time that the server used for the first handshake.
     pub first_cpu_ms: f64,
-    /// Median of the next ones.
+    /// Median wall time of the next handshakes.
     pub later_ms: f64,
-    /// The same in CPU time, mean.
+    /// Mean CPU time of the next handshakes.
     pub later_cpu_ms: f64,
-    /// Memory (PSS) of the process before it.
+    /// Memory of the process before the first connection (PSS).
     pub held_bytes: u64,
-    /// The same for the command of `--cmd-larger`.
+    /// The same comparison for the server of `--cmd-larger`.
     pub larger: Option<Box<FirstConnection>>,
 }

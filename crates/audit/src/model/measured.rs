@@ -1,25 +1,25 @@
-//! A figure, or why there is none.
+//! A measured figure, or the reason why there is none.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that was measured, or the reason why it was not. "I don't know" is never "no".
+/// A measured value, or the reason why it is missing. A missing value never counts as "no".
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measured<T> {
     /// The figure.
     #[serde(rename = "measured")]
     Value(T),
-    /// The reason why there is none.
+    /// The reason why there is no figure.
     NotMeasured(String),
 }
 
 impl<T> Measured<T> {
-    /// Not measured, because …
+    /// Creates a missing value with its reason.
     pub fn not(because: impl Into<String>) -> Self {
         Self::NotMeasured(because.into())
     }
 
-    /// The figure, if there is one.
+    /// Returns the figure, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),
@@ -27,7 +27,7 @@ impl<T> Measured<T> {
         }
     }
 
-    /// Why it was not.
+    /// Returns the reason why there is no figure.
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Self::Value(_) => None,

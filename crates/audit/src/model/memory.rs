@@ -10,61 +10,63 @@ use dormouse_measure::{Growth, KernelMemory, Memory};
 pub struct MemoryPhase {
     /// Stable name: `before`, `n`, `2n`, `after_exchange`, …
     pub name: String,
-    /// For people.
+    /// Title for reports.
     pub title: String,
     /// Seconds since the start of the load.
     pub at_s: f64,
-    /// Connections open.
+    /// Open connections.
     pub connections: u64,
-    /// The process tree's memory.
+    /// Memory of the process tree.
     pub memory: Memory,
-    /// The kernel's, for the whole machine.
+    /// Kernel memory of the whole machine.
     pub kernel: KernelMemory,
 }
 
 /// A server's memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MemoryFigures {
-    /// All moments, in order.
+    /// All phases, in order.
     pub phases: Vec<MemoryPhase>,
-    /// Bytes that an idle connection uses: blocks in use and stacks, counted by the structures of the allocators.
+    /// Bytes that an idle connection uses: blocks in use and stacks, counted from the allocators' structures.
     #[serde(default = "not_counted")]
     pub used_bytes: Measured<f64>,
-    /// The same right after the handshake, before anything was said.
+    /// The same right after the handshake, before any application data.
     #[serde(default = "not_counted")]
     pub used_after_handshake_bytes: Measured<f64>,
-    /// Free bytes of the heap before the first of these connections: they were used again, and did not become resident.
+    /// Free heap bytes before the first of these connections: the server reused them, so resident memory did not grow
+    /// by them.
     #[serde(default)]
     pub free_before_bytes: Option<u64>,
-    /// Growth of resident memory (PSS) per idle connection right after the handshake: the slope from none to 2N.
+    /// Growth of resident memory (PSS) per idle connection right after the handshake: the slope from 0 to 2N
+    /// connections.
     pub after_handshake_bytes: Measured<f64>,
     /// The same after an exchange.
     pub after_exchange_bytes: Measured<f64>,
-    /// The same after a record of 16 kB in each direction.
+    /// The same after a 16 kB record in each direction.
     pub after_large_records_bytes: Measured<f64>,
-    /// The same after being quiet for a while.
+    /// The same after an idle period.
     pub after_quiet_bytes: Measured<f64>,
-    /// Bytes in the kernel per connection, both ends on this machine.
+    /// Kernel memory per connection in bytes; both ends are on this machine.
     pub kernel_bytes: Measured<f64>,
-    /// Bytes that remain when all connections have closed, over those before.
+    /// Memory retained after all connections have closed, in bytes above the memory before.
     pub left_bytes: f64,
     /// Growth of resident memory over rounds of full handshakes.
     pub growth: Measured<Growth>,
-    /// The same over rounds of resumed handshakes; only looked at when the former grows.
+    /// The same over rounds of resumed handshakes; measured only when `growth` shows growth.
     pub growth_resumed: Measured<Growth>,
     /// Growth of the bytes in use over rounds of full handshakes.
     #[serde(default = "not_counted")]
     pub growth_in_use: Measured<Growth>,
-    /// The same over rounds of resumed handshakes; only looked at when the former grows.
+    /// The same over rounds of resumed handshakes; measured only when `growth_in_use` shows growth.
     #[serde(default = "not_counted")]
     pub growth_in_use_resumed: Measured<Growth>,
-    /// What a runtime which collects garbage still holds after more rounds; only looked at when its
-    /// memory grows. Missing in audits of older versions.
+    /// Memory of a garbage-collected runtime after additional rounds; measured only when its memory seems to grow.
+    /// Missing in audits by older versions.
     #[serde(default = "not_looked_at")]
     pub growth_collected: Measured<CollectedRounds>,
 }
 
-/// Bytes per closed connection: growth below this is not looked into.
+/// Bytes per closed connection below which growth is not investigated.
 pub(crate) const GROWTH_BYTES: f64 = 100.0;
 
 fn not_counted<T>() -> Measured<T> {
@@ -75,34 +77,34 @@ fn not_looked_at() -> Measured<CollectedRounds> {
     Measured::not("older versions did not look at it")
 }
 
-/// Memory of a runtime with a garbage collector from round to round.
+/// Memory of a garbage-collected runtime from round to round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CollectedRounds {
-    /// Runtime that was asked to collect before each point (`the JVM`, `V8`); `None`: it collects when it decides to.
+    /// Runtime that was asked to collect before each point (`the JVM`, `V8`); `None`: it was not asked.
     pub by: Option<String>,
-    /// After each round, the first one included.
+    /// One point after each round, including the first.
     pub points: Vec<CollectedPoint>,
-    /// Connections that came and went per round.
+    /// Connections opened and closed per round.
     pub connections_per_round: u64,
-    /// Classes of which there are more at the last point than at the second: class, instances then
-    /// and now, bytes more.
+    /// Classes with more instances at the last point than at the second: class, instances at the second and at the
+    /// last point, additional bytes.
     pub grown: Vec<(String, u64, u64, u64)>,
 }
 
-/// One moment of it.
+/// Memory after one of these rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CollectedPoint {
-    /// Memory (PSS) of the process tree.
+    /// Memory of the process tree (PSS).
     pub pss_bytes: u64,
-    /// Bytes of objects that outlived the collection.
+    /// Bytes of objects that survived the collection.
     pub living_bytes: Option<u64>,
-    /// Bytes in blocks of malloc, where they can be read.
+    /// Bytes in malloc blocks, where they can be read.
     pub in_use_bytes: Option<u64>,
 }
 
 impl MemoryFigures {
-    /// Bytes of an idle connection: what it uses, or where that is not known, the growth of resident memory as late in
-    /// its life as it was measured.
+    /// Bytes per idle connection: the bytes that it uses, or where those are not known, the growth of resident memory
+    /// at the latest measured point of its life.
     pub fn per_connection(&self) -> Measured<f64> {
         match &self.used_bytes {
             Measured::Value(bytes) => Measured::Value(*bytes),
@@ -110,7 +112,7 @@ impl MemoryFigures {
         }
     }
 
-    /// Growth of resident memory per idle connection, as late in its life as it was measured.
+    /// Growth of resident memory per idle connection, at the latest measured point of its life.
     pub fn resident_per_connection(&self) -> Measured<f64> {
         let moments = [
             &self.after_quiet_bytes,
@@ -121,8 +123,8 @@ impl MemoryFigures {
         known.unwrap_or(&self.after_handshake_bytes).clone()
     }
 
-    /// Bytes of a connection right after its handshake, as the lab measures the runtimes; where that is not known,
-    /// [`MemoryFigures::per_connection_bytes`].
+    /// Bytes per connection right after the handshake, comparable with the lab's figures for each runtime; where those
+    /// are not known, [`MemoryFigures::per_connection_bytes`].
     pub fn comparable_bytes(&self) -> f64 {
         let known = [
             &self.used_after_handshake_bytes,
@@ -137,12 +139,12 @@ impl MemoryFigures {
             .unwrap_or_else(|| self.per_connection_bytes())
     }
 
-    /// [`MemoryFigures::per_connection`]; 0 where it was not measured.
+    /// Returns [`MemoryFigures::per_connection`], or 0 if it was not measured.
     pub fn per_connection_bytes(&self) -> f64 {
         self.per_connection().value().copied().unwrap_or(0.0)
     }
 
-    /// Growth over rounds of full handshakes and of resumed ones: of bytes in use, or where these are not known, of
+    /// Growth over rounds of full and of resumed handshakes: of bytes in use, or where those are not known, of
     /// resident memory.
     pub fn judged_growth(&self) -> (Option<&Growth>, Option<&Growth>) {
         match self.growth_in_use.value() {
@@ -154,7 +156,7 @@ impl MemoryFigures {
 
 #[cfg(test)]
 impl MemoryFigures {
-    /// Of which nothing is known yet.
+    /// Creates figures in which nothing is measured yet.
     pub(crate) fn not_measured() -> Self {
         let not = || Measured::not("not asked");
         Self {

@@ -24,39 +24,39 @@ use crate::software::Software;
 use dormouse_bench::model::{RunOutcome, Sample};
 use dormouse_measure::{Machine, ProcessInfo};
 
-/// Version of the JSON form. It is raised when a field changes its meaning or goes.
+/// Version of the JSON form, raised when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// One audit: one JSON object.
+/// The result of one audit, stored as one JSON object.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Audit {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Name and version of the instrument.
+    /// Name and version of the program that made the audit.
     pub tool: String,
     /// `server` or `client`.
     pub kind: String,
-    /// The name of what was audited, in reports.
+    /// Name of the audited server or client in reports.
     pub label: String,
     /// The server's address, or the client's command.
     pub target: String,
-    /// Start, seconds since 1970-01-01 UTC.
+    /// Start time, in seconds since 1970-01-01 UTC.
     pub started_at_s: u64,
-    /// The same, for people.
+    /// Start time in readable form.
     pub started_at: String,
-    /// Length of the audit.
+    /// Duration of the audit.
     pub duration_s: f64,
-    /// Where it ran.
+    /// The machine on which the audit ran.
     pub machine: Machine,
     /// Settings of the audit.
     pub settings: BTreeMap<String, serde_json::Value>,
-    /// The audited software.
+    /// The recognised software.
     pub software: Measured<Software>,
-    /// The processes that were measured.
+    /// The measured processes.
     pub processes: Vec<ProcessInfo>,
-    /// A server's figures.
+    /// Figures of a server.
     pub server: Option<ServerFigures>,
-    /// A client's figures.
+    /// Figures of a client.
     pub client: Option<ClientFigures>,
     /// Findings, the most severe first.
     pub findings: Vec<Finding>,
@@ -67,15 +67,15 @@ pub struct Audit {
     /// Parts of the audit that are missing, and why.
     #[serde(default)]
     pub incomplete: Vec<MissingPart>,
-    /// The end of the audit.
+    /// How the audit ended.
     pub outcome: RunOutcome,
 }
 
-/// A part of an audit that could not be made.
+/// A part of an audit that could not be completed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingPart {
-    /// Its name: `growth`, `idle connections`, `throughput`, `resumed handshakes`.
+    /// Name of the part: `growth`, `idle connections`, `throughput`, `resumed handshakes`.
     pub part: String,
-    /// The reason.
+    /// The reason why the part is missing.
     pub why: String,
 }

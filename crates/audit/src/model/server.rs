@@ -10,28 +10,28 @@ use super::measured::Measured;
 use super::memory::MemoryFigures;
 use dormouse_census::CensusReport;
 
-/// Everything about a server.
+/// All figures of a server.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerFigures {
     /// Offered versions, suites and extensions.
     pub offer: Measured<Offer>,
-    /// Whether it resumes: one entry per version and way.
+    /// Resumption results: one entry per version and mechanism.
     pub resumption: Vec<Resumption>,
-    /// Tickets of each address of the name, at itself and at the others.
+    /// Tickets of each address of the name, offered to that address and to the others.
     #[serde(default)]
     pub addresses: Measured<Vec<AddressTrials>>,
-    /// Tickets which have aged.
+    /// Tickets that were offered again after a delay.
     #[serde(default)]
     pub aged: Measured<Vec<AgedTicket>>,
     /// Bytes of handshakes.
     pub flights: Vec<FlightRow>,
-    /// Memory over the phases.
+    /// Memory in each phase.
     pub memory: Measured<MemoryFigures>,
-    /// Where it is.
+    /// Where the memory is.
     pub census: Measured<CensusReport>,
     /// CPU time.
     pub cpu: Measured<CpuFigures>,
-    /// The first connection after a start.
+    /// The first connection after the server's start.
     pub first: Measured<FirstConnection>,
 }
 
@@ -40,42 +40,42 @@ pub struct ServerFigures {
 pub struct Offer {
     /// Versions: `TLS 1.0` to `TLS 1.3`, and whether each is accepted.
     pub versions: BTreeMap<String, bool>,
-    /// Suites of TLS 1.2 and below, in the server's order.
+    /// Cipher suites of TLS 1.2 and below, in the server's order of preference.
     pub suites_12: Vec<String>,
-    /// Suites of TLS 1.3.
+    /// Cipher suites of TLS 1.3.
     pub suites_13: Vec<String>,
     /// Key exchange groups of TLS 1.3.
     pub groups: Vec<String>,
-    /// Whether DEFLATE is chosen when it is offered.
+    /// Whether the server chooses DEFLATE when a client offers it.
     pub compression: Option<bool>,
-    /// Whether secure renegotiation (RFC 5746) is announced, in TLS 1.2.
+    /// Whether the server announces secure renegotiation (RFC 5746) in TLS 1.2.
     pub secure_renegotiation: Option<bool>,
-    /// Whether it makes a second handshake when its client renegotiates, in TLS 1.2.
+    /// Whether the server starts a second handshake when a TLS 1.2 client renegotiates.
     #[serde(default)]
     pub client_renegotiation: Option<bool>,
-    /// Its answer.
+    /// The server's answer to a client that renegotiates.
     #[serde(default)]
     pub client_renegotiation_answer: Option<String>,
-    /// Whether TLS 1.2 announces a ticket.
+    /// Whether the server announces a ticket in TLS 1.2.
     pub tickets_12: Option<bool>,
-    /// Whether TLS 1.2 gives a session id.
+    /// Whether the server sends a session id in TLS 1.2.
     pub session_ids_12: Option<bool>,
-    /// Tickets that follow a TLS 1.3 handshake.
+    /// Tickets that the server sends after a TLS 1.3 handshake.
     pub tickets_13: Option<u32>,
-    /// Their lifetime.
+    /// Lifetime of these tickets.
     pub ticket_lifetime_s: Option<u32>,
-    /// 0-RTT data that is accepted; 0: none.
+    /// Maximum size of the 0-RTT data that the server accepts; 0: it accepts none.
     pub early_data_max_bytes: Option<u32>,
-    /// Whether a client certificate is asked for.
+    /// Whether the server requests a client certificate.
     pub client_certificate_asked: Option<bool>,
-    /// The certificates that it shows.
+    /// The server's certificate chain.
     pub chain: Vec<Certificate>,
-    /// What is not known, and why.
+    /// Properties that were not measured, and why.
     pub not_measured: BTreeMap<String, String>,
 }
 
 impl Offer {
-    /// Kind and size of the server's own key.
+    /// Kind and size of the key in the server's own certificate.
     pub fn key(&self) -> Option<String> {
         self.chain.first().map(|first| first.key.clone())
     }
@@ -84,25 +84,25 @@ impl Offer {
 /// A certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Certificate {
-    /// Its subject.
+    /// The certificate's subject.
     pub subject: String,
-    /// Kind and size of its key: `ECDSA 256`, `RSA 2048`.
+    /// Kind and size of the certificate's key: `ECDSA 256`, `RSA 2048`.
     pub key: String,
-    /// Its length.
+    /// The certificate's length.
     pub bytes: u64,
-    /// When it ends, seconds since 1970-01-01 UTC.
+    /// Expiry time, in seconds since 1970-01-01 UTC.
     pub expires_at_s: i64,
 }
 
 impl Certificate {
-    /// Seconds until it expires; negative when it has.
+    /// Seconds until the certificate expires; negative if it has expired.
     pub(crate) fn left_s(&self) -> i64 {
         let now_s = UnixTime::now().as_secs();
         self.expires_at_s - i64::try_from(now_s).unwrap_or(i64::MAX)
     }
 }
 
-/// Whether sessions are resumed, for one version and one way.
+/// Whether the server resumes sessions, for one version and one mechanism.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resumption {
     /// `TLS 1.3` or `TLS 1.2`.
@@ -113,24 +113,24 @@ pub struct Resumption {
     pub trials: Measured<Trials>,
 }
 
-/// Connections which offered a session.
+/// Results of the connections that offered a session.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Trials {
-    /// Connections that offered one.
+    /// Connections that offered a session.
     pub offered: u64,
-    /// Of these, resumed: the server accepted it, in the handshake itself.
+    /// Connections, of those, that the server resumed, as the handshake itself shows.
     pub resumed: u64,
-    /// One by one, in order; those made under load are not in it.
+    /// Result of each connection, in order, without the connections made under load.
     pub outcomes: Vec<bool>,
 }
 
 impl Trials {
-    /// The share that was resumed.
+    /// The share of connections that were resumed.
     pub fn share(&self) -> f64 {
         self.resumed as f64 / (self.offered.max(1)) as f64
     }
 
-    /// The 95 % interval of the share that would be resumed in the long run (Wilson): 0 to 1 without trials.
+    /// The 95 % confidence interval (Wilson) of the share that is resumed in the long run; 0 to 1 without trials.
     pub fn interval(&self) -> (f64, f64) {
         const Z: f64 = 1.96;
         if self.offered == 0 {
@@ -144,43 +144,43 @@ impl Trials {
     }
 }
 
-/// Whether one address of a name takes the tickets of another.
+/// Whether one address of a name accepts the tickets of another.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AddressTrials {
     /// `TLS 1.3` or `TLS 1.2`.
     pub version: String,
-    /// The address that gave the ticket.
+    /// The address that issued the ticket.
     pub from: String,
-    /// The address to which it was offered; the same one: for comparison.
+    /// The address that was offered the ticket; the same address for comparison.
     pub to: String,
     /// Result of the trials.
     pub trials: Measured<Trials>,
 }
 
-/// Whether a ticket is still taken after a while.
+/// Whether the server still accepts a ticket after a delay.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AgedTicket {
     /// `TLS 1.3` or `TLS 1.2`.
     pub version: String,
-    /// Its age when it was offered, in seconds.
+    /// The ticket's age when it was offered, in seconds.
     pub age_s: f64,
-    /// Lifetime that the server announced; 0: none.
+    /// Lifetime that the server announced; 0: it announced none.
     pub lifetime_s: u32,
-    /// Whether the audit has put load on the server meanwhile.
+    /// Whether the audit put load on the server in between.
     pub load_between: bool,
-    /// Whether it was taken.
+    /// Whether the server accepted the ticket.
     pub resumed: Measured<bool>,
 }
 
-/// Bytes of one kind of handshake.
+/// Bytes of each flight of one kind of handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FlightRow {
     /// `TLS 1.3` or `TLS 1.2`.
     pub version: String,
-    /// Whether a session was resumed.
+    /// Whether the handshake resumed a session.
     pub resumed: bool,
-    /// Whether a client certificate was shown.
+    /// Whether the client sent a certificate.
     pub client_certificate: bool,
-    /// The client's first flight, the server's, and so on.
+    /// Bytes of each flight, alternating from the client's first.
     pub bytes: Vec<u32>,
 }

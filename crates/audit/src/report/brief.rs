@@ -1,4 +1,4 @@
-//! An audit in a few numbers, for readers who read no further.
+//! Summary of an audit in a few numbers.
 
 use std::fmt::Write;
 
@@ -8,12 +8,12 @@ use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
 use dormouse_measure::Verdict;
 
-/// One number.
+/// A number with its label.
 struct Tile {
     what: &'static str,
-    /// The number, or why there is none.
+    /// The number, or the reason why there is none.
     value: Measured<String>,
-    /// Figure to compare it with.
+    /// A figure to compare it with.
     beside: String,
 }
 
@@ -33,7 +33,7 @@ fn missing(what: &'static str, why: &str) -> Tile {
     }
 }
 
-/// The numbers in a row.
+/// Draws the numbers in a row.
 pub(super) fn tiles(audit: &Audit) -> String {
     let mut tiles = Vec::new();
     if let Some(server) = &audit.server {
@@ -121,7 +121,7 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
     tiles
 }
 
-/// The worst of the versions, by ticket.
+/// The lowest resumed share among the versions, by ticket.
 fn resumed(server: &ServerFigures) -> Tile {
     const WHAT: &str = "sessions resumed";
     let known = server

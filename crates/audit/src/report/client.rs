@@ -1,4 +1,4 @@
-//! The pictures of a client's audit.
+//! Charts of a client's audit.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use crate::model::ClientFigures;
 use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
 
-/// Connections with a square of their own.
+/// Maximum number of connections drawn as squares.
 const SQUARES_MAX: usize = 400;
-/// Sessions with a bar of their own.
+/// Maximum number of sessions drawn as bars.
 const SESSIONS_MAX: usize = 6;
 
-/// A client's connections, one square each, in order.
+/// Draws a client's connections in order, one square each.
 pub(super) fn connections(client: &ClientFigures) -> String {
     if client.connections == 0 {
         return String::new();
@@ -64,7 +64,7 @@ pub(super) fn connections(client: &ClientFigures) -> String {
     picture("Connections", &what, &body)
 }
 
-/// How often each session was used, where one was used again.
+/// Draws how often each session was used, if any was used more than once.
 pub(super) fn sessions(client: &ClientFigures) -> String {
     if client.same_session_max < 2 {
         return String::new();
@@ -89,9 +89,9 @@ pub(super) fn sessions(client: &ClientFigures) -> String {
     picture("Sessions", &what, &body)
 }
 
-/// What the run's time went into, as far as the server can tell.
+/// Draws how the run's time was spent, as far as the server can tell.
 pub(super) fn time(client: &ClientFigures) -> String {
-    // Handshakes side by side add up to more than the run.
+    // Parallel handshakes can add up to more than the run.
     if client.connections == 0 || client.handshake_ms > client.run_ms {
         return String::new();
     }

@@ -1,4 +1,4 @@
-//! Rows about a client: its connections, what it offers, and what it spends.
+//! Rows about a client: its connections, its offer, and its memory and CPU time.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::rows::{Row, bytes, cpu_ms, missing, of, row};
 use crate::model::ClientFigures;
 use dormouse_bench::model::grouped;
 
-/// All rows.
+/// Returns all rows about a client.
 pub(super) fn rows(client: &ClientFigures) -> Vec<Row> {
     let failed = client
         .failed
@@ -74,7 +74,7 @@ fn of_connections(client: &ClientFigures) -> Vec<Row> {
     ]
 }
 
-/// What the first hello offers, which may be one that came to nothing.
+/// Rows about the first ClientHello, even if its handshake failed.
 fn of_hello(client: &ClientFigures) -> Vec<Row> {
     if client.versions_offered.is_empty() {
         return vec![missing("what is offered", "no ClientHello was seen")];

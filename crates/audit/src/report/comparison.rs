@@ -1,4 +1,4 @@
-//! Audits side by side. What belongs together has a label in two parts, `nginx: no cache`.
+//! Audits side by side. Audits of one group have labels in two parts: `nginx: no cache`.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
 use dormouse_measure::Verdict;
 
-/// Where the whole of an audit is on the page.
+/// Anchor of an audit's full report on the page.
 pub(super) fn anchor(number: usize) -> String {
     format!("audit-{number}")
 }
 
-/// A table of servers, and one of clients.
+/// Creates a table of servers and a table of clients.
 pub(super) fn side_by_side(audits: &[Audit]) -> String {
     let numbered = || audits.iter().enumerate();
     let servers: Vec<_> = numbered().filter(|(_, one)| one.client.is_none()).collect();
@@ -49,7 +49,7 @@ const SERVER_COLUMNS: [&str; 7] = [
 ];
 const CLIENT_COLUMNS: [&str; 5] = ["", "connections", "requests", "resumed", "findings"];
 
-/// What is in the cells behind the name; the weight is that of the heaviest in the group.
+/// Creates the cells after the name; the second argument is the largest weight in the group.
 type RowCells = fn(&Audit, f64) -> Vec<String>;
 
 fn table(audits: &[(usize, &Audit)], columns: &[&str], row: RowCells) -> String {
@@ -88,7 +88,7 @@ fn table(audits: &[(usize, &Audit)], columns: &[&str], row: RowCells) -> String 
                 escape(name)
             );
             let cells = row(audit, heaviest);
-            // On a telephone a row is a card, in which each cell says what it is.
+            // On a narrow screen a row becomes a card in which each cell needs its own label.
             for (column, cell) in columns.iter().skip(1).zip(cells) {
                 let _ = write!(body, "<td data-what=\"{column}\">{cell}</td>");
             }
@@ -151,7 +151,7 @@ fn client_row(audit: &Audit, _: f64) -> Vec<String> {
     let Some(client) = &audit.client else {
         return Vec::new();
     };
-    // The first one has nothing to resume.
+    // The first connection has nothing to resume.
     let resumed = match client.connections {
         0 | 1 => "–".to_owned(),
         all => format!("{} of {all}", client.resumed),
@@ -163,7 +163,7 @@ fn client_row(audit: &Audit, _: f64) -> Vec<String> {
     ]
 }
 
-/// Severe findings by their identifiers, and the number of others.
+/// Lists severe findings by identifier, and the number of others.
 fn found(audit: &Audit) -> String {
     let mut chips = String::new();
     let mut lighter = 0;

@@ -1,7 +1,8 @@
-//! Two audits of the same thing: what changed between them, beyond what chance does.
+//! Compares two audits of the same server or client: what changed by more than chance.
 //!
-//! A figure counts as changed when it differs by more than it would between two audits of an unchanged server: intervals
-//! that do not overlap where there are intervals, and otherwise a tolerance that the lab's repeated audits stay within.
+//! A figure counts as changed if it differs by more than two audits of an unchanged server would. Figures with
+//! confidence intervals changed if the intervals do not overlap; the others have a tolerance that the lab's repeated
+//! audits stay within.
 
 use std::fmt::Write;
 
@@ -11,13 +12,13 @@ use crate::model::{Audit, ClientFigures, Measured, MemoryFigures, ServerFigures,
 use dormouse_bench::model::grouped;
 use dormouse_measure::Growth;
 
-/// Change of bytes in use that chance makes.
+/// Tolerance for bytes in use.
 const IN_USE: f64 = 0.05;
-/// Change of resident memory that chance makes.
+/// Tolerance for resident memory.
 const RESIDENT: f64 = 0.15;
-/// Change of CPU time, as a multiple of what the machine needed at that moment.
+/// Tolerance for CPU time, which is compared as a multiple of the machine's reference at that moment.
 const CPU: f64 = 0.25;
-/// Differences of fewer bytes per connection are none.
+/// Smaller differences in bytes per connection are ignored.
 const BYTES: f64 = 64.0;
 
 /// One figure in both audits.
@@ -25,14 +26,14 @@ struct Line {
     what: String,
     before: String,
     after: String,
-    /// `None`: it can't be compared.
+    /// Whether the figure changed; `None`: the audits cannot be compared.
     changed: Option<bool>,
 }
 
-/// The differences as text.
+/// Formats the differences as text.
 ///
 /// # Errors
-/// In words, when one is of a server and the other of a client.
+/// If one audit is of a server and the other of a client.
 pub fn difference(before: &Audit, after: &Audit) -> Result<String, String> {
     if before.kind != after.kind {
         return Err(format!(
@@ -86,7 +87,7 @@ fn table(text: &mut String, title: &str, lines: &[&Line]) {
     text.push('\n');
 }
 
-/// Findings that are gone, new, and still there.
+/// Lists findings that are gone, new and unchanged.
 fn findings(text: &mut String, before: &[Finding], after: &[Finding]) {
     let only = |some: &[Finding], others: &[Finding]| -> Vec<String> {
         let missing = some
@@ -135,7 +136,7 @@ fn server(before: &ServerFigures, after: &ServerFigures, lines: &mut Vec<Line>) 
         }
     }
     if let (Some(before), Some(after)) = (before.cpu.value(), after.cpu.value()) {
-        // A busy machine slows the reference, too.
+        // A busy machine slows the reference too, so the ratio is compared.
         let times = |cpu: &crate::model::CpuFigures| {
             cpu.full_us / (cpu.reference.handshake_us + cpu.reference.tcp_us).max(1.0)
         };
@@ -173,7 +174,7 @@ fn memory(before: &MemoryFigures, after: &MemoryFigures, lines: &mut Vec<Line>) 
         let both = before.value().zip(after.value());
         let words =
             |value: &Measured<f64>| value.value().map_or("–".into(), |value| bytes(*value));
-        // Where free heap lay before, resident memory says nothing about a connection.
+        // If the heap had free memory before, resident memory says nothing about a connection.
         let comparable = chance == IN_USE;
         lines.push(Line {
             what: what.into(),
@@ -195,7 +196,7 @@ fn memory(before: &MemoryFigures, after: &MemoryFigures, lines: &mut Vec<Line>) 
     }
 }
 
-/// Bytes per closed connection, and their uncertainty.
+/// Growth in bytes per closed connection, and its uncertainty.
 fn slope(growth: &Growth) -> Option<(f64, f64)> {
     let slope = growth.slope?;
     let each = growth.connections_per_round.max(1) as f64;
@@ -235,7 +236,7 @@ fn client(before: &ClientFigures, after: &ClientFigures, lines: &mut Vec<Line>) 
     });
 }
 
-/// Shares that were resumed; they changed if their intervals do not overlap.
+/// Compares resumed shares; they changed if their intervals do not overlap.
 fn shares(what: String, before: &Measured<Trials>, after: &Measured<Trials>) -> Option<Line> {
     let (before, after) = (before.value()?, after.value()?);
     let words = |trials: &Trials| format!("{} of {}", trials.resumed, trials.offered);

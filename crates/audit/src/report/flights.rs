@@ -1,4 +1,4 @@
-//! The flights of handshakes, as sequence diagrams.
+//! The flights of handshakes as sequence diagrams.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ const TOP: f64 = 46.0;
 const ROW: f64 = 58.0;
 const FALL: f64 = 20.0;
 
-/// Time goes down; the thickness of an arrow is the number of bytes, by its magnitude.
+/// Draws the diagrams. Time runs downwards; an arrow's thickness shows the magnitude of the bytes.
 pub(super) fn sequences(flights: &[FlightRow]) -> String {
     if flights.is_empty() {
         return String::new();
@@ -61,7 +61,7 @@ fn sequence(flight: &FlightRow) -> String {
     svg + "</svg></div>"
 }
 
-/// What is said in a flight (RFC 8446 §2, RFC 5246 §7.3); nothing where the handshake took another way.
+/// Names the messages of a flight (RFC 8446 §2, RFC 5246 §7.3); nothing if the handshake took another form.
 fn said(flight: &FlightRow, index: usize) -> &'static str {
     let words: &[&str] = match (&*flight.version, flight.resumed, flight.client_certificate) {
         ("TLS 1.3", true, _) => &["ClientHello, ticket", "ServerHello … Finished", "Finished"],

@@ -1,4 +1,4 @@
-//! An audit as one self-contained page; several of them side by side.
+//! HTML report: one or several audits as one self-contained page.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const SEVERITIES: [Severity; 4] = [
     Severity::Info,
 ];
 
-/// The headline of a page about one audit.
+/// Returns the headline of a page about one audit.
 pub fn title(audit: &Audit) -> String {
     match audit
         .software
@@ -30,7 +30,7 @@ pub fn title(audit: &Audit) -> String {
     }
 }
 
-/// Draws the page.
+/// Creates the page.
 pub fn page(title: &str, audits: &[Audit]) -> String {
     let mut body = String::new();
     let _ = write!(body, "<header><h1>{}</h1>", escape(title));
@@ -99,7 +99,7 @@ fn machine(audit: &Audit) -> String {
     )
 }
 
-/// On a busy machine CPU times are ratios.
+/// Describes the load average: on a busy machine, CPU times are useful as ratios only.
 fn busy(audits: &[Audit]) -> String {
     let loads: Vec<f64> = audits.iter().filter_map(Audit::load_average).collect();
     let (Some(least), Some(most)) = (
@@ -206,13 +206,13 @@ fn found(audit: &Audit) -> String {
     section("Findings", nothing, "")
 }
 
-/// Text with words between backticks, which are code.
+/// Formats text with code between backticks.
 fn worded(text: &str) -> String {
     let mut out = String::new();
     let pieces: Vec<&str> = text.split('`').collect();
     let last = pieces.len() - 1;
     for (index, piece) in pieces.iter().enumerate() {
-        // One that is never closed is none.
+        // An unmatched backtick stays as it is.
         if index % 2 == 1 && index < last {
             let _ = write!(out, "<code>{}</code>", escape(piece));
         } else {
@@ -240,7 +240,7 @@ fn figures(audit: &Audit) -> String {
                 body,
                 "<tr><th scope=\"row\">{}</th><td{class}>{}</td></tr>",
                 escape(&row.title),
-                // Names of suites are long.
+                // Suite names are long and need break points.
                 escape(&row.value).replace('_', "_<wbr>")
             );
         }

@@ -1,4 +1,4 @@
-//! Audits for people: text for a terminal, and one self-contained page.
+//! Reports of audits: text for a terminal and a self-contained HTML page.
 
 mod brief;
 mod client;
@@ -25,7 +25,7 @@ use dormouse_bench::report::read_as;
 /// Reads audits: one object, a list of objects, or one object per line.
 ///
 /// # Errors
-/// In words, when the text is something else.
+/// If the text is anything else, with an explanation.
 pub fn read(text: &str) -> Result<Vec<Audit>, String> {
     let what = "audit of dormouse";
     read_as(text, what, SCHEMA, |audit: &Audit| audit.schema)

@@ -1,4 +1,4 @@
-//! Figures that both forms of a report, text and page, show in the same words.
+//! Figures that the text report and the HTML report show in the same words.
 
 use super::rows::{Row, bytes, grows, missing, of, row};
 use super::{client_rows, resumption};
@@ -10,7 +10,7 @@ fn us(value: f64) -> String {
     format!("{} µs", grouped(value, 0))
 }
 
-/// All figures of an audit, section by section.
+/// Returns all figures of an audit, by section.
 pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
     let mut sections = Vec::new();
     if let Some(server) = &audit.server {
@@ -164,7 +164,7 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
     rows
 }
 
-/// Which handshake it is.
+/// Returns the name of a kind of handshake.
 pub(super) fn flight_title(flight: &FlightRow) -> String {
     let kind = if flight.resumed { "resumed" } else { "full" };
     let shown = if flight.client_certificate {
@@ -295,7 +295,7 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     rows
 }
 
-/// How much of a class is resident, where that is less than the whole.
+/// Describes the resident part of a class, if it is clearly below the whole.
 fn resident(class: &SizeClass) -> String {
     match class.resident_per_connection {
         Some(resident) if resident < 0.9 * class.bytes_per_connection => {
@@ -381,7 +381,7 @@ fn first(server: &ServerFigures) -> Vec<Row> {
     rows
 }
 
-/// What was not measured, with the reasons, each once.
+/// Returns what was not measured, with each reason once.
 pub(super) fn not_measured(audit: &Audit) -> Vec<(String, String)> {
     let rows = sections(audit).into_iter().flat_map(|(_, rows)| rows);
     rows.filter(|row| row.missing)

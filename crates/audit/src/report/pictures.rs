@@ -1,4 +1,4 @@
-//! The pictures of a server's audit: bars and lines, as SVG and boxes in the page.
+//! Charts of a server's audit: bars and lines, as SVG and HTML boxes.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
 use dormouse_census::SizeClass;
 
-/// Block sizes with a piece of their own in the picture.
+/// Maximum number of block sizes drawn separately.
 const PIECES: usize = 5;
 
-/// A bar of what a quiet connection takes.
+/// Draws a bar of the memory of an idle connection.
 pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
     let Some(memory) = server.memory.value() else {
         return String::new();
@@ -28,7 +28,7 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
     }
     let process = named.max(quiet);
     if let Measured::Value(kernel) = memory.kernel_bytes {
-        // Both ends are on this machine; the server has one of them.
+        // The figure covers both ends on this machine; the server owns one of them.
         pieces.push(("in the kernel: its end of the socket".into(), kernel / 2.0));
     }
     let all: f64 = pieces.iter().map(|piece| piece.1).sum();
@@ -55,7 +55,7 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
             bytes(*value)
         );
     }
-    // The list says in words what the bar shows.
+    // The list describes the bar in words.
     let body = format!(
         "<div class=\"bar\" aria-hidden=\"true\">{bar}</div><div class=\"share\">{list}</div>"
     );
@@ -73,7 +73,7 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
     picture("Where a connection's bytes go", &what, &body)
 }
 
-/// The blocks that come with a connection, as far as they are resident.
+/// The resident blocks that come with a connection.
 fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
     let Some(census) = server.census.value() else {
         return Vec::new();
@@ -108,7 +108,7 @@ fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
             (name, resident(class))
         })
         .collect();
-    // The sizes which are too small to be in the report are in none of the classes.
+    // Sizes that are too small for the report belong to no class.
     let reported: f64 = census
         .classes
         .iter()
@@ -122,7 +122,7 @@ fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
     pieces
 }
 
-/// Memory after each round of churn.
+/// Draws memory after each round of churn.
 pub(super) fn rounds(server: &ServerFigures) -> String {
     let Some(memory) = server.memory.value() else {
         return String::new();
@@ -171,7 +171,7 @@ pub(super) fn step(body: &mut String, name: &str, share: f64, class: &str, value
     );
 }
 
-/// CPU time, beside what this machine needs.
+/// Draws CPU time beside the machine's reference.
 pub(super) fn processor(server: &ServerFigures) -> String {
     let Some(cpu) = server.cpu.value() else {
         return String::new();

@@ -1,10 +1,10 @@
-//! Rows about resumption: by version and way, after a while, and across the addresses of a name.
+//! Rows about resumption: by version and mechanism, after a delay, and across the addresses of a name.
 
 use super::rows::{Row, missing, of, row};
 use crate::model::{AgedTicket, Measured, Resumption, ServerFigures};
 use dormouse_bench::model::grouped;
 
-/// All rows.
+/// Returns all rows about resumption.
 pub(super) fn rows(server: &ServerFigures) -> Vec<Row> {
     let entry = |entry: &Resumption| {
         of(
@@ -56,7 +56,7 @@ fn aged(server: &ServerFigures) -> Vec<Row> {
     aged.iter().map(words).collect()
 }
 
-/// Which address accepts the tickets of which: a row for each address and version.
+/// Rows that show which address accepts which tickets, one per address and version.
 fn across(server: &ServerFigures) -> Vec<Row> {
     let all = match &server.addresses {
         Measured::Value(all) => all,

@@ -1,14 +1,14 @@
-//! A row of figures, and numbers in words.
+//! A row of figures, and the formatting of numbers.
 
 use crate::model::Measured;
 use dormouse_bench::model::grouped;
 use dormouse_measure::Growth;
 
-/// A row: what, and how much or why not.
+/// A row: a name, and a figure or the reason why it is missing.
 pub(super) struct Row {
     pub(super) title: String,
     pub(super) value: String,
-    /// It is a reason, not a figure.
+    /// The value is a reason, not a figure.
     pub(super) missing: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn of<T>(title: &str, measured: &Measured<T>, words: impl Fn(&T) -> S
     }
 }
 
-/// A number of bytes, in the unit that reads best.
+/// Formats bytes in the most readable unit.
 pub(super) fn bytes(value: f64) -> String {
     match value.abs() {
         ..10_000.0 => format!("{} bytes", grouped(value, 0)),
@@ -47,12 +47,12 @@ pub(super) fn bytes(value: f64) -> String {
     }
 }
 
-/// Growth in words. An audit's rounds are those of its effort, where a bench has an option.
+/// Describes growth. The rounds of an audit depend on its effort, where `bench` has an option.
 pub(super) fn grows(growth: &Growth) -> String {
     growth.to_string().replace("more --rounds", "--thorough")
 }
 
-/// CPU time, which the operating system counts in ticks of 10 ms.
+/// Formats CPU time, which the operating system counts in ticks of 10 ms.
 pub(super) fn cpu_ms(ms: f64) -> String {
     if ms < 1.0 {
         "less than 1 ms".to_owned()
@@ -61,7 +61,7 @@ pub(super) fn cpu_ms(ms: f64) -> String {
     }
 }
 
-/// A number of objects: `2`, `1.4`.
+/// Formats a number of objects: `2`, `1.4`.
 pub(super) fn times(count: f64) -> String {
     let exact = (count - count.round()).abs() < 0.05;
     grouped(count, usize::from(!exact))

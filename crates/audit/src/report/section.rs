@@ -4,7 +4,7 @@ pub(super) fn section(title: &str, what: &str, body: &str) -> String {
     boxed("", title, what, body)
 }
 
-/// A section which stays on one page of paper.
+/// A section that stays on one page when printed.
 pub(super) fn picture(title: &str, what: &str, body: &str) -> String {
     boxed(" class=\"picture\"", title, what, body)
 }

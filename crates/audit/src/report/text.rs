@@ -1,4 +1,4 @@
-//! An audit on a terminal.
+//! Text report of an audit for a terminal.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use super::parts;
 use crate::findings::{Finding, Severity};
 use crate::model::{Audit, Measured};
 
-/// Titles have so much room, where there is enough for what stands beside them.
+/// Width of titles, if enough room remains for the text beside them.
 const TITLE_WIDTH: usize = 44;
 const TITLE_WIDTH_MIN: usize = 28;
-/// Longer lines are hard to read, shorter ones hold nothing.
+/// Longer lines are hard to read; shorter ones hold too little.
 const WIDTH_MAX: usize = 110;
 const WIDTH_MIN: usize = 60;
 
@@ -20,12 +20,12 @@ const WIDTH_MIN: usize = 60;
 pub struct Form {
     /// Columns.
     pub width: usize,
-    /// Whether it shows colours.
+    /// Whether to use colours.
     pub colours: bool,
 }
 
 impl Default for Form {
-    /// A file or a pipe.
+    /// The form for a file or a pipe.
     fn default() -> Self {
         Self {
             width: WIDTH_MAX,
@@ -34,7 +34,7 @@ impl Default for Form {
     }
 }
 
-/// Text in its form.
+/// Text under construction, in its form.
 struct Out {
     text: String,
     width: usize,
@@ -42,7 +42,7 @@ struct Out {
     colours: bool,
 }
 
-/// The whole audit as text.
+/// Formats the whole audit as text.
 pub fn text(audit: &Audit, form: Form) -> String {
     let width = form.width.clamp(WIDTH_MIN, WIDTH_MAX);
     let mut out = Out {
@@ -55,7 +55,7 @@ pub fn text(audit: &Audit, form: Form) -> String {
     out.text
 }
 
-/// The load of the machine, and the settings of the audit.
+/// Formats the load of the machine and the settings of the audit.
 fn conditions(audit: &Audit) -> String {
     let load = audit.load_average();
     let load = load.map_or_else(String::new, |load| format!("load average {load:.1} · "));
@@ -137,7 +137,7 @@ impl Out {
         self.wrap(value, indent, indent);
     }
 
-    /// Writes words, the first line from `at` on, the others indented.
+    /// Wraps text: the first line starts at column `at`, the others are indented.
     fn wrap(&mut self, text: &str, indent: usize, mut at: usize) {
         for (index, word) in text.split_whitespace().enumerate() {
             let word = whole(word).to_string();
@@ -192,7 +192,7 @@ impl Out {
             let _ = write!(self.text, "          {what} ");
             self.wrap(text, 20, 20);
         }
-        // Not wrapped: a copied command must not contain line ends.
+        // Not wrapped: a copied command must not contain line breaks.
         let what = self.styled("2", &format!("{:<9}", "again"));
         let _ = writeln!(self.text, "          {what} {}", whole(&finding.command));
     }

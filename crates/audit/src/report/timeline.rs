@@ -1,4 +1,4 @@
-//! Memory over time, as a picture.
+//! Chart of memory over time.
 
 use std::fmt::Write;
 
@@ -14,15 +14,15 @@ const HEIGHT: f64 = 316.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = WIDTH - 14.0;
 const BOTTOM: f64 = 278.0;
-/// Above the line is room for the numbers of the phases, in rows.
+/// Space above the line for the phases' numbers, in rows.
 const TOP: f64 = 64.0;
 const ROWS: [f64; 3] = [11.0, 29.0, 47.0];
-/// Numbers which are nearer to each other than this do not stand in one row.
+/// Numbers closer to each other than this are put into different rows.
 const APART: f64 = 20.0;
-/// Fewer make no line.
+/// Minimum number of samples for a line.
 const SAMPLES_MIN: usize = 3;
 
-/// The memory of a server, with the phases marked, or of a client.
+/// Draws the memory of a server, with its phases marked, or of a client.
 pub(super) fn over_time(audit: &Audit) -> String {
     let memory = audit
         .server
@@ -122,7 +122,7 @@ fn axes(svg: &mut String, x: &Scale, y: &Scale) {
     );
 }
 
-/// The numbers of the phases, none upon another as long as there is room.
+/// Draws the phases' numbers without overlap as long as there is room.
 fn numbers(svg: &mut String, marks: &[f64], x: &Scale) {
     let mut last = [f64::NEG_INFINITY; ROWS.len()];
     for (index, mark) in marks.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Whether the addresses of one name accept each other's tickets.
 //!
-//! Each address gives tickets, which are offered to itself and to the others. Tickets that only the address which
-//! gave them accepts mean machines that do not share their ticket keys.
+//! The tickets of each address are offered to that address and to the others. If only the issuing address accepts its
+//! tickets, the machines do not share their ticket keys.
 
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
@@ -11,13 +11,13 @@ use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
 use crate::model::{AddressTrials, Measured, Trials};
 
-/// Most addresses that are tried.
+/// Maximum number of addresses tried.
 const ADDRESSES_MAX: usize = 8;
-/// Tickets for each pair of addresses where one may ask as often as it takes.
+/// Tickets for each pair of addresses, if the number of connections is not limited.
 const TICKETS: usize = 3;
 
-/// Offers tickets of all addresses to all addresses; on machines which are not ours to load, one
-/// ticket of each to itself and to the next one, in the newest version alone.
+/// Offers the tickets of every address to every address. On a server that must not be loaded, offers one ticket of
+/// each address to itself and to the next address, in the newest version only.
 pub(super) fn try_all(
     dialer: &Dialer<'_>,
     addresses: &[Addr],
@@ -51,7 +51,7 @@ fn from_one(from: &Dialer<'_>, to: &[&Addr], protocols: Protocols, all: &mut Vec
             Some(none) => Measured::clone(none),
             None => Measured::from(pair(from, to, protocols)),
         };
-        // An address that gave no ticket, or was not reached, is not tried again.
+        // An address that issued no ticket or was unreachable is not tried again.
         let given = trials.value().is_some_and(|trials| trials.offered > 0);
         if to == from.target && !given {
             none = Some(trials.clone());

@@ -1,4 +1,4 @@
-//! CPU time of the bare work of a handshake on this machine: the reference for a server's.
+//! Reference for a server's CPU time: the bare cost of a handshake on this machine.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -20,12 +20,12 @@ use dormouse_reactor::process;
 
 use crate::model::Reference;
 
-/// How long each of them is repeated.
+/// Time for which each operation is repeated.
 const SPAN: Duration = Duration::from_millis(40);
-/// TCP connections that are made.
+/// Number of TCP connections to make.
 const CONNECTIONS: u32 = 200;
 
-/// Measures for the kind of key that the server's certificate has.
+/// Measures the reference for the key kind of the server's certificate.
 pub(super) fn measure(key: Option<&str>) -> Result<Reference, String> {
     let key = key.unwrap_or("ECDSA 256");
     Ok(Reference {
@@ -37,7 +37,7 @@ pub(super) fn measure(key: Option<&str>) -> Result<Reference, String> {
     })
 }
 
-/// CPU microseconds of one call, after a few to warm up.
+/// Returns the CPU microseconds of one call, after a few warm-up calls.
 fn repeated(mut work: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
     for _ in 0..3 {
         work()?;
@@ -49,7 +49,7 @@ fn repeated(mut work: impl FnMut() -> Result<(), String>) -> Result<f64, String>
         count += 1;
     }
     let spent = process::cpu_ns().saturating_sub(before);
-    // Other threads of this process sleep meanwhile; if not, wall time is the lesser evil.
+    // Process CPU time also counts other threads, which should sleep meanwhile; wall time caps it in case they do not.
     let spent = spent.min(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
     Ok(spent as f64 / 1e3 / f64::from(count.max(1)))
 }
@@ -87,7 +87,7 @@ fn signature_us(key: &str) -> Result<f64, String> {
     repeated(|| pair.sign(&random, &message).map(drop).map_err(words))
 }
 
-/// A key of one's own and the agreement with the other's.
+/// Generates a key pair and computes the shared secret with the peer's key.
 fn exchange_us() -> Result<f64, String> {
     let words = |_| "the library refused a key exchange".to_owned();
     let random = SystemRandom::new();
@@ -105,7 +105,7 @@ fn exchange_us() -> Result<f64, String> {
     })
 }
 
-/// The server's side of whole handshakes in memory.
+/// Runs complete handshakes in memory and counts the server's side.
 fn handshake_us() -> Result<f64, String> {
     let identity = Identity::self_signed("localhost").map_err(|error| error.to_string())?;
     let server =
@@ -150,8 +150,8 @@ fn one_handshake(server: &ServerContext, client: &ClientContext) -> Result<u64, 
     Err("a handshake in memory did not end".into())
 }
 
-/// Both ends of TCP connections over loopback, which carry a handshake's bytes: half of it is the
-/// server's.
+/// Opens TCP connections over loopback that carry a handshake's bytes. Both ends are in this process, so half of the
+/// time is the server's.
 fn tcp_us() -> std::io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! How the audit connects: the target, trusted certificates, and how many connections are allowed.
+//! How the audit connects: target, trusted certificates, and the limit on connections.
 
 use dormouse_bench::load::{IdentityFiles, Trust};
 use dormouse_engine::{
@@ -15,9 +15,9 @@ pub(super) struct Dialer<'a> {
     pub(super) name: &'a str,
     pub(super) trust: &'a Trust,
     pub(super) identity: Option<&'a IdentityFiles>,
-    /// Bytes that the server answers to; empty until they are known.
+    /// Bytes that make the server answer; empty until they are known.
     pub(super) words: &'a [u8],
-    /// Whether there may be more than a handful of connections.
+    /// Whether more than a handful of connections are allowed.
     pub(super) free: bool,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Dialer<'a> {
 }
 
 impl Dialer<'_> {
-    /// The versions to try: on a machine which is not ours to load the newest alone.
+    /// The versions to try: only the newest one on a server that must not be loaded.
     pub(super) fn versions<'v>(&self, all: &'v [Protocols]) -> &'v [Protocols] {
         if self.free {
             all
@@ -44,7 +44,7 @@ impl Dialer<'_> {
         }
     }
 
-    /// Bytes of the client's own chain, without the wrapping of PEM.
+    /// Size of the client's certificate chain in DER, in bytes.
     pub(super) fn chain_bytes(&self) -> Option<u32> {
         let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
         let mut inside = false;

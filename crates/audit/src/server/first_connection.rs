@@ -1,7 +1,7 @@
-//! The first connection after a start, against the later ones.
+//! The first connection after the server's start, compared with later ones.
 //!
-//! The audit starts the server itself. That its port is open was seen by connections without a
-//! handshake, so the first handshake is really the first.
+//! The audit starts the server itself. It checks the open port without a handshake, so the first measured handshake is
+//! the server's first.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::spec::ServerSpec;
 use crate::model::{FirstConnection, Measured};
 use dormouse_measure::{Error, Interrupts, Server, ServerSource, TreeSample};
 
-/// Connections that are compared with.
+/// Number of later connections to compare with.
 const LATER: usize = 8;
 
 /// Measures the first connection to a server that the audit has started.
@@ -34,8 +34,8 @@ pub(super) fn measure(
     Measured::from(measured)
 }
 
-/// Measures the first connection to the server that holds more. It is started before the other one, and
-/// stopped again.
+/// Measures the first connection to the server with more data. That server is started before the other one and stopped
+/// again.
 pub(super) fn measure_larger(
     spec: &ServerSpec,
     dialer: &Dialer<'_>,
@@ -55,7 +55,7 @@ pub(super) fn measure_larger(
         .map_err(|why| Error::target(format!("--cmd-larger: {why}")))
 }
 
-/// Makes the first connections to a server that was just started.
+/// Makes the first connections to a server that has just started.
 fn measure_started(dialer: &Dialer<'_>, server: &Server) -> Result<FirstConnection, String> {
     let context = dialer.context(Protocols::ALL, None)?;
     let sample = || server.sample().map_err(|error| error.message);
@@ -86,7 +86,7 @@ fn measure_started(dialer: &Dialer<'_>, server: &Server) -> Result<FirstConnecti
     })
 }
 
-/// Samples until the server does nothing: its start must not count as its first connection.
+/// Samples until the server is idle, so that its start-up work does not count as its first connection.
 fn idle(sample: &impl Fn() -> Result<TreeSample, String>) -> Result<TreeSample, String> {
     let mut before = sample()?;
     for _ in 0..60 {

@@ -1,30 +1,31 @@
-//! Growth of a runtime that collects garbage.
+//! Memory growth of garbage-collected runtimes.
 //!
-//! Its memory grows until it collects, which is no leak. So where memory grows, the audit adds rounds, and asks the
-//! runtime to collect before each reading. A runtime that cannot be asked is given enough rounds to collect by itself.
+//! The memory of such a runtime grows until it collects, which is not a leak. Where memory grows, the audit therefore
+//! adds rounds and asks the runtime to collect before each reading. If the runtime cannot be asked, the audit makes
+//! enough rounds for it to collect by itself.
 
 use crate::model::{CollectedPoint, CollectedRounds};
 use dormouse_census::{self as census, ManagedHeap};
 
-/// Rounds, when the runtime can be asked to collect.
+/// Number of rounds when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;
-/// Rounds at most, when it can't.
+/// Maximum number of rounds when it cannot be asked.
 const ROUNDS_MAX: u32 = 15;
 
-/// Source of rounds.
+/// Makes rounds of connections and reads the server's memory.
 pub(super) trait ChurnRounds {
-    /// Why there can't be another one.
+    /// The reason why no further round can be made.
     type Error;
-    /// Makes one; its name is for people.
+    /// Makes one round; `title` appears in the progress output.
     fn round(&mut self, title: &str) -> Result<(), Self::Error>;
     /// The server's processes.
     fn pids(&self) -> Vec<i32>;
-    /// Their memory (PSS), when it has settled.
+    /// Memory of these processes (PSS), after it has settled.
     fn pss_bytes(&mut self) -> Option<u64>;
 }
 
-/// Measures more rounds of connections. `began_bytes` is the memory at which the growth began; `None` if it is not
-/// clear whether memory grows: then only a runtime that can be asked to collect is measured.
+/// Measures additional rounds of connections. `began_bytes` is the memory when the growth began. It is `None` if the
+/// growth is uncertain: then only a runtime that can be asked to collect is measured.
 pub(super) fn watch<R: ChurnRounds>(
     rounds: &mut R,
     connections_per_round: u64,
@@ -52,7 +53,7 @@ pub(super) fn watch<R: ChurnRounds>(
         match told.bytes() {
             Some((by, _)) => {
                 collected.by = Some(by.to_owned());
-                // The first collection may still find what the handshakes before it have set up.
+                // The first collection may still find setup objects of the earlier handshakes.
                 if round == 2 {
                     second = Some(told);
                 } else if round >= ROUNDS_ASKED {
@@ -62,7 +63,7 @@ pub(super) fn watch<R: ChurnRounds>(
             }
             None => match began_bytes {
                 None => return Ok(None),
-                // It has collected by itself.
+                // The runtime has collected by itself.
                 Some(began) if pss_bytes <= began => break,
                 Some(_) => {}
             },

@@ -1,4 +1,4 @@
-//! `audit server`: what a TLS server offers, resumes, keeps and spends.
+//! `audit server`: what a TLS server offers and resumes, how much memory it retains, and how much CPU time it uses.
 
 mod addresses;
 mod baseline;
@@ -30,20 +30,20 @@ use dormouse_bench::Console;
 use dormouse_bench::load::{Launcher, TlsVersion, Traffic, Trust};
 use dormouse_measure::{Error, Interrupts, Server, ServerSource};
 
-/// Why the parts that need load are missing.
+/// Why the parts that need load are missing: the server is on another machine.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
 const EARLIER: &str = "the audit ended before";
 const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd";
 
-/// Connections which offer a session to a server that is not ours to load.
+/// Connections that offer a session to a server that must not be loaded.
 const TRIES_POLITE: usize = 4;
 
-/// Whether bytes hold a server's answer to a handmade ClientHello, or its messages.
+/// Whether the bytes parse as a server's answer to a handmade ClientHello, or as its handshake messages.
 pub(crate) fn understands(bytes: &[u8]) -> bool {
     probe_hello::read_answer(bytes).is_some() | probe_hello::read_messages(bytes).is_some()
 }
 
-/// Audits a server. Whatever goes wrong is in its outcome, with the figures so far.
+/// Audits a server. The audit's outcome reports any error, and the figures up to it stay.
 pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) -> Audit {
     let mut audit = Audit::begin("server", &spec.label, &spec.target);
     describe(spec, &mut audit);
@@ -81,7 +81,7 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     }
 }
 
-/// Makes all parts of the audit, in order.
+/// Runs all parts of the audit, in order.
 fn examine(
     spec: &ServerSpec,
     launcher: &Launcher,
@@ -108,7 +108,7 @@ fn examine(
 
     stage(console, "what is offered");
     let offered = offer::examine(&dialer);
-    // A server that cannot be reached at all ends the audit.
+    // An unreachable server ends the audit.
     let asked = offered
         .value()
         .and_then(|offer| offer.client_certificate_asked);
@@ -160,7 +160,7 @@ fn examine(
     )
 }
 
-/// Offers the tickets that were set aside, each at its age.
+/// Offers the tickets that were set aside, each when it reaches its age.
 fn age(
     dialer: &Dialer<'_>,
     set_aside: SetAside,
@@ -184,7 +184,7 @@ fn age(
     end
 }
 
-/// The figures before sessions and load are measured. `why` is the reason if there will be no load.
+/// Figures before resumption and load are measured. `why` is the reason if there will be no load.
 fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -> ServerFigures {
     ServerFigures {
         offer,
@@ -199,10 +199,10 @@ fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -
     }
 }
 
-/// Tickets that wait to be old enough, or why there are none.
+/// Tickets that were set aside to age, or the reason why there are none.
 type SetAside = Result<Vec<ticket_ageing::AgeingTicket>, String>;
 
-/// Whether sessions are resumed, here and at the other addresses; and some are set aside.
+/// Tests whether sessions are resumed, at this address and at the others, and sets tickets aside.
 fn sessions(
     spec: &ServerSpec,
     dialer: &Dialer<'_>,
@@ -234,7 +234,7 @@ fn sessions(
     Ok(set_aside)
 }
 
-/// The versions that are offered, the newest first.
+/// The versions that the server offers, the newest first.
 fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
     let offered = |protocols: &Protocols| {
         offer.is_some_and(|offer| offer.versions.get(version_name(*protocols)) == Some(&true))
@@ -243,7 +243,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
     both.into_iter().filter(offered).collect()
 }
 
-/// Adds the remedy for a server that asked for a client certificate and got none.
+/// Adds the remedy for a server that requested a client certificate and received none.
 fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
         "; it asks for a client certificate: --cert and --key"
@@ -256,7 +256,7 @@ fn with_hint(error: Error, want: bool) -> Error {
     }
 }
 
-/// The bytes of one message or request.
+/// Returns the bytes of one message or request.
 fn words(talk: &Traffic) -> Vec<u8> {
     match talk {
         Traffic::Message { message, .. } => message.clone(),
@@ -266,7 +266,7 @@ fn words(talk: &Traffic) -> Vec<u8> {
     }
 }
 
-/// Records what the server speaks: `bench` does not detect it, and needs the option.
+/// Records the detected protocol: `bench` does not detect it and needs the option.
 fn keep_talk(spec: &ServerSpec, talk: &Traffic, audit: &mut Audit) {
     if let (None, Traffic::Http { path, .. }) = (&spec.talk, talk) {
         let given = spec.options.iter().map(String::as_str);
@@ -304,8 +304,8 @@ fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
             .iter_mut()
             .find(|entry| entry.version == name && entry.by == "ticket");
         if let Some(Measured::Value(known)) = same.map(|entry| &mut entry.trials) {
-            // Under load it is not known which connections had a ticket to offer: the count only
-            // refines a share below one.
+            // Under load it is unknown which connections had a ticket to offer, so the count only refines a share of
+            // at most 0.9.
             if known.share() > 0.9 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Finds out what a server offers, one ClientHello per question.
+//! Finds out what a server offers, with one ClientHello per question.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::probe_hello::{
 use super::renegotiation;
 use crate::model::{Certificate, Measured, Offer};
 
-/// Longest wait for tickets.
+/// Maximum wait for tickets.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
 
-/// Questions to a server about its offer.
+/// Sends a server questions about its offer.
 struct OfferProbe<'a> {
     target: &'a Addr,
     name: Option<&'a str>,
-    /// Whether one may ask as often as it takes.
+    /// Whether the number of questions is unlimited.
     all: bool,
 }
 
@@ -37,7 +37,7 @@ impl OfferProbe<'_> {
         })
     }
 
-    /// Asks until the server has chosen from everything: its own order.
+    /// Repeats the hello without the values chosen so far, which reveals the server's order of preference.
     fn one_by_one(
         &self,
         ask: &mut ProbeHello,
@@ -61,9 +61,9 @@ impl OfferProbe<'_> {
     }
 }
 
-/// Finds out what the server offers, by asking and by handshakes.
+/// Finds out what the server offers, with handmade ClientHellos and with complete handshakes.
 pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<Offer> {
-    // An address is no server name (RFC 6066 §3).
+    // An IP address is not allowed as the server name (RFC 6066 §3).
     let name = dialer.name.parse::<std::net::IpAddr>().is_err();
     let questions = OfferProbe {
         target: dialer.target,
@@ -78,7 +78,7 @@ pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<Offer> {
     Measured::from(offered)
 }
 
-/// Adds what an established connection of each version shows.
+/// Adds what an established connection of each version reveals.
 fn add_handshakes(dialer: &Dialer<'_>, offer: &mut Offer) {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         if offer.versions.get(version_name(protocols)) != Some(&true) {
@@ -102,7 +102,7 @@ fn add_handshakes(dialer: &Dialer<'_>, offer: &mut Offer) {
     }
 }
 
-/// Adds what becomes of a client that renegotiates.
+/// Adds the server's answer to a client that renegotiates.
 fn add_renegotiation(dialer: &Dialer<'_>, name: Option<&str>, offer: &mut Offer) {
     let Some(announced) = offer.secure_renegotiation else {
         return;
@@ -120,7 +120,7 @@ fn add_renegotiation(dialer: &Dialer<'_>, name: Option<&str>, offer: &mut Offer)
     }
 }
 
-/// Asks for everything.
+/// Asks all questions.
 fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
     let mut offer = Offer::default();
     let mut twelve = None;
@@ -147,7 +147,7 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
         Some(hello) => {
             offer.secure_renegotiation = Some(hello.renegotiation_info);
             offer.tickets_12 = Some(hello.ticket);
-            // A server that may give a ticket gives no id with it (RFC 5077 §3.4).
+            // A server that may issue a ticket sends no session id with it (RFC 5077 §3.4).
             let ids = ProbeHello {
                 tickets: false,
                 ..ProbeHello::all(TLS12, questions.name)
@@ -164,7 +164,7 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
                 deflate: true,
                 ..ProbeHello::all(TLS12, questions.name)
             };
-            // A server that refuses a client which offers DEFLATE does not compress either.
+            // A server that refuses a ClientHello with DEFLATE does not compress either.
             let answer = questions.hello(&deflate)?;
             offer.compression = Some(answer.is_some_and(|hello| hello.compression == 1));
         }
@@ -214,7 +214,7 @@ fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds what an established connection shows.
+/// Adds what an established connection reveals.
 fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
     if offer.chain.is_empty() {
         offer.chain = visit
@@ -233,8 +233,8 @@ fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
     }
 }
 
-/// What the tickets of a connection of TLS 1.3 add, where there were none so far: BoringSSL sends them
-/// with its first answer, and what it answers to is found out later.
+/// Adds the TLS 1.3 tickets of a later connection if none were seen so far. BoringSSL sends tickets only with its
+/// first answer, and which request the server answers is found out after the handshake.
 pub(super) fn add_tickets_13(offer: &mut Offer, tickets: &[Ticket]) {
     let (Some(first), Some(0)) = (tickets.first(), offer.tickets_13) else {
         return;

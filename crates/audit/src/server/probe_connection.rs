@@ -1,4 +1,4 @@
-//! One connection to a server, made by hand: blocking, with everything looked at that passes.
+//! A blocking connection to a server whose bytes are all recorded.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
 use crate::connection::{Incoming, RECEIVE, TlsConnection, complete_handshake, is_timeout};
 use crate::wire::{MessageReader, hello_extension};
 
-/// How long a server may take for anything.
+/// Maximum wait for any step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 256 * 1024;
 
@@ -66,7 +66,7 @@ impl Write for Socket {
     }
 }
 
-/// Sends a hello of our own and reads the answer.
+/// Sends a handmade ClientHello and reads the answer.
 pub(super) fn ask(target: &Addr, ask: &ProbeHello) -> Result<HelloAnswer, String> {
     let connected = Socket::connect(target).map_err(|error| format!("connect: {error}"));
     let mut stream = connected?;
@@ -99,19 +99,19 @@ pub(super) struct Ticket {
 pub(super) struct ProbeConnection {
     pub(super) info: HandshakeInfo,
     pub(super) chain: Vec<Vec<u8>>,
-    /// Wall time of connecting and the handshake.
+    /// Wall time of the TCP connect and the handshake.
     pub(super) took: Duration,
-    /// Tickets which came, as far as it was waited for them.
+    /// Tickets received while the connection waited for them.
     pub(super) tickets: Vec<Ticket>,
     pub(super) connection: TlsConnection<Socket>,
-    /// What was sent in the handshake, as it passed.
+    /// Bytes sent during the handshake.
     pub(super) sent: Vec<u8>,
     ended: bool,
     refused: Option<u8>,
 }
 
 impl ProbeConnection {
-    /// Connects and makes the handshake.
+    /// Connects and completes the handshake.
     pub(super) fn make(target: &Addr, context: &ClientContext, name: &str) -> Result<Self, String> {
         let began = Instant::now();
         let mut stream = Socket::connect(target).map_err(|error| format!("connect: {error}"))?;
@@ -135,12 +135,12 @@ impl ProbeConnection {
         Ok(visit)
     }
 
-    /// Says something.
+    /// Sends application data.
     pub(super) fn say(&mut self, words: &[u8]) -> Result<(), String> {
         self.connection.say(words)
     }
 
-    /// Hears what comes within this time, until `enough`.
+    /// Receives application data until `enough` returns true or the time is over.
     pub(super) fn hear(
         &mut self,
         time: Duration,
@@ -166,15 +166,15 @@ impl ProbeConnection {
         Ok(heard)
     }
 
-    /// Waits for tickets, at least one; where none has come by then, none comes.
+    /// Waits for at least one ticket. If none arrives in time, the server is assumed to send none.
     pub(super) fn await_tickets(&mut self, time: Duration) {
         if self.tickets.is_empty() {
             let _ = self.hear(time, |_, tickets| tickets > 0);
         }
     }
 
-    /// The same, and if none comes the server is asked something: BoringSSL sends its tickets with its
-    /// first answer.
+    /// Waits for tickets and if none arrives sends a request, because BoringSSL sends its tickets with its first
+    /// answer.
     pub(super) fn await_tickets_or_ask(&mut self, words: &[u8], time: Duration) {
         self.await_tickets(time);
         if self.tickets.is_empty() && !time.is_zero() && self.say(words).is_ok() {
@@ -182,10 +182,11 @@ impl ProbeConnection {
         }
     }
 
-    /// In TLS 1.3 a server judges a client's certificate, and that there is none, behind the handshake.
+    /// Checks that the server has not rejected the client. In TLS 1.3 a server judges the client's certificate, or its
+    /// absence, after the handshake.
     ///
     /// # Errors
-    /// When it has sent an alert, as far as was heard.
+    /// If the server has sent an alert in what was received so far.
     pub(super) fn accepted(&self) -> Result<(), String> {
         match self.refused {
             None => Ok(()),
@@ -196,12 +197,12 @@ impl ProbeConnection {
         }
     }
 
-    /// Says goodbye.
+    /// Closes the connection with close_notify.
     pub(super) fn close(mut self) {
         self.connection.close();
     }
 
-    /// Opens all whole records that came.
+    /// Opens all complete records received so far.
     fn open(&mut self, heard: &mut Vec<u8>) -> Result<(), String> {
         let Self {
             connection,
@@ -222,7 +223,7 @@ impl ProbeConnection {
     }
 }
 
-/// NewSessionTicket messages (RFC 8446 §4.6.1) in one piece of a record.
+/// Parses the NewSessionTicket messages (RFC 8446 §4.6.1) in a record fragment.
 fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
     let mut messages = MessageReader::new(fragment);
     let mut tickets = Vec::new();
@@ -251,7 +252,7 @@ fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
     tickets
 }
 
-/// The ticket of TLS 1.2 (RFC 5077 §3.3), which is sent before the change of keys.
+/// Finds the TLS 1.2 ticket (RFC 5077 §3.3), which the server sends before ChangeCipherSpec.
 fn ticket_in_the_clear(received: &[u8]) -> Option<Ticket> {
     let mut messages = Vec::new();
     let mut records = MessageReader::new(received);
@@ -299,8 +300,8 @@ mod tests {
         );
     }
 
-    /// What Netty with tcnative 2.0 (BoringSSL) sent: two tickets in one record, and not before it had
-    /// something to answer.
+    /// Recorded bytes of Netty with tcnative 2.0 (BoringSSL): two tickets in one record, sent only after its first
+    /// answer.
     const BORINGSSL: &str = "\
         040000b20002a300d0799ab9010000a068b7e4c65063ccd98f0b5fc6dced90a421521b9bd9af346f2b32\
         efed3f60d69fb0c880aadf7a336c60812eff69b482372607ca8c1084160133950ad2b59eef280a64648b\
@@ -320,7 +321,7 @@ mod tests {
             .collect()
     }
 
-    /// Both ends of a connection of TLS 1.3, as they are behind the handshake.
+    /// Both ends of a TLS 1.3 connection after the handshake.
     fn behind_the_handshake() -> (ProbeConnection, TlsConnection<UnixStream>) {
         let (near, far) = UnixStream::pair().unwrap();
         let tls = |role, read: u8, write: u8| {
@@ -385,10 +386,10 @@ mod tests {
             server.say(&heard).unwrap();
             (server, heard)
         });
-        // It says nothing by itself, however long that is waited for.
+        // The server sends no ticket unasked, however long the client waits.
         visit.await_tickets(Duration::from_millis(20));
         assert_eq!(visit.tickets, []);
-        // Nor is it asked when nobody wants to wait.
+        // Without waiting time no request is sent either.
         visit.await_tickets_or_ask(b"hello\n", Duration::ZERO);
         assert_eq!(visit.tickets, []);
         visit.await_tickets_or_ask(b"hello\n", Duration::from_millis(500));

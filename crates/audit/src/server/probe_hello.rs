@@ -1,24 +1,24 @@
-//! A handmade ClientHello, and the server's answer as far as it is in the clear.
+//! A handmade ClientHello and the unencrypted part of the server's answer.
 //!
-//! A TLS library offers what it can do itself. To learn what a *server* does with TLS 1.0, with
-//! DEFLATE or with one group after the other, the hello is written here (RFC 8446 §4.1.2, RFC 5246
-//! §7.4.1.2), the answer is read as far as it is in the clear, and the connection is dropped.
+//! A TLS library offers only what it supports. To learn how a *server* handles TLS 1.0, DEFLATE or each single group,
+//! the audit writes the hello itself (RFC 8446 §4.1.2, RFC 5246 §7.4.1.2), reads the unencrypted part of the answer
+//! and closes the connection.
 
 use crate::wire::{MessageReader, hello_extension};
 
 /// A handmade ClientHello.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeHello {
-    /// 0x0301 to 0x0304.
+    /// Protocol version, 0x0301 to 0x0304.
     pub(super) version: u16,
     pub(super) suites: Vec<u16>,
     pub(super) groups: Vec<u16>,
     pub(super) deflate: bool,
-    /// Whether it says that it takes tickets.
+    /// Whether the hello announces support for tickets.
     pub(super) tickets: bool,
     pub(super) name: Option<String>,
-    /// On an established connection: the `verify_data` of the client's Finished; empty for a server
-    /// which does not know RFC 5746.
+    /// For a hello on an established connection: the `verify_data` of the client's Finished message, or empty for a
+    /// server without RFC 5746.
     pub(super) renegotiating: Option<Vec<u8>>,
 }
 
@@ -79,14 +79,14 @@ pub(in super::super) const GROUPS: [(u16, &str); 9] = [
     (0x11eb, "SecP256r1MLKEM768"),
 ];
 
-/// The name of a suite or group in a table.
+/// Returns the name of a suite or group from a table.
 pub(in super::super) fn name_of(table: &[(u16, &str)], id: u16) -> String {
     let known = table.iter().find(|(known, _)| *known == id);
     known.map_or_else(|| format!("0x{id:04x}"), |(_, name)| (*name).to_owned())
 }
 
 impl ProbeHello {
-    /// Everything that a version knows.
+    /// Creates a hello with everything that a version supports.
     pub(super) fn all(version: u16, name: Option<&str>) -> Self {
         let suites: &[(u16, &str)] = if version >= TLS13 {
             &SUITES_13
@@ -104,18 +104,18 @@ impl ProbeHello {
         }
     }
 
-    /// The record with the hello.
+    /// Returns the record that contains the hello.
     pub(super) fn record(&self) -> Vec<u8> {
         let mut record = vec![22, 3, 1];
         push_16(&mut record, &self.message());
         record
     }
 
-    /// The hello.
+    /// Returns the hello message.
     pub(super) fn message(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(512);
         body.extend_from_slice(&self.version.min(TLS12).to_be_bytes());
-        // A random that is none would do; servers must not care. It differs from asking to asking.
+        // The random value need not be secret or unpredictable here; it differs between hellos.
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let mut seed = clock.map_or(1, |since| since.as_nanos() as u64) | 1;
         for _ in 0..4 {
@@ -180,7 +180,7 @@ impl ProbeHello {
         push_16(&mut groups, &ids);
         add(hello_extension::SUPPORTED_GROUPS, &groups);
         add(hello_extension::POINT_FORMATS, &[1, 0]);
-        // ECDSA, RSA-PSS, RSA PKCS #1 (with SHA-1 too, for TLS 1.2 servers of old), Ed25519.
+        // ECDSA, RSA-PSS, RSA PKCS #1 (also with SHA-1, for old TLS 1.2 servers), Ed25519.
         let schemes = [
             0x0403_u16, 0x0503, 0x0603, 0x0804, 0x0805, 0x0806, 0x0809, 0x0401, 0x0501, 0x0601,
             0x0807, 0x0203, 0x0201,
@@ -197,7 +197,7 @@ impl ProbeHello {
         if self.version >= TLS13 {
             add(hello_extension::SUPPORTED_VERSIONS, &[2, 3, 4]);
             add(hello_extension::PSK_MODES, &[1, 1]);
-            // No share at all: the server asks for its favourite (RFC 8446 §4.2.8).
+            // Without a key share the server requests its preferred group (RFC 8446 §4.2.8).
             add(hello_extension::KEY_SHARE, &[0, 0]);
         }
         all
@@ -212,38 +212,38 @@ fn push_16(out: &mut Vec<u8>, content: &[u8]) {
 /// Answer to a handmade ClientHello.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum HelloAnswer {
-    /// A ServerHello, and what follows it in the clear.
+    /// A ServerHello and the unencrypted messages after it.
     Hello(Box<ServerHello>),
     /// An alert: the number of its description.
     Refused(u8),
-    /// The connection was closed, or reset, without an answer.
+    /// The server closed or reset the connection without an answer.
     Closed,
-    /// Nothing within the time.
+    /// No answer within the timeout.
     Silent,
-    /// Bytes which are not TLS.
+    /// Bytes that are not TLS.
     NotTls,
 }
 
-/// The part of a server's first flight that is in the clear.
+/// The unencrypted part of a server's first flight.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ServerHello {
     pub(super) version: u16,
     pub(super) suite: u16,
     pub(super) compression: u8,
-    /// The group of its key share, or the one it asks for.
+    /// Group of its key share, or the group that it requests.
     pub(super) group: Option<u16>,
     pub(super) session_id: bool,
     pub(super) ticket: bool,
     pub(super) renegotiation_info: bool,
-    /// TLS 1.2: its certificates.
+    /// TLS 1.2: certificates of the server.
     pub(super) certificates: Vec<Vec<u8>>,
-    /// TLS 1.2: whether it asks for one.
+    /// TLS 1.2: whether the server requests a client certificate.
     pub(super) certificate_request: bool,
-    /// TLS 1.2: whether its flight came to its end.
+    /// TLS 1.2: whether the flight is complete.
     pub(super) done: bool,
 }
 
-/// Reads records as they come; `None` as long as more is needed.
+/// Parses the records received so far; `None` if more bytes are needed.
 pub(super) fn read_answer(bytes: &[u8]) -> Option<HelloAnswer> {
     let mut messages = Vec::new();
     let mut records = MessageReader::new(bytes);
@@ -263,13 +263,12 @@ pub(super) fn read_answer(bytes: &[u8]) -> Option<HelloAnswer> {
         return Some(HelloAnswer::NotTls);
     }
     let hello = read_messages(&messages)?;
-    // In TLS 1.3 nothing else is in the clear.
+    // In TLS 1.3 everything after the ServerHello is encrypted.
     (hello.version >= TLS13 || hello.done || hello.compression != 0)
         .then(|| HelloAnswer::Hello(Box::new(hello)))
 }
 
-/// What is in handshake messages, as far as they came; also used for TLS 1.2 flights that the
-/// engine received.
+/// Parses the handshake messages received so far; also used for TLS 1.2 flights that the engine received.
 pub(super) fn read_messages(messages: &[u8]) -> Option<ServerHello> {
     let mut hello = None;
     let mut reading = MessageReader::new(messages);
@@ -342,7 +341,7 @@ mod tests {
         );
         assert_eq!(read_answer(b"HTTP/1.0 400"), Some(HelloAnswer::NotTls));
         assert_eq!(read_answer(&[22, 3, 3, 0]), None);
-        // A ServerHello of TLS 1.2 which chooses DEFLATE.
+        // A TLS 1.2 ServerHello that selects DEFLATE.
         let mut body = vec![3, 3];
         body.extend_from_slice(&[7; 32]);
         body.extend_from_slice(&[0, 0xc0, 0x2f, 1]);

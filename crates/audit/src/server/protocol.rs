@@ -10,10 +10,10 @@ use super::spec::ServerSpec;
 use dormouse_bench::load::{Expect, Traffic};
 use dormouse_measure::Error;
 
-/// Most characters of a banner.
+/// Maximum length of a banner in characters.
 const BANNER_MAX: usize = 80;
 
-/// One connection: how it is talked to, and what it says of itself.
+/// Makes one connection and detects the application protocol and the banner.
 pub(super) fn detect(
     spec: &ServerSpec,
     dialer: &Dialer<'_>,
@@ -33,8 +33,7 @@ pub(super) fn detect(
     Ok(found)
 }
 
-/// What the server speaks, found out by saying something that an HTTP server understands and an
-/// echo server repeats; and what it says of itself.
+/// Sends bytes that an HTTP server understands and an echo server repeats, and returns the protocol and the banner.
 fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<String>) {
     let greeting = visit
         .hear(Duration::from_millis(300), |heard, _| !heard.is_empty())
@@ -78,7 +77,7 @@ fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<Stri
     (talk, banner)
 }
 
-/// The `Server` header.
+/// Returns the `Server` header.
 fn banner(answer: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(answer.get(..answer.len().min(4096))?).into_owned();
     let line = text

@@ -1,12 +1,12 @@
-//! Does a server let its clients renegotiate (RFC 5746)? It is tried: on an established connection of
-//! TLS 1.2 another ClientHello is sent, protected as everything is by then, and what comes is looked at.
+//! Tests whether a server lets its clients renegotiate (RFC 5746): sends a second ClientHello on an established TLS
+//! 1.2 connection, encrypted like any other record, and reads the answer.
 //!
-//! A server which begins anew answers with a ServerHello, and stays. No second handshake is finished:
-//! that the server lets itself in for it is what can be abused.
+//! A server that accepts sends a ServerHello and keeps the connection open. The audit does not finish the second
+//! handshake: an attacker needs no more than that the server starts one.
 //!
-//! The hello must show that it is the same client's (RFC 5746 §3.5), by the `verify_data` of the first
-//! handshake's Finished. A TLS library keeps that for itself, but it passed: it is the first record
-//! that was sent under the connection's keys, which are ours.
+//! The hello must prove that it comes from the same client (RFC 5746 §3.5), with the `verify_data` of the first
+//! handshake's Finished message. A TLS library does not expose that value, so it is decrypted from the recorded bytes:
+//! Finished is the first record sent under the connection's keys, which the audit has.
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,9 @@ use super::probe_hello::{ProbeHello, TLS12};
 use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};
 use crate::wire::MessageReader;
 
-/// Wait for an answer. A server that reads the ClientHello answers at once.
+/// Maximum wait for an answer. A server that reads the ClientHello answers at once.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// Wait for the end of the flight when the server has accepted.
+/// Maximum wait for the end of the flight after the server has accepted.
 const END_WAIT: Duration = Duration::from_millis(500);
 const BEGUN_AND_ENDED: &str = "a ServerHello, and then the end of the connection";
 const SERVER_HELLO: u8 = 2;
@@ -34,14 +34,14 @@ const FINISHED: u8 = 20;
 const VERIFY_DATA: usize = 12;
 const FATAL: u8 = 2;
 
-/// Answer of a server whose client renegotiates.
+/// Answer of a server to a client that renegotiates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RenegotiationAnswer {
     pub(super) accepted: bool,
     pub(super) words: String,
 }
 
-/// Tries it, on a connection made for that. `announced`: whether the server knows RFC 5746.
+/// Renegotiates on a connection made for this test. `announced`: whether the server supports RFC 5746.
 pub(super) fn attempt(
     dialer: &Dialer<'_>,
     name: Option<&str>,
@@ -81,11 +81,11 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
             opened += record.len();
             match (record.first(), content.as_slice()) {
                 (Some(&HANDSHAKE), [SERVER_HELLO, ..]) => {
-                    // Some count them, and end the connection when there are too many.
+                    // Some servers count renegotiations and close the connection when there are too many.
                     begun = true;
                     until = Instant::now() + END_WAIT;
                 }
-                // It asked by itself at the same moment; its answer to ours is still to come.
+                // The server asked for renegotiation at the same moment; its answer to our ClientHello follows.
                 (Some(&HANDSHAKE), [HELLO_REQUEST, ..]) => {}
                 (Some(&ALERT), _) if begun => return answer(false, BEGUN_AND_ENDED),
                 (Some(&ALERT), [level, alert, ..]) => {
@@ -96,7 +96,7 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
                     };
                     return answer(false, &format!("{kind}, {}", alert_name(*alert)));
                 }
-                // What an application says by itself.
+                // Application data that the server sends unasked.
                 _ => {}
             }
         }
@@ -122,14 +122,14 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
     }
 }
 
-/// The next record, header included, if all of it is there.
+/// Returns the next complete record, header included.
 fn whole_record<'a>(records: &mut MessageReader<'a>) -> Option<&'a [u8]> {
     let rest = records.rest();
     let length = u16::from_be_bytes([*rest.get(3)?, *rest.get(4)?]);
     records.take(5 + usize::from(length))
 }
 
-/// The `verify_data` of our own Finished: the first record of its kind behind the change of keys.
+/// Returns the `verify_data` of our Finished message, the first handshake record after ChangeCipherSpec.
 fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
     let mut records = MessageReader::new(sent);
     let mut changed = false;
@@ -152,21 +152,21 @@ fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Direction whose keys open a record: what the audit receives, or what it sends.
+/// Direction whose keys open a record: received or sent by the audit.
 #[derive(Clone, Copy)]
 enum Direction {
     Read,
     Write,
 }
 
-/// The content of a record of TLS 1.2, opened beside the connection, which does not notice.
+/// Decrypts a TLS 1.2 record without changing the connection's state.
 fn opened_record(tls: &State, side: Direction, sequence: u64, record: &[u8]) -> Option<Vec<u8>> {
     let (algorithm, explicit): (&Algorithm, usize) = match tls.suite() {
         Suite::Aes128GcmSha256 => (&AES_128_GCM, 8),
         Suite::Aes256GcmSha384 => (&AES_256_GCM, 8),
         Suite::Chacha20Poly1305Sha256 => (&CHACHA20_POLY1305, 0),
     };
-    // The places are part of the state's contract: key at 32 or 80, IV 32 bytes behind it.
+    // The state's layout is part of its contract: the key lies at 32 or 80, the IV 32 bytes after it.
     let secret = match side {
         Direction::Read => tls.as_bytes().get(32..80)?,
         Direction::Write => tls.as_bytes().get(80..128)?,
@@ -191,7 +191,7 @@ fn opened_record(tls: &State, side: Direction, sequence: u64, record: &[u8]) -> 
     Some(plain.to_vec())
 }
 
-/// RFC 5288 §3: four bytes of the IV and eight that are sent. RFC 7905 §2: IV xor sequence number.
+/// RFC 5288 §3: four bytes of the IV and eight explicit ones. RFC 7905 §2: IV xor sequence number.
 fn nonce_of(mut iv: [u8; 12], sent: &[u8], sequence: u64) -> Option<[u8; 12]> {
     let place = iv.get_mut(4..)?;
     if sent.is_empty() {
@@ -222,7 +222,7 @@ mod tests {
             let mut tls = State::empty();
             tls.establish_tls12(Role::Client, suite, half(&read), 0, half(&write), 0)
                 .unwrap();
-            // Finished (RFC 5246 §7.4.9), behind a change of keys, as it passes.
+            // The recorded Finished message (RFC 5246 §7.4.9), after a ChangeCipherSpec.
             let mut message = vec![FINISHED, 0, 0, 12];
             message.extend_from_slice(b"verify_data!");
             let room = record::record_room(&tls);
@@ -233,7 +233,7 @@ mod tests {
             record::seal_record(&mut tls, &mut sealing, &mut out, HANDSHAKE, length, 0).unwrap();
             let sent = [&[20, 3, 3, 0, 1, 1], &out[..]].concat();
             assert_eq!(verify_data(&tls, &sent).unwrap(), b"verify_data!");
-            // In the clear, cut off, or changed on the way: there is none.
+            // There is none if the record is unencrypted, truncated or modified.
             assert_eq!(verify_data(&tls, &out), None);
             assert_eq!(verify_data(&tls, &sent[..sent.len() - 1]), None);
             let mut changed = sent.clone();

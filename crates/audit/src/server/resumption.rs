@@ -1,5 +1,5 @@
-//! Whether the server resumes sessions, shown by the handshake of each connection: in TLS 1.3 the server's choice
-//! of the offered PSK, in TLS 1.2 the abbreviated handshake.
+//! Tests whether the server resumes sessions. The handshake of each connection shows it: in TLS 1.3 the server selects
+//! the offered PSK, in TLS 1.2 it makes an abbreviated handshake.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use super::offer::TICKET_WAIT;
 use super::probe_connection::{ProbeConnection, Socket, Ticket};
 use crate::model::{FlightRow, Measured, Resumption, Trials};
 
-/// Connections held open at the same time, so that several processes of a server take part.
+/// Connections held open at the same time, so that several processes of a server are tested.
 const TOGETHER: usize = 4;
 const NONE_WAIT: Duration = Duration::from_millis(50);
 
-/// Results of resuming.
+/// Results of the resumption trials.
 #[derive(Default)]
 pub(super) struct ResumptionFindings {
     pub(super) resumption: Vec<Resumption>,
     pub(super) flights: Vec<FlightRow>,
-    /// Tickets that came with the first connection of TLS 1.3, when the server was asked something too.
+    /// Tickets of the first TLS 1.3 connection, including those sent after a request.
     pub(super) tickets_13: Vec<Ticket>,
-    /// Whether the server serves one connection at a time: an idle one blocks the others.
+    /// Whether the server serves one connection at a time, so that an idle connection blocks the others.
     one_by_one: bool,
 }
 
-/// Tries each version and way, with `tries` connections that offer a session. `offered`: the versions that
-/// the server was found to have; none if that is not known, and all are tried.
+/// Tries each version and mechanism, with `tries` connections that offer a session. `offered`: the versions that the
+/// server offers; if it is empty, that is unknown and all versions are tried.
 pub(super) fn try_all(
     dialer: &Dialer<'_>,
     tries: usize,
@@ -53,7 +53,8 @@ pub(super) fn try_all(
                 trials: Measured::from(trials),
             });
         }
-        // With a certificate to show, the flights without it are looked at too, where that is allowed.
+        // With a client certificate configured, the flights without it are measured too, if the server accepts such a
+        // connection.
         let bare = Dialer {
             identity: None,
             ..*dialer
@@ -69,7 +70,7 @@ pub(super) fn try_all(
     learnt
 }
 
-/// A client of one version, which resumes by one way.
+/// Creates a client context for one version that resumes by one mechanism.
 pub(super) fn context(
     dialer: &Dialer<'_>,
     protocols: Protocols,
@@ -97,15 +98,14 @@ fn trials(
     let first = visit(dialer, context, TICKET_WAIT)?;
     first.accepted()?;
     keep_flights(dialer, &mut learnt.flights, &first);
-    // A server that sent no ticket within that time sends none; and one that sent none after a resumption
-    // sends none after any.
+    // A server that sent no ticket within that time is assumed to send none; the same holds after a resumption.
     let wait = if first.tickets.is_empty() {
         NONE_WAIT
     } else {
         TICKET_WAIT
     };
     let mut wait_resumed = wait;
-    // A ticket of TLS 1.3 is used once; a session of TLS 1.2 is there from now on.
+    // A TLS 1.3 ticket is used once; a TLS 1.2 session can be offered from now on.
     let single_use = first.info.protocol == Version::Tls13;
     let mut stock = first.tickets.len();
     if single_use {
@@ -134,7 +134,7 @@ fn trials(
         if visit.info.resumed && visit.tickets.is_empty() {
             wait_resumed = NONE_WAIT;
         }
-        // Some servers give no new ticket after a resumption: a connection without a ticket is no trial.
+        // Some servers send no new ticket after a resumption: a connection without a ticket is no trial.
         if !single_use || stock > 0 {
             trials.offered += 1;
             trials.resumed += u64::from(visit.info.resumed);
@@ -151,7 +151,7 @@ fn trials(
     Ok(trials)
 }
 
-/// Connects, and waits for tickets.
+/// Connects and waits for tickets.
 pub(super) fn visit(
     dialer: &Dialer<'_>,
     context: &ClientContext,
@@ -160,22 +160,22 @@ pub(super) fn visit(
     visit_waiting(dialer, context, |_| wait)
 }
 
-/// The same; how long is said when it is known whether it was resumed.
+/// Connects and waits for tickets; the maximum wait depends on whether the connection was resumed.
 fn visit_waiting(
     dialer: &Dialer<'_>,
     context: &ClientContext,
     wait: impl Fn(bool) -> Duration,
 ) -> Result<ProbeConnection, String> {
     let mut visit = ProbeConnection::make(dialer.target, context, dialer.name)?;
-    // Its session must be in the store before the next one is made. In TLS 1.2 it is.
+    // The session must be in the store before the next connection. In TLS 1.2 it already is.
     if visit.info.protocol == Version::Tls13 {
         visit.await_tickets_or_ask(dialer.words, wait(visit.info.resumed));
     }
     Ok(visit)
 }
 
-/// Connections without a handshake. Where processes or machines take turns, the one which gave a
-/// ticket would otherwise never be asked next, or always.
+/// Opens connections without a handshake. If processes or machines serve connections in turn, the one that issued a
+/// ticket would otherwise never get the next connection, or always get it.
 fn shift(dialer: &Dialer<'_>, count: usize) {
     for _ in 0..count {
         let _ = Socket::connect(dialer.target);
@@ -184,7 +184,7 @@ fn shift(dialer: &Dialer<'_>, count: usize) {
 
 fn keep_flights(dialer: &Dialer<'_>, flights: &mut Vec<FlightRow>, visit: &ProbeConnection) {
     let bytes = visit.info.flights.bytes();
-    // It comes in a later flight of the client's than the hello, which is small without it.
+    // The certificate is in a flight after the ClientHello; without a certificate that flight is small.
     let mut later = bytes.iter().skip(2).step_by(2);
     let shown = dialer.chain_bytes();
     let row = FlightRow {

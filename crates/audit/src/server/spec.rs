@@ -5,43 +5,43 @@ use std::time::Duration;
 use dormouse_bench::load::{IdentityFiles, Traffic, Trust};
 use dormouse_measure::ServerSource;
 
-/// Server to audit, and how.
+/// The server to audit, and how to audit it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServerSpec {
     /// Address: `127.0.0.1:8443`, `[::1]:8443`, `unix:/path`.
     pub target: String,
-    /// All addresses of the server's name, where it has several; the target is among them.
+    /// All addresses of the server's name if there are several, including the target.
     pub addresses: Vec<String>,
-    /// The name as the user gave it: words of a command line.
+    /// The name as the user gave it, in words of a command line.
     pub named: Option<String>,
     /// The server's name in reports.
     pub label: String,
-    /// Where the server comes from.
+    /// How the audit gets the server: its process id, or a command that starts it.
     pub source: ServerSource,
-    /// By what its process was found: `unit` or `container`, and the name.
+    /// How its process was found: `unit` or `container`, and the name.
     pub found_by: Option<(&'static str, String)>,
-    /// A command that starts the same server on the same address holding more, to see whether the
-    /// first connection takes time in proportion.
+    /// A command that starts the same server on the same address with more data, to see whether the first connection
+    /// becomes slower in proportion.
     pub larger: Option<String>,
-    /// The name in the certificate and the SNI.
+    /// The name in the certificate and in the SNI extension.
     pub server_name: String,
-    /// Certificates that are trusted.
+    /// Trusted certificates.
     pub trust: Trust,
-    /// Certificate for a server that asks for one.
+    /// Client certificate for a server that requests one.
     pub identity: Option<IdentityFiles>,
-    /// Application data; `None`: detected.
+    /// Application protocol; `None`: detected.
     pub talk: Option<Traffic>,
-    /// The effort.
+    /// Effort of the audit.
     pub effort: Effort,
-    /// Connections to hold; `None`: by the effort. Twice as many are held at most.
+    /// Number of connections to hold; `None`: depends on the effort. At most twice as many are held.
     pub connections: Option<u64>,
-    /// Options by which `bench` reaches it as the audit does: trust, name, what is said.
+    /// Options with which `bench` connects as the audit does: trust, server name, application data.
     pub options: Vec<String>,
     /// Whether load on another machine is allowed.
     pub own_server: bool,
-    /// Longest time that the audit may take; `None`: by the effort.
+    /// Time limit of the audit; `None`: depends on the effort.
     pub time_max: Option<Duration>,
-    /// Most bytes by which the server may grow; `None`: half of the memory that is available.
+    /// Limit on the server's memory growth in bytes; `None`: half of the available memory.
     pub memory_max_bytes: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl ServerSpec {
     }
 }
 
-/// How long a server may take for a connection or an answer.
+/// Maximum wait for a connection or an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Effort of an audit.
@@ -65,11 +65,11 @@ pub enum Effort {
     Quick,
     /// At most three minutes.
     Normal,
-    /// As long as it takes to be sure.
+    /// No time limit.
     Thorough,
 }
 
-/// Numbers of connections, rounds and bytes, and waits, of an effort.
+/// Numbers of connections, rounds and bytes, and waiting times, of an effort.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) n: u64,
@@ -82,12 +82,12 @@ pub(super) struct Sizes {
     pub(super) settle: Duration,
     pub(super) after: Duration,
     pub(super) bulk_bytes: u64,
-    /// For a connection, a handshake and an answer.
+    /// Timeout for a connection, a handshake and an answer.
     pub(super) timeout: Duration,
 }
 
 impl Effort {
-    /// Longest time of an audit with this effort.
+    /// Time limit of an audit with this effort.
     pub(super) fn time_max(self) -> Option<Duration> {
         match self {
             Self::Quick => Some(Duration::from_secs(30)),
@@ -96,7 +96,7 @@ impl Effort {
         }
     }
 
-    /// The numbers of this effort.
+    /// Returns the numbers and waiting times of this effort.
     pub(super) fn sizes(self) -> Sizes {
         let s = Duration::from_secs;
         match self {

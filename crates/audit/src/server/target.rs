@@ -1,4 +1,4 @@
-//! Which addresses are audited, and whether they are this machine's.
+//! Selects the addresses to audit and tells whether they are on this machine.
 
 use dormouse_bench::load::is_this_machine;
 use dormouse_measure::{Error, ServerSource};
@@ -8,7 +8,7 @@ use super::probe_connection::Socket;
 use super::spec::ServerSpec;
 use crate::model::Audit;
 
-/// The server's address, and all of its name's. Of several it is the first which answers.
+/// The server's address and all addresses of its name. Among several, the first that answers is audited.
 pub(super) fn addresses(spec: &ServerSpec, audit: &mut Audit) -> Result<(Addr, Vec<Addr>), Error> {
     let read = |text: &String| {
         text.parse::<Addr>()

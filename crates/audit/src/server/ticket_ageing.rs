@@ -1,5 +1,5 @@
-//! Is a ticket still taken after a while? Tickets are set aside, the audit goes on, and they are
-//! offered when they have aged. What lies beyond the time that was waited is not known.
+//! Tests whether the server still accepts a ticket after a delay. Tickets are set aside, the audit goes on, and the
+//! tickets are offered when they reach their age. Nothing is known about longer delays.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::model::{AgedTicket, Measured};
 use dormouse_bench::{Console, MeasuredSide, Progress};
 use dormouse_measure::{Error, Interrupts};
 
-/// The part of its lifetime at which a ticket is offered that would be too old later.
+/// Share of its lifetime at which a ticket is offered that would otherwise expire first.
 const NEARLY: f64 = 0.9;
 
-/// A ticket that is kept to be offered later, in the store of a context of its own.
+/// A ticket to be offered later, in the store of its own context.
 pub(super) struct AgeingTicket {
     protocols: Protocols,
     context: ClientContext,
@@ -26,7 +26,7 @@ pub(super) struct AgeingTicket {
 }
 
 impl Effort {
-    /// At which ages tickets are offered.
+    /// Ages at which tickets are offered, in seconds.
     fn ages(self) -> &'static [u64] {
         match self {
             Self::Quick => &[3],
@@ -36,8 +36,7 @@ impl Effort {
     }
 }
 
-/// Sets tickets aside, one for each age; on a machine which is not ours to load, in the newest
-/// version alone.
+/// Sets tickets aside, one for each age. On a server that must not be loaded, only in the newest version.
 pub(super) fn set_aside(
     dialer: &Dialer<'_>,
     effort: Effort,
@@ -54,7 +53,7 @@ pub(super) fn set_aside(
             giver.close();
             let Some(lifetime_s) = lifetime_s else { break };
             let age = within(Duration::from_secs(age_s), lifetime_s);
-            // Where several are beyond its lifetime, one before its end is enough.
+            // If several ages exceed the ticket's lifetime, one ticket shortly before its expiry is enough.
             if age > latest {
                 latest = age;
                 all.push(AgeingTicket {
@@ -74,16 +73,16 @@ pub(super) fn set_aside(
     Ok(all)
 }
 
-/// An age at which a ticket still lives by the server's own account: no client offers one that is older.
+/// Limits an age to the lifetime that the server announced: no client offers an expired ticket.
 fn within(age: Duration, lifetime_s: u32) -> Duration {
     match lifetime_s {
-        // It does not say.
+        // The server announces no lifetime.
         0 => age,
         _ => age.min(Duration::from_secs(lifetime_s.into()).mul_f64(NEARLY)),
     }
 }
 
-/// Offers the tickets that were set aside, each when it has its age, until an interrupt comes.
+/// Offers each ticket when it reaches its age, until an interrupt arrives.
 pub(super) fn offer_all(
     dialer: &Dialer<'_>,
     mut waiting: Vec<AgeingTicket>,
@@ -121,18 +120,18 @@ pub(super) fn offer_all(
     (aged, outcome)
 }
 
-/// When the next one is to be offered.
+/// Time at which the next ticket is to be offered.
 fn due(all: &[AgeingTicket]) -> Option<Instant> {
     all.first().map(|ticket| ticket.taken + ticket.age)
 }
 
-/// When the last one is; at once if there is none.
+/// Time at which the last ticket is to be offered; now if there is none.
 fn last(all: &[AgeingTicket]) -> Instant {
     let dues = all.iter().map(|ticket| ticket.taken + ticket.age);
     dues.max().unwrap_or_else(Instant::now)
 }
 
-/// Offers one.
+/// Offers one ticket.
 fn offer(dialer: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> AgedTicket {
     let age = ticket.taken.elapsed();
     let lifetime = Duration::from_secs(ticket.lifetime_s.into());

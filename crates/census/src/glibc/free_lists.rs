@@ -1,11 +1,11 @@
-//! Free chunks that malloc still marks as in use: those of its per-thread caches and of its fast bins.
+//! Free chunks that malloc still marks as in use: those in its per-thread caches and its fast bins.
 //!
-//! After a burst they can be tens of thousands. Counted as in use, they would look like memory of connections.
+//! After a burst there can be tens of thousands of them, which would otherwise count as memory of connections.
 //!
-//! - A per-thread cache is a block of its own, with one list for each size. Its address stands in thread-local
-//!   storage, so it is recognised by its size and by its lists, all of which must lead to blocks of their size.
-//! - Fast bins stand in the state of an arena. That of the main arena is a variable of the C library, found by the
-//!   address of the top chunk, which it holds.
+//! - A per-thread cache is a block of its own with one list per size. Its address is in thread-local storage, so the
+//!   census recognises it by its size and its lists, all of which must lead to blocks of their size.
+//! - Fast bins are in an arena's state. The main arena's state is a variable of the C library, found by the address of
+//!   the top chunk that it contains.
 //!
 //! Since glibc 2.32 a link is stored as `(address of the link >> 12) ^ link`.
 
@@ -14,27 +14,27 @@ use std::collections::HashSet;
 use super::heap::{ALIGN, CHUNK_HEAD, FLAGS, Heap};
 use crate::process::{ProcessMemory, Region};
 
-/// Layouts of a per-thread cache: chunk size, offset of the lists. glibc 2.30 to 2.41, 2.26 to 2.29, from 2.42.
+/// Layouts of a per-thread cache: chunk size and offset of the lists. glibc 2.30 to 2.41, 2.26 to 2.29, from 2.42.
 const THREAD_CACHES: [(u64, u64); 3] = [(0x290, 128), (0x250, 64), (0x310, 152)];
-/// Lists of a per-thread cache that hold blocks of one size.
+/// Number of lists in a per-thread cache that hold blocks of one size.
 const CACHE_LISTS: u64 = 64;
-/// Fast bins of an arena, their offset in its state, and that of the top chunk's address behind them.
+/// Number of fast bins in an arena, their offset in its state, and the offset of the top chunk's address after them.
 const FAST_BINS: u64 = 10;
 const FAST_BINS_AT: u64 = 0x10;
 const TOP_AT: u64 = 0x60;
-/// Longest list that is followed.
+/// Maximum length of a list that is followed.
 const LENGTH_MAX: usize = 1 << 20;
-/// Most bytes of a library's variables that are searched.
+/// Maximum bytes of a library's variables that are searched.
 const VARIABLES_MAX: u64 = 4 << 20;
 
-/// Addresses of chunks that are free although malloc marks them as in use.
+/// Addresses of free chunks that malloc marks as in use.
 #[derive(Default)]
 pub(super) struct FreeLists {
     pub(super) of_threads: HashSet<u64>,
     pub(super) fast: HashSet<u64>,
 }
 
-/// All heaps of a process, in the order of their addresses.
+/// All heaps of a process by ascending address.
 pub(super) struct Heaps<'a>(pub(super) &'a [Heap]);
 
 impl Heaps<'_> {
@@ -58,7 +58,7 @@ impl Heaps<'_> {
                 .is_some_and(|word| word & !FLAGS == size)
     }
 
-    /// The chunks of a list of chunks of one size, the first given; `None` when it leads elsewhere.
+    /// Follows a list of chunks of one size from its first chunk; `None` if a link leads elsewhere.
     fn list(&self, first: u64, size: u64) -> Option<Vec<u64>> {
         let (mut chunks, mut next) = (Vec::new(), first);
         while next != 0 {
@@ -71,10 +71,10 @@ impl Heaps<'_> {
             let plain = stored ^ (place >> 12);
             next = match plain {
                 0 => 0,
-                // In a per-thread cache links lead to blocks, in a fast bin to chunks.
+                // Links of a per-thread cache point to blocks, links of a fast bin to chunks.
                 _ if self.is_chunk(plain.wrapping_sub(CHUNK_HEAD), size) => plain - CHUNK_HEAD,
                 _ if self.is_chunk(plain, size) => plain,
-                // Before 2.32 links were stored as they are.
+                // Before glibc 2.32, links were stored unmangled.
                 _ if stored == 0 => 0,
                 _ if self.is_chunk(stored.wrapping_sub(CHUNK_HEAD), size) => stored - CHUNK_HEAD,
                 _ => stored,
@@ -85,7 +85,7 @@ impl Heaps<'_> {
 }
 
 impl FreeLists {
-    /// Finds the lists of a process. Lists that are not found count as blocks in use, as malloc marks them.
+    /// Finds the lists of a process. Chunks of a list that is not found count as in use, as malloc marks them.
     pub(super) fn find(heaps: &[Heap], arenas: &[u64]) -> Self {
         let heaps = Heaps(heaps);
         let mut found = Self::default();
@@ -107,7 +107,7 @@ impl FreeLists {
         found
     }
 
-    /// Adds the fast bins of the main arena, whose state lies in the C library's variables.
+    /// Adds the fast bins of the main arena, whose state is in the C library's variables.
     pub(super) fn add_main(
         &mut self,
         heaps: &[Heap],
@@ -129,7 +129,7 @@ impl FreeLists {
     }
 }
 
-/// The chunks of a per-thread cache whose lists lie at this address; `None` when it is none.
+/// Returns the chunks of the per-thread cache whose lists are at this address; `None` if there is no such cache.
 fn thread_cache(heaps: &Heaps<'_>, lists: u64) -> Option<Vec<u64>> {
     let mut chunks = Vec::new();
     for index in 0..CACHE_LISTS {
@@ -142,7 +142,7 @@ fn thread_cache(heaps: &Heaps<'_>, lists: u64) -> Option<Vec<u64>> {
     Some(chunks)
 }
 
-/// The chunks of fast bins; of none of them if one leads elsewhere.
+/// Returns the chunks of the fast bins, or none if any link leads elsewhere.
 fn fast_bins(heaps: &Heaps<'_>, bins: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
     let mut chunks = Vec::new();
     for index in 0..FAST_BINS {

@@ -1,8 +1,8 @@
 //! One stretch of memory that glibc's malloc divides into chunks.
 //!
-//! A chunk begins with two words: the size of the chunk before it (if that is free), and its own size with three
-//! flags in the lowest bits. Chunks lie side by side, so the size leads to the next chunk, whose flag `PREV_INUSE`
-//! tells whether this one is in use.
+//! A chunk begins with two words: the size of the previous chunk (if that is free), and its own size with three flags
+//! in the lowest bits. Chunks are adjacent, so the size leads to the next chunk, whose `PREV_INUSE` flag tells whether
+//! this one is in use.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ use crate::process::ProcessMemory;
 
 pub(super) const FLAGS: u64 = 7;
 pub(super) const ALIGN: u64 = 16;
-/// Bytes between the start of a chunk and the block that the program got.
+/// Bytes between the start of a chunk and the block that the program received.
 pub(super) const CHUNK_HEAD: u64 = 16;
 const PREV_INUSE: u64 = 1;
 const CHUNK_MIN: u64 = 32;
-/// Bytes of one heap that are copied at most; half of the memory that is available, if that is less.
+/// Maximum bytes of one heap that are copied; half of the available memory if that is less.
 const HEAP_MAX: u64 = 8 << 30;
 
-/// A copy of a heap.
+/// A copy of a heap in another process.
 pub(super) struct Heap {
-    /// Its address in the process.
+    /// Address in the process.
     pub(super) start: u64,
     bytes: Vec<u8>,
     resident: Vec<bool>,
@@ -33,11 +33,11 @@ pub(super) struct Heap {
 /// One chunk of a heap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Chunk {
-    /// Its offset in the heap.
+    /// Offset in the heap.
     pub(super) at: u64,
     pub(super) size: u64,
     pub(super) in_use: bool,
-    /// The last chunk: free, and mostly never touched.
+    /// Whether this is the last chunk, which is free and mostly untouched.
     pub(super) is_top: bool,
 }
 
@@ -48,7 +48,7 @@ impl Chunk {
 }
 
 impl Heap {
-    /// Copies a page-aligned range. The first chunk lies at its start until [`Heap::begin_at`] says otherwise.
+    /// Copies a page-aligned range. The first chunk begins at its start unless [`Heap::begin_at`] changes that.
     pub(super) fn read(reader: &ProcessMemory, start: u64, end: u64) -> Result<Self, String> {
         let (page, len) = (reader.page(), end - start);
         if len > HEAP_MAX.min(Machine::available_bytes() / 2) {
@@ -80,7 +80,7 @@ impl Heap {
         failed.map_or(Ok(heap), Err)
     }
 
-    /// A heap of bytes whose pages are all resident.
+    /// Creates a heap from bytes whose pages all count as resident.
     pub(super) fn of_bytes(bytes: Vec<u8>) -> Self {
         const PAGE: u64 = 4096;
         Self {
@@ -112,21 +112,21 @@ impl Heap {
         (self.start..self.start + self.len()).contains(&address)
     }
 
-    /// The word at an offset.
+    /// Returns the word at an offset.
     pub(super) fn word(&self, at: u64) -> Option<u64> {
         let at = usize::try_from(at).ok()?;
         let bytes = self.bytes.get(at..at.checked_add(8)?)?;
         Some(u64::from_ne_bytes(*bytes.first_chunk()?))
     }
 
-    /// The offset of the top chunk; `None` when the chunks do not end where the heap ends.
+    /// Returns the offset of the top chunk; `None` if the chunks do not end at the heap's end.
     pub(super) fn top(&self) -> Option<u64> {
         let mut chunks = self.chunks();
         let last = chunks.by_ref().last()?;
         chunks.is_whole.then_some(last.at)
     }
 
-    /// All chunks in order, up to the first one that makes no sense.
+    /// Iterates over the chunks in order, up to the first invalid one.
     pub(super) fn chunks(&self) -> Chunks<'_> {
         Chunks {
             heap: self,
@@ -135,7 +135,7 @@ impl Heap {
         }
     }
 
-    /// Bytes of whole words that are zero in a range.
+    /// Counts the zero bytes of a range, in whole words.
     pub(super) fn zeros(&self, from: u64, to: u64) -> u64 {
         let of = |piece: Range<u64>, is_resident: bool| {
             if !is_resident {
@@ -151,18 +151,18 @@ impl Heap {
             .sum()
     }
 
-    /// Resident bytes of a range.
+    /// Counts the resident bytes of a range.
     pub(super) fn resident_in(&self, from: u64, to: u64) -> u64 {
         let resident = self.pieces(from..to).filter(|(_, here)| *here);
         resident.map(|(piece, _)| piece.end - piece.start).sum()
     }
 
-    /// Resident bytes of the whole heap.
+    /// Counts the resident bytes of the heap.
     pub(super) fn resident_bytes(&self) -> u64 {
         self.resident.iter().filter(|here| **here).count() as u64 * self.page
     }
 
-    /// The parts of a range that lie in one page each, and whether that page is resident.
+    /// Splits a range by page and tells for each piece whether its page is resident.
     pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, bool)> {
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -177,11 +177,11 @@ impl Heap {
     }
 }
 
-/// Chunks of a heap, one after the other.
+/// Iterator over a heap's chunks.
 pub(super) struct Chunks<'a> {
     heap: &'a Heap,
     at: Option<u64>,
-    /// Whether the chunks ended where the heap ends.
+    /// Whether the chunks ended exactly at the heap's end.
     is_whole: bool,
 }
 
@@ -208,7 +208,7 @@ impl Iterator for Chunks<'_> {
         let next_size = self.heap.word(next.checked_add(8)?)?;
         chunk.in_use = next_size & PREV_INUSE != 0;
         if next_size & !FLAGS < CHUNK_MIN {
-            // Two fence posts of 16 bytes end the heap of an arena, and a main heap with a hole.
+            // Two fence posts of 16 bytes end an arena's heap, and a main heap with a hole.
             self.is_whole = true;
         } else {
             self.at = Some(next);
@@ -217,7 +217,7 @@ impl Iterator for Chunks<'_> {
     }
 }
 
-/// Whether the first chunk of an arena may begin here: its predecessor counts as in use.
+/// Whether an arena's first chunk may begin here: its predecessor must be marked as in use.
 pub(super) fn may_begin(heap: &Heap, at: u64) -> bool {
     heap.word(at + 8).is_some_and(|size| size & PREV_INUSE != 0)
 }

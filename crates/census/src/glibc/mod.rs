@@ -1,14 +1,14 @@
-//! The heap of glibc's malloc, walked from outside. Three kinds of places hold chunks:
+//! The heap of glibc's malloc, walked from outside. Chunks lie in three kinds of memory:
 //!
 //! - the main arena: the `[heap]` mapping, from its first byte to the top chunk;
-//! - other arenas: mappings which begin at a multiple of 64 MiB with a `heap_info`, in the first of
-//!   which lies the arena's `malloc_state`;
+//! - other arenas: mappings that begin at a multiple of 64 MiB with a `heap_info`; the first mapping of an arena also
+//!   contains its `malloc_state`;
 //! - large chunks with mappings of their own, flagged `IS_MMAPPED`.
 //!
-//! The process is not stopped meanwhile: a walk that does not end exactly at the end of its heap is tried again.
+//! The process keeps running, so a walk that does not end exactly at the end of its heap is repeated.
 //!
-//! The process that is read decides what its memory contains, and it may be hostile. So a size that is read there
-//! decides only what is counted; it never decides how much is read or allocated here.
+//! The process controls the contents of its memory and may be hostile. A size read from there therefore only affects
+//! counts; it never decides how much is read or allocated here.
 
 mod free_lists;
 mod heap;
@@ -20,11 +20,11 @@ use crate::snapshot::Snapshot;
 
 const IS_MMAPPED: u64 = 2;
 const HEAP_ALIGN: u64 = 64 << 20;
-/// Most bytes of `heap_info` and `malloc_state` before the first chunk of a non-main heap.
+/// Maximum bytes of `heap_info` and `malloc_state` before the first chunk of a non-main heap.
 const HEAD_MAX: u64 = 4096;
-/// Mappings larger than this are arenas of the program, not malloc's large chunks.
+/// A larger mapping is the program's own and not a large chunk of malloc.
 const MAPPED_MAX: u64 = 1 << 32;
-/// Bytes of a free chunk that `malloc_trim` keeps in front of the pages that it gives back.
+/// Bytes of a free chunk that `malloc_trim` keeps before the pages that it returns.
 const TRIM_KEEPS: u64 = 48;
 const TRIES: usize = 4;
 
@@ -75,7 +75,7 @@ fn walk_once(pid: i32) -> Result<Snapshot, String> {
     Ok(snapshot)
 }
 
-/// Walks bytes that are all resident: blocks in use.
+/// Walks bytes that all count as resident and returns the number of blocks in use.
 pub(super) fn walk_bytes(bytes: &[u8]) -> u64 {
     let heaps = [Heap::of_bytes(bytes.to_vec())];
     let free = FreeLists::find(&heaps, &[0]);
@@ -92,7 +92,7 @@ fn count(heap: &Heap, free: &FreeLists, into: &mut Snapshot) {
     into.heap_bytes += heap.len();
     into.walked_bytes += heap.resident_bytes();
     let mut pages = FreeBytesOfPages(vec![0; heap.pages()]);
-    // Free chunks side by side: malloc joins those of fast bins before it gives pages back.
+    // Adjacent free chunks form one run: malloc joins those of fast bins before it returns pages.
     let mut run: Option<(u64, u64)> = None;
     let is_block = |chunk: &heap::Chunk| {
         let address = heap.start + chunk.at;
@@ -125,11 +125,11 @@ fn count(heap: &Heap, free: &FreeLists, into: &mut Snapshot) {
     }
 }
 
-/// Free resident bytes of each page that `malloc_trim` would not give back.
+/// Free resident bytes of each page that `malloc_trim` would not return.
 struct FreeBytesOfPages(Vec<u32>);
 
 impl FreeBytesOfPages {
-    /// Counts free chunks side by side, from one offset to another.
+    /// Counts a run of adjacent free chunks between two offsets.
     fn add_run(&mut self, heap: &Heap, run: Option<(u64, u64)>, into: &mut Snapshot) {
         let Some((from, to)) = run else { return };
         let page = heap.page();
@@ -154,7 +154,7 @@ impl FreeBytesOfPages {
     }
 }
 
-/// A heap of an arena other than the main one, and the address of the arena's state.
+/// Reads the heap of a non-main arena and the address of the arena's state.
 fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>, String> {
     let Ok(head) = Heap::read(reader, region.start, region.start + reader.page()) else {
         return Ok(None);
@@ -174,7 +174,7 @@ fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>,
     } else {
         32
     };
-    // Where exactly the first chunk lies depends on the version: behind `malloc_state`.
+    // The first chunk follows `malloc_state`, whose size depends on the version.
     for at in (begins..begins + HEAD_MAX).step_by(ALIGN as usize) {
         heap.begin_at(at);
         if may_begin(&heap, at) && heap.top().is_some() {
@@ -184,7 +184,7 @@ fn arena(reader: &ProcessMemory, region: &Region) -> Result<Option<(Heap, u64)>,
     Ok(None)
 }
 
-/// Large chunks with mappings of their own; the kernel joins neighbours into one region.
+/// Adds large chunks with mappings of their own; the kernel merges adjacent ones into one region.
 fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Result<(), String> {
     let mut at = region.start;
     while at < region.end {
@@ -223,7 +223,7 @@ fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Resul
 mod tests {
     use super::*;
 
-    /// Chunks of these sizes and whether each is in use, with a top chunk behind them.
+    /// Builds a heap of chunks with these sizes, each in use or free, and a top chunk after them.
     fn heap(chunks: &[(u64, bool)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut before_in_use = true;
@@ -260,11 +260,11 @@ mod tests {
 
     #[test]
     fn only_whole_free_pages_are_returnable() {
-        // Four pages of free memory whose ends share a page with blocks in use.
+        // Four free pages at whose ends a page is shared with blocks in use.
         let found = counted(heap(&[(2048, true), (4 * 4096, false), (2048, true)]));
         assert_eq!(found.returnable_bytes, 3 * 4096);
         assert_eq!(found.free_bytes, 4 * 4096 + 64);
-        // Small blocks that keep their pages: one of 48 bytes in the middle of every page.
+        // Small blocks that pin their pages: one of 48 bytes in the middle of each page.
         let pinned: Vec<_> = (0..8)
             .flat_map(|_| [(2048, false), (48, true), (2000, false)])
             .collect();
@@ -278,7 +278,7 @@ mod tests {
         let (cache, block) = (0x290, 48);
         let mut bytes = heap(&[(cache, true), (block, true), (block, true), (block, true)]);
         let user = |index: u64| cache + block * index + 16;
-        // The list of blocks of 48 bytes: the second, then the third. Links are mangled.
+        // The list of 48-byte blocks: the second block, then the third. Links are mangled.
         let first = 16 + 128 + 8 * (block / 16 - 2) as usize;
         let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         put(first, user(1));
@@ -287,7 +287,7 @@ mod tests {
         let found = counted(bytes.clone());
         assert_eq!(found.sizes[&block].blocks, 1);
         assert_eq!(found.free_bytes, 2 * block + 64);
-        // A block of that size whose words lead nowhere is a block.
+        // A block of that size whose words are no valid links is an ordinary block.
         bytes[first] = 8;
         assert_eq!(counted(bytes).sizes[&block].blocks, 3);
     }
@@ -304,8 +304,8 @@ mod tests {
     #[test]
     #[cfg(target_env = "gnu")]
     fn blocks_of_this_very_process_are_found() {
-        // A size that nobody else asks for. Other threads of the test allocate meanwhile, in
-        // arenas of their own, so only what is here for sure is asserted.
+        // A size that no other code allocates. Other threads of the test allocate meanwhile in arenas of their own, so
+        // the assertions cover only this thread's blocks.
         let blocks: Vec<Vec<u8>> = (0..300).map(|_| vec![0x5a; 23_456]).collect();
         let own = i32::try_from(std::process::id()).unwrap();
         let found = (0..50).find_map(|_| {

@@ -1,4 +1,4 @@
-//! `dormouse ctl push-certificate` and its kin: certificates that clients are shown, without files.
+//! `dormouse ctl push-certificate` and related commands: certificates that are served without files.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -59,7 +59,7 @@ pub(super) fn push(args: &PushArgs) -> ExitCode {
     admin::run_order_with(&args.admin, &format!("/certificates{query}"), &body)
 }
 
-/// The chain, then the key. Main checks them too, but only here have they the names of their files.
+/// Returns the chain followed by the key. Main checks both too, but only this check can name the files.
 fn pem_text(args: &PushArgs) -> Result<Zeroizing<String>, IdentityError> {
     let key = args.key.as_ref().unwrap_or(&args.cert);
     let chain = read_pem_file(&args.cert)?;
@@ -90,7 +90,7 @@ pub(super) fn withdraw(args: &WithdrawArgs) -> ExitCode {
     admin::run_order(&args.admin, &path)
 }
 
-/// Lists the certificates that clients are shown.
+/// Lists the certificates that clients receive.
 pub(super) fn list(args: &AdminArgs) -> ExitCode {
     let address = match AdminAddress::find(args) {
         Ok(address) => address,

@@ -1,20 +1,20 @@
-//! Where lines are written: a file, or syslog.
+//! Output of log lines: a file or syslog.
 
 use crate::syslog::{Kind, Severity, Syslog};
 use dormouse_reactor::Fd;
 use std::io;
 
-/// A datagram socket that is not connected (EDESTADDRREQ), or whose queue in the kernel is full (ENOBUFS).
+/// Errors of a datagram socket: not connected (EDESTADDRREQ), or the kernel's queue is full (ENOBUFS).
 const NOT_NOW: [i32; 2] = [89, 105];
 
 pub(super) enum Output {
     File(Fd),
-    /// A datagram for each line.
+    /// Sends one datagram per line.
     Syslog(Fd, Syslog),
 }
 
 impl Output {
-    /// Writes a beginning of these lines, and returns its length.
+    /// Writes the beginning of these lines (to syslog, the first line) and returns the number of bytes written.
     pub(super) fn write(&self, lines: &[u8]) -> io::Result<usize> {
         match self {
             Output::File(file) => file.write(lines),
@@ -33,7 +33,7 @@ impl Output {
         }
     }
 
-    /// Ends a line of which a part is written. Messages are sent whole.
+    /// Ends a partially written line. Syslog messages are never partial.
     pub(super) fn end_line(&self) -> io::Result<()> {
         match self {
             Output::File(file) => file.write(b"\n").map(drop),
@@ -42,7 +42,7 @@ impl Output {
     }
 }
 
-/// Syslog is being restarted: it is tried again, and main connects the socket meanwhile.
+/// Whether syslog is restarting or busy: the message is retried, and main reconnects the socket meanwhile.
 fn is_away(error: &io::Error) -> bool {
     let is_known = matches!(
         error.kind(),
@@ -54,7 +54,7 @@ fn is_away(error: &io::Error) -> bool {
             .is_some_and(|code| NOT_NOW.contains(&code))
 }
 
-/// When the connection ended: the first word of a line, or the first value of its JSON.
+/// Returns the time when the connection ended: the first word of a line, or the first value of its JSON.
 fn timestamp(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("{\"time\":\"").unwrap_or(line);
     let end = rest.find([' ', '"'])?;

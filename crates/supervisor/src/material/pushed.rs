@@ -1,19 +1,19 @@
-//! Certificates that an administrator pushed: checked as those from files are, and kept in the edition
-//! until a reload.
+//! Certificates pushed by an administrator: they are checked like those from files and kept in the edition until a
+//! reload.
 //!
-//! A pushed certificate stands before the certificates of files that it replaces, because clients are
-//! shown the first one that fits. Those stay behind it, so that a file that changes is still noticed,
-//! and withdrawing the pushed one brings them back.
+//! A pushed certificate precedes the certificates from files that it replaces, because clients get the first one that
+//! fits. The replaced ones stay in the list, so that changes of their files are still noticed and withdrawing the
+//! pushed certificate restores them.
 
 use super::certificates_in;
 use super::pair::warnings_of;
 use dormouse_engine::{Identity, KeyKind};
 use dormouse_handover::{Pem, SecretText};
 
-/// Maximum number of pushed certificates of a route.
+/// Maximum number of pushed certificates per route.
 const PUSHED_MAX: usize = 256;
 
-/// A certificate that was pushed, with what is worth saying about it.
+/// A pushed certificate with its warnings.
 pub(crate) struct Pushed {
     pub(crate) pem: Pem,
     identity: Identity,
@@ -21,7 +21,7 @@ pub(crate) struct Pushed {
 }
 
 impl Pushed {
-    /// Reads a chain and its key. The error says what is wrong with them.
+    /// Parses a chain and its key. The error describes the problem.
     pub(crate) fn read(text: &SecretText) -> Result<Pushed, String> {
         const CERTIFICATE: &str = "the pushed certificate";
         let chain = certificates_in(&text.0);
@@ -37,7 +37,7 @@ impl Pushed {
                 "{CERTIFICATE} is for no DNS name or address, so no client could be shown it"
             ));
         };
-        // Told apart by their names: the next one for this name, with such a key, replaces it.
+        // The name identifies a pushed certificate: the next one for this name and kind of key replaces it.
         let name = format!("pushed: {first} ({})", word(identity.key_kind()));
         let warnings = warnings_of(&identity, &name);
         let pem = Pem {
@@ -56,13 +56,13 @@ impl Pushed {
         })
     }
 
-    /// The names and addresses that it is for.
+    /// Returns the names and addresses for which the certificate is valid.
     pub(crate) fn names(&self) -> &[String] {
         self.identity.names()
     }
 }
 
-/// The certificates of a route, each parsed once.
+/// The certificates of a route, each parsed only once.
 pub(crate) struct RouteCertificates(Vec<(Pem, Option<Identity>)>);
 
 impl RouteCertificates {
@@ -75,13 +75,13 @@ impl RouteCertificates {
         self.0.into_iter().map(|(pem, _)| pem).collect()
     }
 
-    /// Whether one of them is for a name of the pushed certificate.
+    /// Whether one of the certificates shares a name with the pushed one.
     pub(crate) fn have_a_name_of(&self, pushed: &Pushed) -> bool {
         self.sharing(pushed).next().is_some()
     }
 
-    /// Adds a certificate, in place of an earlier one for the same name with the same kind of key. An error:
-    /// there are too many.
+    /// Adds a certificate and replaces an earlier pushed one for the same name and kind of key. Fails if there are too
+    /// many.
     pub(crate) fn add(&mut self, pushed: &Pushed) -> Result<(), String> {
         self.0.retain(|(pem, _)| pem.name != pushed.pem.name);
         if self.0.iter().filter(|(pem, _)| pem.is_pushed).count() >= PUSHED_MAX {
@@ -94,8 +94,8 @@ impl RouteCertificates {
         Ok(())
     }
 
-    /// Before the first certificate for one of its names with a key of the same kind. If there is none, an
-    /// RSA certificate goes last, so that clients which can are shown the others.
+    /// Position before the first certificate that shares a name and the kind of key. If there is none, an RSA
+    /// certificate goes last, so that clients that support the other kinds get those.
     fn place_of(&self, pushed: &Pushed) -> usize {
         let kind = word(pushed.identity.key_kind());
         let same = self.sharing(pushed).find(|(_, other)| *other == kind);
@@ -103,7 +103,7 @@ impl RouteCertificates {
         same.or_else(first).map_or(self.0.len(), |(at, _)| at)
     }
 
-    /// Places and kinds of keys of those that are for a name of the pushed certificate.
+    /// Positions and key kinds of the certificates that share a name with the pushed one.
     fn sharing<'a>(
         &'a self,
         pushed: &'a Pushed,
@@ -117,7 +117,7 @@ impl RouteCertificates {
         })
     }
 
-    /// Takes out the pushed certificates for a name, and returns how many there were.
+    /// Removes the pushed certificates for a name and returns their number.
     pub(crate) fn withdraw(&mut self, name: &str) -> usize {
         let before = self.0.len();
         self.0.retain(|(pem, identity)| {
@@ -128,7 +128,7 @@ impl RouteCertificates {
     }
 }
 
-/// The certificates that were read from files again, with the pushed ones among `former`.
+/// Adds the pushed certificates among `former` to certificates that were read again from files.
 pub(super) fn with_pushed(former: &[Pem], pems: Vec<Pem>) -> Vec<Pem> {
     if !former.iter().any(|pem| pem.is_pushed) {
         return pems;
@@ -137,7 +137,7 @@ pub(super) fn with_pushed(former: &[Pem], pems: Vec<Pem>) -> Vec<Pem> {
     for pem in former.iter().filter(|pem| pem.is_pushed) {
         if let Ok(mut pushed) = Pushed::read(&SecretText(pem.key.clone())) {
             pushed.pem.ocsp.clone_from(&pem.ocsp);
-            // There are no more than before.
+            // The number of pushed certificates has not grown, so the limit holds.
             let _ = all.add(&pushed);
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         let first = pushed(&made("B.example"));
         assert!(all.have_a_name_of(&first));
         all.add(&first).expect("there is room");
-        // The next one for the same name takes its place.
+        // The next certificate for the same name replaces it.
         let second = pushed(&made("B.example"));
         all.add(&second).expect("there is room");
         let other = pushed(&made("c.example"));

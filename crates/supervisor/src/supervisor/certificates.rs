@@ -1,21 +1,21 @@
-//! Certificates that an administrator pushes or withdraws. They last until a reload.
+//! Certificates that an administrator pushes or withdraws. They stay in effect until a reload.
 
 use super::Supervisor;
 use crate::edition::Edition;
 use crate::material::{Certificates, Pushed, RouteCertificates};
 use dormouse_handover::SecretText;
 
-/// The certificates of all routes after an order, and what was done.
+/// The certificates of all routes after an order, and a description of the change.
 type Changed = (Certificates, String);
 
 impl Supervisor {
-    /// Shows clients this certificate. The answer comes when all workers do.
+    /// Serves this certificate to clients. The answer is sent when all workers use it.
     pub(super) fn push_certificate(&mut self, id: u64, pem: &SecretText, route: Option<&str>) {
         let changed = push(&self.serving.edition, pem, route);
         self.change_certificates(id, changed);
     }
 
-    /// Shows clients the certificates of files again.
+    /// Serves the certificates from files again.
     pub(super) fn withdraw_certificate(&mut self, id: u64, name: &str, route: Option<&str>) {
         let changed = withdraw(&self.serving.edition, name, route);
         self.change_certificates(id, changed);
@@ -42,7 +42,7 @@ impl Supervisor {
     }
 }
 
-/// Adds a certificate to one route, or to all that have one for its names.
+/// Adds a certificate to one route, or to all routes with a certificate for one of its names.
 fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Changed, String> {
     let pushed = Pushed::read(pem)?;
     let mut certificates = edition.material.certificates.clone();
@@ -82,7 +82,7 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
     Ok((certificates, words))
 }
 
-/// Takes the pushed certificates for a name out of one route, or out of all.
+/// Removes the pushed certificates for a name from one route, or from all routes.
 fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Changed, String> {
     let mut certificates = edition.material.certificates.clone();
     let (mut changed, mut is_known) = (Vec::new(), false);
@@ -119,7 +119,7 @@ fn no_route(name: &str, routes: &[String]) -> String {
     )
 }
 
-/// The routes that end TLS, each with its certificates.
+/// Returns the routes that terminate TLS, each with its certificates.
 fn terminating<'a>(
     edition: &Edition,
     certificates: &'a mut Certificates,

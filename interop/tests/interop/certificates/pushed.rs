@@ -1,5 +1,4 @@
-//! Certificates that are pushed through the admin socket: what clients see, how long it lasts, and what
-//! is refused.
+//! Certificates pushed through the admin socket: what clients receive, how long it lasts, and what is refused.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -70,8 +69,8 @@ fn kill_workers(site: &Site) {
     }
 }
 
-/// Clients see the certificate at once, also after the death of a worker, an upgrade, and a change of the
-/// files. A reload shows them the files again.
+/// Clients receive the pushed certificate at once, and also after a worker was killed, after an upgrade and after a
+/// file has changed. A reload restores the certificates from files.
 #[test]
 fn clients_see_a_pushed_certificate_until_a_reload() {
     if !can_run() {
@@ -151,8 +150,8 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
     );
 }
 
-/// By HTTP, as the guide says, with curl. A name that no file has needs its route; an RSA certificate for a
-/// name stands behind the one with the other kind of key.
+/// Certificates can be pushed over HTTP with curl, as the guide shows. A name that no file covers needs a route; an
+/// RSA certificate comes after the one for the same name with another kind of key.
 #[test]
 fn certificates_are_pushed_by_http() {
     if !can_run() || !tools::present(&["curl"]) {
@@ -205,7 +204,7 @@ fn certificates_are_pushed_by_http() {
     assert_eq!(site.shown("second.example", &only_rsa), "rsa");
 }
 
-/// Writes a file into the folder of a site.
+/// Writes a file into the site's directory.
 fn write(site: &Site, name: &str, text: &str) -> PathBuf {
     let file = site.folder.path().join(name);
     fs::write(&file, text).expect("written");
@@ -216,7 +215,7 @@ fn text(file: &Path) -> String {
     fs::read_to_string(file).expect("a file in UTF-8")
 }
 
-/// What `dormouse check` says of these files.
+/// Returns the error of `dormouse check` for these files.
 fn checked(site: &Site, cert: &Path, key: &Path) -> String {
     let route = format!(
         "[[route]]\nlisten = '127.0.0.1:1'\nto = 'echo:'\ncertificates = [{{ cert = '{}', key = '{}' }}]\n",
@@ -231,7 +230,7 @@ fn checked(site: &Site, cert: &Path, key: &Path) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What `dormouse check` says of files is said of a pushed certificate, and nothing changes.
+/// A pushed certificate gets the same errors as files in `dormouse check`, and nothing changes.
 #[test]
 fn what_files_must_not_be_can_not_be_pushed() {
     if !can_run() {
@@ -264,7 +263,7 @@ fn what_files_must_not_be_can_not_be_pushed() {
         let why = refused(&site, &words);
         assert!(why.contains(problem), "{problem}: {why}");
     }
-    // Main does not rely on `ctl`.
+    // Main does not rely on the checks of `ctl`.
     let body = text(&one.cert) + &text(&other.key);
     let head = format!(
         "POST /certificates HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
@@ -281,7 +280,7 @@ fn what_files_must_not_be_can_not_be_pushed() {
     assert_eq!(site.shown("second.example", &[]), "b-second");
 }
 
-/// No key is logged, whatever the level, and a body that is too long is refused.
+/// No key is logged at any level, and an oversized body is refused.
 #[test]
 fn a_pushed_key_is_not_logged() {
     if !can_run() {

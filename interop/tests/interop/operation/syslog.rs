@@ -1,4 +1,4 @@
-//! The log and the connection log in syslog: with rsyslogd, over its unix socket and over UDP.
+//! The program's log and the connection log in syslog, with rsyslogd over its Unix socket and over UDP.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What rsyslogd writes of each message: JSON, one object per line.
+/// Template for rsyslogd's output: one JSON object per message and line.
 const TEMPLATE: &str = r#"template(name="all" type="list" option.jsonf="on") {
   property(outname="facility" name="syslogfacility-text" format="jsonf")
   property(outname="severity" name="syslogseverity-text" format="jsonf")
@@ -27,7 +27,7 @@ const TEMPLATE: &str = r#"template(name="all" type="list" option.jsonf="on") {
   property(outname="text" name="msg" format="jsonf")
 }"#;
 
-/// A real rsyslogd with a unix socket and a UDP port of its own.
+/// A real rsyslogd with its own Unix socket and UDP port.
 struct Rsyslog {
     process: Process,
     folder: TempDir,
@@ -40,7 +40,7 @@ impl Rsyslog {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let host = unused_host();
-        // A free port: it is closed again before rsyslogd opens it.
+        // Finds a free port: it is released before rsyslogd opens it.
         let port = UdpSocket::bind((host, 0)).and_then(|socket| socket.local_addr());
         let port = port.expect("a free port").port();
         let (socket, udp) = (at("log.sock"), format!("{host}:{port}"));
@@ -64,7 +64,7 @@ impl Rsyslog {
         }
     }
 
-    /// It ends, and another takes its place.
+    /// Stops rsyslogd and starts a new one.
     fn restart(&mut self) {
         signal(self.process.pid(), Signal::TERM);
         self.process.wait_for_end(PATIENCE);
@@ -75,7 +75,7 @@ impl Rsyslog {
 
     fn messages(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.folder.path().join("messages")).unwrap_or_default();
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         text.lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect()
@@ -105,7 +105,7 @@ fn wait_for(socket: &Path) {
     });
 }
 
-/// Dormouse with these options before its route.
+/// Starts Dormouse with these options before its route.
 fn serve(folder: &Path, options: &str) -> (Process, SocketAddr) {
     let address = SocketAddr::new(unused_host(), TLS_PORT);
     let config = format!(
@@ -136,8 +136,8 @@ fn can_run() -> bool {
     applies(Can::BeDormouse) && tools::present(&["rsyslogd"])
 }
 
-/// Lines of main and of workers, and a line for a connection, are messages with their severity, facility and
-/// time; also after syslog was restarted and after an upgrade.
+/// Log lines of main and workers and connection log lines arrive with their severity, facility and time, also after a
+/// restart of syslog and after an upgrade.
 #[test]
 fn messages_arrive_by_a_unix_socket() {
     if !can_run() {
@@ -174,7 +174,7 @@ fn messages_arrive_by_a_unix_socket() {
             .is_some_and(|text| text.contains("handshake"))
     });
     assert_ne!(of_worker["pid"], ready["pid"]);
-    // Nothing is on standard error, which a terminal would show.
+    // Nothing goes to standard error, which a terminal would show.
     assert!(process.lines_with("ready").is_empty());
 
     let lines = |syslog: &Rsyslog| syslog.messages().iter().filter(|one| is_line(one)).count();
@@ -219,7 +219,7 @@ fn messages_arrive_by_udp_as_json() {
     let text = line["text"].as_str().unwrap_or_default();
     let fields: Value = serde_json::from_str(text.trim()).expect("an object");
     assert_eq!(fields["route"], "shop");
-    // The time of the message is that of the line.
+    // The message has the time of its log line.
     let of_message = line["time"].as_str().unwrap_or_default();
     assert_eq!(
         of_message.get(..19),
@@ -235,8 +235,7 @@ fn messages_arrive_by_udp_as_json() {
     assert_eq!(fields["level"], "INFO");
 }
 
-/// Without syslog the program starts all the same, warns, and nothing waits. Standard error is back when it
-/// can't go on.
+/// Without syslog the program starts anyway, warns and does not block. If it cannot go on, standard error is restored.
 #[test]
 fn an_absent_syslog_stops_nothing() {
     if !applies(Can::BeDormouse) {

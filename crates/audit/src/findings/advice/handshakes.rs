@@ -1,9 +1,9 @@
-//! What to change in which software: what handshakes allow, and what they cost.
+//! Advice by software: what handshakes allow and what they cost.
 
 use crate::software::SoftwareKind;
 
-/// An OpenSSL that can compress can be had today (Debian 13's), and two switches stand before it: the option and the
-/// security level.
+/// Advice on compression. OpenSSL builds with compression still exist (Debian 13), but both an option and the security
+/// level must enable it.
 pub(in super::super) fn compression(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Node => {

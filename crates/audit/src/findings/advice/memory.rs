@@ -1,8 +1,8 @@
-//! What to change in which software: memory that is kept, that grows, and holes that stay.
+//! Advice by software: memory that is retained, memory that grows, and fragmentation.
 
 use crate::software::SoftwareKind;
 
-/// What a quiet connection keeps.
+/// Advice on memory that an idle connection retains.
 pub(in super::super) fn retained(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Python => {
@@ -54,7 +54,7 @@ pub(in super::super) fn retained(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
-/// Memory that grows with connections which come and go.
+/// Advice on memory that grows as connections open and close.
 pub(in super::super) fn growth(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Nginx => {
@@ -88,7 +88,7 @@ pub(in super::super) fn growth(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
-/// Holes that stay when all have closed, without growth.
+/// Advice on fragmentation that remains after all connections have closed, without growth.
 pub(in super::super) fn holes(kind: SoftwareKind) -> Option<&'static str> {
     macro_rules! jemalloc {
         ($tried:literal) => {

@@ -1,8 +1,8 @@
-//! What to change in which software: sessions that are not resumed, connections that are not kept.
+//! Advice by software: sessions that are not resumed and connections that are not kept open.
 
 use crate::software::SoftwareKind;
 
-/// Sessions that a server does not resume.
+/// Advice for a server that does not resume sessions.
 pub(in super::super) fn server(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Nginx => {
@@ -51,7 +51,7 @@ pub(in super::super) fn server(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
-/// Sessions that a client does not offer, or always the same.
+/// Advice for a client that offers no sessions, or always the same one.
 pub(in super::super) fn client(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Perl => {

@@ -1,31 +1,31 @@
-//! Limits of an audit in time and memory, and the numbers of connections that fit into them.
+//! Time and memory limits of an audit, and the numbers of connections that fit them.
 
 use std::time::{Duration, Instant};
 
 use crate::server::spec::{ServerSpec, Sizes};
 use dormouse_measure::Machine;
 
-/// Fewest connections of which bytes and microseconds per connection are taken.
+/// Minimum number of connections for figures per connection.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
-/// Share of the remaining time that is planned; the rest is for a server that becomes slower.
+/// Share of the remaining time that is planned; the rest is a reserve in case the server slows down.
 const PLANNED: f64 = 0.7;
-/// Moments at which memory is read while connections are held, each after it has settled.
+/// Number of memory readings while connections are held, each after memory has settled.
 const MOMENTS: u32 = 7;
 
 /// Limits of the load.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Budget {
-    /// When the last connection has to be closed; `None`: no limit.
+    /// Time by which the last connection must be closed; `None`: no limit.
     pub(in crate::server) until: Option<Instant>,
-    /// Most bytes by which the server may grow.
+    /// Maximum growth of the server in bytes.
     pub(in crate::server) memory_bytes: u64,
 }
 
-/// Time for what follows the load: connections close, an aged ticket is offered.
+/// Time reserved for the steps after the load: closing connections and offering an aged ticket.
 const AFTER_LOAD: Duration = Duration::from_secs(4);
 
 impl Budget {
-    /// The limits of an audit that began at this moment.
+    /// Returns the limits of an audit that began at this time.
     pub(in crate::server) fn of(spec: &ServerSpec, began: Instant) -> Self {
         let time_max = spec.time_max.or(spec.effort.time_max());
         let memory_bytes = spec.memory_max_bytes;
@@ -35,7 +35,8 @@ impl Budget {
         }
     }
 
-    /// The numbers that fit into the time that is left, at `each` per connection. `versions` is how many versions resume.
+    /// Returns the sizes that fit into the remaining time, at `each` per connection. `versions` is the number of
+    /// versions that resume.
     pub(super) fn fit(&self, sizes: Sizes, each: Duration, versions: u32) -> Sizes {
         let Some(until) = self.until else {
             return sizes;
@@ -60,14 +61,14 @@ impl Budget {
         }
     }
 
-    /// When a part that may use this share of the time that is left should end.
+    /// Returns the end of a part that may use this share of the remaining time.
     pub(super) fn part(&self, share: f64) -> Option<Instant> {
         let now = Instant::now();
         let left = self.until?.saturating_duration_since(now);
         Some(now + left.mul_f64(share))
     }
 
-    /// Whether twice as many connections as those that took `grown` bytes would be too much.
+    /// Whether twice the connections that grew the server by `grown` bytes would exceed the memory limit.
     pub(super) fn is_exceeded_by_twice(&self, grown: f64) -> bool {
         2.0 * grown > self.memory_bytes as f64
     }

@@ -1,14 +1,14 @@
-//! What the server's processes do during handshakes: sampled, where this user may.
+//! CPU profile of the server's processes during handshakes, where this user may sample them.
 
 use std::io;
 
 use dormouse_census::{self as census, HotSpot};
 use dormouse_reactor::process::{CpuSample, CpuSampler};
 
-/// Samples of CPU time below which shares say nothing.
+/// Minimum number of samples for meaningful shares.
 const SAMPLES_MIN: usize = 50;
 
-/// What the server's processes did during handshakes.
+/// CPU profile of the server's processes during handshakes.
 pub(super) struct CpuProfile {
     sampler: io::Result<CpuSampler>,
     samples: Vec<CpuSample>,
@@ -22,7 +22,7 @@ impl CpuProfile {
         }
     }
 
-    /// Adds what these processes did since the last call.
+    /// Adds the samples of these processes since the last call.
     pub(super) fn add(&mut self, pids: &[i32]) {
         let taken = self
             .sampler

@@ -13,31 +13,31 @@ use dormouse_bench::model::Sample;
 use dormouse_census::{self as census, CensusReport, HotSpot, ManagedHeap, PageSample, Snapshot};
 use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
-/// Why there are no large records.
+/// Why large records were not measured.
 const NOT_ECHO: &str = "the server does not echo, so it cannot be made to send a record of 16 kB";
-/// Why a figure is missing whose part did not come to it.
+/// Why a figure is missing: the load ended before its part.
 const NOT_REACHED: &str = "the load ended before that; see the missing parts";
-/// Readings of one load, as they come.
+/// Readings of one load, in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct LoadLog {
-    /// CPU and network time of one connection, from the first ones.
+    /// CPU and network time of one connection, taken from the first connections.
     pub(super) each: Duration,
-    /// Connections at a time that the server serves, where that is fewer than were tried.
+    /// Maximum number of concurrent connections that the server serves, if it is below the number tried.
     pub(super) served_at_once: Option<u64>,
-    /// The numbers of connections, fitted to the server's speed.
+    /// The numbers of connections, adapted to the server's speed.
     pub(super) sizes: Option<Sizes>,
-    /// Connections that were held in the end.
+    /// Number of connections held at the end.
     pub(super) held: u64,
-    /// Why connections cannot be held which have not asked for anything.
+    /// Why connections without a request cannot be held.
     pub(super) silence_refused: Option<String>,
     pub(super) phases: Vec<MemoryPhase>,
     pub(super) snapshots: Vec<(&'static str, Snapshot)>,
     pub(super) no_census: Option<String>,
     /// Whether a runtime did not collect its garbage before a census of held connections.
     pub(super) uncollected: bool,
-    /// Managed heaps without connections, and with all.
+    /// Managed heaps with no connections and with all connections.
     pub(super) managed: [Option<ManagedHeap>; 2],
-    /// A sample of pages, where malloc's heap explains little.
+    /// A page sample, taken where malloc's heap explains little.
     pub(super) pages: Option<Result<PageSample, String>>,
     pub(super) samples: Vec<Sample>,
     pub(super) notes: Vec<String>,
@@ -54,7 +54,7 @@ pub(super) struct LoadLog {
     pub(super) incomplete: Vec<MissingPart>,
 }
 
-/// Growth over rounds, counted in two ways.
+/// Growth over rounds, of resident memory and of bytes in use.
 #[derive(Clone, Default)]
 pub(super) struct RoundsGrowth {
     pub(super) resident: Option<Growth>,
@@ -63,7 +63,7 @@ pub(super) struct RoundsGrowth {
 }
 
 impl RoundsGrowth {
-    /// Judges what was read after each round.
+    /// Judges the readings after each round.
     pub(super) fn judge(resident: &[u64], in_use: Option<&[u64]>, per_round: u64) -> Self {
         Self {
             resident: Some(Growth::judge(resident, per_round)),
@@ -71,7 +71,7 @@ impl RoundsGrowth {
         }
     }
 
-    /// The growth that counts: of bytes in use, where they are known.
+    /// Growth of bytes in use where they are known, otherwise of resident memory.
     pub(super) fn judged(&self) -> Option<&Growth> {
         self.in_use.as_ref().or(self.resident.as_ref())
     }
@@ -85,7 +85,7 @@ impl RoundsGrowth {
 }
 
 impl LoadLog {
-    /// Notes that a part is missing.
+    /// Records a missing part. A reason that is already recorded is not repeated.
     pub(super) fn missing(&mut self, part: &str, error: &Error) {
         let known = self
             .incomplete
@@ -99,7 +99,7 @@ impl LoadLog {
         }
     }
 
-    /// The sizes for a server that serves few connections at a time.
+    /// Returns sizes for a server that serves few connections at a time.
     pub(super) fn fitted(&self, sizes: Sizes) -> Sizes {
         match self.served_at_once {
             None => sizes,
@@ -114,7 +114,7 @@ impl LoadLog {
         }
     }
 
-    /// Forgets what was read while connections were held.
+    /// Drops the readings taken while connections were held.
     pub(super) fn forget_held(&mut self) {
         let is_round = |name: &str| name.starts_with("round_");
         self.phases.retain(|phase| is_round(&phase.name));
@@ -135,13 +135,13 @@ impl LoadLog {
             .map(|(_, snapshot)| snapshot)
     }
 
-    /// The last census while connections were held: after an exchange and a while, if it came so far.
+    /// The last census while connections were held: after an exchange and an idle period, if the load got so far.
     fn held_snapshot(&self) -> Option<&Snapshot> {
         let moments = ["after_quiet", "2n", "n"];
         moments.into_iter().find_map(|name| self.snapshot(name))
     }
 
-    /// The server's memory: without connections, with `n`, with twice as many, and over the rounds.
+    /// Memory with 0, N and 2N connections, and over the rounds.
     pub(super) fn memory(&self) -> MemoryFigures {
         let held = self.held.max(1) as f64;
         let before = self.pss("before").unwrap_or(0.0);
@@ -184,7 +184,7 @@ impl LoadLog {
         }
     }
 
-    /// Bytes that a connection uses at the moment of a census, counted in the allocators.
+    /// Bytes that a connection uses at the time of a census, counted in the allocators.
     fn used_bytes(&self, held: Option<&Snapshot>) -> Measured<f64> {
         let (Some(none), Some(held)) = (self.snapshot("before"), held) else {
             let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
@@ -221,7 +221,6 @@ impl LoadLog {
         }
     }
 
-    /// The server's CPU time.
     pub(super) fn cpu(&self, reference: Reference) -> Measured<CpuFigures> {
         let Some(full) = self.full.filter(|(_, connections)| *connections > 0) else {
             return Measured::not(NOT_REACHED);
@@ -254,7 +253,6 @@ impl LoadLog {
         })
     }
 
-    /// Where the memory is.
     pub(super) fn census(&self) -> Measured<CensusReport> {
         let connections = self.held;
         let n = self.snapshot("n");
@@ -289,7 +287,7 @@ impl LoadLog {
         Measured::Value(report)
     }
 
-    /// Adds what is known of memory that is not malloc's.
+    /// Adds memory that does not belong to malloc.
     fn add_managed(&self, report: &mut CensusReport, connections: u64) {
         if let [Some(none), Some(held)] = &self.managed {
             report.add_managed(none, held, connections);
@@ -299,7 +297,7 @@ impl LoadLog {
         }
     }
 
-    /// Whether most of what `connections` cost is not in a heap that can be walked.
+    /// Whether most of the memory of `connections` lies outside the heaps that a census can walk.
     pub(super) fn explains_little(&self, connections: u64) -> bool {
         let (Some(before), Some(at)) = (self.pss("before"), self.pss("2n")) else {
             return false;
@@ -313,7 +311,6 @@ impl LoadLog {
     }
 }
 
-/// The name of a version.
 pub(super) fn title(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::V12 => "TLS 1.2",

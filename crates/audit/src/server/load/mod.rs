@@ -1,8 +1,7 @@
 //! Cost of a server under load: rounds of churn, memory of idle connections, CPU time.
 //!
-//! Churn comes first: rounds after the held connections would find a heap that these have inflated, and what leaks
-//! would disappear in its free blocks. Each part reports by itself, so that one that fails leaves the figures of the
-//! others.
+//! Churn comes first: the held connections inflate the heap, and a leak in later rounds would disappear in its free
+//! blocks. Each part records its own results, so a part that fails does not cost the figures of the others.
 
 mod budget;
 mod cpu_profile;
@@ -22,40 +21,39 @@ use dormouse_bench::{Churn, Console, Mode, Session, Spec};
 use dormouse_census::CensusReport;
 use dormouse_measure::{Blame, Error, ServerSource};
 
-/// Load on a server, with everything that it needs.
+/// Load on a server, with everything that the parts need.
 pub(super) struct Load<'a> {
     pub(super) spec: &'a ServerSpec,
     pub(super) launcher: &'a Launcher,
     pub(super) console: &'a mut dyn Console,
-    /// The server's first process.
+    /// The server's root process.
     pub(super) root: i32,
     pub(super) talk: Traffic,
     pub(super) sizes: Sizes,
     pub(super) budget: Budget,
-    /// Whether its runtime collects garbage.
+    /// Whether the server's runtime collects garbage.
     pub(super) collects: bool,
-    /// Versions which resume, of those that were tried.
+    /// Versions that resume, of those tried.
     pub(super) resuming: Vec<TlsVersion>,
     pub(super) reference: Reference,
     pub(super) began: Instant,
 }
 
-/// Figures of the load.
 pub(super) struct LoadFigures {
     pub(super) memory: MemoryFigures,
     pub(super) census: Measured<CensusReport>,
     pub(super) cpu: Measured<CpuFigures>,
-    /// Connections which offered a session under load, by version.
+    /// Connections that offered a session under load, by version.
     pub(super) trials: Vec<(TlsVersion, Trials)>,
     pub(super) samples: Vec<Sample>,
     pub(super) notes: Vec<String>,
     pub(super) incomplete: Vec<MissingPart>,
-    /// Why the load ended early, if it did: nothing else can be tried with this server.
+    /// Why the load ended early: nothing else can be tried with this server after such an error.
     pub(super) end: Result<(), Error>,
 }
 
 impl Load<'_> {
-    /// Makes all measurements that can be made.
+    /// Makes all possible measurements.
     pub(super) fn run(mut self) -> LoadFigures {
         let mut log = LoadLog::default();
         let end = self.parts(&mut log);
@@ -74,7 +72,7 @@ impl Load<'_> {
         }
     }
 
-    /// Makes one part after the other. Fails only when no further part can be made.
+    /// Runs the parts one after the other. Fails only when no further part can run.
     fn parts(&mut self, log: &mut LoadLog) -> Result<(), Error> {
         let http = matches!(self.talk, Traffic::Http { .. });
         let talk = self.talk.clone();
@@ -103,7 +101,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Connections of HTTP are held without a request first, and then with one. Some servers close the former.
+    /// Holds HTTP connections first without a request and then with one. Some servers close connections without a
+    /// request.
     fn hold_http(&mut self, talk: &Traffic, log: &mut LoadLog) -> Result<(), Error> {
         let silent = Traffic::Message {
             message: b"-".to_vec(),
@@ -163,7 +162,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Makes a part in a session of its own.
+    /// Runs a part in a session of its own.
     fn part(
         &mut self,
         name: &str,
@@ -180,7 +179,7 @@ impl Load<'_> {
         self.kept(name, done, log)
     }
 
-    /// Keeps why a part is missing. After a failure of the server alone the next part may succeed.
+    /// Records why a part is missing. The load goes on after a failure that the server caused, if time is left.
     fn kept(&self, name: &str, done: Result<(), Error>, log: &mut LoadLog) -> Result<(), Error> {
         let Err(error) = done else { return Ok(()) };
         log.missing(name, &error);
@@ -223,8 +222,8 @@ impl Load<'_> {
         }
     }
 
-    /// Runs `work` in a session whose connections say `talk`; they resume sessions if a version is given. It should use no
-    /// more than a share of the time that is left.
+    /// Runs `work` in a session whose connections send `talk`; they resume sessions if a version is given. The part
+    /// should use no more than a share of the remaining time.
     fn session(
         &mut self,
         talk: &Traffic,
@@ -265,9 +264,9 @@ impl Load<'_> {
     }
 }
 
-/// Name of the part with rounds of connections that come and go.
+/// Name of the part that opens and closes connections in rounds.
 const GROWTH: &str = "growth";
-/// Shares of the time that is left, for each part when it begins.
+/// Share of the remaining time for each part, taken when the part begins.
 const GROWTH_SHARE: f64 = 0.45;
 const HOLD_SHARE: f64 = 0.7;
 const REST_SHARE: f64 = 0.5;

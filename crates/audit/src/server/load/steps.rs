@@ -1,4 +1,4 @@
-//! The steps of load on a server: connections held, opened and closed, streamed over, resumed.
+//! Steps of load on a server: hold connections, open and close them, stream data, resume sessions.
 
 use std::time::{Duration, Instant};
 
@@ -13,30 +13,30 @@ use dormouse_bench::load::{Cycle, Messages, Order, Tally};
 use dormouse_census::{self as census, ManagedHeap, Snapshot};
 use dormouse_measure::{CpuTime, Error, KernelMemory, Verdict};
 
-/// Opened at once in a phase.
+/// Maximum number of concurrent handshakes in a phase.
 const IN_FLIGHT: u32 = 32;
 
-/// Messages per second when all held connections speak once.
+/// Messages per second when every held connection sends one.
 const SPEAK_PER_S: f64 = 3000.0;
 
-/// A large record: 16 kB of plaintext, nearly the most that one holds (2^14).
+/// A large record: 16 kB of plaintext, close to the maximum of 2^14 bytes.
 const LARGE_BYTES: u64 = 16_000;
 
-/// Connections by which the server's speed is learnt, and which let it set up what it sets up once.
+/// Connections that measure the server's speed and let it complete its one-time setup.
 const FIRST: u64 = 100;
 
-/// Fewest rounds through which a line is fitted, the first one besides.
+/// Minimum number of rounds for a line fit, the first round not counted.
 const ROUNDS_MIN: usize = 4;
 
-/// How long a collection of garbage is awaited: at most, and as a part of the time that is left.
+/// Maximum wait for a garbage collection, also limited to a part of the remaining time.
 const GARBAGE_FOR: Duration = Duration::from_secs(8);
 const MOMENTS: u32 = 4;
 
-/// Steps of load, and what they need to know.
+/// Steps of load and their settings.
 pub(super) struct LoadSteps {
     pub(super) sizes: Sizes,
     pub(super) budget: Budget,
-    /// When this part should end, so that there is time for the next ones.
+    /// Time by which this part should end, to leave time for the next ones.
     pub(super) until: Option<Instant>,
     pub(super) echo: bool,
     pub(super) silent: bool,
@@ -45,7 +45,7 @@ pub(super) struct LoadSteps {
 }
 
 impl LoadSteps {
-    /// The first connections: how long one takes, and how many the server serves at a time.
+    /// Opens the first connections: measures the time per connection and how many the server serves at a time.
     pub(super) fn try_out(
         &self,
         session: &mut Session<'_>,
@@ -77,7 +77,7 @@ impl LoadSteps {
         go_on(session)
     }
 
-    /// No, N and 2N connections, and what they do.
+    /// Holds 0, N and 2N connections and makes them exchange data.
     pub(super) fn hold(
         &self,
         session: &mut Session<'_>,
@@ -107,7 +107,8 @@ impl LoadSteps {
                 .run
                 .note("twice as many connections would exceed the limit of memory");
         } else if let Err(error) = open(session, "opening", 2 * n) {
-            // What was read of the first half stands; the others are closed.
+            // The readings of the first half stay valid; all connections are closed and the first half is opened
+            // again.
             go_on(session)?;
             log.missing("twice as many idle connections", &error);
             session.order("closing", None, &Order::Close, |tally| tally.closed)?;
@@ -136,7 +137,7 @@ impl LoadSteps {
         self.close(session, log)
     }
 
-    /// The same for HTTP, where a held connection has had an answer.
+    /// The same for HTTP, where each held connection has received a response.
     pub(super) fn hold_requests(
         &self,
         session: &mut Session<'_>,
@@ -150,7 +151,7 @@ impl LoadSteps {
         self.close(session, log)
     }
 
-    /// Reads the memory of connections that have just been opened.
+    /// Reads the memory right after connections were opened.
     fn held(
         &self,
         session: &mut Session<'_>,
@@ -187,7 +188,7 @@ impl LoadSteps {
         Ok(())
     }
 
-    /// Rounds of connections which come and go.
+    /// Runs rounds of connections that open and close.
     pub(super) fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         let (mut resident, mut in_use) = (Vec::new(), Vec::new());
         let (mut spent, mut established) = (CpuTime::default(), 0);
@@ -205,7 +206,7 @@ impl LoadSteps {
             resident.extend(log.phases.last().map(|phase| phase.memory.pss));
             self.await_collection(session, log);
             log.snapshots.retain(|(name, _)| *name != "round_last");
-            // The first round sets up what is set up once; blocks that become more do so from the second on.
+            // The first round includes one-time setup, so growth by block size is counted from the second round on.
             let name = if round <= 2 {
                 "round_first"
             } else {
@@ -221,7 +222,7 @@ impl LoadSteps {
         log.profile = Some(profile.hot_spots(&pids(session)));
         let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
         log.growth = RoundsGrowth::judge(&resident, in_use, self.sizes.per_round);
-        // A heap that breathes hides what stays in it.
+        // A heap whose size fluctuates hides a leak.
         let growth = log.growth.resident.as_ref();
         let unclear = growth.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
         if self.collects && in_use.is_none() && unclear {
@@ -238,7 +239,7 @@ impl LoadSteps {
         Ok(())
     }
 
-    /// Echoed bytes.
+    /// Streams bytes over echo connections.
     pub(super) fn bulk(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         if !self.echo {
             return Ok(());
@@ -259,7 +260,7 @@ impl LoadSteps {
         Ok(())
     }
 
-    /// Handshakes that resume; and when full ones left something behind, whether these do.
+    /// Measures resumed handshakes; if full handshakes left memory behind, also measures whether resumed ones do.
     pub(super) fn resume(
         &self,
         session: &mut Session<'_>,
@@ -302,12 +303,12 @@ impl LoadSteps {
         Ok(RoundsGrowth::judge(&resident, in_use, self.sizes.per_round))
     }
 
-    /// Whether the next parts need the time.
+    /// Whether the next parts need the remaining time.
     fn is_late(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Waits for a collection of garbage, where a census counts what outlives one.
+    /// Waits for a garbage collection where a census counts only objects that survive one.
     fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
         log.no_census.is_some() || {
             let left = self
@@ -385,7 +386,7 @@ fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
     Some(snapshot.used_bytes())
 }
 
-/// Rounds like those of churn, with collections of garbage between them.
+/// Rounds like those of churn, with garbage collections between them.
 struct SessionRounds<'w, 's, 'a> {
     work: &'w LoadSteps,
     session: &'s mut Session<'a>,
@@ -410,7 +411,6 @@ impl ChurnRounds for SessionRounds<'_, '_, '_> {
     }
 }
 
-/// The server's processes.
 fn pids(session: &Session<'_>) -> Vec<i32> {
     let server = session.server.as_ref();
     server
@@ -434,7 +434,7 @@ fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error>
     Ok(())
 }
 
-/// Opens `wanted` connections, or fewer if the server holds no more. Returns their number.
+/// Opens `wanted` connections, or fewer if the server accepts no more. Returns the number of open connections.
 fn open_as_many(session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
     let Err(error) = open(session, "opening", wanted) else {
         return Ok(wanted);
