@@ -41,6 +41,7 @@ use crate::lifecycle::startup::{Progress, Startup};
 use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::compaction::Compaction;
+use crate::memory::cooling::Cooling;
 use crate::outbound::request::LocalClient;
 use crate::outbound::{Outbound, Refill};
 use crate::settings::Settings;
@@ -133,6 +134,7 @@ pub(crate) struct Worker<I> {
     handshakes: Handshakes,
     outbound: Outbound,
     compaction: Compaction,
+    cooling: Cooling,
     lifecycle: Lifecycle,
     events: Events,
     new_work: Vec<Token>,
@@ -195,6 +197,7 @@ impl<I: Io> Worker<I> {
             self.cx.work.connection_log.next_deadline_ms(),
             self.door.listeners.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
+            self.cooling.next_deadline_ms(),
             self.lifecycle.next_deadline_ms(now_ms),
         ];
         let next = deadlines.into_iter().flatten().min();
@@ -344,6 +347,8 @@ impl<I: Io> Worker<I> {
             self.cx.connections.trim();
             self.cx.work.pending.trim();
         }
+        let now_ms = self.cx.work.now_ms;
+        self.cooling.turn(&mut self.cx.work.pending, now_ms);
         let is_quiet = !self.handshakes.has_queued() && !self.is_behind();
         let (outbound, cx) = (&mut self.outbound, &mut self.cx);
         self.compaction
@@ -504,6 +509,7 @@ impl<I: Io> Worker<I> {
             handshakes: Handshakes::new(),
             outbound,
             compaction: Compaction::default(),
+            cooling: Cooling::default(),
             lifecycle,
             events: Events::with_capacity(EVENTS_PER_TURN),
             new_work: Vec::with_capacity(EVENTS_PER_TURN),

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
@@ -126,16 +126,8 @@ impl Mapping {
         let end = range.end.min(self.len);
         let start = range.start.min(end);
         let bytes = self.bytes_mut().get_mut(start..end).unwrap_or_default();
-        let (head, words, tail) = zerocopy_words(bytes);
-        for byte in head.iter_mut().chain(tail) {
-            // SAFETY: a valid, exclusive reference.
-            unsafe { ptr::write_volatile(byte, 0) };
-        }
-        for word in words {
-            // SAFETY: a valid, exclusive reference.
-            unsafe { ptr::write_volatile(word, 0) };
-        }
-        compiler_fence(Ordering::SeqCst);
+        // SAFETY: an exclusive slice of bytes, all of which may be written.
+        unsafe { libc::explicit_bzero(bytes.as_mut_ptr().cast(), bytes.len()) };
     }
 
     /// Returns the pages of a range to the operating system; they read as zeros afterwards. Affects only pages
@@ -414,12 +406,6 @@ fn sealed_len(fd: Fd) -> Result<u64, AdoptError> {
     let stat = rustix::fs::fstat(borrowed)
         .map_err(|errno| AdoptError::system("read the length")(errno.into()))?;
     Ok(stat.st_size as u64)
-}
-
-/// Splits bytes into an unaligned head, aligned words, and a tail.
-fn zerocopy_words(bytes: &mut [u8]) -> (&mut [u8], &mut [u64], &mut [u8]) {
-    // SAFETY: every bit pattern is a valid u64 and a valid u8.
-    unsafe { bytes.align_to_mut::<u64>() }
 }
 
 #[cfg(test)]

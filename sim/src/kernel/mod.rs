@@ -668,8 +668,16 @@ impl Kernel {
     }
 
     pub(crate) fn close_all_but(&mut self, known: &[Fd]) {
+        // Descriptors in unread orders are still in the socket and not yet in the table.
+        let unread = |fd: &Fd| {
+            let mut orders = self.orders.iter();
+            orders
+                .any(|order| matches!(order, Order::Listeners(listeners) if listeners.contains(fd)))
+        };
         let all = self.descriptors.all().map(|(fd, _)| fd);
-        let unknown: Vec<Fd> = all.filter(|fd| !known.contains(fd)).collect();
+        let unknown: Vec<Fd> = all
+            .filter(|fd| !known.contains(fd) && !unread(fd))
+            .collect();
         for fd in unknown {
             self.close(fd);
         }

@@ -384,6 +384,10 @@ impl World {
             self.upgrade = Upgrade::None;
             self.kernel.borrow_mut().orders.push_back(Order::Resume);
         }
+        if self.is_stopping {
+            // Main repeats the order, because the dead worker may have read it.
+            self.kernel.borrow_mut().orders.push_back(Order::Stop);
+        }
         self.trace("the worker was killed");
         self.mark_unfinished(true);
         self.set_fuse();

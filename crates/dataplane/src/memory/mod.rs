@@ -2,6 +2,7 @@
 
 pub(crate) mod backlog;
 pub(crate) mod compaction;
+pub(crate) mod cooling;
 pub(crate) mod kernel;
 pub(crate) mod paced;
 pub(crate) mod starved;

@@ -6,8 +6,10 @@
 //! - A chunk starts with a header that names its owner and the range of waiting bytes. The set of free chunks
 //!   is in the heap, and is rebuilt from the handles in live slots.
 //! - A chunk is wiped when it is freed, because it may have held plaintext.
-//! - Pages without a chunk are returned, except for a few that are kept warm. The pages in use never exceed the
-//!   pool's limit.
+//! - Pages without a chunk are *warm*: they keep their memory, because a bulk stream takes and frees a chunk
+//!   every few turns, and a page that is returned and taken again costs two visits to the kernel.
+//!   [`Pending::cool`] returns the pages that were not needed. The pages in use never exceed the pool's limit;
+//!   warm pages exceed it by at most 64.
 
 mod spans;
 
@@ -29,8 +31,12 @@ pub const SMALLEST: usize = CHUNK_MIN - HEADER;
 pub const LARGEST: usize = SPAN - HEADER;
 /// Maximum limit of a pool.
 pub const BYTES_MAX: usize = 1 << 38;
-/// Number of free pages that are kept, so that a connection that blocks now and then costs no system call.
-const WARM_PAGES: usize = 64;
+/// Maximum number of warm pages while the limit has room for them: 4 MiB, as much as a dozen bulk streams take
+/// and free.
+const WARM_PAGES_MAX: usize = 1024;
+/// Number of warm pages that are kept even if the limit is used up, so that a connection that blocks now and
+/// then costs no system call.
+const WARM_PAGES_MIN: usize = 64;
 
 /// "pend" in the upper bytes; the chunk's class in the lowest byte.
 const MARK: u32 = 0x7065_6e00;
@@ -84,11 +90,13 @@ struct ChunkHeader {
 pub struct Pending {
     memory: Mapping,
     spans: Spans,
+    /// Minimum number of warm pages since the last [`Pending::cool`]: as many were never needed.
+    coldest: usize,
 }
 
 impl Pending {
     /// Creates a pool that never uses more than `bytes_max` bytes (rounded up to pages), plus up to 256 KiB of
-    /// free pages. The descriptor stays open over an exec.
+    /// warm pages. The descriptor stays open over an exec.
     ///
     /// # Errors
     /// The operating system's error; `InvalidInput` for a limit of 0 or above [`BYTES_MAX`].
@@ -102,6 +110,7 @@ impl Pending {
         Ok(Pending {
             memory: Mapping::create(name, mapping_len(bytes_max))?,
             spans: Spans::new(mapping_len(bytes_max) / SPAN, bytes_max.div_ceil(PAGE)),
+            coldest: 0,
         })
     }
 
@@ -125,6 +134,7 @@ impl Pending {
         let mut pool = Pending {
             memory: Mapping::adopt(fd, len)?,
             spans: Spans::new(len / SPAN, bytes_max.div_ceil(PAGE)),
+            coldest: 0,
         };
         let mut refused = Vec::new();
         for (handle, owner) in live {
@@ -148,6 +158,8 @@ impl Pending {
     pub fn alloc(&mut self, len: usize, owner: u32) -> Option<Handle> {
         let place = self.spans.place(class_for(len)?)?;
         self.spans.take(place);
+        self.coldest = self.coldest.min(self.spans.warm_pages());
+        self.keep_bound();
         let offset = place.offset();
         let header =
             ChunkHeader::mut_from_bytes(self.memory.bytes_mut().get_mut(offset..offset + HEADER)?)
@@ -176,7 +188,7 @@ impl Pending {
         self.memory.wipe(offset..offset + written);
         step();
         self.spans.release(place);
-        if self.spans.warm_pages() > WARM_PAGES {
+        if self.spans.warm_pages() > self.warm_pages_max() {
             self.give_back(place.span, self.spans.unused_pages_of(place));
         }
         true
@@ -318,10 +330,44 @@ impl Pending {
         Some(larger)
     }
 
-    /// Returns the warm free pages to the operating system.
+    /// Whether the pool has warm pages, so that [`Pending::cool`] should be called in a while.
+    pub fn is_warm(&self) -> bool {
+        self.spans.warm_pages() > 0
+    }
+
+    /// Returns as many warm pages to the operating system as were never needed since the last call.
+    pub fn cool(&mut self) {
+        let mut left = self.coldest;
+        // Chunks are placed in the lowest spans first.
+        for span in (0..self.spans.len()).rev() {
+            let mut unused = self.spans.unused_pages(span);
+            while unused.count_ones() as usize > left {
+                // The lowest page stays.
+                unused &= unused - 1;
+            }
+            left -= unused.count_ones() as usize;
+            self.give_back(span, unused);
+        }
+        self.coldest = self.spans.warm_pages();
+    }
+
+    /// Returns all warm pages to the operating system.
     pub fn trim(&mut self) {
         for span in 0..self.spans.len() {
             self.give_back(span, self.spans.unused_pages(span));
+        }
+        self.coldest = 0;
+    }
+
+    fn warm_pages_max(&self) -> usize {
+        let free = self.spans.pages_max() - self.spans.used_pages();
+        free.clamp(WARM_PAGES_MIN, WARM_PAGES_MAX)
+    }
+
+    /// Called after a page that was not warm was taken: warm pages must not exceed the limit because of it.
+    fn keep_bound(&mut self) {
+        if self.spans.warm_pages() > self.warm_pages_max() {
+            self.trim();
         }
     }
 

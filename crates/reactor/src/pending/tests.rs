@@ -69,7 +69,7 @@ fn the_limit_holds_and_can_hold_is_exact() {
             pool.free(handle);
         }
         assert_eq!(pool.bytes_in_use(), 0);
-        assert!(pool.resident_bytes().unwrap() <= WARM_PAGES * PAGE);
+        assert!(pool.resident_bytes().unwrap() <= WARM_PAGES_MAX * PAGE);
         pool.trim();
         assert_eq!(pool.resident_bytes().unwrap(), 0);
         assert!(pool.can_hold(len));
@@ -77,6 +77,56 @@ fn the_limit_holds_and_can_hold_is_exact() {
     }
     let pool = pool(KIB);
     assert!(!pool.can_hold(LARGEST + 1) && !pool.can_hold(usize::MAX));
+    pool.fd().close();
+}
+
+#[test]
+fn reused_pages_stay_warm_and_idle_pages_cool() {
+    const CHUNK: usize = 60_000;
+    let mut pool = pool(64 * 1024 * KIB);
+    let resident = |pool: &Pending| pool.resident_bytes().unwrap();
+    let handles: Vec<_> = (0..10).map(|_| pool.alloc(CHUNK, 1).unwrap()).collect();
+    for &handle in &handles {
+        assert!(pool.append(handle, &pattern(1, CHUNK)));
+        pool.free(handle);
+    }
+    let all = resident(&pool);
+    assert!(pool.is_warm() && all >= 10 * CHUNK);
+    // All of them were in use at the same time since the last call.
+    pool.cool();
+    assert_eq!(resident(&pool), all);
+    // Since then, one was.
+    let handle = pool.alloc(CHUNK, 1).unwrap();
+    assert!(pool.append(handle, &pattern(2, CHUNK)));
+    pool.free(handle);
+    pool.cool();
+    let left = resident(&pool);
+    assert!((CHUNK..4 * CHUNK).contains(&left), "{left} bytes are left");
+    pool.cool();
+    assert_eq!((resident(&pool), pool.is_warm()), (0, false));
+    pool.fd().close();
+}
+
+#[test]
+fn warm_pages_respect_the_limit() {
+    const BOUND: usize = 1024 * KIB;
+    let mut pool = pool(BOUND);
+    let large = pool.alloc(LARGEST, 1).unwrap();
+    for len in [LARGEST, 60_000, 16_000, 4000, 200] {
+        let mut handles = Vec::new();
+        while let Some(handle) = pool.alloc(len, 1) {
+            pool.room(handle, usize::MAX).fill(1);
+            handles.push(handle);
+            let resident = pool.resident_bytes().unwrap();
+            assert!(resident <= BOUND + WARM_PAGES_MIN * PAGE, "{resident}");
+        }
+        for handle in handles {
+            pool.free(handle);
+            let resident = pool.resident_bytes().unwrap();
+            assert!(resident <= BOUND + WARM_PAGES_MIN * PAGE, "{resident}");
+        }
+    }
+    pool.free(large);
     pool.fd().close();
 }
 
@@ -159,6 +209,7 @@ enum Step {
     Store { owner: u32, len: usize },
     Consume { owner: u32, len: usize },
     Free { owner: u32 },
+    Cool,
     Trim,
     Crash,
 }
@@ -169,6 +220,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         10 => (0u32..30, len()).prop_map(|(owner, len)| Step::Store { owner, len }),
         4 => (0u32..30, len()).prop_map(|(owner, len)| Step::Consume { owner, len }),
         4 => (0u32..30).prop_map(|owner| Step::Free { owner }),
+        1 => Just(Step::Cool),
         1 => Just(Step::Trim),
         1 => Just(Step::Crash),
     ];
@@ -209,6 +261,7 @@ proptest! {
                         prop_assert!(pool.free(handle));
                     }
                 }
+                Step::Cool => pool.cool(),
                 Step::Trim => {
                     pool.trim();
                     prop_assert!(pool.resident_bytes().unwrap() <= pool.bytes_in_use());
