@@ -110,7 +110,7 @@ bindings-install: ## the same for a system: PREFIX=/usr/local, DESTDIR
 
 PROFILE ?= release
 demo: ## build, then show thousands of TLS connections going to rest and waking
-	$(CARGO) run $(LOCKED) --profile $(PROFILE) --package dormouse -- demo
+	$(CARGO) run $(LOCKED) $(if $(filter release,$(PROFILE)),--release,--profile $(PROFILE)) --package dormouse -- demo
 
 figures: release ## memory and CPU beside nginx and HAProxy in one run, against the goals
 	lab/figures

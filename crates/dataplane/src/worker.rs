@@ -468,13 +468,9 @@ impl<I: Io> Worker<I> {
         };
         let mut work = Workspace::new(parts, &settings);
         work.id_seed = id_seed(slots.header(), work.id_seed);
-        let door = Door::new(
-            listeners
-                .iter()
-                .map(|(fd, routes)| Listener::new(*fd, routes))
-                .collect(),
-            keep.len(),
-        );
+        let accepting = listeners.iter();
+        let accepting = accepting.map(|(fd, routes)| Listener::new(*fd, routes));
+        let door = Door::new(accepting.collect(), keep.len());
         let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
         ours.push(orders);
         let recovered = recover::take_over(&mut slots, &Context { moved, ours, keep }, &mut work)?;

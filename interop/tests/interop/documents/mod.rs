@@ -67,6 +67,7 @@ pages! {
     runtime: "runtime",
     serve: "serve",
     status: "status",
+    syslog: "syslog",
     systemd: "systemd",
     upgrade: "upgrade",
 }

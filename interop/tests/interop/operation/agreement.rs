@@ -469,7 +469,7 @@ fn check_shows_what_a_reviewer_looks_for() {
         ("client certificates", "only cn=alice"),
         ("PROXY protocol", "sent: v2"),
         ("PROXY protocol", "required from 10.0.0.0/8"),
-        ("backend TLS", "for app.internal"),
+        ("backend TLS", "name: app.internal"),
         ("checks", "GET /healthz"),
         ("networks", "192.0.2.0/24"),
     ] {

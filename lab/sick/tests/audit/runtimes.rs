@@ -80,6 +80,7 @@ fn leaks(judged: &Judged, range: std::ops::Range<f64>) {
 }
 
 #[test]
+#[ignore = "a whole audit of a runtime: minutes on a busy machine"]
 fn a_leak_in_go() {
     if let Some(judged) = audit_go("leak") {
         is_named(&judged, "leak-per-connection");
@@ -89,6 +90,7 @@ fn a_leak_in_go() {
 }
 
 #[test]
+#[ignore = "a whole audit of a runtime: minutes on a busy machine"]
 fn connections_that_go_keeps() {
     if let Some(judged) = audit_go("register") {
         is_named(&judged, "leak-per-connection");
@@ -105,6 +107,7 @@ fn healthy_servers_in_go() {
 }
 
 #[test]
+#[ignore = "a whole audit of a runtime: minutes on a busy machine"]
 fn a_leak_in_python() {
     if let Some(judged) = audit_python("leak") {
         is_named(&judged, "leak-per-connection");
