@@ -201,22 +201,41 @@ pub fn block(signals: &[Signal]) -> io::Result<()> {
 /// # Errors
 /// The operating system's error.
 pub fn wait_for(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<Signal>> {
+    Ok(receive_within(signals, timeout_ms)?.map(|received| received.signal))
+}
+
+/// Like [`wait_for`], but also returns the sender. The kernel fills it in; it is 0 if the sender could have
+/// written it itself (sigqueue).
+///
+/// # Errors
+/// The operating system's error.
+pub fn receive_within(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<ReceivedSignal>> {
     let set = set_of(signals);
     let timeout = libc::timespec {
         tv_sec: (timeout_ms / 1000) as libc::time_t,
         tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
     };
-    // SAFETY: the set and the time are initialised and only read; no information is requested.
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the set and the time are initialised and only read; the kernel writes to `info`.
     let number =
-        unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
-    if number >= 0 {
-        return Ok(Signal::from_number(number));
+        unsafe { libc::sigtimedwait(&raw const set, info.as_mut_ptr(), &raw const timeout) };
+    if number < 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+            _ => Err(error),
+        };
     }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EINTR) => Ok(None),
-        _ => Err(error),
-    }
+    // SAFETY: zero is a valid siginfo_t, and the kernel has written to it.
+    let info = unsafe { info.assume_init() };
+    // The codes of kill, and of the kernel for the end of a child: both come with a process id.
+    let is_named = info.si_code == libc::SI_USER || number == libc::SIGCHLD && info.si_code > 0;
+    // SAFETY: signals with these codes have the field.
+    let from_pid = is_named.then(|| unsafe { info.si_pid() } as u32);
+    Ok(Signal::from_number(number).map(|signal| ReceivedSignal {
+        signal,
+        from_pid: from_pid.unwrap_or(0),
+    }))
 }
 
 /// Unblocks every signal in this thread.
