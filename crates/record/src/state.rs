@@ -20,8 +20,8 @@
 //! | 15 | 1 | `reserved` | zero |
 //! | 16 | 8 | `read_sequence` | of the next record to open |
 //! | 24 | 8 | `write_sequence` | of the next record to seal |
-//! | 32 | 48 | `read_secret` | TLS 1.3: traffic secret; TLS 1.2: key (32), IV (12); the rest is zero |
-//! | 80 | 48 | `write_secret` | the same; TLS 1.2 with AES-GCM: after the IV, the use of the key (4), see [`crate::GCM_UNITS_MAX`] |
+//! | 32 | 48 | `read_secret` | TLS 1.3: traffic secret; TLS 1.2: key (32), IV (12), mark of the session (4); the rest is zero |
+//! | 80 | 48 | `write_secret` | the same; in TLS 1.2 with AES-GCM the use of the key (4, see [`crate::GCM_UNITS_MAX`]) instead of the mark |
 //!
 //! # What a kill leaves behind
 //!
@@ -87,7 +87,7 @@ pub struct State {
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
     assert!(size_of::<State>() == 128);
-    assert!(UNITS_USED.end - UNITS_USED.start == size_of::<u32>());
+    assert!(AFTER_IV.end - AFTER_IV.start == size_of::<u32>());
     assert!(align_of::<State>() == 8);
     assert!(offset_of!(State, layout) == 0);
     assert!(offset_of!(State, protocol) == 1);
@@ -313,6 +313,21 @@ impl State {
         (record_limit(protocol, suite) - u64::from(reserve)).saturating_sub(self.write_sequence)
     }
 
+    /// TLS 1.2: sets the mark by which the caller finds the session that this connection uses.
+    pub fn set_session_mark(&mut self, mark: u32) {
+        if self.protocol() == Protocol::Tls12 {
+            self.read_secret[AFTER_IV].copy_from_slice(&mark.to_ne_bytes());
+        }
+    }
+
+    /// Returns the mark of the session that this connection uses; 0: none was set.
+    pub fn session_mark(&self) -> u32 {
+        match (self.protocol(), self.read_secret.last_chunk()) {
+            (Protocol::Tls12, Some(mark)) => u32::from_ne_bytes(*mark),
+            _ => 0,
+        }
+    }
+
     /// Whether a handshake message (or, in TLS 1.2, an alert) was received in part.
     pub fn awaits_rest_of_message(&self) -> bool {
         self.message_have > 0 || self.has(HALF_WARNING | HALF_FATAL)
@@ -321,8 +336,8 @@ impl State {
 
 /// Offset of the IV in the field of a secret, TLS 1.2.
 const TLS12_IV_AT: usize = 32;
-/// Range of the key's use in the field of the write secret, TLS 1.2 with AES-GCM.
-const UNITS_USED: core::ops::Range<usize> = TLS12_IV_AT + IV_LEN..SECRET_MAX;
+/// Range after the IV in the fields of both secrets, TLS 1.2: the session's mark, and the use of the key.
+const AFTER_IV: core::ops::Range<usize> = TLS12_IV_AT + IV_LEN..SECRET_MAX;
 
 /// Used by the rest of this crate.
 impl State {
@@ -414,7 +429,7 @@ impl State {
     }
 
     fn set_units_used(&mut self, units: u32) {
-        self.write_secret[UNITS_USED].copy_from_slice(&units.to_ne_bytes());
+        self.write_secret[AFTER_IV].copy_from_slice(&units.to_ne_bytes());
     }
 
     /// Replaces a direction's traffic secret with the next generation and resets its sequence number ("Each

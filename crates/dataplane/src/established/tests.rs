@@ -134,6 +134,7 @@ impl World {
                     clients: Clients::create(PLACES, 1).expect("a table"),
                     backends: Backends::create(1).expect("a table"),
                     traffic: Traffic::create(1).expect("a table"),
+                    sessions: None,
                     routes: vec![route],
                     identities: Identities::default(),
                     listeners: Vec::new(),

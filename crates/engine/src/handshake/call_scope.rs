@@ -23,6 +23,7 @@ use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
+use crate::sessions::server_store::StoredSession;
 use crate::sessions::tickets::TicketMessages;
 use crate::x509::identity::Algorithms;
 
@@ -56,6 +57,8 @@ pub(crate) struct CallScope {
     pub(crate) client_name: Option<String>,
     /// Server side: the outcome for the session that the client offered.
     pub(crate) resumption: ResumptionOutcome,
+    /// Server side, TLS 1.2: the stored session that this connection began or resumes.
+    pub(crate) stored_session: Option<StoredSession>,
     /// Server side: whether the client supports tickets.
     pub(crate) knows_tickets: bool,
     /// Client side: the caller's session store for this server.
@@ -103,6 +106,7 @@ impl CallScope {
             client: None,
             client_name: None,
             resumption: ResumptionOutcome::default(),
+            stored_session: None,
             knows_tickets: false,
             session_store: None,
             offered_chain: None,

@@ -24,6 +24,38 @@ pub trait ServerSessions: fmt::Debug + Send + Sync {
 
     /// Removes and returns the entry; later calls, in any process, return nothing.
     fn take(&self, id: &[u8]) -> Option<Vec<u8>>;
+
+    /// Returns a short name of the entry under `id`, which an established TLS 1.2 connection keeps
+    /// ([`dormouse_record::State::session_mark`]). 0: entries of this store have none.
+    fn mark(&self, id: &[u8]) -> u32 {
+        let _ = id;
+        0
+    }
+
+    /// Removes the entry with this mark, whose connection has failed. It may remove others, too.
+    fn forget(&self, mark: u32) {
+        let _ = mark;
+    }
+}
+
+/// The stored session that a TLS 1.2 connection uses. It must not be resumed after a fatal alert (RFC 5246
+/// §7.2.2).
+#[derive(Debug)]
+pub(crate) struct StoredSession {
+    store: Arc<dyn ServerSessions>,
+    mark: u32,
+}
+
+impl StoredSession {
+    pub(crate) fn mark(&self) -> u32 {
+        self.mark
+    }
+
+    pub(crate) fn forget(&self) {
+        if self.mark != 0 {
+            self.store.forget(self.mark);
+        }
+    }
 }
 
 /// rustls' view of a store.
@@ -43,6 +75,16 @@ impl SealedStore {
         };
         resumption::note(outcome)
     }
+
+    /// Notes that the connection of this call uses the session under `id`.
+    fn note_use(&self, id: &[u8]) {
+        in_scope(|scope| {
+            scope.stored_session = Some(StoredSession {
+                store: Arc::clone(&self.store),
+                mark: self.store.mark(id),
+            });
+        });
+    }
 }
 
 impl StoresServerSessions for SealedStore {
@@ -55,12 +97,17 @@ impl StoresServerSessions for SealedStore {
             .is_some_and(|sealed| self.store.put(&key, &sealed));
         // In TLS 1.3 the key is the ticket, and we send the message; rustls sends none.
         let is_ours = self.ticketer.issue(&value, kept.then_some(&key));
+        if kept && !is_ours {
+            self.note_use(&key);
+        }
         kept && !is_ours
     }
 
     /// TLS 1.2: a session id may be reused during its session's lifetime.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.open(self.store.get(key))
+        let session = self.open(self.store.get(key))?;
+        self.note_use(key);
+        Some(session)
     }
 
     /// TLS 1.3: a ticket works for one connection.

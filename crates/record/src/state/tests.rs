@@ -281,6 +281,23 @@ fn the_use_of_a_tls12_key_depends_on_the_size_of_records() {
     assert_eq!(sealed, Err(SealError::KeyExhausted));
 }
 
+#[test]
+fn a_tls12_connection_has_the_mark_of_its_session() {
+    for suite in Suite::ALL {
+        let mut state = established_tls12(suite);
+        assert_eq!(state.session_mark(), 0);
+        let key = OpenKey::new(&state);
+        state.set_session_mark(0xfeed_beef);
+        assert_eq!(state.session_mark(), 0xfeed_beef);
+        assert_eq!(state.validate(), Ok(()));
+        assert!(key.0.belongs_to(&state, Direction::Read).is_some());
+        let mut state = established(suite);
+        let before = state.read_secret;
+        state.set_session_mark(7);
+        assert_eq!((state.session_mark(), state.read_secret), (0, before));
+    }
+}
+
 /// A state that was established late in its key's life, or written before its use was counted in units.
 #[test]
 fn records_that_were_not_counted_count_as_full() {

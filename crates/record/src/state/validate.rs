@@ -17,9 +17,8 @@ impl State {
         Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
         self.validate_flags(protocol)?;
         self.validate_ranges(protocol, suite)?;
-        validate_secret(protocol, suite, &self.read_secret, 0..0)?;
-        let counter = if self.counts_units() { UNITS_USED } else { 0..0 };
-        validate_secret(protocol, suite, &self.write_secret, counter)
+        validate_secret(protocol, suite, &self.read_secret, protocol == Protocol::Tls12)?;
+        validate_secret(protocol, suite, &self.write_secret, self.counts_units())
     }
 
     fn validate_flags(&self, protocol: Protocol) -> Result<(), Corrupt> {
@@ -67,10 +66,10 @@ fn validate_secret(
     protocol: Protocol,
     suite: Suite,
     secret: &[u8; SECRET_MAX],
-    counter: core::ops::Range<usize>,
+    uses_the_rest: bool,
 ) -> Result<(), Corrupt> {
     let used = |at: usize| match protocol {
-        _ if counter.contains(&at) => true,
+        _ if AFTER_IV.contains(&at) && uses_the_rest => true,
         Protocol::Tls13 => at < suite.secret_len(),
         Protocol::Tls12 => {
             at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at)
