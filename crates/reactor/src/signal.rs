@@ -168,8 +168,8 @@ impl Drop for Signals {
     }
 }
 
-/// Ignores every signal that would end the process without a meaning for it: SIGALRM, SIGIO, real-time signals
-/// and the like. Does not ignore signals for faults of the program itself.
+/// Ignores every signal that would end the process without a meaning for it: SIGALRM, SIGIO, limits on CPU time
+/// and file size, real-time signals and the like. Does not ignore signals for faults of the program itself.
 pub fn ignore_meaningless() {
     let others = [
         libc::SIGALRM,
@@ -179,6 +179,8 @@ pub fn ignore_meaningless() {
         libc::SIGPWR,
         libc::SIGSTKFLT,
         libc::SIGPIPE,
+        libc::SIGXCPU,
+        libc::SIGXFSZ,
     ];
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     for number in others.into_iter().chain(real_time) {
