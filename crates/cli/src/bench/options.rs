@@ -58,7 +58,7 @@ struct Common {
         default_value = "hello\\n",
         conflicts_with = "http"
     )]
-    say: String,
+    send: String,
     /// What counts as an answer
     #[arg(long, value_enum, default_value = "echo", conflicts_with = "http")]
     expect: ExpectArg,
@@ -309,7 +309,7 @@ impl Common {
                 host: server_name,
             },
             None => Traffic::Message {
-                message: unescape(&self.say)?,
+                message: unescape(&self.send)?,
                 expect: self.expect.into(),
                 greeting: self.greeting,
             },

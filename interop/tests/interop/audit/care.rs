@@ -114,7 +114,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         "-q",
         "--pid",
         &pid,
-        "--say",
+        "--send",
         "echo\\n",
     ]);
     wait::until("hundreds of connections", PATIENCE, || {

@@ -150,7 +150,7 @@ impl LoadLog {
             None => Measured::not(why),
         };
         let silent =
-            "the server does not answer what is said to it: give --http, --say or --expect";
+            "the server does not answer what is sent to it: give --http, --send or --expect";
         let growth = |growth: &Option<Growth>, why: &str| {
             growth
                 .clone()
