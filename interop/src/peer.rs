@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustls::client::{Resumption, Tls12Resumption};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::client::{Resumption, Tls12Resumption};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
 
 use crate::certificates::{Files, authority};
@@ -45,8 +45,8 @@ pub fn configs_by_version() -> [ClientConfig; 2] {
 /// A configuration for TLS 1.2 without tickets, which resumes by session id, with its own sessions.
 pub fn config_by_id() -> ClientConfig {
     let mut config = with_versions(&[&rustls::version::TLS12]);
-    config.resumption = Resumption::in_memory_sessions(8)
-        .tls12_resumption(Tls12Resumption::SessionIdOnly);
+    config.resumption =
+        Resumption::in_memory_sessions(8).tls12_resumption(Tls12Resumption::SessionIdOnly);
     config
 }
 

@@ -228,7 +228,8 @@ impl Cache {
         for index in 0..INDEX {
             let slot = self.at(BUCKETS_AT + bucket as usize * BUCKET_LEN + INDEX_AT + 8 * index);
             let word = slot.load(Ordering::Acquire);
-            if Entry::unpack(word).is_some_and(|entry| entry.tag as u32 & MARK_TAG == mark & MARK_TAG)
+            if Entry::unpack(word)
+                .is_some_and(|entry| entry.tag as u32 & MARK_TAG == mark & MARK_TAG)
             {
                 // If this fails, another process has just taken or overwritten the entry.
                 let _ = slot.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);

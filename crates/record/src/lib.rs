@@ -123,8 +123,8 @@ pub use derive::secret_yields;
 pub use error::{Blame, Corrupt, Misuse, Reason, Refusal, SealError};
 pub use key::{OpenKey, SealKey};
 pub use limits::{
-    CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX, HANDSHAKE_MESSAGE_MAX,
-    KEY_UPDATES_MAX, RECORD_MAX, SMALL_RECORD_MAX, WARNINGS_MAX,
+    CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX,
+    HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX, RECORD_MAX, SMALL_RECORD_MAX, WARNINGS_MAX,
 };
 pub use open::{Opened, open};
 pub use seal::{RecordRoom, record_room, seal_alert, seal_in_place, seal_key_update, seal_record};

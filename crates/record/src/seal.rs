@@ -130,15 +130,7 @@ pub fn seal_key_update(
     let ask = state.should_ask_for_update();
     let message = [24, 0, 0, 1, u8::from(ask)];
     out[room.header..room.header + KEY_UPDATE_LEN].copy_from_slice(&message);
-    let len = protect(
-        state,
-        key,
-        out,
-        HANDSHAKE,
-        KEY_UPDATE_LEN,
-        0,
-        Budget::Last,
-    )?;
+    let len = protect(state, key, out, HANDSHAKE, KEY_UPDATE_LEN, 0, Budget::Last)?;
     // All later messages "MUST be encrypted with the new keys" (RFC 8446 §4.6.3).
     if !state.replace_secret(Direction::Write) {
         state.set(FAILED);

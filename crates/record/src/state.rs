@@ -390,7 +390,11 @@ impl State {
     }
 
     /// Takes the next sequence number for sealing. The number counts as used from here on.
-    pub(crate) fn take_write_sequence(&mut self, content_len: usize, budget: Budget) -> Option<u64> {
+    pub(crate) fn take_write_sequence(
+        &mut self,
+        content_len: usize,
+        budget: Budget,
+    ) -> Option<u64> {
         if !self.can_seal(content_len, budget) {
             return None;
         }
@@ -421,9 +425,14 @@ impl State {
 
     /// Returns the use of the write key in units. All records count as full until the first is counted.
     fn units_used(&self) -> u32 {
-        match self.write_secret.last_chunk().map(|used| u32::from_ne_bytes(*used)) {
-            None | Some(0) => u32::try_from(self.write_sequence)
-                .map_or(GCM_UNITS_MAX, |records| records.saturating_mul(UNITS_OF_FULL_RECORD)),
+        match self
+            .write_secret
+            .last_chunk()
+            .map(|used| u32::from_ne_bytes(*used))
+        {
+            None | Some(0) => u32::try_from(self.write_sequence).map_or(GCM_UNITS_MAX, |records| {
+                records.saturating_mul(UNITS_OF_FULL_RECORD)
+            }),
             Some(used) => used,
         }
     }

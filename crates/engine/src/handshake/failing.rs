@@ -26,7 +26,10 @@ impl Handshake {
         {
             sessions.failed(scope);
         }
-        let stored = self.scope.as_mut().and_then(|scope| scope.stored_session.take());
+        let stored = self
+            .scope
+            .as_mut()
+            .and_then(|scope| scope.stored_session.take());
         if let Some(session) = stored {
             session.forget();
         }

@@ -55,7 +55,8 @@ pub struct Reuse {
 impl Reuse {
     /// Whether a session may be resumed again after `uses` uses.
     pub fn allows(&self, uses: u32, since_s: u64, now_s: u64) -> bool {
-        uses < self.uses_max && now_s
+        uses < self.uses_max
+            && now_s
                 .checked_sub(since_s)
                 .is_some_and(|age_s| age_s < self.age_max_s)
     }

@@ -102,7 +102,11 @@ fn a_request_as_early_data_is_skipped() {
 fn more_early_data_than_is_skipped_ends_the_handshake() {
     for (early_len, alert) in [(20_000, BAD_RECORD_MAC), (40_000, BAD_RECORD_MAC)] {
         let failure = connect(early_len).err().expect("a refusal");
-        assert_eq!(failure.alert_sent, Some(alert), "{early_len} bytes: {failure}");
+        assert_eq!(
+            failure.alert_sent,
+            Some(alert),
+            "{early_len} bytes: {failure}"
+        );
     }
     let failure = connect(100_000).err().expect("a refusal");
     let alert = failure.alert_sent;

@@ -246,7 +246,8 @@ impl ServerSessions for InMemory {
     }
 
     fn mark(&self, id: &[u8]) -> u32 {
-        id.first_chunk().map_or(0, |start| u32::from_be_bytes(*start))
+        id.first_chunk()
+            .map_or(0, |start| u32::from_be_bytes(*start))
     }
 
     fn forget(&self, mark: u32) {

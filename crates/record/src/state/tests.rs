@@ -1,7 +1,9 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
-use crate::{GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX, OpenKey, SMALL_RECORD_MAX, SealError, SealKey};
+use crate::{
+    GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX, OpenKey, SMALL_RECORD_MAX, SealError, SealKey,
+};
 use crate::{seal_alert, seal_in_place, seal_key_update};
 
 fn established(suite: Suite) -> State {
@@ -260,7 +262,11 @@ fn the_use_of_a_tls12_key_depends_on_the_size_of_records() {
         let mut buf = vec![0; 17_000];
         for sealed in 1..=3 {
             seal_in_place(&mut state, &mut key, &mut buf, content_len).unwrap();
-            assert_eq!(state.units_used(), before + sealed * cost, "{content_len} bytes");
+            assert_eq!(
+                state.units_used(),
+                before + sealed * cost,
+                "{content_len} bytes"
+            );
         }
         assert_eq!(state.validate(), Ok(()));
     }

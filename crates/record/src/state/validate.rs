@@ -17,7 +17,12 @@ impl State {
         Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
         self.validate_flags(protocol)?;
         self.validate_ranges(protocol, suite)?;
-        validate_secret(protocol, suite, &self.read_secret, protocol == Protocol::Tls12)?;
+        validate_secret(
+            protocol,
+            suite,
+            &self.read_secret,
+            protocol == Protocol::Tls12,
+        )?;
         validate_secret(protocol, suite, &self.write_secret, self.counts_units())
     }
 

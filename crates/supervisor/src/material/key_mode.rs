@@ -64,11 +64,18 @@ mod tests {
         for mode in [0o644, 0o604, 0o602, 0o660] {
             set(&key, mode);
             let warning = warning_of(&key).unwrap_or_default();
-            assert!(warning.contains(&format!("mode {mode:o} lets")), "{warning}");
+            assert!(
+                warning.contains(&format!("mode {mode:o} lets")),
+                "{warning}"
+            );
             assert!(warning.contains("chmod 600"), "{warning}");
         }
         set(folder.path(), 0o700);
-        assert_eq!(warning_of(&key), None, "nobody else can enter the directory");
+        assert_eq!(
+            warning_of(&key),
+            None,
+            "nobody else can enter the directory"
+        );
         assert_eq!(warning_of(&folder.path().join("missing")), None);
     }
 

@@ -74,7 +74,12 @@ fn a_session_ends_with_a_connection_that_fails() {
         settings.target = Target::Echo;
         settings.workers = 2;
     });
-    for how in [End::Proper, End::Refused, End::Alert, End::RefusedAfterCrash] {
+    for how in [
+        End::Proper,
+        End::Refused,
+        End::Alert,
+        End::RefusedAfterCrash,
+    ] {
         let config = peer::config_by_id();
         for expected in [HandshakeKind::Full, HandshakeKind::Resumed] {
             let mut peer = connect(&scene, &config);

@@ -75,7 +75,10 @@ fn quit_and_usr1_end_the_program_gracefully() {
         assert!(scene.terminator.runs(), "{number:?} to {to:?}: no drain");
         for mut peer in peers {
             let rest = peer.receive_all();
-            assert!(rest.is_ok(), "{number:?} to {to:?}: no close_notify: {rest:?}");
+            assert!(
+                rest.is_ok(),
+                "{number:?} to {to:?}: no close_notify: {rest:?}"
+            );
             // The connection is over only when both sides have ended.
             let _ = peer.end_sending();
         }

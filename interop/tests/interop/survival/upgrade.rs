@@ -67,9 +67,8 @@ impl Installed {
     fn put_slow(&self) {
         let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
-        let text = format!(
-            "#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nexec {real} \"$@\"\n"
-        );
+        let text =
+            format!("#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nexec {real} \"$@\"\n");
         fs::write(&script, text).expect("a script");
         self.put(&script);
     }
@@ -403,5 +402,7 @@ fn a_keeper_that_was_stopped_takes_nothing_back() {
     });
     let wrong = lines(&scene.terminator, "the old binary continues");
     assert_eq!(wrong, 0, "{}", scene.terminator.log());
-    probe.echo(1000).expect("an echo from the worker that lives on");
+    probe
+        .echo(1000)
+        .expect("an echo from the worker that lives on");
 }
