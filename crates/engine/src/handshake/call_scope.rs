@@ -83,6 +83,8 @@ pub(crate) struct CallScope {
     pub(crate) reading: Reading,
     /// A refusal caused by the content of a protected record; it ends the handshake.
     pub(crate) refused: Option<RecordRefusal>,
+    /// The last protected record could not be decrypted.
+    pub(crate) is_skipped: bool,
     /// Server side: the TLS 1.3 tickets to send.
     pub(crate) ticket_messages: Option<TicketMessages>,
     /// Both ends of this handshake are ours, so certificates are not verified.
@@ -119,6 +121,7 @@ impl CallScope {
             sealer: None,
             reading: Reading::Clear,
             refused: None,
+            is_skipped: false,
             ticket_messages: None,
             is_loopback: false,
             exporter: None,

@@ -261,7 +261,6 @@ fn server_with_ids() -> (ServerContext, Arc<InMemory>) {
     let store = Arc::new(InMemory::default());
     let server = server(&keys(), |settings| {
         settings.protocols = Protocols::TLS12;
-        settings.tickets = None;
         settings.sessions = Some(Arc::clone(&store) as _);
     });
     (server, store)
