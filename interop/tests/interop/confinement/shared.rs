@@ -11,6 +11,7 @@ use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::Scene;
+use dormouse_interop::slots::is_stopped;
 use dormouse_interop::terminator::Target;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
@@ -38,6 +39,10 @@ fn enter_first(scene: &Scene) -> Intruder {
 fn probes_of_the_other(scene: &Scene) -> Vec<Probe> {
     let first = named(scene, "worker-0").expect("a worker");
     signal(first, Signal::STOP);
+    // Before, it would still accept a connection.
+    wait::until("the first worker to stop", PATIENCE, || {
+        is_stopped(first).then_some(())
+    });
     let probe = |_| {
         let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
         probe.echo(100).expect("an echo");
@@ -162,7 +167,7 @@ fn garbage_in_shared_tables_stops_no_other_process() {
     }
     let mut scene = scene_of_two(|settings| {
         settings.option("connections_per_client", "100000");
-        settings.option("handshakes_per_client", "100000");
+        settings.option("handshakes_per_client", "60000");
     });
     let admin = Admin::of(&scene);
     let mut probes = probes_of_the_other(&scene);

@@ -160,7 +160,7 @@ fn a_fault_of_main_leaves_nothing_behind() {
     if !applies(Can::BeDormouse) {
         return;
     }
-    for fault in [Signal::ABORT, Signal::SEGV, Signal::BUS] {
+    for fault in [Signal::ABORT, Signal::ILL, Signal::TRAP] {
         let mut scene = Scene::with(|settings| {
             settings.target = Target::Echo;
             settings.option("shutdown_drain", "1s");
