@@ -23,7 +23,7 @@ use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
-use crate::sessions::server_store::StoredSession;
+use crate::sessions::server_sessions::StoredSession;
 use crate::sessions::tickets::TicketMessages;
 use crate::x509::identity::Algorithms;
 

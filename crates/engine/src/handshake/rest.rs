@@ -73,7 +73,7 @@ fn write_connection(
             };
             direction.write_state(version, &secrets, state)?;
             if let Some(session) = &scope.stored_session {
-                state.set_session_mark(session.mark());
+                state.set_session_mark(session.mark);
             }
             Ok(None)
         }

@@ -387,8 +387,8 @@ fn a_keeper_that_was_stopped_takes_nothing_back() {
     installed.put_slow();
     signal(scene.terminator.pid(), Signal::USR2);
     let new = wait::until("the new keeper", PATIENCE, || {
-        let others = children_of(old).into_iter();
-        others.filter(|pid| !workers.contains(pid)).next()
+        let mut others = children_of(old).into_iter();
+        others.find(|pid| !workers.contains(pid))
     });
     signal(old, Signal::STOP);
     wait::until("the new binary", PATIENCE, || {
