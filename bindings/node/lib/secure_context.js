@@ -218,7 +218,9 @@ function secureOptionsOf(value) {
 function groupsOf(curves) {
   if (curves === undefined || curves === null || curves === 'auto') return [];
   if (typeof curves !== 'string') throw invalidArgument('options.ecdhCurve', 'of type string', curves);
-  return curves.split(':');
+  const names = curves.split(':');
+  native.checkGroups(names);
+  return names;
 }
 
 function ticketKeysOf(keys) {

@@ -325,7 +325,10 @@ function layOver(socket, transport, flight) {
   transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
   transport.on('end', () => receiveEof(socket));
   transport.on('error', (error) => socket.destroy(error));
-  transport.on('close', () => socket.destroy());
+  transport.on('close', () => {
+    // After a proper end the rest is still to be read.
+    if (!(socket[kFlags] & ENDED)) socket.destroy();
+  });
   if (transport.connecting) {
     socket.connecting = true;
     transport.once('connect', () => {
@@ -452,8 +455,12 @@ function emitSession(socket, session) {
 /** Sends bytes to the peer, past the stream of what the program writes. */
 function sendRaw(socket, bytes, callback) {
   const transport = socket[kTransport];
-  if (transport !== null) transport.write(bytes, callback);
-  else netSocket._write.call(socket, bytes, 'buffer', callback);
+  if (transport !== null) {
+    if (transport.writable) transport.write(bytes, callback);
+    else callback(codedError(Error, 'EPIPE', 'the stream below has ended'));
+    return;
+  }
+  netSocket._write.call(socket, bytes, 'buffer', callback);
 }
 
 /** Sends what the engine answers: messages of the handshake, KeyUpdate, alerts. */
@@ -518,7 +525,8 @@ function isShared(view) {
 function finish(socket, callback) {
   if (socket[kNumber] !== GONE) {
     try {
-      answer(socket, native.close(socket[kNumber]));
+      // If it can't be sent, the peer is gone; what was lost before has been reported.
+      sendRaw(socket, native.close(socket[kNumber]), ignore);
     } catch (error) {
       // The connection has failed; then there is nothing to end.
       if (error.code !== 'ERR_TLS_INVALID_STATE') return callback(error);
@@ -526,8 +534,11 @@ function finish(socket, callback) {
   }
   const transport = socket[kTransport];
   if (transport === null) netSocket._final.call(socket, callback);
-  else transport.end(callback);
+  else if (transport.writable) transport.end(() => callback());
+  else callback();
 }
+
+function ignore() {}
 
 // The handshake's end
 
@@ -538,6 +549,8 @@ function start(socket, number) {
 
 /** Lets the engine go on without input: it has a ClientHello to send, or was given a context. */
 function proceed(socket) {
+  // The handshake reads even while the program has paused the socket.
+  if (!socket.destroyed) socket._read(0);
   receive(socket, Buffer.alloc(0));
 }
 
@@ -570,7 +583,9 @@ function release(socket) {
 
 function servername(socket) {
   if (socket[kNumber] === GONE || !(socket[kFlags] & SECURE)) return null;
-  return native.serverName(socket[kNumber]) ?? false;
+  const name = native.serverName(socket[kNumber]);
+  // An address is no server name (RFC 6066 §3).
+  return name === null || net.isIP(name) ? false : name;
 }
 
 function alpnProtocol(socket) {

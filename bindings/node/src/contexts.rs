@@ -274,6 +274,12 @@ impl ClientContext {
     }
 }
 
+/// Checks that these key exchange groups are known.
+#[napi]
+pub fn check_groups(names: Vec<String>) -> Result<()> {
+    names.iter().try_for_each(|name| group(name).map(drop))
+}
+
 /// Returns the names of all suites in OpenSSL.
 #[napi]
 pub fn suite_names() -> Vec<String> {

@@ -31,7 +31,7 @@ pub(crate) fn kind(end: &End) -> &'static str {
         FailureKind::Forged => "forged",
         FailureKind::Certificate(CertificateProblem::Missing) => "noCertificate",
         FailureKind::Certificate(_) => "certificate",
-        FailureKind::Misuse | FailureKind::Internal => "internal",
+        _ => "internal",
     }
 }
 

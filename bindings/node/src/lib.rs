@@ -16,13 +16,13 @@
 #![deny(unsafe_code)]
 
 mod client_session;
-mod contexts;
+pub mod contexts;
 mod details;
 mod ends;
 mod errors;
 mod exported;
 mod judge;
 mod key_log;
-mod session;
+pub mod session;
 mod suites;
 mod table;

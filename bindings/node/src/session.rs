@@ -102,7 +102,8 @@ pub fn release(number: u32) {
 /// Takes bytes of the peer, split anywhere. Puts the plaintext at their start. Returns what was found, and the
 /// plaintext's length above that.
 #[napi]
-pub fn receive(number: u32, input: &mut [u8]) -> Result<u32> {
+pub fn receive(number: u32, mut input: BufferSlice<'_>) -> Result<u32> {
+    let input = &mut *input;
     table::with(number, |connection| {
         let mut plaintext = SCRATCH.take();
         plaintext.clear();
@@ -223,9 +224,9 @@ fn output<'env>(env: &'env Env, connection: &mut Connection) -> Result<BufferSli
 /// Seals plaintext into `output`, after all earlier output. Returns the length to send; 0: `output` is too
 /// small, and nothing has changed.
 #[napi]
-pub fn seal(number: u32, plaintext: &[u8], output: &mut [u8]) -> Result<u32> {
+pub fn seal(number: u32, plaintext: &[u8], mut output: BufferSlice<'_>) -> Result<u32> {
     table::with(number, |connection| {
-        match connection.session.seal_into(plaintext, output) {
+        match connection.session.seal_into(plaintext, &mut output) {
             Ok(len) => u32::try_from(len).map_err(errors::argument),
             Err(SessionError::BufferTooSmall { .. }) => Ok(0),
             Err(error) => Err(errors::session(error)),

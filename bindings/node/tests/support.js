@@ -48,6 +48,7 @@ async function listen(t, server, host = '127.0.0.1') {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
   });
+  server.on('secureConnection', (socket) => socket.on('error', () => {}));
   server.listen(0, host);
   await once(server, 'listening');
   t.after(() => new Promise((resolve) => {
@@ -57,11 +58,22 @@ async function listen(t, server, host = '127.0.0.1') {
   return server.address().port;
 }
 
-/** Collects what a stream says until it ends. */
-async function readAll(stream) {
-  const chunks = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return Buffer.concat(chunks);
+/** Collects what a stream says until it ends. The stream stays open for writing. */
+function readAll(stream) {
+  return new Promise((resolve, reject) => {
+    const chunks = [];
+    stream.on('data', (chunk) => chunks.push(chunk));
+    stream.on('end', () => resolve(Buffer.concat(chunks)));
+    stream.on('error', reject);
+    stream.resume();
+  });
+}
+
+/** Connects, and ignores errors that come when the test is over. */
+function connect(options, callback) {
+  const socket = require('..').connect(options, callback);
+  socket.on('error', () => {});
+  return socket;
 }
 
 /** Runs another program: `{ code, stdout, stderr }`. */
@@ -109,4 +121,4 @@ function need(t, name) {
   }
 }
 
-module.exports = { authority, first, folder, hasProgram, issue, listen, need, openssl, readAll, run, write };
+module.exports = { authority, connect, first, folder, hasProgram, issue, listen, need, openssl, readAll, run, write };
