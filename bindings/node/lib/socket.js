@@ -384,16 +384,18 @@ function receive(socket, input) {
 /** The rare cases of `receive`. */
 function receiveMore(socket, input, found) {
   const number = socket[kNumber];
+  // Each step may call the program, which may destroy the socket.
+  const finds = (what) => (found & what) !== 0 && socket[kNumber] === number;
   let readsOn = true;
-  if (found & KEY_LOG) emitKeyLog(socket, native.takeKeyLog(number));
-  if (found & OUTPUT) answer(socket, native.takeOutput(number));
-  if (found & CLIENT_HELLO) socket[kFlight]?.choose(socket, native.clientHello(number));
-  if (found & ESTABLISHED) establish(socket);
+  if (finds(KEY_LOG)) emitKeyLog(socket, native.takeKeyLog(number));
+  if (finds(OUTPUT)) answer(socket, native.takeOutput(number));
+  if (finds(CLIENT_HELLO)) socket[kFlight].choose(socket, native.clientHello(number));
+  if (finds(ESTABLISHED)) establish(socket);
   const length = found >>> FOUND_BITS;
-  if (found & SPILLED && socket[kNumber] === number) readsOn = deliver(socket, native.takePlaintext(number));
-  else if (length > 0 && !socket.destroyed) readsOn = deliver(socket, input.subarray(0, length));
-  if (found & SESSION && socket[kNumber] === number) emitSession(socket, native.takeSession(number));
-  if (found & END && socket[kNumber] === number) endReading(socket, native.end(number));
+  if (finds(SPILLED)) readsOn = deliver(socket, native.takePlaintext(number));
+  else if (length > 0 && socket[kNumber] === number) readsOn = deliver(socket, input.subarray(0, length));
+  if (finds(SESSION)) emitSession(socket, native.takeSession(number));
+  if (finds(END)) endReading(socket, native.end(number));
   return readsOn && !(socket[kFlags] & THROTTLED);
 }
 
