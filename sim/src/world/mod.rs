@@ -351,6 +351,11 @@ impl World {
         match turned {
             Ok(Ok(None)) => self.receive_reports(),
             Ok(Ok(Some(Exit::Stopped))) => {
+                let in_use = worker.slots().live();
+                if in_use != 0 {
+                    let what = format!("the worker stopped, and {in_use} slots were not wiped");
+                    return Err(Violation::of_gateway(what));
+                }
                 self.is_stopped = true;
                 self.worker = None;
                 // The keeper exits too, which closes its descriptor table.
