@@ -8,6 +8,7 @@
 // the TLS state as bytes. It ends when all are gone.
 
 const { fork } = require('node:child_process');
+const { once } = require('node:events');
 const fs = require('node:fs');
 const dormouse = require('..');
 
@@ -33,6 +34,8 @@ if (process.env.SUCCESSOR) {
 }
 
 process.once('SIGHUP', async () => {
+  // The predecessor may still be moving its connections here.
+  if (process.connected) await once(process, 'disconnect');
   const successor = fork(__filename, process.argv.slice(2), { env: { ...process.env, SUCCESSOR: '1' }, serialization: 'advanced' });
   const send = (message, handle) => new Promise((resolve) => successor.send(message, handle, resolve));
   await send('listen', server);
