@@ -87,7 +87,7 @@ impl Intruder {
             room: 0,
             used: 0,
         };
-        assert_eq!(intruder.answer(), "in", "{pid} can't be taken over");
+        assert_eq!(intruder.answer(), "in", "{pid} cannot be taken over");
         let protection = i64::from(libc::PROT_READ | libc::PROT_WRITE);
         let flags = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let room = intruder.call(

@@ -138,8 +138,8 @@ fn refuses_files_that_are_not_configurations() {
         assert!(refused(program, "binary").contains("binary:2"));
         assert!(refused(program, "long").contains("this line has 200000 bytes"));
         assert!(refused(program, "huge").contains("larger than 4 MiB"));
-        assert!(refused(program, "missing").contains("can't be read"));
-        assert!(refused(program, ".").contains("can't be read"));
+        assert!(refused(program, "missing").contains("cannot be read"));
+        assert!(refused(program, ".").contains("cannot be read"));
     }
     // A file that includes itself, directly or through another file.
     write("loop.conf", b"a;\ninclude loop.conf;\n");

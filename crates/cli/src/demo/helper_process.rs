@@ -60,7 +60,7 @@ pub(crate) fn run(args: &HelperProcessArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(format_args!(
-                "a part of the demo ({:?}): {error}",
+                "demo process {:?}: {error}",
                 args.part
             ));
             ExitStatus::Failed.into()

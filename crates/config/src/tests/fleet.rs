@@ -136,13 +136,13 @@ fn a_failed_include_is_reported_at_the_include() {
     };
     let message = of("include = 'nowhere'", &[]);
     assert!(
-        message.contains("DIR/nowhere can't be read: No such file or directory"),
+        message.contains("DIR/nowhere cannot be read: No such file or directory"),
         "{message}"
     );
     assert!(message.contains("--> DIR/dormouse.toml:1:11"), "{message}");
     let message = of("include = 'a.toml'", &[("a.toml", "include = 'b.toml'\n")]);
     assert!(
-        message.contains("an included file can't include others"),
+        message.contains("an included file cannot include others"),
         "{message}"
     );
     assert!(message.contains("--> DIR/a.toml:1:1"), "{message}");

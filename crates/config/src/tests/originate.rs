@@ -102,7 +102,7 @@ fn mistakes_in_an_origination_are_reported() {
     }
     let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
     assert!(
-        message.contains("`unknown.example` can't be looked up"),
+        message.contains("`unknown.example` cannot be looked up"),
         "{message}"
     );
     let twice = format!("{}{}", originate(""), originate(""));

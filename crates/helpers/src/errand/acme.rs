@@ -227,13 +227,13 @@ impl AcmeClient {
                 Some(Job::Proceed) => return Ok(()),
                 Some(_) => {
                     return Err(failure(
-                        "main sent another job instead of a confirmation of the challenge",
+                        "the main process sent another job instead of a confirmation of the challenge",
                     ));
                 }
                 None => thread::sleep(MAIN_POLL),
             }
         }
-        Err(failure("main did not confirm the challenge in time"))
+        Err(failure("the main process did not confirm the challenge in time"))
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn change_backend(
         }
         if changed.last() == Some(&name) && of_route.to.iter().all(|upstream| upstream.out) {
             return Err(format!(
-                "route {name} would have no backend left: put another one in first, \
+                "route {name} would have no backend left: put another backend in first, \
                  or drain with `dormouse drain`"
             ));
         }

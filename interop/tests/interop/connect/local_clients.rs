@@ -515,7 +515,7 @@ fn an_unknown_host_is_reported_before_the_start() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("`nowhere.invalid` can't be looked up"),
+        said.contains("`nowhere.invalid` cannot be looked up"),
         "{said}"
     );
 }

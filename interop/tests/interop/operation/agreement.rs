@@ -467,7 +467,7 @@ fn check_shows_what_a_reviewer_looks_for() {
         ("server names", "shop.example, *.shop.example"),
         ("client certificates", "required"),
         ("client certificates", "only cn=alice"),
-        ("PROXY protocol", "sent: v2"),
+        ("PROXY protocol", "sent as v2"),
         ("PROXY protocol", "required from 10.0.0.0/8"),
         ("backend TLS", "name: app.internal"),
         ("checks", "GET /healthz"),
