@@ -139,8 +139,7 @@ Examples:
 The new binary is checked first. If anything fails before it has taken over all
 connections, the running binary continues and says why. SIGUSR2 does the same.";
 
-/// TLS connections that sleep: a TLS terminator whose quiet connections cost about 200 bytes and
-/// survive crashes and upgrades.
+/// TLS terminator whose quiet connections cost about 200 bytes and survive crashes and upgrades.
 #[derive(Debug, Parser)]
 #[command(
     name = "dormouse",

@@ -15,7 +15,11 @@ const DAY_S: u64 = 86_400;
 /// Returns rows about the certificates of a route and their renewal.
 pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     if route.pass_through {
-        return vec![row("certificate", "on the backend", "TLS is passed through")];
+        return vec![row(
+            "certificate",
+            "on the backend",
+            "TLS is passed through",
+        )];
     }
     let is_issued = |pem: &&Pem| {
         let mut names = route.acme.iter();

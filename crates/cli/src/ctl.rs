@@ -158,7 +158,10 @@ fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
             Some(0) => return ExitCode::SUCCESS,
             Some(_) => thread::sleep(LOOK),
             None => {
-                terminal::error(format_args!("{} is no longer out; stopped waiting", backend.backend));
+                terminal::error(format_args!(
+                    "{} is no longer out; stopped waiting",
+                    backend.backend
+                ));
                 return ExitStatus::Lost.into();
             }
         }

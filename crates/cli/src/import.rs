@@ -73,9 +73,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
             counted(page.to_do, "step")
         ));
     }
-    terminal::note(
-        "next: run `dormouse check` on the result; it reads certificates and keys too",
-    );
+    terminal::note("next: run `dormouse check` on the result; it reads certificates and keys too");
     ExitCode::SUCCESS
 }
 

@@ -233,7 +233,9 @@ impl AcmeClient {
                 None => thread::sleep(MAIN_POLL),
             }
         }
-        Err(failure("the main process did not confirm the challenge in time"))
+        Err(failure(
+            "the main process did not confirm the challenge in time",
+        ))
     }
 }
 

@@ -154,7 +154,11 @@ fn handshake_faults_are_described() {
         checks::until(
             &admin,
             number,
-            if words.is_empty() { "healthy" } else { "unhealthy" },
+            if words.is_empty() {
+                "healthy"
+            } else {
+                "unhealthy"
+            },
         );
         let lines = terminator.lines_with(&format!("backend={}", to[number]));
         let lines = if lines.is_empty() {
@@ -173,7 +177,11 @@ fn handshake_faults_are_described() {
         let check = admin.status()["backends"][number]["check"].clone();
         assert_eq!(
             check,
-            if words.is_empty() { "healthy" } else { "unhealthy" },
+            if words.is_empty() {
+                "healthy"
+            } else {
+                "unhealthy"
+            },
             "{number}"
         );
     }
