@@ -316,7 +316,7 @@ impl Client {
     pub fn answer(mut self) -> Answer {
         let end = Instant::now() + CLIENT_TIME;
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+            if let Some(status) = self.child.try_wait().expect("the status of a child") {
                 break status;
             }
             if Instant::now() > end {

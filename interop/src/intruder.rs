@@ -64,7 +64,8 @@ impl Intruder {
     /// # Panics
     /// When that is not possible.
     pub fn enter_thread(pid: u32, thread: Thread) -> Self {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
+        let tasks =
+            fs::read_dir(format!("/proc/{pid}/task")).expect("a running process of the test");
         let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
         let id = match thread {
             Thread::First => Some(pid),

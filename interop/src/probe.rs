@@ -203,7 +203,9 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Seen::default();
         for thread in self.threads {
-            let seen = thread.join().expect("a thread of the load");
+            let seen = thread
+                .join()
+                .expect("a thread of the load that did not panic");
             all.lost.extend(seen.lost);
             all.wrong.extend(seen.wrong);
             all.longest = all.longest.max(seen.longest);

@@ -198,7 +198,7 @@ fn java_classes(jars: &Path) -> &'static Path {
 }
 
 fn build(command: &mut Command) {
-    let built = command.output().expect("a compiler can be started");
+    let built = command.output().expect("a compiler starts");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{command:?} says:\n{said}");
 }

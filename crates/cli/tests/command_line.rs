@@ -335,7 +335,7 @@ fn status_shows_the_answer() {
         "{}",
         ran.err
     );
-    let asked = server.join().expect("it was asked four times");
+    let asked = server.join().expect("four requests");
     assert!(asked[0].starts_with("GET /status HTTP/1.1\r\n"));
     assert!(asked[2].starts_with("POST /reload HTTP/1.1\r\n"));
 

@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn respects_and_explains_the_descriptor_limit() {
         assert_eq!(within(5_000, 20_000), Ok((5_000, None)));
-        let (connections, note) = within(5_000, 4_096).expect("there is room for some");
+        let (connections, note) = within(5_000, 4_096).expect("a smaller demo");
         assert_eq!(connections, 1_948);
-        let note = note.expect("it says why there are fewer");
+        let note = note.expect("a note about the smaller number");
         assert!(note.contains("ulimit") && note.contains("10200"), "{note}");
-        let refused = within(5_000, 512).expect_err("too few for anything");
+        let refused = within(5_000, 512).expect_err("a limit too low for the demo");
         assert!(refused.contains("512"), "{refused}");
     }
 }

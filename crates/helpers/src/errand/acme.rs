@@ -424,6 +424,6 @@ mod tests {
     #[test]
     fn a_future_that_waits_is_an_error() {
         let waits = at_once(std::future::pending::<Result<(), Error>>());
-        assert!(in_words(&waits.expect_err("it waits")).contains("waits"));
+        assert!(in_words(&waits.expect_err("a future that waits")).contains("waits"));
     }
 }

@@ -186,13 +186,13 @@ mod tests {
         let mut all = RouteCertificates::of(&files);
         let first = pushed(&made("B.example"));
         assert!(all.have_a_name_of(&first));
-        all.add(&first).expect("there is room");
+        all.add(&first).expect("room in the table");
         // The next certificate for the same name replaces it.
         let second = pushed(&made("B.example"));
-        all.add(&second).expect("there is room");
+        all.add(&second).expect("room in the table");
         let other = pushed(&made("c.example"));
         assert!(!all.have_a_name_of(&other));
-        all.add(&other).expect("there is room");
+        all.add(&other).expect("room in the table");
         let pems = all.into_pems();
         let expected = [
             "a.example.pem",

@@ -263,7 +263,7 @@ fn a_trusted_proxy_is_believed() {
                 request(&mut peer).expect("an answer");
             }
             scene.assert_logged(who);
-            std::fs::write(scene.folder.path().join("access.log"), "").expect("emptied");
+            std::fs::write(scene.folder.path().join("access.log"), "").expect("the log truncated");
         }
     }
 }
@@ -347,7 +347,7 @@ listen l
         wait::until("HAProxy to listen", PATIENCE, || {
             TcpStream::connect(front).ok()
         });
-        let mut peer = tls(connect_from(CLIENT, front)).expect("a handshake through both");
+        let mut peer = tls(connect_from(CLIENT, front)).expect("a handshake through both programs");
         request(&mut peer).expect("an answer");
         scene.assert_logged(&format!("{CLIENT} "));
         let down = proxy.lines_with("down");
@@ -456,7 +456,7 @@ fn version_2_passes_the_certificate() {
     let told = |config| told_of(tls_with(connect_from(CLIENT, ours), config), &listener);
     let some = |words: &str| Some(words.to_owned());
     let der = |files: &dormouse_interop::certificates::Files| {
-        let text = std::fs::read(&files.cert).expect("our own file");
+        let text = std::fs::read(&files.cert).expect("a readable PEM file");
         CertificateDer::from_pem_slice(&text)
             .expect("a certificate")
             .to_vec()

@@ -225,7 +225,13 @@ fn challenged(site: &Site, name: &str) -> String {
 
 /// Asserts that only the owner can read the files, and that the log contains no key.
 fn assert_private(site: &Site, file: &Path, account: &Path) {
-    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    let mode = |path: &Path| {
+        fs::metadata(path)
+            .expect("an existing file")
+            .permissions()
+            .mode()
+            & 0o777
+    };
     assert_eq!((mode(file), mode(account)), (0o600, 0o600));
     assert_eq!(mode(file.parent().expect("a folder")), 0o700);
     let text = fs::read_to_string(file).expect("read");
@@ -410,7 +416,7 @@ fn an_order_survives_kills() {
     });
     site.admin
         .order("/reload")
-        .expect("a reload, which tries at once");
+        .expect("a reload, which orders at once");
     let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
     // An upgrade cancels the errand, and the new binary starts its own.
     site.admin.order("/upgrade").expect("an upgrade");

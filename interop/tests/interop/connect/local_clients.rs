@@ -100,14 +100,16 @@ fn sessions_outlive_a_restart(line: &str) {
     }
     assert_eq!(handshakes(&connect, 5), (0, 5));
     let file = connect.folder.path().join("sessions");
-    let mode = |file: &std::path::Path| file.metadata().expect("it").permissions().mode() & 0o777;
+    let mode =
+        |file: &std::path::Path| file.metadata().expect("metadata").permissions().mode() & 0o777;
     assert_eq!(mode(&file), 0o600);
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("ours");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))
+        .expect("a file of the test");
     let refused = Command::new(tools::dormouse())
         .args(["connect", "-c"])
         .arg(connect.folder.path().join("dormouse.toml"))
         .output()
-        .expect("it can be started");
+        .expect("the program starts");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("chmod 600"), "{said}");
@@ -121,15 +123,15 @@ fn bytes_and_closes_pass_in_both_directions() {
     let mut client = connect.saying("download 3000000");
     let mut all = Vec::new();
     client.tcp.read_to_end(&mut all).expect("a clean end");
-    client.tcp.shutdown(Shutdown::Write).expect("our end");
+    client.tcp.shutdown(Shutdown::Write).expect("a shutdown");
     let report = server.backend.report();
     assert_eq!(report.sent, Total::of(&all));
     assert_eq!((all.len(), report.ended), (3_000_000, Ending::Fin));
 
     let content = random(3_000_000);
     let mut client = connect.saying("halfclose 2000000");
-    client.tcp.write_all(&content).expect("taken");
-    client.tcp.shutdown(Shutdown::Write).expect("our end");
+    client.tcp.write_all(&content).expect("a write");
+    client.tcp.shutdown(Shutdown::Write).expect("a shutdown");
     let mut all = Vec::new();
     client.tcp.read_to_end(&mut all).expect("a clean end");
     let report = server.backend.report();
@@ -138,7 +140,7 @@ fn bytes_and_closes_pass_in_both_directions() {
 
     let path = connect.folder.path().join("plain.sock");
     let mut unix = UnixStream::connect(path).expect("a unix listener");
-    unix.write_all(b"echo\nhello").expect("taken");
+    unix.write_all(b"echo\nhello").expect("a write");
     let mut back = [0; 5];
     unix.read_exact(&mut back).expect("an echo");
     assert_eq!(&back, b"hello");
@@ -151,8 +153,8 @@ fn a_reset_stays_a_reset_on_the_other_side() {
     let connect = Originator::start(&Settings::new(&[server.address]));
     let mut client = connect.saying("reset 1000");
     let mut some = vec![0; 1000];
-    client.tcp.read_exact(&mut some).expect("what was sent");
-    client.tcp.write_all(b"got\n").expect("taken");
+    client.tcp.read_exact(&mut some).expect("the bytes sent");
+    client.tcp.write_all(b"got\n").expect("a write");
     let end = client.tcp.read(&mut some);
     assert!(end.is_err(), "expected a reset, came: {end:?}");
 }
@@ -272,7 +274,7 @@ fn a_warm_connection_that_ends_at_its_use_is_replaced() {
         }
         drop(given);
         connect.wait_for_count("warm_replaced", 1);
-        client.tcp.write_all(b"hello").expect("taken");
+        client.tcp.write_all(b"hello").expect("a write");
         // One of the newer connections belongs to the client: the others are warm, or were.
         let heard = wait::until("what the client says to arrive", PATIENCE, || {
             let mut stream = came.try_recv().ok()?;
@@ -305,7 +307,7 @@ fn tls_server() -> rustls::ServerConfig {
     rustls::ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .expect("a key that fits")
+        .expect("a key of the certificate")
 }
 
 fn again(address: SocketAddr, plain: TcpListener) -> Scene {
@@ -327,7 +329,7 @@ fn data_for_a_warm_connection_is_not_lost() {
     std::thread::spawn(move || {
         let mut all = Vec::new();
         for mut stream in greeting.incoming().flatten() {
-            stream.write_all(b"220 welcome\r\n").expect("taken");
+            stream.write_all(b"220 welcome\r\n").expect("a write");
             all.push(stream);
         }
     });
@@ -392,7 +394,7 @@ fn certificate_faults_of_a_server_are_described() {
             .arg("-keyout")
             .arg(&key)
             .output()
-            .expect("openssl can be started");
+            .expect("openssl starts");
         assert!(made.status.success(), "{made:?}");
         let mut files = authority_files();
         (files.cert, files.key) = (cert, key);
@@ -511,7 +513,7 @@ fn an_unknown_host_is_reported_before_the_start() {
             "nowhere.invalid:443",
         ])
         .output()
-        .expect("it can be started");
+        .expect("the program starts");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(
@@ -547,7 +549,7 @@ fn a_reload_changes_where_connections_go() {
     let file = connect.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("its configuration");
     let text = text.replace(&one.address.to_string(), &other.address.to_string());
-    std::fs::write(&file, text).expect("ours");
+    std::fs::write(&file, text).expect("a file of the test");
     reload();
     wait::until(
         "the warm ones to be with the other server",
@@ -608,7 +610,7 @@ fn quiet_connections_cost_what_their_slots_do() {
     let mut grow = |to: usize| {
         while clients.len() < to {
             let mut client = connect.client();
-            client.tcp.write_all(b"x").expect("taken");
+            client.tcp.write_all(b"x").expect("a write");
             client.tcp.read_exact(&mut [0]).expect("an echo");
             clients.push(client);
         }

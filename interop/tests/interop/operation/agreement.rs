@@ -277,10 +277,10 @@ fn run(folder: &Path, command: &str) -> Output {
         .spawn()
         .expect("dormouse");
     let until = Instant::now() + PATIENCE;
-    while child.try_wait().expect("its end").is_none() {
+    while child.try_wait().expect("its exit status").is_none() {
         if Instant::now() > until {
             let _ = child.kill();
-            let output = child.wait_with_output().expect("what it said");
+            let output = child.wait_with_output().expect("its output");
             panic!(
                 "{command} still runs: {}",
                 String::from_utf8_lossy(&output.stderr)
@@ -288,7 +288,7 @@ fn run(folder: &Path, command: &str) -> Output {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    child.wait_with_output().expect("what it said")
+    child.wait_with_output().expect("its output")
 }
 
 #[test]
@@ -422,7 +422,10 @@ fn a_low_descriptor_limit_is_reported() {
     let mut served = Process::start("dormouse", &command, site.folder.path());
     let ready = served.wait_for_line("ready", PATIENCE);
     assert!(ready.contains(&site.listen.to_string()), "{ready}");
-    let max = ready.split("connections_max=").nth(1).expect("how many");
+    let max = ready
+        .split("connections_max=")
+        .nth(1)
+        .expect("the number of connections");
     let max = max.split_whitespace().next().expect("a number");
     let log = served.log();
     assert!(log.contains(&format!("at most {max} connections")), "{log}");

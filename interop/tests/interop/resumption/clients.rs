@@ -129,7 +129,7 @@ impl Who {
             command.args(["--version", version.number()]);
             command.args(["--requests", &REQUESTS.to_string()]);
         }
-        let output = command.output().expect("a client that can be started");
+        let output = command.output().expect("a client that starts");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{self:?} {version:?}:\n{errors}");
         if self == Who::Curl {

@@ -189,7 +189,7 @@ impl HalfClosed {
         let by_client = |_| {
             let command = format!("halfclose {}", Self::ANSWER);
             let mut peer = Peer::saying(scene.address, &command);
-            peer.end_sending().expect("the end of the sending");
+            peer.end_sending().expect("a half-closed connection");
             peer
         };
         Self {
@@ -206,7 +206,7 @@ impl HalfClosed {
     fn finish(self) {
         for mut peer in self.by_backend {
             let sent = peer.stream().write_all(&[7; 500]);
-            sent.expect("the other half is open");
+            sent.expect("the other direction is open");
             peer.end_sending().expect("its end");
             assert!(peer.receive_all().expect("a clean end").is_empty());
         }
@@ -258,7 +258,7 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
         killed.elapsed()
     );
     for (number, probe) in probes.iter_mut().enumerate() {
-        probe.receive().expect("what was pending");
+        probe.receive().expect("the pending bytes");
         probe
             .echo(300)
             .unwrap_or_else(|fault| panic!("connection {number}: {fault:?}"));
@@ -364,7 +364,7 @@ fn deadly_input_costs_its_own_connection() {
         .collect();
     for round in 0..3 {
         let mut attacker = Probe::open(scene.address, peer::config(), "").expect("a connection");
-        attacker.echo(2999).expect("harmless");
+        attacker.echo(2999).expect("an echo");
         attacker
             .echo(3000)
             .expect_err("its own connection is reset");
