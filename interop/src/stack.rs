@@ -79,7 +79,7 @@ impl Stack {
         match self {
             Self::BouncyCastle => {
                 let jars = tools::home().join(".cache/bouncycastle");
-                let missing = "Bouncy Castle is not there: run interop/install";
+                let missing = "Bouncy Castle is not installed: run interop/install";
                 tools::present(&["java", "javac"]) && (jars.is_dir() || tools::unavailable(missing))
             }
             Self::Erlang => tools::present(&["escript"]),

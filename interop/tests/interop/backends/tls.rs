@@ -130,7 +130,7 @@ fn a_reader_that_stops_causes_backpressure() {
         scene.backend.sent()
     });
     assert!(sent - received < 16 << 20, "{sent} sent, {received} read");
-    client.go_on();
+    client.resume_reading();
     let answer = client.answer();
     assert_eq!(answer.received(), scene.backend.report().sent);
     answer.assert_clean_end(scene);

@@ -232,7 +232,7 @@ fn checked(site: &Site, cert: &Path, key: &Path) -> String {
 
 /// A pushed certificate gets the same errors as files in `dormouse check`, and nothing changes.
 #[test]
-fn what_files_must_not_be_can_not_be_pushed() {
+fn pushed_certificates_are_checked_like_files() {
     if !can_run() {
         return;
     }

@@ -224,7 +224,7 @@ fn warm_connections_are_used_and_replaced() {
 
 /// How a server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaves {
+enum ServerClose {
     CloseNotify,
     Fin,
     Reset,
@@ -234,7 +234,11 @@ enum Leaves {
 /// client gets another connection, and no error.
 #[test]
 fn a_warm_connection_that_ends_at_its_use_is_replaced() {
-    for how in [Leaves::CloseNotify, Leaves::Fin, Leaves::Reset] {
+    for how in [
+        ServerClose::CloseNotify,
+        ServerClose::Fin,
+        ServerClose::Reset,
+    ] {
         let listener = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
         let address = listener.local_addr().expect("bound");
         let (come, came) = std::sync::mpsc::channel();
@@ -260,13 +264,13 @@ fn a_warm_connection_that_ends_at_its_use_is_replaced() {
         let mut client = connect.client();
         connect.wait_for_count("warm_given", 1);
         match how {
-            Leaves::CloseNotify => {
+            ServerClose::CloseNotify => {
                 given.conn.send_close_notify();
                 given.conn.complete_io(&mut given.sock).expect("sent");
             }
-            Leaves::Fin => given.sock.shutdown(Shutdown::Write).expect("a FIN"),
+            ServerClose::Fin => given.sock.shutdown(Shutdown::Write).expect("a FIN"),
             // Closing sends a reset then.
-            Leaves::Reset => rustix::net::sockopt::set_socket_linger(
+            ServerClose::Reset => rustix::net::sockopt::set_socket_linger(
                 &given.sock,
                 Some(std::time::Duration::ZERO),
             )

@@ -23,7 +23,7 @@ struct Site {
 }
 
 /// A mistake in what a configuration names.
-struct Wrong {
+struct NamedMistake {
     /// Lines above the route.
     program: &'static str,
     /// Lines of the route.
@@ -34,8 +34,12 @@ struct Wrong {
     status: i32,
 }
 
-const fn wrong(program: &'static str, route: &'static str, says: &'static [&'static str]) -> Wrong {
-    Wrong {
+const fn wrong(
+    program: &'static str,
+    route: &'static str,
+    says: &'static [&'static str],
+) -> NamedMistake {
+    NamedMistake {
         program,
         route,
         says,
@@ -43,7 +47,7 @@ const fn wrong(program: &'static str, route: &'static str, says: &'static [&'sta
     }
 }
 
-const ALL: &[Wrong] = &[
+const ALL: &[NamedMistake] = &[
     wrong(
         "",
         "certificates = 'missing.pem'",
@@ -183,9 +187,9 @@ const ALL: &[Wrong] = &[
     .of_system(),
 ];
 
-impl Wrong {
-    const fn of_system(self) -> Wrong {
-        Wrong { status: 3, ..self }
+impl NamedMistake {
+    const fn of_system(self) -> NamedMistake {
+        NamedMistake { status: 3, ..self }
     }
 }
 

@@ -124,7 +124,7 @@ fn a_drain_is_even() {
 
 /// The connections with the longest idle time are closed first, or last.
 #[test]
-fn the_order_is_as_asked() {
+fn connections_close_in_the_requested_order() {
     if !applies(Can::BeDormouse) {
         return;
     }

@@ -76,9 +76,9 @@ const RESPITE: Duration = Duration::from_millis(1_100);
 /// Kills under full load, every second time while a slot is busy. Eight threads request echoes on `connections`
 /// of both versions, some with key updates, and check every byte; other connections are half-closed the whole
 /// time.
-fn kill_under_load(kills: usize, connections: usize, before: Before) {
+fn kill_under_load(kills: usize, connections: usize, before: BackendKind) {
     const WORKERS: usize = 4;
-    let is_proxied = before == Before::Backend;
+    let is_proxied = before == BackendKind::Backend;
     let scene = Scene::with(|settings| {
         settings.workers = WORKERS as u32;
         if !is_proxied {
@@ -139,7 +139,7 @@ fn kill_under_load(kills: usize, connections: usize, before: Before) {
 
 /// Backend of the terminator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum BackendKind {
     Echo,
     Backend,
 }
@@ -147,7 +147,7 @@ enum Before {
 #[test]
 fn ten_kills_under_load() {
     if applies(Can::BeDormouse) {
-        kill_under_load(10, 96, Before::Echo);
+        kill_under_load(10, 96, BackendKind::Echo);
     }
 }
 
@@ -155,7 +155,7 @@ fn ten_kills_under_load() {
 #[ignore = "minutes"]
 fn three_hundred_kills_under_load() {
     if applies(Can::BeDormouse) {
-        kill_under_load(300, 15_000, Before::Echo);
+        kill_under_load(300, 15_000, BackendKind::Echo);
     }
 }
 
@@ -163,7 +163,7 @@ fn three_hundred_kills_under_load() {
 #[ignore = "minutes"]
 fn three_hundred_kills_under_load_with_a_backend() {
     if applies(Can::BeDormouse) {
-        kill_under_load(300, 4_000, Before::Backend);
+        kill_under_load(300, 4_000, BackendKind::Backend);
     }
 }
 

@@ -329,7 +329,7 @@ fn shown(scene: &Scene) -> Vec<u8> {
     certificates.first().expect("a certificate").to_vec()
 }
 
-fn until_another_is_shown(scene: &Scene, than: &[u8]) -> Vec<u8> {
+fn wait_for_other_certificate(scene: &Scene, than: &[u8]) -> Vec<u8> {
     wait::until("the new certificate to be shown", PATIENCE, || {
         Some(shown(scene)).filter(|now| now != than)
     })
@@ -374,7 +374,7 @@ fn changed_certificates_are_used() {
     let temporary = folder.path().join("..new");
     symlink(folder.path().join("2"), &temporary).expect("a link");
     fs::rename(&temporary, &data).expect("the link replaced atomically");
-    let seen = until_another_is_shown(&scene, &seen);
+    let seen = wait_for_other_certificate(&scene, &seen);
 
     // Renamed over, as certbot does; certificate and key at different times.
     for (path, from) in [(&live.cert, &third.cert), (&live.key, &third.key)] {
@@ -389,14 +389,14 @@ fn changed_certificates_are_used() {
             std::thread::sleep(std::time::Duration::from_millis(500));
         }
     }
-    let seen = until_another_is_shown(&scene, &seen);
+    let seen = wait_for_other_certificate(&scene, &seen);
     let complaints = scene.terminator.lines_with("changed file rejected");
     assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
 
     // Rewritten in place.
     copy(&fourth.key, &live.key);
     copy(&fourth.cert, &live.cert);
-    until_another_is_shown(&scene, &seen);
+    wait_for_other_certificate(&scene, &seen);
     assert!(second.cert.exists());
     old.echo().expect("an echo on an older connection");
     assert!(Admin::of(&scene).status()["configuration"]["edition"].as_u64() >= Some(4));
