@@ -182,7 +182,7 @@ fn plans_for_local_ports() {
     );
     let message = plan_of(many, "192.0.2.1:80").expect_err("one address is not enough");
     assert!(
-        message.contains("local ports for 25408 to 192.0.2.1:80"),
+        message.contains("local ports allow 25408 to 192.0.2.1:80"),
         "{message}"
     );
     assert!(

@@ -86,7 +86,7 @@ impl RouteCertificates {
         self.0.retain(|(pem, _)| pem.name != pushed.pem.name);
         if self.0.iter().filter(|(pem, _)| pem.is_pushed).count() >= PUSHED_MAX {
             return Err(format!(
-                "{PUSHED_MAX} certificates are already pushed, the maximum: withdraw some, or put them into files"
+                "there are already {PUSHED_MAX} pushed certificates, the maximum: withdraw some, or put them into files"
             ));
         }
         let added = (pushed.pem.clone(), Some(pushed.identity.clone()));

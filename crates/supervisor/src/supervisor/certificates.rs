@@ -104,9 +104,7 @@ fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Change
             let routes = changed.join(", ");
             Ok((
                 certificates,
-                format!(
-                    "clients of route {routes} are not shown the pushed certificate for {name} any more"
-                ),
+                format!("route {routes}: clients no longer get the pushed certificate for {name}"),
             ))
         }
     }

@@ -95,9 +95,7 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
         ],
     );
     assert!(
-        words.starts_with(
-            "clients of route shop are shown the pushed certificate for second.example"
-        ),
+        words.starts_with("route shop: clients get the pushed certificate for second.example"),
         "{words}"
     );
     assert_eq!(site.shown("second.example", &[]), "new");

@@ -186,7 +186,7 @@ fn a_failing_binary_changes_nothing() {
             "crash:report:3",
             "worker 3: new keeper ended during the takeover: killed by SIGABRT",
         ),
-        ("hang:prepare:3", "no takeover of worker 3 within"),
+        ("hang:prepare:3", "worker 3 not taken over within"),
     ];
     for (trial, why) in phases {
         installed.put_failing(trial);
