@@ -64,7 +64,8 @@ impl Intruder {
     /// # Panics
     /// When that is not possible.
     pub fn enter_thread(pid: u32, thread: Thread) -> Self {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
+        let tasks =
+            fs::read_dir(format!("/proc/{pid}/task")).expect("a running process of the test");
         let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
         let id = match thread {
             Thread::First => Some(pid),
@@ -87,7 +88,7 @@ impl Intruder {
             room: 0,
             used: 0,
         };
-        assert_eq!(intruder.answer(), "in", "{pid} can't be taken over");
+        assert_eq!(intruder.answer(), "in", "{pid} cannot be taken over");
         let protection = i64::from(libc::PROT_READ | libc::PROT_WRITE);
         let flags = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let room = intruder.call(

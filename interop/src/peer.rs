@@ -55,9 +55,9 @@ pub fn config_by_id() -> ClientConfig {
 /// # Panics
 /// When the files are not a certificate and its key.
 pub fn config_showing(files: &Files) -> ClientConfig {
-    let chain = CertificateDer::pem_file_iter(&files.cert).expect("our own file");
+    let chain = CertificateDer::pem_file_iter(&files.cert).expect("a readable PEM file");
     let chain = chain.map(|cert| cert.expect("valid PEM")).collect();
-    let key = PrivateKeyDer::from_pem_file(&files.key).expect("our own file");
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a readable PEM file");
     ClientConfig::builder()
         .with_root_certificates(roots())
         .with_client_auth_cert(chain, key)
@@ -72,7 +72,7 @@ fn with_versions(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig
 
 fn roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    for cert in CertificateDer::pem_file_iter(authority().trust()).expect("our own file") {
+    for cert in CertificateDer::pem_file_iter(authority().trust()).expect("a readable PEM file") {
         roots
             .add(cert.expect("valid PEM"))
             .expect("a valid certificate");
@@ -164,7 +164,7 @@ impl Peer {
             .unwrap_or_else(|error| panic!("expected a TLS connection to {address}: {error}"));
         peer.stream()
             .write_all(format!("{line}\n").as_bytes())
-            .expect("the first line can be sent");
+            .expect("a write of the first line");
         peer
     }
 

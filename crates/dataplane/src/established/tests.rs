@@ -194,7 +194,10 @@ impl World {
             .expect("a slot")
             .generation;
         remove(worker, index);
-        let ends = self.ends.remove(&generation).expect("its ends");
+        let ends = self
+            .ends
+            .remove(&generation)
+            .expect("the connection's sockets");
         ends.tls.close();
         ends.plain.close();
     }
@@ -251,7 +254,7 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
     let suite = Suite::Aes128GcmSha256;
     // The records before this one count as full.
     let at = u64::from(GCM_UNITS_MAX - 2) / UNITS_OF_FULL_RECORD - 1;
-    let ends = world.ends.get_mut(&1).expect("its ends");
+    let ends = world.ends.get_mut(&1).expect("the connection's sockets");
     // Handles the tickets of the handshake.
     assert!(ends.client.open(&[]).is_empty());
     let client = &mut ends.client.state;
@@ -275,7 +278,11 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
             sealed.extend_from_slice(&received[..n]);
         }
     }
-    let client = &mut world.ends.get_mut(&1).expect("its ends").client;
+    let client = &mut world
+        .ends
+        .get_mut(&1)
+        .expect("the connection's sockets")
+        .client;
     let events = client.open(&sealed);
     let data = Event::Data(messages[..2].concat());
     assert_eq!(events, [data, Event::Ended(End::Closed)]);

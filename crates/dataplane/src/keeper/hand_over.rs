@@ -30,7 +30,7 @@ pub(super) fn hand_over(args: KeeperArgs, part: &KeeperPart, board: &BoardReader
     }
     let child = board
         .text(post)
-        .ok_or_else(|| io::Error::other("the path of the new binary is missing on the board"))
+        .ok_or_else(|| io::Error::other("the path of the new binary is missing from the board"))
         .and_then(|binary| start(args, &binary));
     let child = match child {
         Ok(child) => {
@@ -38,7 +38,7 @@ pub(super) fn hand_over(args: KeeperArgs, part: &KeeperPart, board: &BoardReader
             Some(child)
         }
         Err(error) => {
-            refuse(part, &format!("the new binary cannot be executed: {error}"));
+            refuse(part, &format!("cannot execute the new binary: {error}"));
             None
         }
     };
@@ -84,7 +84,7 @@ fn open_binary(binary: &str) -> io::Result<Fd> {
     if FileIdentity::of(file)? != expected {
         file.close();
         return Err(io::Error::other(format!(
-            "{path} was replaced after main tried it"
+            "{path} was replaced after the main process checked it"
         )));
     }
     Ok(file)

@@ -87,7 +87,7 @@ fn a_forged_handover_cannot_disable_the_sandbox() {
                 let is_it = content.windows(wanted.len()).any(|part| part == wanted);
                 is_it.then_some((place, content))
             });
-        let (place, handover) = handover.expect("the sandbox stands in the handover");
+        let (place, handover) = handover.expect("the sandbox setting in the handover");
         let forged = replaced(&handover, wanted, b"\"sandbox\":\"Off\"     ");
         let file = intruder.memory_file(&forged).expect("a memory file");
         if keeps_seals {
@@ -349,7 +349,7 @@ fn a_unix_backend_of_a_reload_is_reached() {
         (peer.echo().is_ok() && backend.accepted() > 0).then_some(())
     });
     for peer in &mut old {
-        peer.echo().expect("an echo on a connection that was there");
+        peer.echo().expect("an echo on an older connection");
     }
     let worker = worker(&scene).expect("a worker");
     assert_eq!(status(worker, "Seccomp:"), "2");

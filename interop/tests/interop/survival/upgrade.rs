@@ -51,7 +51,7 @@ impl Installed {
     fn put(&self, binary: &Path) {
         let new = self.folder.path().join("new");
         install(binary, &new);
-        fs::rename(&new, self.path()).expect("the place of the old one");
+        fs::rename(&new, self.path()).expect("the old binary replaced");
     }
 
     /// Replaces the binary by a script that starts it with `DORMOUSE_TRIAL`.
@@ -147,7 +147,7 @@ fn connections_survive_an_upgrade() {
         installed.put(tools::dormouse());
         upgrade(&scene.terminator, "new binary running");
         for probe in &mut probes {
-            probe.receive().expect("the echo of what was on its way");
+            probe.receive().expect("the echo of bytes in flight");
             probe.echo(5000).expect("an echo after an upgrade");
         }
         wait::until("two new keepers", PATIENCE, || {
@@ -196,7 +196,7 @@ fn a_failing_binary_changes_nothing() {
             "crash:report:3",
             "worker 3: new keeper ended during the takeover: killed by SIGABRT",
         ),
-        ("hang:prepare:3", "no takeover of worker 3 within"),
+        ("hang:prepare:3", "worker 3 not taken over within"),
     ];
     for (trial, why) in phases {
         installed.put_failing(trial);
@@ -220,7 +220,7 @@ fn a_failing_binary_changes_nothing() {
     // Not a program at all.
     let new = installed.folder.path().join("new");
     fs::write(&new, "no program").expect("a file");
-    fs::rename(&new, installed.path()).expect("its place");
+    fs::rename(&new, installed.path()).expect("the replaced binary");
     upgrade(&scene.terminator, "upgrade failed");
     // A working binary at last.
     installed.put(tools::dormouse());
