@@ -175,7 +175,7 @@ impl CensusReport {
             grown: Vec::new(),
             managed: Vec::new(),
             pages: None,
-            notes: vec![format!("the heap was not walked, because {why}")],
+            notes: vec![format!("the heap was not counted, because {why}")],
         }
     }
 
@@ -208,7 +208,7 @@ impl CensusReport {
                 if sample.unread_bytes > 0 {
                     let gib = sample.unread_bytes >> 30;
                     self.notes.push(format!(
-                        "{gib} GiB of address space were not looked at for pages, because so much is mapped"
+                        "{gib} GiB of address space were not sampled, because the process maps too much"
                     ));
                 }
                 self.pages = Some(sample);

@@ -126,7 +126,7 @@ impl Tool {
         }
         let complaint = String::from_utf8_lossy(&complained);
         let line = complaint.lines().find(|line| !line.trim().is_empty());
-        let line = line.unwrap_or("it failed without a word").trim();
+        let line = line.unwrap_or("it failed without a message").trim();
         let line = dormouse_printable::line_up_to(line, QUOTED_MAX);
         Err(refused(format!("failed: {line}")))
     }
@@ -149,7 +149,7 @@ fn is_program(path: &Path) -> bool {
 fn foreign_hand(path: &Path) -> Option<String> {
     for part in path.ancestors() {
         let Ok(found) = fs::metadata(part) else {
-            return Some(format!("{} cannot be looked at", part.display()));
+            return Some(format!("{} cannot be read", part.display()));
         };
         let shown = part.display().to_string();
         let shown = dormouse_printable::line(&shown);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_and_how_it_fails() {
+    fn output_and_failure_of_a_tool() {
         assert_eq!(
             shell().run(&["-c", "echo some words"], SOON).unwrap(),
             "some words\n"
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_ended() {
+    fn a_tool_that_does_not_exit_is_killed() {
         let begun = Instant::now();
         let patience = Duration::from_millis(200);
         // The first keeps its pipes open, the second closes them, the third writes without end.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_nothing_of_ours() {
+    fn a_tool_gets_no_environment_and_no_privileges() {
         let own = i32::try_from(std::process::id()).unwrap();
         let said = shell()
             .run_for(

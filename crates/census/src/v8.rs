@@ -31,7 +31,7 @@ pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     }
     if !shares_network(pid) {
         return Some(Err(
-            "it is in a network of its own (a container), where its inspector can't be reached from here".into(),
+            "it is in another network namespace (a container), so its inspector cannot be reached".into(),
         ));
     }
     let found = listening(pid).into_iter().find_map(|port| {
@@ -40,7 +40,7 @@ pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     });
     Some(match found {
         None => Err(
-            "it was started with --inspect, but its inspector was not found on 127.0.0.1".into(),
+            "the process was started with --inspect, but no inspector listens on 127.0.0.1".into(),
         ),
         Some((address, path)) => snapshot(address, &path).and_then(|text| count(&text)),
     })
@@ -176,11 +176,11 @@ fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
         stream.read_exact(&mut byte).map_err(words)?;
         head.extend_from_slice(&byte);
         if head.len() as u64 > HTTP_MAX {
-            return Err("the inspector's answer has no end".into());
+            return Err("the inspector's answer is too long".into());
         }
     }
     if !head.starts_with(b"HTTP/1.1 101") {
-        return Err("the inspector refused: somebody else may be connected to it".into());
+        return Err("the inspector refused the connection: another client may be connected".into());
     }
     let order = br#"{"id":1,"method":"HeapProfiler.takeHeapSnapshot"}"#;
     stream.write_all(&frame(order)).map_err(words)?;
@@ -269,7 +269,7 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     let place = |name: &str| meta.node_fields.iter().position(|field| field == name);
     let (Some(kind), Some(name), Some(size)) = (place("type"), place("name"), place("self_size"))
     else {
-        return Err("the heap snapshot has another form than is known here".into());
+        return Err("the heap snapshot has an unknown form".into());
     };
     let kinds = meta.node_types.get(kind).and_then(Value::as_array);
     let mut classes = ObjectCounts::new();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inspector_that_answers_slowly_is_left() {
+    fn a_slow_inspector_is_given_up() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let slow = std::thread::spawn(move || {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_its_own_is_not_ours() {
+    fn another_network_namespace_is_recognised() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(shares_network(own));
         assert!(!shares_network(i32::MAX));

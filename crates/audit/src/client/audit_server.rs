@@ -82,7 +82,7 @@ impl AuditServer {
             .and_then(|address| listener.set_nonblocking(true).map(|()| address));
         let address = address.map_err(|error| Error::system(error.to_string()))?;
         let (authority, identity) = Authority::make(address)
-            .map_err(|why| Error::system(format!("making a certificate: {why}")))?;
+            .map_err(|why| Error::system(format!("creating a certificate: {why}")))?;
         let mut settings = ServerSettings::new(vec![identity]);
         settings.sessions_by_id = Some(Arc::new(SessionIdStore::default()));
         let context =
@@ -184,7 +184,7 @@ fn serve(
         }
         return Err(reason);
     }
-    let hello = hello.ok_or("a ClientHello could not be read")?;
+    let hello = hello.ok_or("the ClientHello could not be parsed")?;
     let (connection, info) = TlsConnection::rest(stream, handshake)?;
     let raw = ClientConnection {
         at_s,

@@ -94,7 +94,7 @@ fn examine(
         console.stage(&title, None);
     } else {
         // The client writes to the same terminal, so a progress bar would mix with its output.
-        console.note("the client runs; what it says follows");
+        console.note("the client is running; its output follows");
     }
     let mut watch = ClientMonitor {
         spec,
@@ -122,7 +122,7 @@ fn examine(
     let mut figures = figures(&seen);
     figures.run_ms = run_ms;
     if spec.command.is_empty() {
-        let foreign = "the client was started by somebody else";
+        let foreign = "the audit did not start the client";
         figures.cpu_ms = Measured::not(foreign);
         figures.cpu_startup_ms = Measured::not(foreign);
         figures.memory_max_bytes = Measured::not(foreign);
@@ -132,7 +132,7 @@ fn examine(
         figures.cpu_ms = Measured::Value(cpu_ms);
         figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
         figures.memory_max_bytes = match watch.memory_max {
-            0 => Measured::not("the client ended before it could be read"),
+            0 => Measured::not("the client exited before the first sample"),
             most => Measured::Value(most),
         };
     }
@@ -151,7 +151,7 @@ fn judge_end(
     if let Some(status) = status {
         figures.exit_status = Measured::Value(status);
         if status != 0 {
-            let note = format!("the client ended with exit status {status}");
+            let note = format!("the client exited with status {status}");
             audit.notes.push(note);
         }
     }
@@ -160,7 +160,7 @@ fn judge_end(
     }
     let whose = status.map_or_else(
         || "no client".to_owned(),
-        |status| format!("the client ended with exit status {status} and"),
+        |status| format!("the client exited with status {status} and"),
     );
     let reasons = failures(figures);
     let words = match status {
@@ -217,7 +217,7 @@ impl ClientMonitor<'_> {
         audit.software = recognition.end();
         if ended.is_ok() && left > 0 {
             audit.notes.push(format!(
-                "the command ended and left {left} process(es) running; they were ended too"
+                "the command exited and left {left} process(es) running, which the audit stopped"
             ));
         }
         Ok((ended.map(|()| Some(status.unwrap_or(128))), run_ms))
@@ -240,7 +240,7 @@ impl ClientMonitor<'_> {
                 return match (client, interrupted) {
                     (Some(_), true) => Err(Error::interrupted()),
                     (Some(_), false) => Err(Error::target(format!(
-                        "the client did not end within {} s (--limit)",
+                        "the client did not exit within {} s (--limit)",
                         self.spec.limit.as_secs()
                     ))),
                     (None, _) => Ok(()),
@@ -301,9 +301,9 @@ fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
 fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
         failed: seen.failed.clone(),
-        cpu_ms: Measured::not("not yet"),
-        memory_max_bytes: Measured::not("not yet"),
-        exit_status: Measured::not("it did not end by itself"),
+        cpu_ms: Measured::not("not measured yet"),
+        memory_max_bytes: Measured::not("not measured yet"),
+        exit_status: Measured::not("the client did not exit by itself"),
         hello_bytes: (u64::MAX, 0),
         ..ClientFigures::default()
     };

@@ -58,8 +58,8 @@ fn cpu(
     }
     let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
     let start = startup.map_or_else(
-        || "the start of the program is counted too".to_owned(),
-        |startup| format!("{} ms more for the start of the program", whole(startup)),
+        || "including the start of the program".to_owned(),
+        |startup| format!("plus {} ms for the start of the program", whole(startup)),
     );
     add(
         FindingId::ClientCpu,
@@ -71,8 +71,8 @@ fn cpu(
             client.connections,
             bytes(memory as f64)
         ),
-        "a handshake takes a client a few milliseconds",
-        "the client loads the trust store or makes a whole context for each connection, or it starts a process for each",
+        "a client needs a few milliseconds for a handshake",
+        "the client loads its trust store, creates a context or starts a process for each connection",
         Confidence::Low,
     );
 }
@@ -96,7 +96,7 @@ fn resumption(
             "the client never offers a session".into(),
             format!("{connections} connections, each with a full handshake; {requests} requests"),
             "all connections but the first resume",
-            "the client makes a new TLS context for each connection, which holds no session; or it discards sessions",
+            "the client creates a new TLS context for each connection, without a session, or it discards sessions",
             Confidence::High,
         );
     } else if chances >= ENOUGH && resumed * 2 < chances {
@@ -105,7 +105,7 @@ fn resumption(
             Severity::Medium,
             "the client resumes fewer than half of the connections that could resume".into(),
             format!(
-                "{resumed} of {connections} resumed, {offered} offered a session, {chances} could have"
+                "{connections} connections: {chances} could have resumed, {offered} offered a session, {resumed} resumed"
             ),
             "all connections but the first resume",
             "several contexts, many connections at the same time, or tickets that arrive after the client has closed",
@@ -122,7 +122,7 @@ fn resumption(
                 client.same_session_max
             ),
             "a client renews a session after some uses or some time, with a full handshake that verifies the certificate again",
-            "the client keeps the session of its first connection, sets it on all others, and ignores later tickets",
+            "the client offers the session of its first connection on all others and ignores later tickets",
             Confidence::High,
         );
     } else if client.tickets_reused > 0 {
@@ -146,7 +146,7 @@ fn resumption(
                 whole(client.handshake_ms)
             ),
             "one connection for many requests",
-            "keep-alive is off, or the program makes a new client object for each request",
+            "keep-alive is off, or the program creates a new client object for each request",
             Confidence::Medium,
         );
     }
@@ -176,7 +176,7 @@ fn hello(
             "the client offers TLS compression".into(),
             "the ClientHello offers DEFLATE".into(),
             &filled(
-                "none (CRIME; and it takes memory where it is accepted; without it, {{advice.openssl.compression}})",
+                "no compression: it leaks secrets (CRIME), and where the server accepts it, it takes memory. Turned off in a server with {{advice.openssl.compression}}",
             ),
             "the TLS library was built with zlib, and compression is not switched off",
             Confidence::High,
@@ -243,7 +243,7 @@ mod tests {
     use crate::model::ClientConnection;
 
     #[test]
-    fn who_begins_side_by_side_has_nothing_to_resume() {
+    fn parallel_first_connections_have_nothing_to_resume() {
         let begun = |times: [f64; 5]| {
             let raw = times.map(|at_s| ClientConnection {
                 at_s,

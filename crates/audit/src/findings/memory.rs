@@ -12,7 +12,7 @@ use dormouse_census::{CensusReport, SizeClass};
 
 /// Block sizes that hold a 16 kB record in one or both directions.
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
-/// Minimum number of blocks in a context or trust store of a connection's own.
+/// Minimum number of blocks in a connection's own context or trust store.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates.
@@ -113,7 +113,7 @@ fn buffers(
         severity,
         title: format!("every idle connection keeps {number:.1} record buffers"),
         measured: format!(
-            "{} blocks of {} bytes for {} connections, {} of them zeros; {} per connection in all",
+            "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
             whole(more),
             whole(first.size_bytes as f64),
             whole(more / first.per_connection),
@@ -122,9 +122,9 @@ fn buffers(
         ),
         reference: filled(&format!("no buffer while no record is in flight; {REFERENCE}")),
         cause: if grew {
-            "the buffers grew when records of 16 kB came, and keep that size as long as the connection lives"
+            "the buffers grew when 16 kB records arrived, and keep that size until the connection closes"
         } else {
-            "a buffer for the largest record (2^14 bytes) is allocated for each direction and kept as long as the connection lives"
+            "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps it until it closes"
         }
         .into(),
         confidence: Confidence::High,
@@ -138,15 +138,15 @@ fn contexts(subject: &AuditSubject, census: &CensusReport, command: &str) -> Fin
     Finding {
         id: FindingId::ContextPerConnection,
         severity: Severity::High,
-        title: "every connection has a context or a trust store of its own".into(),
+        title: "every connection has its own context or trust store".into(),
         measured: format!(
             "{} blocks and {} of heap per connection; most of it in blocks of {} bytes",
             whole(census.blocks_per_connection),
             bytes(census.heap_bytes_per_connection),
             whole(largest as f64)
         ),
-        reference: "one context for all: certificates, trust stores and keys are parsed once".into(),
-        cause: "so many blocks per connection are those of parsed certificates or of a whole configuration, which each connection parses and keeps".into(),
+        reference: "one context for all connections: certificates, trust stores and keys are parsed once".into(),
+        cause: "blocks of that number and variety are parsed certificates or a whole configuration, which each connection parses and keeps".into(),
         confidence: Confidence::Medium,
         advice: subject.advice(FindingId::ContextPerConnection),
         command: command.to_owned(),
@@ -212,7 +212,7 @@ fn where_it_is(
     idle: f64,
 ) -> (String, Confidence) {
     if subject.kind == SoftwareKind::Dormouse {
-        let cause = "the server behind dormouse, if it is in the same process tree".to_owned();
+        let cause = "the server behind Dormouse, if it is in the same process tree".to_owned();
         return (cause, Confidence::Low);
     }
     let mut parts = Vec::new();
@@ -227,7 +227,7 @@ fn where_it_is(
                 .block(class.size_bytes)
                 .unwrap_or(&class.heap);
             format!(
-                "{:.1} blocks of {} bytes ({known}, {} zeros)",
+                "{:.1} blocks of {} bytes ({known}, {} zero)",
                 class.per_connection,
                 whole(class.size_bytes as f64),
                 percent(class.zero_share)
@@ -253,9 +253,9 @@ fn where_it_is(
         }));
     }
     if parts.is_empty() {
-        let cause = "not known: no size of block stands out. A heap profiler of the language shows who allocates them";
+        let cause = "not known: no block size stands out. A heap profiler for the server's language shows what allocates them";
         return (cause.to_owned(), Confidence::Low);
     }
-    let cause = format!("most of it is in: {}", parts.join("; "));
+    let cause = format!("most of the memory is in {}", parts.join("; "));
     (cause, Confidence::Medium)
 }

@@ -74,7 +74,7 @@ fn not_counted<T>() -> Measured<T> {
 }
 
 fn not_looked_at() -> Measured<CollectedRounds> {
-    Measured::not("older versions did not look at it")
+    Measured::not("older versions did not measure it")
 }
 
 /// Memory of a garbage-collected runtime from round to round.

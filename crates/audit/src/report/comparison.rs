@@ -24,7 +24,7 @@ pub(super) fn side_by_side(audits: &[Audit]) -> String {
     if !servers.is_empty() {
         body.push_str(&section(
             "Servers, side by side",
-            "Measured one after the other on the same machine. What stands in front of a server is measured with it. The bars compare within a group.",
+            "Measured one after the other on the same machine. A proxy in front of a server is measured with it. The bars compare within a group.",
             &table(&servers, &SERVER_COLUMNS, server_row),
         ));
     }
@@ -40,8 +40,8 @@ pub(super) fn side_by_side(audits: &[Audit]) -> String {
 
 const SERVER_COLUMNS: [&str; 7] = [
     "",
-    "bytes per quiet connection",
-    "left when closed",
+    "bytes per idle connection",
+    "retained after close",
     "growth per round",
     "CPU, full",
     "resumed 1.3 / 1.2",
@@ -186,7 +186,7 @@ fn found(audit: &Audit) -> String {
         chips.push_str("<span class=\"chip clean\">nothing</span> ");
     }
     if lighter > 0 {
-        let _ = write!(chips, "<small>{lighter} of less weight</small>");
+        let _ = write!(chips, "<small>{lighter} less severe</small>");
     }
     chips
 }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_together_stands_together() {
+    fn audits_of_a_group_are_adjacent() {
         let labels = [
             "a<b: bare",
             "a<b: behind dormouse",

@@ -25,7 +25,7 @@ pub(super) fn measure(
     larger: Option<FirstConnection>,
 ) -> Measured<FirstConnection> {
     let (ServerSource::Command(_), Some(server)) = (&spec.source, server) else {
-        return Measured::not("the server ran already: only with --cmd it is the first connection");
+        return Measured::not("the server was already running; --cmd starts it for the audit");
     };
     let measured = measure_started(dialer, server).map(|first| FirstConnection {
         larger: larger.map(Box::new),

@@ -32,7 +32,7 @@ use dormouse_measure::{Error, Interrupts, Server, ServerSource};
 
 /// Why the parts that need load are missing: the server is on another machine.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
-const EARLIER: &str = "the audit ended before";
+const EARLIER: &str = "the audit ended before this part";
 const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd";
 
 /// Connections that offer a session to a server that must not be loaded.
@@ -246,7 +246,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
 /// Adds the remedy for a server that requested a client certificate and received none.
 fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
-        "; it asks for a client certificate: --cert and --key"
+        "; the server asks for a client certificate: give --cert and --key"
     } else {
         ""
     };

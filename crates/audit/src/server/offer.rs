@@ -1,4 +1,4 @@
-//! Finds out what a server offers, with one ClientHello per question.
+//! Finds out what a server offers, with one ClientHello per property.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::model::{Certificate, Measured, Offer};
 /// Maximum wait for tickets.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
 
-/// Sends a server questions about its offer.
+/// Sends ClientHellos to a server.
 struct OfferProbe<'a> {
     target: &'a Addr,
     name: Option<&'a str>,
-    /// Whether the number of questions is unlimited.
+    /// Whether the number of connections is unlimited.
     all: bool,
 }
 
@@ -38,7 +38,7 @@ impl OfferProbe<'_> {
     }
 
     /// Repeats the hello without the values chosen so far, which reveals the server's order of preference.
-    fn one_by_one(
+    fn preferences(
         &self,
         ask: &mut ProbeHello,
         chosen: impl Fn(&ServerHello) -> Option<u16>,
@@ -65,15 +65,15 @@ impl OfferProbe<'_> {
 pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<Offer> {
     // An IP address is not allowed as the server name (RFC 6066 §3).
     let name = dialer.name.parse::<std::net::IpAddr>().is_err();
-    let questions = OfferProbe {
+    let probe = OfferProbe {
         target: dialer.target,
         name: name.then_some(dialer.name),
         all: dialer.free,
     };
-    let mut offered = ask_all(&questions);
+    let mut offered = probe_all(&probe);
     if let Ok(offer) = &mut offered {
         add_handshakes(dialer, offer);
-        add_renegotiation(dialer, questions.name, offer);
+        add_renegotiation(dialer, probe.name, offer);
     }
     Measured::from(offered)
 }
@@ -120,8 +120,8 @@ fn add_renegotiation(dialer: &Dialer<'_>, name: Option<&str>, offer: &mut Offer)
     }
 }
 
-/// Asks all questions.
-fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
+/// Probes all properties that handmade ClientHellos reveal.
+fn probe_all(probe: &OfferProbe<'_>) -> Result<Offer, String> {
     let mut offer = Offer::default();
     let mut twelve = None;
     for (version, title) in [
@@ -180,13 +180,14 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
             }
         }
     }
-    lists(questions, &mut offer)?;
+    add_preferences(probe, &mut offer)?;
     Ok(offer)
 }
 
-fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
+/// Adds suites and groups in the server's order of preference.
+fn add_preferences(probe: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
     if !questions.all {
-        let why = "it takes a connection for each, and the server is on another machine: say --i-own-this-server";
+        let why = "each takes a connection, and the server is on another machine: give --i-own-this-server";
         for what in ["suites_12", "suites_13", "groups"] {
             offer.not_measured.insert(what.into(), why.into());
         }
@@ -234,7 +235,7 @@ fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
 }
 
 /// Adds the TLS 1.3 tickets of a later connection if none were seen so far. BoringSSL sends tickets only with its
-/// first answer, and which request the server answers is found out after the handshake.
+/// first answer, and the audit finds out only after the handshake which request the server answers.
 pub(super) fn add_tickets_13(offer: &mut Offer, tickets: &[Ticket]) {
     let (Some(first), Some(0)) = (tickets.first(), offer.tickets_13) else {
         return;

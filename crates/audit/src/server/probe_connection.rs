@@ -191,7 +191,7 @@ impl ProbeConnection {
         match self.refused {
             None => Ok(()),
             Some(alert) => Err(format!(
-                "the server ended the connection behind the handshake with the alert {}",
+                "the server closed the connection after the handshake with the alert {}",
                 alert_name(alert)
             )),
         }
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_which_come_with_the_first_answer() {
+    fn tickets_that_arrive_with_the_first_answer() {
         let (mut visit, mut server) = behind_the_handshake();
         let serving = std::thread::spawn(move || {
             let mut heard = Vec::new();

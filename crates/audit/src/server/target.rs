@@ -30,7 +30,7 @@ pub(super) fn addresses(spec: &ServerSpec, audit: &mut Audit) -> Result<(Addr, V
         .unwrap_or(target);
     if answering.to_string() != spec.target {
         let note = format!(
-            "{} does not answer; all but resumption across addresses is about {answering}",
+            "{} does not answer; everything except resumption across addresses was measured at {answering}",
             spec.target
         );
         audit.notes.push(note);

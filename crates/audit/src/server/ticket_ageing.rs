@@ -67,7 +67,7 @@ pub(super) fn set_aside(
         }
     }
     if all.is_empty() {
-        return Err("no ticket was sent".into());
+        return Err("the server sent no ticket".into());
     }
     all.sort_by_key(|ticket| ticket.taken + ticket.age);
     Ok(all)
@@ -137,7 +137,7 @@ fn offer(dialer: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> Aged
     let lifetime = Duration::from_secs(ticket.lifetime_s.into());
     let resumed = if ticket.lifetime_s > 0 && age >= lifetime {
         Err(format!(
-            "it lives for {} s by the server's own account, and no client offers one that is older",
+            "its announced lifetime of {} s is over, and no client offers an expired ticket",
             ticket.lifetime_s
         ))
     } else {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tickets_are_offered_while_they_live() {
+    fn tickets_are_offered_before_they_expire() {
         let s = Duration::from_secs;
         assert_eq!(within(s(60), 300), s(60));
         assert_eq!(within(s(600), 300), s(270));

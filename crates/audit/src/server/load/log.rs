@@ -14,9 +14,9 @@ use dormouse_census::{self as census, CensusReport, HotSpot, ManagedHeap, PageSa
 use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
 /// Why large records were not measured.
-const NOT_ECHO: &str = "the server does not echo, so it cannot be made to send a record of 16 kB";
+const NOT_ECHO: &str = "the server does not echo, so the audit cannot make it send 16 kB records";
 /// Why a figure is missing: the load ended before its part.
-const NOT_REACHED: &str = "the load ended before that; see the missing parts";
+const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
 /// Readings of one load, in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct LoadLog {
@@ -58,7 +58,7 @@ pub(super) struct LoadLog {
 #[derive(Clone, Default)]
 pub(super) struct RoundsGrowth {
     pub(super) resident: Option<Growth>,
-    /// `None` where the blocks in use can't be counted.
+    /// `None` where the blocks in use cannot be counted.
     pub(super) in_use: Option<Growth>,
 }
 
@@ -150,13 +150,13 @@ impl LoadLog {
             None => Measured::not(why),
         };
         let silent =
-            "the server does not answer what is said to it: give --http, --say or --expect";
+            "the server does not answer what the audit sends: give --http, --say or --expect";
         let growth = |growth: &Option<Growth>, why: &str| {
             growth
                 .clone()
                 .map_or_else(|| Measured::not(why), Measured::Value)
         };
-        let not_in_use = "the blocks in use can't be counted in this server";
+        let not_in_use = "the blocks in use cannot be counted in this server";
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
         let after = if self.pss("2n").is_some() { "2n" } else { "n" };
         MemoryFigures {
@@ -178,7 +178,7 @@ impl LoadLog {
             growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
             growth_collected: match &self.collected {
                 Some(collected) => Measured::Value(collected.clone()),
-                None => Measured::not("nothing grows, or there is no collector of garbage in it"),
+                None => Measured::not("memory does not grow, or the server's runtime does not collect garbage"),
             },
             phases: self.phases.clone(),
         }
@@ -192,7 +192,7 @@ impl LoadLog {
         };
         if self.uncollected {
             return Measured::not(
-                "the server did not collect its garbage in the time of this audit; --time gives it more",
+                "the server did not collect its garbage within the time limit; --time raises it",
             );
         }
         let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
@@ -215,9 +215,9 @@ impl LoadLog {
                 Measured::Value((at - before) as f64 / connections)
             }
             (Some(_), Some(_)) => Measured::not(
-                "others closed sockets meanwhile: the kernel counts for the whole machine",
+                "the kernel counts for the whole machine, and other programs closed sockets at the same time",
             ),
-            _ => Measured::not("/proc/slabinfo may only be read by root"),
+            _ => Measured::not("only root can read /proc/slabinfo"),
         }
     }
 

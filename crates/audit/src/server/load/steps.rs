@@ -86,7 +86,7 @@ impl LoadSteps {
     ) -> Result<(), Error> {
         if log.served_at_once == Some(1) {
             return Err(Error::target(
-                "the server serves one connection at a time, so it holds no idle ones",
+                "the server serves one connection at a time, so idle connections cannot be held",
             ));
         }
         let Sizes { n, quiet, .. } = self.sizes;
@@ -101,11 +101,11 @@ impl LoadSteps {
         if self.is_late() {
             session
                 .run
-                .note("there was no time to open twice as many connections");
+                .note("the time was too short to open twice as many connections");
         } else if self.budget.is_exceeded_by_twice(grown) {
             session
                 .run
-                .note("twice as many connections would exceed the limit of memory");
+                .note("twice as many connections would exceed the memory limit (--memory)");
         } else if let Err(error) = open(session, "opening", 2 * n) {
             // The readings of the first half stay valid; all connections are closed and the first half is opened
             // again.
@@ -447,7 +447,7 @@ fn open_as_many(session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
     open(session, "opening", held)?;
     session
         .run
-        .note(format!("{}: {held} are held", error.message));
+        .note(format!("{}; the audit held {held}", error.message));
     Ok(held)
 }
 
@@ -479,7 +479,7 @@ fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> R
 
 fn go_on(session: &Session<'_>) -> Result<(), Error> {
     if session.is_over() {
-        return Err(Error::lost("it ended early"));
+        return Err(Error::lost("the load ended early"));
     }
     Ok(())
 }
