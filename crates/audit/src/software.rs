@@ -243,7 +243,8 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
             .any(|program| program.starts_with(name))
     };
     let file = |part: &str| signs.files.iter().find(|file| file.contains(part));
-    let announces = |word: &str| banner.is_some_and(|banner| banner.to_ascii_lowercase().contains(word));
+    let announces =
+        |word: &str| banner.is_some_and(|banner| banner.to_ascii_lowercase().contains(word));
     let word = |word: &str| signs.words.to_ascii_lowercase().contains(word);
     let jvm = file("libjvm.so").is_some();
     let rules = [
@@ -276,9 +277,9 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         (signs.go, SoftwareKind::Go),
         (signs.rustls, SoftwareKind::Rustls),
         (file("libssl.so").is_some(), SoftwareKind::OpenSsl),
-        (said("nginx"), SoftwareKind::Nginx),
-        (said("apache"), SoftwareKind::Apache),
-        (said("twisted"), SoftwareKind::Twisted),
+        (announces("nginx"), SoftwareKind::Nginx),
+        (announces("apache"), SoftwareKind::Apache),
+        (announces("twisted"), SoftwareKind::Twisted),
     ];
     let kind = rules
         .iter()

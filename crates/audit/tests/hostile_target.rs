@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use dormouse_census::{self as census, ManagedHeap};
 
+const COLLECTION_WAIT: Duration = Duration::from_secs(120);
+
 /// A process that is ended with the test.
 struct Target(Child);
 
@@ -77,7 +79,9 @@ fn what_lies_beside_its_program_is_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("executed");
     let jcmd = format!("#!/bin/sh\necho executed >> {}\n", trace.display());
-    for count in [ManagedHeap::of, ManagedHeap::after_collection] {
+    let after_collection = |pids: &[i32]| ManagedHeap::after_collection(pids, COLLECTION_WAIT);
+    let counts: [&dyn Fn(&[i32]) -> ManagedHeap; 2] = [&ManagedHeap::of, &after_collection];
+    for count in counts {
         // One that is no JVM does not outlive how a JVM is asked.
         let target = pretended_jvm(folder.path(), &jcmd);
         let heap = count(&[target.pid()]);

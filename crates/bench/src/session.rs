@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         let died = self.watch.server_died.take();
         let late = || {
             let late = self.watch.late && !self.watch.interrupted;
-            late.then(|| Error::target("the time for this run was over"))
+            late.then(|| Error::target("the time limit of the run was reached"))
         };
         died.or_else(late)
             .or_else(|| self.watch.interrupted.then(Error::interrupted))

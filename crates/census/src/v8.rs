@@ -16,8 +16,6 @@ use serde_json::Value;
 
 use crate::snapshot::ObjectCounts;
 
-/// Maximum wait for a snapshot.
-const PATIENCE: Duration = Duration::from_secs(120);
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
 /// Maximum size of a snapshot in bytes, and of one message with a part of it.
@@ -25,13 +23,14 @@ const SNAPSHOT_MAX: usize = 1 << 30;
 const MESSAGE_MAX: u64 = 64 << 20;
 
 /// Returns the classes of a process; `None` if it has no inspector.
-pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
+pub(super) fn classes(pid: i32, patience: Duration) -> Option<Result<ObjectCounts, String>> {
     if !offers(pid) {
         return None;
     }
     if !shares_network(pid) {
         return Some(Err(
-            "it is in another network namespace (a container), so its inspector cannot be reached".into(),
+            "it is in another network namespace (a container), so its inspector cannot be reached"
+                .into(),
         ));
     }
     let found = listening(pid).into_iter().find_map(|port| {
@@ -42,7 +41,7 @@ pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
         None => Err(
             "the process was started with --inspect, but no inspector listens on 127.0.0.1".into(),
         ),
-        Some((address, path)) => snapshot(address, &path).and_then(|text| count(&text)),
+        Some((address, path)) => snapshot(address, &path, patience).and_then(|text| count(&text)),
     })
 }
 
@@ -161,9 +160,9 @@ impl Write for Inspector {
 }
 
 /// Requests a snapshot and returns its text.
-fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
+fn snapshot(address: SocketAddr, path: &str, patience: Duration) -> Result<String, String> {
     let words = |error: io::Error| format!("the inspector: {error}");
-    let mut stream = Inspector::connect(address, PATIENCE).map_err(words)?;
+    let mut stream = Inspector::connect(address, patience).map_err(words)?;
     // The key protects against caches (RFC 6455 §1.3), and none is in between.
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

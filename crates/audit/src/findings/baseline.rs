@@ -81,9 +81,7 @@ impl Baseline {
             return format!("in the lab {row}");
         }
         let saved = bytes(self.usual - self.best);
-        format!(
-            "in the lab {row}, with default → best known settings, which save {saved}"
-        )
+        format!("in the lab {row}, with default → best known settings, which save {saved}")
     }
 }
 

@@ -70,12 +70,9 @@ fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGr
     let blocks = growth_of(collected, |point| point.in_use_bytes);
     let memory = growth_of(collected, |point| Some(point.pss_bytes))?;
     let rounds = collected.points.len();
-    let living_words = living.as_ref().map(|living| {
-        span(
-            living,
-            &format!("live objects after a collection by {by}"),
-        )
-    });
+    let living_words = living
+        .as_ref()
+        .map(|living| span(living, &format!("live objects after a collection by {by}")));
     if let Some(living) = living.as_ref().filter(|living| grows(living)) {
         let per_connection = living.bytes_per_connection()?;
         let (id, cause) = cause_by_class(collected);

@@ -60,7 +60,8 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
         .iter()
         .filter(|(_, trials)| Resumes::of(trials) == Resumes::None)
         .collect();
-    let reference = "all sessions are resumed: a resumed handshake needs no signature and no certificate";
+    let reference =
+        "all sessions are resumed: a resumed handshake needs no signature and no certificate";
     let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
         findings.push(Finding {
             id,

@@ -134,10 +134,7 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
         .flat_map(|flight| flight.bytes.iter().step_by(2))
         .max()
     {
-        rows.push(row(
-            "buffer that a server needs",
-            format!("{most} bytes"),
-        ));
+        rows.push(row("buffer that a server needs", format!("{most} bytes")));
     }
     let asked = server
         .offer

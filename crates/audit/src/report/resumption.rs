@@ -42,10 +42,7 @@ fn aged(server: &ServerFigures) -> Vec<Row> {
             if *resumed && ticket.age_s >= oldest(&ticket.version) {
                 words += match ticket.lifetime_s {
                     0 => "; the server announces no lifetime;".to_owned(),
-                    s => format!(
-                        "; the announced lifetime is {} s;",
-                        grouped(s.into(), 0)
-                    ),
+                    s => format!("; the announced lifetime is {} s;", grouped(s.into(), 0)),
                 }
                 .as_str();
                 words += " older ones were not tried";

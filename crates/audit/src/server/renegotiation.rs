@@ -48,25 +48,25 @@ pub(super) fn attempt(
     announced: bool,
 ) -> Result<RenegotiationAnswer, String> {
     let context = dialer.context(Protocols::TLS12, None)?;
-    let mut visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
+    let mut visit = ProbeConnection::make(dialer, &context)?;
     let verify_data = verify_data(visit.connection.tls(), &visit.sent);
     let verify_data = verify_data.ok_or("the audit did not find its own Finished message")?;
     let mut ask = ProbeHello::all(TLS12, name);
     ask.renegotiating = Some(if announced { verify_data } else { Vec::new() });
     visit.connection.send(HANDSHAKE, &ask.message())?;
-    let answer = listen(&mut visit)?;
+    let answer = listen(&mut visit, dialer.patience(ANSWER_WAIT))?;
     visit.close();
     Ok(answer)
 }
 
-fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
+fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAnswer, String> {
     let answer = |accepted, words: &str| {
         Ok(RenegotiationAnswer {
             accepted,
             words: words.into(),
         })
     };
-    let mut until = Instant::now() + ANSWER_WAIT;
+    let mut until = Instant::now() + wait;
     let mut begun = false;
     let mut sequence = visit.connection.tls().read_sequence();
     let mut bytes = visit.connection.take_unopened();
@@ -106,8 +106,8 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
             return answer(true, "a ServerHello");
         }
         if left.is_zero() {
-            let s = ANSWER_WAIT.as_secs();
-            return Err(format!("the server did not answer within {s} s"));
+            let s = wait.as_secs_f64();
+            return Err(format!("the server did not answer within {s:.1} s"));
         }
         let stream = &visit.connection.stream;
         let patience = stream.patience(left);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_bench::load::{IdentityFiles, Traffic, Trust};
+use dormouse_bench::load::{IdentityFiles, Starttls, Traffic, Trust};
 use dormouse_measure::ServerSource;
 
 /// The server to audit, and how to audit it.
@@ -29,6 +29,8 @@ pub struct ServerSpec {
     pub trust: Trust,
     /// Client certificate for a server that requests one.
     pub identity: Option<IdentityFiles>,
+    /// Protocol of a server that begins in plaintext.
+    pub starttls: Option<Starttls>,
     /// Application protocol; `None`: detected.
     pub talk: Option<Traffic>,
     /// Effort of the audit.
@@ -46,6 +48,11 @@ pub struct ServerSpec {
 }
 
 impl ServerSpec {
+    /// Time limit of the audit.
+    pub(super) fn time_max(&self) -> Option<Duration> {
+        self.time_max.or(self.effort.time_max())
+    }
+
     pub(super) fn sizes(&self) -> Sizes {
         let sizes = self.effort.sizes();
         Sizes {

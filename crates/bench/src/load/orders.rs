@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::starttls::Starttls;
 use dormouse_measure::SparseHistogram;
 
 /// First line that a generator reads: its index, and how it connects.
@@ -44,6 +45,9 @@ pub struct Tls {
     /// Certificate for a server that asks for one.
     #[serde(default)]
     pub identity: Option<IdentityFiles>,
+    /// Protocol of a server that begins in plaintext.
+    #[serde(default)]
+    pub starttls: Option<Starttls>,
 }
 
 /// Files of a client certificate. Each generator reads them, so that no key passes between processes.

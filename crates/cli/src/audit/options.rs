@@ -167,6 +167,7 @@ impl ServerArgs {
             larger: self.cmd_larger.clone(),
             server_name,
             trust: self.peer.trust()?,
+            starttls: self.peer.starttls,
             talk,
             effort: match (self.quick, self.thorough) {
                 (true, _) => Effort::Quick,
@@ -202,6 +203,12 @@ impl ServerArgs {
             ),
             ("--cert", self.peer.cert.as_ref().map(path)),
             ("--key", self.peer.key.as_ref().map(path)),
+            (
+                "--starttls",
+                self.peer
+                    .starttls
+                    .map(|protocol| protocol.name().to_owned()),
+            ),
             ("--http", self.http.clone()),
             ("--say", self.say.clone()),
         ];

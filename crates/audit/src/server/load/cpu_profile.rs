@@ -39,9 +39,10 @@ impl CpuProfile {
             Err(error) => Err(format!(
                 "this user cannot sample CPU time ({error}): run as root, or set kernel.perf_event_paranoid to 0"
             )),
-            Ok(_) if self.samples.len() < SAMPLES_MIN => {
-                Err(format!("only {} samples were taken, too few for shares", self.samples.len()))
-            }
+            Ok(_) if self.samples.len() < SAMPLES_MIN => Err(format!(
+                "only {} samples were taken, too few for shares",
+                self.samples.len()
+            )),
             Ok(_) => Ok(census::hot_spots(&self.samples, pids)),
         }
     }

@@ -24,6 +24,12 @@ pub(super) struct LoadLog {
     pub(super) each: Duration,
     /// Maximum number of concurrent connections that the server serves, if it is below the number tried.
     pub(super) served_at_once: Option<u64>,
+    /// Duration of one census.
+    pub(super) census_took: Duration,
+    /// Whether there is time for a census after each round.
+    pub(super) counts_rounds: bool,
+    /// Parts that were begun.
+    pub(super) attempted: Vec<&'static str>,
     /// The numbers of connections, adapted to the server's speed.
     pub(super) sizes: Option<Sizes>,
     /// Number of connections held at the end.
@@ -85,13 +91,9 @@ impl RoundsGrowth {
 }
 
 impl LoadLog {
-    /// Records a missing part. A reason that is already recorded is not repeated.
+    /// Records why a part is missing, once for each part.
     pub(super) fn missing(&mut self, part: &str, error: &Error) {
-        let known = self
-            .incomplete
-            .iter()
-            .any(|known| known.why == error.message);
-        if !known {
+        if self.incomplete.iter().all(|known| known.part != part) {
             self.incomplete.push(MissingPart {
                 part: part.to_owned(),
                 why: error.message.clone(),
@@ -142,7 +144,14 @@ impl LoadLog {
     }
 
     /// Memory with 0, N and 2N connections, and over the rounds.
-    pub(super) fn memory(&self) -> MemoryFigures {
+    pub(super) fn memory(&self) -> Measured<MemoryFigures> {
+        if self.phases.is_empty() {
+            return Measured::not(NOT_REACHED);
+        }
+        Measured::Value(self.memory_figures())
+    }
+
+    fn memory_figures(&self) -> MemoryFigures {
         let held = self.held.max(1) as f64;
         let before = self.pss("before").unwrap_or(0.0);
         let per = |name: &str, why: &str| match self.pss(name) {
@@ -178,7 +187,9 @@ impl LoadLog {
             growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
             growth_collected: match &self.collected {
                 Some(collected) => Measured::Value(collected.clone()),
-                None => Measured::not("memory does not grow, or the server's runtime does not collect garbage"),
+                None => Measured::not(
+                    "memory does not grow, or the server's runtime does not collect garbage",
+                ),
             },
             phases: self.phases.clone(),
         }
