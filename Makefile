@@ -71,7 +71,7 @@ doc: ## the documentation of every crate, warnings denied
 tidy: ## what the compiler does not hold: boundaries, lengths, dead files, links (part of `make test`)
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- tidy
 
-deny: deny-tool ## who may depend on what, licences, sources
+deny: deny-tool ## dependency rules, licences, sources
 	$(CARGO) deny --locked check bans licenses sources
 
 # Without optimisation the tool is compiled in two minutes of CPU time, and still takes seconds here.
@@ -81,7 +81,7 @@ deny-tool:
 
 # The database is a Git repository; no package registry has it. A copy from an earlier run is better than nothing.
 ADVISORY_COPY = $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
-advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be reached
+advisories: deny-tool ## known vulnerabilities of dependencies; says so if the database is out of reach
 	@if timeout 120 $(CARGO) deny --locked fetch db >/dev/null 2>&1; then \
 	    $(CARGO) deny --locked check advisories; \
 	elif [ -n "$(ADVISORY_COPY)" ]; then \

@@ -32,7 +32,7 @@ pub fn start(
     (terminator, admin, settings)
 }
 
-/// Waits until `status` shows this check result for a backend: `well`, `not well`, or `off`.
+/// Waits until `status` shows this check result for a backend: `healthy`, `unhealthy` or `off`.
 ///
 /// # Panics
 /// When it takes too long.

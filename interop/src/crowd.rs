@@ -102,7 +102,7 @@ impl Crowd {
         }
         assert!(
             self.lost.is_empty(),
-            "expected nobody who was in to lose anything, {} did: {:?}",
+            "expected established clients to lose nothing, {} lost data: {:?}",
             self.lost.len(),
             self.lost
         );

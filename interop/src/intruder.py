@@ -7,7 +7,7 @@ program that was hijacked. Commands come as lines on the standard input, one ans
     write ADDRESS HEX          0
     read ADDRESS LENGTH        the bytes, as hexadecimal digits
 
-At the end of the input the thread goes on where it was. x86_64 only.
+At the end of the input the thread continues where it was stopped. x86_64 only.
 """
 
 import ctypes

@@ -2,7 +2,7 @@
  * the library that Dormouse is built with.
  *
  *   crypto handshakes COUNT     ECDSA P-256, X25519, AES-128-GCM, SHA-256; two tickets, one exchange, close_notify
- *   crypto bytes COUNT          so many bytes opened and as many sealed, in records of 16 KiB
+ *   crypto bytes COUNT          opens COUNT bytes and seals COUNT bytes, in records of 16 KiB
  *
  * Prints CPU seconds. */
 
@@ -144,7 +144,7 @@ static void handshake(const unsigned char *client_share)
         derive(secret, HASH, resumption, NULL);
         seal(&server_keys, server_iv, TICKET);
     }
-    /* The tickets' own encryption, with a key that is there already. */
+    /* The tickets' own encryption, with an existing key. */
     for (int ticket = 0; ticket < TICKETS; ticket++)
         seal(&server_keys, server_iv, TICKET);
     seal(&server_keys, server_iv, TICKETS * (TICKET + 20));

@@ -38,10 +38,10 @@ fn standard_error() -> io::Result<Metadata> {
 }
 
 /// Puts the priority before each line of a formatter.
-pub(crate) fn with_priorities<F>(format: F) -> Rewritten<F> {
+pub(crate) fn with_priorities<F>(format: F) -> Rewritten<F, impl Fn(Level, &str) -> String> {
     Rewritten {
         format,
-        rewrite: |level, text| prioritised(priority(level), text),
+        rewrite: |level, text: &str| prioritised(priority(level), text),
     }
 }
 

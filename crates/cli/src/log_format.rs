@@ -75,25 +75,26 @@ impl Visit for Values<'_> {
 }
 
 /// Escapes unprintable characters in a formatter's JSON lines; their meaning does not change.
-pub(crate) fn printable_json<F>(format: F) -> Rewritten<F> {
+pub(crate) fn printable_json<F>(format: F) -> Rewritten<F, impl Fn(Level, &str) -> String> {
     Rewritten {
         format,
-        rewrite: |_, text| json(text),
+        rewrite: |_, text: &str| json(text),
     }
 }
 
 /// Formatter that rewrites the lines of another formatter.
-pub(crate) struct Rewritten<F> {
+pub(crate) struct Rewritten<F, R> {
     pub(crate) format: F,
     /// Receives an event's level and text, and returns the new text.
-    pub(crate) rewrite: fn(Level, &str) -> String,
+    pub(crate) rewrite: R,
 }
 
-impl<S, N, F> FormatEvent<S, N> for Rewritten<F>
+impl<S, N, F, R> FormatEvent<S, N> for Rewritten<F, R>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
     F: FormatEvent<S, N>,
+    R: Fn(Level, &str) -> String,
 {
     fn format_event(
         &self,

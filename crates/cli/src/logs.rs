@@ -1,5 +1,5 @@
-//! Log lines on standard error, as text or JSON; for systemd's journal with their priorities. If they go to
-//! syslog, main has put a socket in the place of standard error, and each line is a message.
+//! Log lines on standard error, as text or JSON; with priorities for systemd's journal. For syslog, main
+//! has replaced standard error by a socket, and each line is a message.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::journal::{self, with_priorities};
 use crate::log_format::{PrintableFields, printable_json};
-use crate::syslog_format::SyslogMessages;
+use crate::syslog_format::syslog_messages;
 use crate::terminal;
 
 /// Lowest level that is written; a reload can change it.
@@ -42,18 +42,13 @@ pub(crate) fn start(log: &Log) {
             LogFormat::Text => {
                 let lines = lines.fmt_fields(PrintableFields).without_time();
                 let lines = lines.with_level(false).with_ansi(false);
-                let lines = lines.map_event_format(|format| SyslogMessages {
-                    format,
-                    syslog: messages,
-                });
+                let lines = lines.map_event_format(|lines| syslog_messages(lines, messages));
                 tracing::subscriber::set_global_default(registry.with(lines))
             }
             LogFormat::Json => {
                 let lines = lines.json().flatten_event(true);
-                let lines = lines.map_event_format(|lines| SyslogMessages {
-                    format: printable_json(lines),
-                    syslog: messages,
-                });
+                let lines = lines
+                    .map_event_format(|lines| syslog_messages(printable_json(lines), messages));
                 tracing::subscriber::set_global_default(registry.with(lines))
             }
         };

@@ -1,40 +1,32 @@
 //! Log lines as syslog messages.
 
-use std::fmt;
-
 use dormouse_helpers::syslog::{Kind, Severity, Syslog};
-use tracing::{Event, Level, Subscriber};
+use tracing::Level;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
 
-/// Formatter that turns the output of another formatter into syslog messages.
-pub(crate) struct SyslogMessages<F> {
-    pub(crate) format: F,
-    pub(crate) syslog: Syslog,
+use crate::log_format::Rewritten;
+
+/// Turns the output of another formatter into syslog messages.
+pub(crate) fn syslog_messages<F>(
+    format: F,
+    syslog: Syslog,
+) -> Rewritten<F, impl Fn(Level, &str) -> String> {
+    Rewritten {
+        format,
+        rewrite: move |level, text: &str| {
+            let time = now();
+            let message = syslog.message(Kind::Log, severity(level), time.as_deref(), text);
+            String::from_utf8_lossy(&message).into_owned()
+        },
+    }
 }
 
-impl<S, N, F> FormatEvent<S, N> for SyslogMessages<F>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let (mut text, mut time) = (String::new(), String::new());
-        self.format
-            .format_event(context, Writer::new(&mut text), event)?;
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let severity = severity(*event.metadata().level());
-        let message = self.syslog.message(Kind::Log, severity, Some(&time), &text);
-        writer.write_str(&String::from_utf8_lossy(&message))
-    }
+/// Current time as RFC 3339 text, or `None` for the receiver to use its own.
+fn now() -> Option<String> {
+    let mut time = String::new();
+    let written = SystemTime.format_time(&mut Writer::new(&mut time));
+    written.is_ok().then_some(time)
 }
 
 fn severity(level: Level) -> Severity {

@@ -340,10 +340,10 @@ pub enum CheckStatus {
     #[serde(rename = "unknown")]
     Unknown,
     /// The last checks succeeded.
-    #[serde(rename = "well")]
+    #[serde(rename = "healthy")]
     Healthy,
     /// The last checks failed.
-    #[serde(rename = "not well")]
+    #[serde(rename = "unhealthy")]
     Unhealthy,
 }
 

@@ -44,7 +44,11 @@ fn examples_have_their_results() {
         for (n, (said, want)) in page.text.lines().zip(want.lines()).enumerate() {
             assert_eq!(said, want, "{name}.toml, line {}", n + 1);
         }
-        assert_eq!(page.text.len(), want.len(), "{name}.toml: one goes on");
+        assert_eq!(
+            page.text.len(),
+            want.len(),
+            "{name}.toml: one has more lines"
+        );
         // Every remaining error is listed as something to do.
         assert!(errors(&page.text) <= page.to_do, "{name}: {}", page.text);
         if page.to_do == 0 {

@@ -23,8 +23,8 @@ const WORDS_EACH: usize = 32;
 
 const _: () = assert!(Tally::ALL.len() <= WORDS_EACH);
 
-/// Memory that a worker's part of the table takes at most for so many routes and backends, in bytes. Places of
-/// backends come from a hash, so each may have a page of its own.
+/// Returns the maximum memory, in bytes, of a worker's part of the table for these numbers of routes and
+/// backends. A hash places the backends, so each can be on a different page.
 pub fn bytes_used(routes: usize, backends: usize) -> usize {
     let rows_per_page = PAGE / (WORDS_EACH * size_of::<u64>());
     let of_routes = routes.min(ROUTE_NUMBERS).div_ceil(rows_per_page);

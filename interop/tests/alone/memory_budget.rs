@@ -185,9 +185,9 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
     // A client that reads again receives everything.
     for mut reader in readers.into_iter().take(20) {
         let mut some = vec![0; 256 << 10];
-        (reader.stream().read_exact(&mut some)).expect("a flood, for who reads");
+        (reader.stream().read_exact(&mut some)).expect("a reading client receives the flood");
     }
-    assert!(scene.terminator.runs(), "the program goes on");
+    assert!(scene.terminator.runs(), "the program still runs");
     assert_eq!(
         scene.terminator.lines_with("worker died"),
         Vec::<String>::new()

@@ -67,13 +67,13 @@ fn chosen(
     let answer = answer.map_err(Error::target)?;
     if answer.is_empty() {
         return Err(Error::target(format!(
-            "the server did not answer the text of --say within {:.1} s: give a text that it answers, or --expect none",
+            "the server did not answer the text of --send within {:.1} s: give a text that it answers, or --expect none",
             wait.as_secs_f64()
         )));
     }
     if *expect == Expect::Echo && answer != *message {
         return Err(Error::target(format!(
-            "the server answered the text of --say with {} other bytes instead of an echo: give --expect any",
+            "the server answered the text of --send with {} other bytes instead of an echo: give --expect any",
             answer.len()
         )));
     }

@@ -119,7 +119,7 @@ fn describe(spec: &Spec, run: &mut Run) {
             expect,
             greeting,
         } => {
-            put("say", String::from_utf8_lossy(message).into());
+            put("send", String::from_utf8_lossy(message).into());
             put("message_bytes", message.len().into());
             put("expect", serde_json::json!(expect));
             put("greeting", (*greeting).into());

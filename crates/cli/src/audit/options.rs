@@ -87,15 +87,15 @@ pub(super) struct ServerArgs {
     cmd_larger: Option<String>,
     #[command(flatten)]
     peer: PeerArgs,
-    /// Use HTTP and request this path. Without --http and --say the audit finds out what the server
+    /// Use HTTP and request this path. Without --http and --send the audit finds out what the server
     /// speaks
-    #[arg(long, value_name = "PATH", conflicts_with = "say")]
+    #[arg(long, value_name = "PATH", conflicts_with = "send")]
     http: Option<String>,
     /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\
     #[arg(long, value_name = "TEXT")]
-    say: Option<String>,
-    /// What counts as an answer to --say
-    #[arg(long, value_enum, default_value = "echo", requires = "say")]
+    send: Option<String>,
+    /// What counts as an answer to --send
+    #[arg(long, value_enum, default_value = "echo", requires = "send")]
     expect: ExpectArg,
     /// At most 30 seconds, with fewer connections
     #[arg(long, conflicts_with = "thorough")]
@@ -127,13 +127,13 @@ impl ServerArgs {
         let (addresses, host) = resolve_all(&self.target, &self.resolve)?;
         let target = addresses.first().cloned().unwrap_or_default();
         let server_name = self.peer.sni.clone().unwrap_or(host);
-        let talk = match (&self.http, &self.say) {
+        let talk = match (&self.http, &self.send) {
             (Some(path), _) => Some(Traffic::Http {
                 path: path.clone(),
                 host: server_name.clone(),
             }),
-            (None, Some(say)) => Some(Traffic::Message {
-                message: unescape(say)?,
+            (None, Some(text)) => Some(Traffic::Message {
+                message: unescape(text)?,
                 expect: self.expect.into(),
                 greeting: false,
             }),
@@ -210,12 +210,12 @@ impl ServerArgs {
                     .map(|protocol| protocol.name().to_owned()),
             ),
             ("--http", self.http.clone()),
-            ("--say", self.say.clone()),
+            ("--send", self.send.clone()),
         ];
         for (name, value) in given {
             words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
         }
-        if self.say.is_some() {
+        if self.send.is_some() {
             let expect = match self.expect {
                 ExpectArg::Echo => "echo",
                 ExpectArg::Any => "any",

@@ -16,7 +16,7 @@ use peer::{ExpectArg, PeerArgs};
 use values::{bytes, count, duration, rate, resolve, unescape};
 
 /// Text that a connection sends unless told otherwise.
-const SAY: &str = "hello\\n";
+const TEXT: &str = "hello\\n";
 
 /// Where results go.
 #[derive(Args, Debug, Clone)]
@@ -56,7 +56,7 @@ struct Common {
     plain: bool,
     /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\ [default: hello\n]
     #[arg(long, value_name = "TEXT", conflicts_with = "http")]
-    say: Option<String>,
+    send: Option<String>,
     /// What counts as an answer [default: echo]
     #[arg(long, value_enum, conflicts_with = "http")]
     expect: Option<ExpectArg>,
@@ -302,7 +302,7 @@ impl Common {
             identity: self.peer.identity()?,
             starttls: self.peer.starttls,
         };
-        let talk = match (self.http, self.peer.starttls, &self.say) {
+        let talk = match (self.http, self.peer.starttls, &self.send) {
             (Some(_), Some(protocol), _) => {
                 return Err(Error::usage(format!(
                     "--starttls {} is not for HTTP requests",
@@ -314,8 +314,8 @@ impl Common {
                 host: server_name,
             },
             (None, Some(protocol), None) => protocol.traffic(&server_name),
-            (None, _, say) => Traffic::Message {
-                message: unescape(say.as_deref().unwrap_or(SAY))?,
+            (None, _, text) => Traffic::Message {
+                message: unescape(text.as_deref().unwrap_or(TEXT))?,
                 expect: self.expect.unwrap_or(ExpectArg::Echo).into(),
                 greeting: self.greeting,
             },

@@ -6,8 +6,8 @@ pub(crate) fn in_words(error: &rustls::Error) -> String {
     let known = [
         (
             "UnsupportedCertVersion",
-            "it is an X.509 certificate of version 1 or 2, and version 3 is needed: make it anew with \
-             extensions, as `openssl req -x509` does",
+            "it is an X.509 certificate of version 1 or 2, and version 3 is needed: create it again \
+             with extensions, as `openssl req -x509` does",
         ),
         ("BadDer", "its DER is invalid"),
         ("BadEncoding", "its DER is invalid"),

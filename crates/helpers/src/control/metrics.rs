@@ -161,7 +161,7 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        name: "reads_put_off_total",
+        name: "reads_deferred_total",
         help: "Times a connection was not read because memory was exhausted, by pool.",
         labels: &["pool"],
         of: &[

@@ -85,7 +85,7 @@ impl StoreLink {
     }
 
     /// Waits a short time for the fleet's keys. If the store is unreachable or slow, the process logs it,
-    /// and the start goes on without them.
+    /// and startup continues without them.
     pub fn first(&mut self, shared: &Shared) -> Option<TicketKeys> {
         let poller = Poller::create(OnExec::Close).ok()?;
         let watched = poller.add(self.channel, 0, Interest::READ);

@@ -1,5 +1,5 @@
-//! Sockets that send datagrams to one place. Whoever connects such a socket again does so for all processes
-//! that have it.
+//! Sockets that send datagrams to one address. All processes that share such a socket share its address: if
+//! one process connects it again, the others send there, too.
 
 use std::io;
 use std::net::SocketAddr;

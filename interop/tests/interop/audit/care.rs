@@ -114,7 +114,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         "--pid",
         &pid,
         // The backend reads the first line as a command and echoes what follows.
-        "--say",
+        "--send",
         "echo\\nhello\\n",
         "--expect",
         "any",
@@ -150,7 +150,7 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         .expect("an echo for somebody new");
 }
 
-/// A server that does not answer as `--say` and `--expect` promise is refused in one line, before each connection of the
+/// A server that does not answer as `--send` and `--expect` promise is refused in one line, before each connection of the
 /// load waits for its answer.
 #[test]
 fn a_server_that_does_not_answer_is_refused() {
@@ -165,11 +165,11 @@ fn a_server_that_does_not_answer_is_refused() {
     ] {
         let before = scene.backend.accepted();
         let words = ["server", &target, "--insecure", "-q", "--quick"];
-        let more = ["--pid", &pid, "--say", say];
+        let more = ["--pid", &pid, "--send", say];
         let (audit, status) = read(&audit(&[&words[..], &more].concat()));
         assert_eq!(status, Some(3), "{say}: {audit:#}");
         let said = audit["outcome"]["message"].as_str().unwrap_or_default();
-        assert!(said.contains("--say") && said.contains(remedy), "{said}");
+        assert!(said.contains("--send") && said.contains(remedy), "{said}");
         let connections = scene.backend.accepted() - before;
         assert!(connections < 100, "{say}: {connections} connections");
     }

@@ -249,7 +249,7 @@ fn a_rotating_pool_does_not_starve_checks() {
         std::thread::sleep(Duration::from_millis(200));
         let status = scene.admin.status();
         let all = status["backends"].as_array()?;
-        let is_well = |b: &serde_json::Value| b["address"] == stays && b["check"] == "well";
+        let is_well = |b: &serde_json::Value| b["address"] == stays && b["check"] == "healthy";
         all.iter().any(is_well).then_some(())
     });
 }

@@ -80,8 +80,8 @@ fn failed_checks_skip_a_backend_and_successes_restore_it() {
         settings.option("check_status", "200-299");
         settings.option("proxy_protocol", "v2");
     });
-    checks::until(&admin, 0, "well");
-    checks::until(&admin, 1, "well");
+    checks::until(&admin, 0, "healthy");
+    checks::until(&admin, 1, "healthy");
     let local = "\r\n\r\n\0\r\nQUIT\n \0\0\0";
     let expected = format!("{local}GET /healthz?x=1 HTTP/1.1\r\nHost: {host}:808");
     let request = requests.recv().expect("a request");
@@ -101,7 +101,7 @@ fn failed_checks_skip_a_backend_and_successes_restore_it() {
         "{both:?}"
     );
     webs[0].status.store(503, Ordering::SeqCst);
-    checks::until(&admin, 0, "not well");
+    checks::until(&admin, 0, "unhealthy");
     assert_eq!(backend(&admin, 0)["up"], false);
     assert!((0..6).all(|_| served_by() == "8081"));
     let (_, metrics) = admin.ask("GET", "/metrics");
@@ -124,14 +124,14 @@ fn failed_checks_skip_a_backend_and_successes_restore_it() {
     });
     signal(scout.expect("a scout"), Signal::KILL);
     webs[0].status.store(204, Ordering::SeqCst);
-    checks::until(&admin, 0, "well");
+    checks::until(&admin, 0, "healthy");
     assert!((0..4).any(|_| served_by() == "8080"));
 
     // Both are unhealthy: results that would cause an outage are ignored.
     webs.iter()
         .for_each(|web| web.status.store(500, Ordering::SeqCst));
-    checks::until(&admin, 0, "not well");
-    checks::until(&admin, 1, "not well");
+    checks::until(&admin, 0, "unhealthy");
+    checks::until(&admin, 1, "unhealthy");
     assert_eq!(served_by().len(), 4);
     ends_with_the_option(&admin, &webs[0], folder.path());
 }
@@ -168,10 +168,10 @@ fn checks_find_a_dead_backend_before_any_client() {
     let (_terminator, admin, settings) = checks::start(&addresses, folder.path(), |settings| {
         settings.option("check", "connect");
     });
-    checks::until(&admin, 1, "well");
+    checks::until(&admin, 1, "healthy");
     let [first, second] = servers;
     second.stop();
-    checks::until(&admin, 1, "not well");
+    checks::until(&admin, 1, "unhealthy");
     for _ in 0..6 {
         let mut peer = Peer::saying(settings.listen, "echo");
         peer.echo().expect("an echo");
@@ -182,6 +182,6 @@ fn checks_find_a_dead_backend_before_any_client() {
         "nobody had to find out"
     );
     let _second = Backend::tcp(addresses[1]);
-    checks::until(&admin, 1, "well");
+    checks::until(&admin, 1, "healthy");
     drop(first);
 }

@@ -82,7 +82,7 @@ http {{
             .options
             .push(("backend_alpn", "[\"h2\", \"http/1.1\"]".to_owned()));
     });
-    checks::until(&admin, 0, "well");
+    checks::until(&admin, 0, "healthy");
     for resumed in [".", "r"] {
         let wanted = format!("GET /healthz HTTP/1.1 204 SUCCESS localhost {resumed}http/1.1");
         wait::until(&format!("nginx to log `{wanted}`"), PATIENCE, || {
@@ -91,10 +91,10 @@ http {{
         });
     }
     fs::write(folder.path().join("down"), "").expect("written");
-    checks::until(&admin, 0, "not well");
+    checks::until(&admin, 0, "unhealthy");
     assert_eq!(terminator.lines_with("status 503").len(), 1, "said once");
     fs::remove_file(folder.path().join("down")).expect("removed");
-    checks::until(&admin, 0, "well");
+    checks::until(&admin, 0, "healthy");
 }
 
 /// An OpenSSL server with this certificate.
@@ -154,7 +154,11 @@ fn handshake_faults_are_described() {
         checks::until(
             &admin,
             number,
-            if words.is_empty() { "well" } else { "not well" },
+            if words.is_empty() {
+                "healthy"
+            } else {
+                "unhealthy"
+            },
         );
         let lines = terminator.lines_with(&format!("backend={}", to[number]));
         let lines = if lines.is_empty() {
@@ -173,7 +177,11 @@ fn handshake_faults_are_described() {
         let check = admin.status()["backends"][number]["check"].clone();
         assert_eq!(
             check,
-            if words.is_empty() { "well" } else { "not well" },
+            if words.is_empty() {
+                "healthy"
+            } else {
+                "unhealthy"
+            },
             "{number}"
         );
     }
@@ -204,6 +212,6 @@ fn not_judged_where_it_passes_through(to: &[SocketAddr]) {
     through.wait_for_line("ready", PATIENCE);
     let admin = Admin::at(&pass.path().join("admin.sock"));
     for number in 0..3 {
-        checks::until(&admin, number, "well");
+        checks::until(&admin, number, "healthy");
     }
 }

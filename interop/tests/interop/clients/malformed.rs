@@ -56,7 +56,7 @@ fn plain_http() {
     stranger
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .expect("a request can be sent");
-    answer_and_end(&stranger, "who speaks plain HTTP");
+    answer_and_end(&stranger, "a client that speaks plain HTTP");
     assert_unharmed(bystander, &scene);
     if applies(Can::BeDormouse) {
         wait::until("a log line about plain HTTP", PATIENCE, || {
@@ -93,7 +93,7 @@ fn garbage() {
         // The server may close before everything is sent.
         let _ = stranger.write_all(&bytes);
         let _ = stranger.shutdown(Shutdown::Write);
-        let who = format!("who sends {what} ({:02x?})", &bytes[..5]);
+        let who = format!("a client that sends {what} ({:02x?})", &bytes[..5]);
         let answer = answer_and_end(&stranger, &who);
         // A peer that sends something like TLS gets an alert (RFC 8446 §6.2).
         if what.starts_with("a record") || what.starts_with("application data") {

@@ -558,7 +558,9 @@ fn a_reload_changes_where_connections_go() {
         echoed(&connect);
     }
     assert_eq!(one.backend.accepted(), 5, "nobody goes there any more");
-    before.echo().expect("who was there before goes on");
+    before
+        .echo()
+        .expect("an established connection stays with its server");
 }
 
 /// A silent server delays only its own client, and not for ever.

@@ -226,7 +226,7 @@ fn peers_that_vanish() {
         Ending::Reset,
         "the connection with something to send"
     );
-    near.echo().expect("an echo for a peer who is still there");
+    near.echo().expect("an echo for a reachable peer");
 }
 
 /// An idle connection is closed, if the configuration says so.
@@ -349,7 +349,7 @@ fn stopped_readers(scene: &Scene, pending_max: u64) {
     for reader in &mut readers {
         let mut some = [0; 4096];
         std::io::Read::read_exact(&mut reader.stream(), &mut some)
-            .expect("a blocked connection goes on when its reader does");
+            .expect("a blocked connection continues when its client reads");
     }
 }
 

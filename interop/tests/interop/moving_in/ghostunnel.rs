@@ -38,7 +38,7 @@ fn example() -> (Vec<String>, String) {
     (commands.map(str::to_owned).collect(), block)
 }
 
-/// Addresses, names and files of this test in the place of those of the page.
+/// Addresses, names and files of this test; they replace those of the page.
 struct Scene {
     host: IpAddr,
     folder: tempfile::TempDir,

@@ -282,7 +282,7 @@ fn run(folder: &Path, command: &str) -> Output {
             let _ = child.kill();
             let output = child.wait_with_output().expect("what it said");
             panic!(
-                "{command} goes on: {}",
+                "{command} still runs: {}",
                 String::from_utf8_lossy(&output.stderr)
             );
         }

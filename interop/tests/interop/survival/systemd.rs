@@ -68,7 +68,7 @@ fn systemd_is_notified_of_start_and_stop() {
     assert!(terminator.wait_for_end(PATIENCE).success());
 }
 
-/// `Type=notify-reload`: the beginning with its time, then the result, whoever requested the reload.
+/// `Type=notify-reload`: the start with its time, then the result, for every way to request a reload.
 #[test]
 fn systemd_is_notified_of_reloads() {
     if !applies(Can::BeDormouse) {
@@ -197,7 +197,7 @@ fn passed_listeners_are_used() {
     terminator.wait_for_line("new binary running", PATIENCE);
     signal(terminator.pid(), Signal::TERM);
     assert!(terminator.wait_for_end(PATIENCE).success());
-    TcpStream::connect(settings.listen).expect("who connects now waits for the next program");
+    TcpStream::connect(settings.listen).expect("a new connection waits for the next program");
 }
 
 /// Opens the sockets of a socket unit (standard input), as systemd does, and executes the command, which may not

@@ -280,7 +280,7 @@ fn upgrades_exclude_other_changes() {
         (lines(&scene.terminator, "checking the new binary") > 0).then_some(())
     });
     for order in ["/reload", "/drain?over=10s", "/drain/stop", "/upgrade"] {
-        let refused = admin.order(order).expect_err("an upgrade goes on");
+        let refused = admin.order(order).expect_err("an upgrade is in progress");
         println!("{order}: {refused}");
     }
     for probe in &mut probes {
@@ -291,7 +291,7 @@ fn upgrades_exclude_other_changes() {
     });
     installed.put(tools::dormouse());
     admin.order("/drain?over=1h").expect("a drain");
-    let refused = admin.order("/upgrade").expect_err("a drain goes on");
+    let refused = admin.order("/upgrade").expect_err("a drain is in progress");
     assert!(
         refused.contains("a drain or a reload is in progress"),
         "{refused}"

@@ -159,7 +159,7 @@ impl LoadLog {
             None => Measured::not(why),
         };
         let silent =
-            "the server does not answer what the audit sends: give --http, --say or --expect";
+            "the server does not answer what the audit sends: give --http, --send or --expect";
         let growth = |growth: &Option<Growth>, why: &str| {
             growth
                 .clone()

@@ -26,7 +26,7 @@ pub(crate) struct PeerArgs {
     /// Private key (PEM) of --cert
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Start TLS within this protocol, which begins in plaintext. Without --say a connection then
+    /// Start TLS within this protocol, which begins in plaintext. Without --send a connection then
     /// sends a command that the server answers without a login
     #[arg(long, value_name = "PROTOCOL", value_parser = starttls(), conflicts_with = "http")]
     pub(crate) starttls: Option<Starttls>,

@@ -93,7 +93,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
                 other => {
                     let other = other.map_or_else(String::new, String::from);
                     return Err(Error::usage(format!(
-                        "--say: unknown escape \\{other}; use \\n \\r \\t \\0 \\\\"
+                        "--send: unknown escape \\{other}; use \\n \\r \\t \\0 \\\\"
                     )));
                 }
             },
@@ -102,7 +102,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
         out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
     }
     if out.is_empty() {
-        return Err(Error::usage("--say: the text is empty"));
+        return Err(Error::usage("--send: the text is empty"));
     }
     Ok(out)
 }
