@@ -49,6 +49,18 @@ pub enum SoftwareKind {
     Go,
     /// A program that uses rustls.
     Rustls,
+    /// curl.
+    Curl,
+    /// wget.
+    Wget,
+    /// ApacheBench.
+    Ab,
+    /// git.
+    Git,
+    /// PostgreSQL's psql.
+    Psql,
+    /// The command-line client of MySQL or MariaDB.
+    Mysql,
     /// A program that uses OpenSSL.
     OpenSsl,
     /// Any other software.
@@ -95,6 +107,12 @@ impl SoftwareKind {
             Self::Perl => "Perl IO::Socket::SSL",
             Self::Go => "Go crypto/tls",
             Self::Rustls => "rustls program",
+            Self::Curl => "curl",
+            Self::Wget => "wget",
+            Self::Ab => "ApacheBench",
+            Self::Git => "git",
+            Self::Psql => "psql",
+            Self::Mysql => "MySQL client",
             Self::OpenSsl => "OpenSSL program",
             Self::Unknown => "unknown software",
         }
@@ -274,6 +292,15 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         ),
         (program("python"), SoftwareKind::Python),
         (program("perl"), SoftwareKind::Perl),
+        (program("curl"), SoftwareKind::Curl),
+        (program("wget"), SoftwareKind::Wget),
+        (signs.programs.contains("ab"), SoftwareKind::Ab),
+        (program("git"), SoftwareKind::Git),
+        (signs.programs.contains("psql"), SoftwareKind::Psql),
+        (
+            signs.programs.contains("mysql") || signs.programs.contains("mariadb"),
+            SoftwareKind::Mysql,
+        ),
         (signs.go, SoftwareKind::Go),
         (signs.rustls, SoftwareKind::Rustls),
         (file("libssl.so").is_some(), SoftwareKind::OpenSsl),
@@ -385,6 +412,14 @@ mod tests {
         );
         assert_eq!(
             kind("something", &["/lib/libssl.so.3"], ""),
+            SoftwareKind::OpenSsl
+        );
+        assert_eq!(
+            kind("git-remote-http", &["/lib/libcurl-gnutls.so.4"], ""),
+            SoftwareKind::Git
+        );
+        assert_eq!(
+            kind("abc", &["/lib/libssl.so.3"], ""),
             SoftwareKind::OpenSsl
         );
         assert_eq!(kind("something", &[], ""), SoftwareKind::Unknown);

@@ -8,6 +8,7 @@ mod authority;
 mod client_hello;
 mod command;
 mod environment;
+mod openers;
 mod requests;
 mod session_ids;
 mod spec;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use self::audit_server::{AuditServer, ConnectionLog};
 use self::command::{Client, Recognition};
 use self::environment::Environment;
+use self::openers::Openers;
 pub use self::spec::ClientSpec;
 use super::model::{Audit, ClientFigures, Measured};
 use super::shell;
@@ -87,7 +89,13 @@ fn examine(
     }
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::new(Mutex::new(ConnectionLog::default()));
-    let server = peer.start(Arc::clone(&seen), Arc::clone(&stop), began);
+    let openers = Arc::new(Openers::default());
+    let server = peer.start(
+        Arc::clone(&seen),
+        Arc::clone(&openers),
+        Arc::clone(&stop),
+        began,
+    );
     if spec.command.is_empty() {
         let (port, ca) = (address.port(), environment.ca().display());
         let title = format!("listening on https://localhost:{port} (CA: {ca})");
@@ -99,6 +107,7 @@ fn examine(
     let mut watch = ClientMonitor {
         spec,
         console,
+        openers: Arc::clone(&openers),
         interrupts,
         began,
         samples: Vec::new(),
@@ -126,11 +135,13 @@ fn examine(
         figures.cpu_ms = Measured::not(foreign);
         figures.cpu_startup_ms = Measured::not(foreign);
         figures.memory_max_bytes = Measured::not(foreign);
+        figures.processes = Measured::not(foreign);
         figures.exit_status = Measured::not(foreign);
         audit.software = Measured::not(foreign);
     } else {
         figures.cpu_ms = Measured::Value(cpu_ms);
         figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
+        figures.processes = openers.processes();
         figures.memory_max_bytes = match watch.memory_max {
             0 => Measured::not("the client exited before the first sample"),
             most => Measured::Value(most),
@@ -187,6 +198,7 @@ fn failures(figures: &ClientFigures) -> String {
 struct ClientMonitor<'a> {
     spec: &'a ClientSpec,
     console: &'a mut dyn Console,
+    openers: Arc<Openers>,
     interrupts: Interrupts,
     began: Instant,
     samples: Vec<Sample>,
@@ -209,12 +221,14 @@ impl ClientMonitor<'_> {
         audit: &mut Audit,
     ) -> Result<ClientRun, Error> {
         let mut client = Client::start(self.spec, environment)?;
+        self.openers.watch(client.tree.clone());
         let recognition = Recognition::begin(client.tree.clone());
         let ended = self.wait(Some(&client), seen);
         let run_ms = self.elapsed_ms();
         let left = client.others();
         let status = client.end().and_then(|status| status.code());
-        audit.software = recognition.end();
+        let of_tree = recognition.end();
+        audit.software = self.openers.software().map_or(of_tree, Measured::Value);
         if ended.is_ok() && left > 0 {
             audit.notes.push(format!(
                 "the command exited and left {left} process(es) running, which the audit stopped"

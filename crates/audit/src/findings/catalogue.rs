@@ -62,6 +62,9 @@ findings! {
     BytesPerConnection = "bytes-per-connection":
         "free what an established connection no longer needs: buffers, handshake state, parsed certificates. If that cannot be changed, put `dormouse serve` in front to terminate TLS"
         or memory::retained;
+    /// Every connection has a process of its own.
+    ProcessPerConnection = "process-per-connection":
+        "let one process serve many connections if the server has a setting for that (Dovecot: `service_count = 0` of its login services; PostgreSQL: a connection pool in front; neither was tried in the lab), or put `dormouse serve` in front of a server that speaks TLS from the first byte";
     /// Every connection has a context or a trust store of its own.
     ContextPerConnection = "context-per-connection":
         "parse certificates, trust stores and configuration once and share them. In a case that started this project (Node 0.4), a store for each connection took 20 % of the memory and 90 % of the time of a request";

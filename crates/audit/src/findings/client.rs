@@ -16,8 +16,21 @@ const FOR_EVER: u64 = 8;
 /// A larger ClientHello does not fit into one segment.
 const SEGMENT: u64 = 1_440;
 
+/// Share of connections with a process of their own from which the process is the cause.
+const PROCESS_EACH_SHARE: f64 = 0.9;
+const PROCESS_EACH: &str = "each connection comes from a process of its own, which starts without a session and loads its trust store again";
+const ONE_PROCESS: &str = "use one process for many requests: it keeps its sessions and its connections. Or leave the client unchanged and connect through `dormouse connect`, which keeps both for all processes. Not tried in the lab";
+
+/// Whether nearly every connection has a process of its own.
+fn is_process_each(client: &ClientFigures) -> bool {
+    client.processes.value().is_some_and(|(processes, seen)| {
+        *processes >= ENOUGH && *processes as f64 >= PROCESS_EACH_SHARE * *seen as f64
+    })
+}
+
 pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
     let command = format!("dormouse audit client -- {}", subject.target);
+    let is_many = is_process_each(client);
     let mut add = |id: FindingId,
                    severity,
                    title: String,
@@ -33,7 +46,13 @@ pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &m
             reference: reference.into(),
             cause: cause.into(),
             confidence,
-            advice: subject.advice(id),
+            advice: match id {
+                _ if !is_many => subject.advice(id),
+                FindingId::ClientNeverResumes
+                | FindingId::ClientNoKeepAlive
+                | FindingId::ClientCpu => ONE_PROCESS.into(),
+                _ => subject.advice(id),
+            },
             command: command.clone(),
         });
     };
@@ -72,7 +91,11 @@ fn cpu(
             bytes(memory as f64)
         ),
         "a client needs a few milliseconds for a handshake",
-        "the client loads its trust store, creates a context or starts a process for each connection",
+        if is_process_each(client) {
+            PROCESS_EACH
+        } else {
+            "the client loads its trust store or creates a context for each connection"
+        },
         Confidence::Low,
     );
 }
@@ -96,7 +119,11 @@ fn resumption(
             "the client never offers a session".into(),
             format!("{connections} connections, each with a full handshake; {requests} requests"),
             "all connections but the first resume",
-            "the client creates a new TLS context for each connection, without a session, or it discards sessions",
+            if is_process_each(client) {
+                PROCESS_EACH
+            } else {
+                "the client creates a new TLS context for each connection, without a session, or it discards sessions"
+            },
             Confidence::High,
         );
     } else if chances >= ENOUGH && resumed * 2 < chances {
@@ -146,7 +173,11 @@ fn resumption(
                 whole(client.handshake_ms)
             ),
             "one connection for many requests",
-            "keep-alive is off, or the program creates a new client object for each request",
+            if is_process_each(client) {
+                PROCESS_EACH
+            } else {
+                "keep-alive is off, or the program creates a new client object for each request"
+            },
             Confidence::Medium,
         );
     }

@@ -212,6 +212,7 @@ mod tests {
             title: String::new(),
             at_s: 0.0,
             connections: 0,
+            processes: 1,
             memory: Memory {
                 pss: 1000 * pss_kb,
                 pss_shared: 1000 * shared_kb,

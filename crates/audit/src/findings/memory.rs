@@ -17,6 +17,8 @@ const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates.
 const ONE_SIZE: f64 = 0.8;
+/// Buffers of a TLS library per connection, one for each direction; more are the program's own.
+const OF_LIBRARY: f64 = 2.5;
 /// Growth with large records, as a share of the buffers' bytes, above which the buffers grew for those records.
 const GREW: f64 = 0.6;
 /// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
@@ -45,6 +47,10 @@ pub(super) fn judge(
         severity
     };
     let command = subject.bench("hold", "-n 2000");
+    if memory.is_process_each() {
+        findings.push(process_each(subject, memory, command));
+        return;
+    }
     let mut explained = 0.0;
     let context = census.filter(|census| has_contexts(subject.kind, census));
     if let Some(census) = context {
@@ -111,7 +117,7 @@ fn buffers(
     Some(Finding {
         id: FindingId::RecordBuffersKept,
         severity,
-        title: format!("every idle connection keeps {number:.1} record buffers"),
+        title: format!("every idle connection keeps {number:.1} buffers as large as a record"),
         measured: format!(
             "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
             whole(more),
@@ -121,7 +127,9 @@ fn buffers(
             bytes(all)
         ),
         reference: filled(&format!("no buffer while no record is in flight; {REFERENCE}")),
-        cause: if grew {
+        cause: if number > OF_LIBRARY {
+            "a TLS library has at most two such buffers per connection; the others are the program's own buffers, allocated in advance and mostly unused"
+        } else if grew {
             "the buffers grew when 16 kB records arrived, and keep that size until the connection closes"
         } else {
             "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps it until it closes"
@@ -131,6 +139,31 @@ fn buffers(
         advice: subject.advice(FindingId::RecordBuffersKept),
         command: command.to_owned(),
     })
+}
+
+/// Reports a process for each connection. Its blocks are those of a whole program, so their sizes say nothing.
+fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String) -> Finding {
+    let held = memory.phases.iter().max_by_key(|phase| phase.connections);
+    let (processes, connections) = held.map_or((0, 0), |held| (held.processes, held.connections));
+    Finding {
+        id: FindingId::ProcessPerConnection,
+        severity: Severity::Medium,
+        title: format!(
+            "every connection has a process of its own, {} each",
+            bytes(memory.per_connection_bytes())
+        ),
+        measured: format!(
+            "{} processes for {} connections; {}",
+            whole(processes as f64),
+            whole(connections as f64),
+            measured(memory)
+        ),
+        reference: "a few processes or threads for all connections".into(),
+        cause: "the server starts a process for each connection, with its own heap, TLS context and session keys".into(),
+        confidence: Confidence::High,
+        advice: subject.advice(FindingId::ProcessPerConnection),
+        command,
+    }
 }
 
 fn contexts(subject: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
@@ -258,4 +291,49 @@ fn where_it_is(
     }
     let cause = format!("most of the memory is in {}", parts.join("; "));
     (cause, Confidence::Medium)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Audit, MemoryPhase};
+
+    fn phase(name: &str, connections: u64, processes: u64) -> MemoryPhase {
+        MemoryPhase {
+            name: name.into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections,
+            processes,
+            memory: Default::default(),
+            kernel: Default::default(),
+        }
+    }
+
+    /// Blocks of a Dovecot login process, from a recorded audit: they look like a context of the connection's own.
+    #[test]
+    fn a_process_for_each_connection_is_no_context_for_each() {
+        let census = CensusReport {
+            blocks_per_connection: 6_835.0,
+            heap_bytes_per_connection: 657_000.0,
+            ..CensusReport::without_malloc("")
+        };
+        let judged = |processes: [u64; 2]| -> Vec<FindingId> {
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = Measured::Value(674_302.0);
+            memory.phases = vec![
+                phase("before", 0, processes[0]),
+                phase("2n", 40, processes[1]),
+            ];
+            let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+            let mut findings = Vec::new();
+            judge(&subject, &memory, Some(&census), &mut findings);
+            findings.into_iter().map(|finding| finding.id).collect()
+        };
+        assert_eq!(judged([7, 47]), [FindingId::ProcessPerConnection]);
+        // Four workers and a helper that starts later are no process for each.
+        assert_ne!(judged([4, 5]), [FindingId::ProcessPerConnection]);
+        // Audits by older versions did not count processes.
+        assert_ne!(judged([0, 0]), [FindingId::ProcessPerConnection]);
+    }
 }

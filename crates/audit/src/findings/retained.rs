@@ -169,6 +169,7 @@ mod tests {
             title: String::new(),
             at_s: 0.0,
             connections: 1000,
+            processes: 1,
             memory: Default::default(),
             kernel: Default::default(),
         });

@@ -28,6 +28,8 @@ const PARSING_SHARE: f64 = 0.25;
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
 /// CPU time of the first handshake beyond that of a later one, in milliseconds.
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
+const PROCESS_EACH: &str =
+    "the server starts a process for each connection, which costs more than a handshake";
 const COMPRESSION: &str = "no compression: it leaks secrets (CRIME) and takes memory for every connection. Turned off with {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
 /// Bytes that a server may send before the first acknowledgement: ten segments (RFC 6928).
@@ -39,7 +41,9 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
     }
     resumption::judge(subject, figures, findings);
     if let Some(cpu) = figures.cpu.value() {
-        handshakes(subject, cpu, findings);
+        let memory = figures.memory.value();
+        let is_process_each = memory.is_some_and(|memory| memory.is_process_each());
+        handshakes(subject, cpu, is_process_each, findings);
     }
     if let Some(first) = figures.first.value() {
         findings.extend(first_connection(subject, first));
@@ -196,9 +200,19 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String,
     );
 }
 
-fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
+fn handshakes(
+    subject: &AuditSubject,
+    cpu: &CpuFigures,
+    is_process_each: bool,
+    findings: &mut Vec<Finding>,
+) {
     findings.extend(signature(subject, cpu));
-    findings.extend(full_handshake(subject, cpu));
+    let mut full = full_handshake(subject, cpu);
+    if let Some(finding) = full.as_mut().filter(|_| is_process_each) {
+        finding.cause = format!("{PROCESS_EACH}; {}", finding.cause);
+        finding.advice = subject.advice(FindingId::ProcessPerConnection);
+    }
+    findings.extend(full);
     resumed_and_idle(subject, cpu, findings);
 }
 

@@ -81,8 +81,12 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
             });
             let before = memory.phases.first().map(|phase| phase.memory.pss as f64);
             let before = before.map(|before| format!("above {} before", bytes(before)));
-            let left = bytes(memory.left_bytes.max(0.0));
-            tiles.push(tile(LEFT, left, before.unwrap_or_default()));
+            tiles.push(match memory.retained_bytes() {
+                Measured::NotMeasured(why) => missing(LEFT, &why),
+                Measured::Value(left) => {
+                    tile(LEFT, bytes(left.max(0.0)), before.unwrap_or_default())
+                }
+            });
             if let Some((growth, slope)) = memory
                 .growth
                 .value()

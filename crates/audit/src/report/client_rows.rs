@@ -102,6 +102,11 @@ fn of_hello(client: &ClientFigures) -> Vec<Row> {
 
 fn of_process(client: &ClientFigures) -> Vec<Row> {
     vec![
+        of(
+            "processes with connections",
+            &client.processes,
+            |(processes, connections)| format!("{processes} for {connections} connections"),
+        ),
         of("CPU time of the client", &client.cpu_ms, |ms| match ms {
             ..10.0 => "less than 10 ms".to_owned(),
             ms => cpu_ms(*ms),

@@ -113,6 +113,7 @@ fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
     let server = audit.server.as_ref();
     let memory: Option<&MemoryFigures> = server.and_then(|server| server.memory.value());
     let per = findings::bytes_per_connection(audit).value().copied();
+    let retained = memory.and_then(|memory| memory.retained_bytes().value().copied());
     let growth = memory.and_then(|memory| memory.growth.value());
     let growth = growth.and_then(|growth| match growth.verdict {
         Verdict::NoGrowth => Some("none".to_owned()),
@@ -132,7 +133,7 @@ fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
     });
     vec![
         format!("{}{bar}", per.map_or_else(dash, bytes)),
-        memory.map_or_else(dash, |memory| bytes(memory.left_bytes.max(0.0))),
+        retained.map_or_else(dash, |left| bytes(left.max(0.0))),
         growth.unwrap_or_else(dash),
         cpu.map_or_else(dash, |cpu| format!("{} µs", grouped(cpu.full_us, 0))),
         format!(

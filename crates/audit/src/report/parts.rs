@@ -198,7 +198,11 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         ),
         of("… after being idle", &memory.after_quiet_bytes, words),
         of("in the kernel, both ends", &memory.kernel_bytes, words),
-        row("retained after all have closed", bytes(memory.left_bytes)),
+        of(
+            "retained after all have closed",
+            &memory.retained_bytes(),
+            words,
+        ),
         of("in use over rounds of churn", &memory.growth_in_use, grows),
         of(
             "… of resumed connections",

@@ -35,7 +35,8 @@ pub struct ServerSpec {
     pub talk: Option<Traffic>,
     /// Effort of the audit.
     pub effort: Effort,
-    /// Number of connections to hold; `None`: depends on the effort. At most twice as many are held.
+    /// Number of connections to hold; `None`: depends on the effort. Twice as many are held later, and four times as many
+    /// if the server's own pools hide what a connection takes.
     pub connections: Option<u64>,
     /// Options with which `bench` connects as the audit does: trust, server name, application data.
     pub options: Vec<String>,

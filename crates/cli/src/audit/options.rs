@@ -109,7 +109,8 @@ pub(super) struct ServerArgs {
     /// Let the server grow by at most this much (default: half of the available memory)
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     memory: Option<u64>,
-    /// Hold this many quiet connections, and twice as many
+    /// Hold this many idle connections, then twice as many, and four times as many if the server has
+    /// pools of its own
     #[arg(short = 'n', long, value_parser = count)]
     connections: Option<u64>,
     /// Exit with status 1 if a quiet connection costs more bytes than this

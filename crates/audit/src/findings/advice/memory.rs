@@ -125,6 +125,12 @@ pub(in super::super) fn holes(kind: SoftwareKind) -> Option<&'static str> {
         | SoftwareKind::NettyJdk
         | SoftwareKind::NettyTcnative
         | SoftwareKind::Go
+        | SoftwareKind::Curl
+        | SoftwareKind::Wget
+        | SoftwareKind::Ab
+        | SoftwareKind::Git
+        | SoftwareKind::Psql
+        | SoftwareKind::Mysql
         | SoftwareKind::Unknown => return None,
     })
 }

@@ -8,6 +8,9 @@ use dormouse_measure::Machine;
 
 /// Minimum number of connections for figures per connection.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
+/// Number of held connections that a server gets even if that takes this share of the remaining time.
+const HELD: u64 = 100;
+const HELD_SHARE: f64 = 0.15;
 /// Share of the remaining time that is planned; the rest is a reserve in case the server slows down.
 const PLANNED: f64 = 0.7;
 /// Number of memory readings while connections are held, each after memory has settled.
@@ -65,8 +68,11 @@ impl Budget {
             return sizes;
         }
         let part = |count: u64| ((count as f64 * share) as u64).max(CONNECTIONS_MIN.min(count));
+        // With few connections, a server's own pools hide what one takes.
+        let few = HELD.min(sizes.n);
+        let is_fast = each.as_secs_f64() * 4.0 * few as f64 <= HELD_SHARE * left.as_secs_f64();
         Sizes {
-            n: part(sizes.n),
+            n: part(sizes.n).max(if is_fast { few } else { 0 }),
             per_round: part(sizes.per_round),
             resumed: part(sizes.resumed),
             ..sizes

@@ -139,7 +139,7 @@ impl LoadLog {
 
     /// The last census while connections were held: after an exchange and an idle period, if the load got so far.
     fn held_snapshot(&self) -> Option<&Snapshot> {
-        let moments = ["after_quiet", "2n", "n"];
+        let moments = ["after_quiet", "4n", "2n", "n"];
         moments.into_iter().find_map(|name| self.snapshot(name))
     }
 
@@ -167,7 +167,10 @@ impl LoadLog {
         };
         let not_in_use = "the blocks in use cannot be counted in this server";
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
-        let after = if self.pss("2n").is_some() { "2n" } else { "n" };
+        let after = ["4n", "2n"]
+            .into_iter()
+            .find(|name| self.pss(name).is_some());
+        let after = after.unwrap_or("n");
         MemoryFigures {
             used_bytes: self.used_bytes(self.held_snapshot()),
             used_after_handshake_bytes: self.used_bytes(self.snapshot(after)),
@@ -208,11 +211,20 @@ impl LoadLog {
         }
         let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
         let used = census::used_per_connection((none, objects_before), (held, objects));
-        let hidden = match (self.snapshot("n"), self.snapshot("2n")) {
-            (Some(n), Some(two_n)) => census::hidden_per_connection(none, n, two_n),
-            _ => 0.0,
+        used.map(|used| used + self.hidden_bytes()).into()
+    }
+
+    /// Bytes per connection in blocks that a server's own pools held before.
+    pub(super) fn hidden_bytes(&self) -> f64 {
+        let Some(none) = self.snapshot("before") else {
+            return 0.0;
         };
-        used.map(|used| used + hidden).into()
+        let steps = [("2n", "4n"), ("n", "2n")];
+        let both = |(half, whole)| self.snapshot(half).zip(self.snapshot(whole));
+        let known = steps.into_iter().find_map(both);
+        known.map_or(0.0, |(half, whole)| {
+            census::hidden_per_connection(none, half, whole)
+        })
     }
 
     /// Bytes of the kernel's objects per connection.

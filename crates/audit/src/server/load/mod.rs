@@ -274,7 +274,7 @@ impl Load<'_> {
             collects: self.collects,
             began: self.began,
         };
-        let most = 2 * self.sizes.n.max(u64::from(self.sizes.lanes));
+        let most = 4 * self.sizes.n.max(u64::from(self.sizes.lanes));
         let mut run = Run::begin("audit", &spec.label, &spec.target);
         let offset = self.began.elapsed().as_secs_f64();
         let mut session = Session::open(&spec, self.launcher, &mut *self.console, most, &mut run)?;

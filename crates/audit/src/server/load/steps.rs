@@ -127,6 +127,7 @@ impl LoadSteps {
             open(session, "opening", n)?;
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
+            self.hold_more(session, log, 4 * n)?;
         }
         let held = log.held;
         let pids = pids(session);
@@ -147,6 +148,31 @@ impl LoadSteps {
         }
         log.managed[1] = Some(self.managed(session));
         self.close(session, log)
+    }
+
+    /// Opens more connections if the server's own pools had free blocks for the first ones: only connections beyond
+    /// these take blocks that a census can count.
+    fn hold_more(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        count: u64,
+    ) -> Result<(), Error> {
+        let grown = log.pss("2n").zip(log.pss("before"));
+        let grown = grown.map_or(0.0, |(at, before)| at - before);
+        let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
+        if log.hidden_bytes() == 0.0 || !has_room {
+            return Ok(());
+        }
+        let held = log.held;
+        if open(session, "opening", count).is_ok() {
+            self.held(session, log, ("4n", "4N connections"), count);
+            return Ok(());
+        }
+        // The readings so far stay valid with the connections that they are about.
+        go_on(session)?;
+        session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+        open(session, "opening", held)
     }
 
     /// The same for HTTP, where each held connection has received a response.
@@ -378,6 +404,7 @@ impl LoadSteps {
             title: title.to_owned(),
             at_s: self.began.elapsed().as_secs_f64(),
             connections,
+            processes: sample.processes,
             memory: sample.memory,
             kernel: KernelMemory::now(),
         });
