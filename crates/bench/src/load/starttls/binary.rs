@@ -87,6 +87,7 @@ pub(super) static MYSQL: [Turn; 2] = [
     },
 ];
 
+const MYSQL_GREETING_MAX: usize = 1024;
 const MYSQL_ERROR: u8 = 0xff;
 const MYSQL_PROTOCOL: u8 = 10;
 const CLIENT_SSL: u16 = 0x0800;
@@ -99,12 +100,12 @@ fn mysql_greeting(bytes: &[u8]) -> Result<Option<usize>, String> {
         return Ok(None);
     };
     let length = 4 + (usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16);
+    // Texts of other protocols look like a long packet.
+    if length > MYSQL_GREETING_MAX {
+        return Err("the server does not speak MySQL's protocol".into());
+    }
     let Some(body) = bytes.get(4..length) else {
-        // A greeting is short; other protocols look like a long one.
-        return match length {
-            ..=1024 => Ok(None),
-            _ => Err("the server does not speak MySQL's protocol".into()),
-        };
+        return Ok(None);
     };
     match body.first() {
         Some(&MYSQL_PROTOCOL) => {}

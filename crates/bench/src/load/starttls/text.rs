@@ -98,24 +98,23 @@ pub(super) fn xmpp_stream(server_name: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// Reads up to the end of the features, or to what comes instead of them.
 fn xmpp_features(bytes: &[u8]) -> Result<Option<usize>, String> {
-    if let Some(at) = find(bytes, b"<stream:error") {
-        let error = bytes.get(at..).unwrap_or_default();
+    const END: &[u8] = b"</stream:features>";
+    let first = |part: &[u8]| find(bytes, part).unwrap_or(usize::MAX);
+    let (end, none) = (first(END), first(b"<stream:features/>"));
+    let error = first(b"<stream:error");
+    if error < end.min(none) {
+        let error = bytes.get(error..).unwrap_or_default();
         return Err(format!("the server answered {}", quoted(error)));
     }
-    let end = b"</stream:features>";
-    let Some(at) = find(bytes, end) else {
-        let is_empty = find(bytes, b"<stream:features/>").is_some();
-        return match is_empty {
-            true => Err("the server does not offer STARTTLS".into()),
-            false => Ok(None),
-        };
+    let Some(features) = bytes.get(..end.min(none)) else {
+        return Ok(None);
     };
-    let features = bytes.get(..at).unwrap_or_default();
-    if find(features, b"urn:ietf:params:xml:ns:xmpp-tls").is_none() {
+    if none < end || find(features, b"urn:ietf:params:xml:ns:xmpp-tls").is_none() {
         return Err("the server does not offer STARTTLS".into());
     }
-    Ok(Some(at + end.len()))
+    Ok(Some(end + END.len()))
 }
 
 fn xmpp_proceed(bytes: &[u8]) -> Result<Option<usize>, String> {
