@@ -100,7 +100,7 @@ option_groups! {
         /// Maximum number of handshakes in flight, in all workers together. `auto`: 1024, or fewer
         /// if 1024 would need more than an eighth of `memory`.
         max_handshakes: Count = default "auto", "1" ..= "1000000",
-            costs "up to twice `handshake_bytes_max` and the TLS library's state, while the handshake takes";
+            costs "up to twice `handshake_bytes_max` and the TLS library's state, during the handshake";
 
         /// Maximum number of established connections per client address, over all workers. An IPv6
         /// /64 network counts as one client. Further connections are closed without an answer.
@@ -281,7 +281,7 @@ option_groups! {
         acme_challenge: AcmeChallenge = default "tls-alpn-01", like "\"http-01\"";
 
         /// E-mail address at which the ACME server's operator can reach you.
-        acme_email: Option<String> = default "none";
+        acme_email: Option<String> = default "none", like "\"hostmaster@example.com\"";
 
         /// Directory for certificates, their keys and account keys; created if missing. Only the
         /// owner of the main process may have access. Each ACME server has a subdirectory of its
@@ -294,11 +294,11 @@ option_groups! {
 
         /// Id of the key that binds a new account to one the ACME server knows already (External
         /// Account Binding), if the server requires it.
-        acme_eab_id: Option<String> = default "none";
+        acme_eab_id: Option<String> = default "none", like "\"kid-1\"";
 
         /// File with the key of `acme_eab_id`, in base64url as ACME servers issue it. Only its
         /// owner may read it.
-        acme_eab_key_file: Option<PathBuf> = default "off";
+        acme_eab_key_file: Option<PathBuf> = default "off", like "\"/etc/dormouse/acme-eab.key\"";
     }
 
     /// A listener for plain HTTP that redirects browsers to https. A separate process without

@@ -149,7 +149,7 @@ option_groups! {
         acme: Vec<AcmeName> = default "",
             costs "the same as a certificate from a file; while the ACME server checks a name, each ClientHello is read before the handshake begins";
 
-        /// What clients get that send no server name, or one that no certificate is for: the first
+        /// What a client gets that sends no server name, or one without a certificate: the first
         /// certificate (`default`), or the alert unrecognized_name (`refuse`).
         unknown_name: NameUnknown = default "default", like "\"refuse\"";
 
