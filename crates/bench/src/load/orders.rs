@@ -218,6 +218,21 @@ pub struct Cycle {
     pub for_ms: u64,
 }
 
+impl Cycle {
+    /// Connections with one exchange each.
+    pub fn once(connections: u64, lanes: u32) -> Self {
+        Self {
+            connections,
+            lanes,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms: 0,
+        }
+    }
+}
+
 /// Messages on held connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Messages {

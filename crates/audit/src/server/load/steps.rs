@@ -76,7 +76,7 @@ impl LoadSteps {
             for_ms: left.map_or(0, |left| {
                 u64::try_from(left.as_millis() / 2).unwrap_or(0).max(1)
             }),
-            ..self.cycle_of(FIRST, u32::try_from(alive).unwrap_or(1))
+            ..Cycle::once(FIRST, u32::try_from(alive).unwrap_or(1))
         });
         let began = Instant::now();
         let report = session.order("warming up", Some(FIRST), &order, |tally| tally.closed)?;
@@ -287,7 +287,7 @@ impl LoadSteps {
         let lanes = 4.min(self.sizes.lanes);
         let cycle = Cycle {
             bulk_bytes: self.sizes.bulk_bytes,
-            ..self.cycle_of(u64::from(lanes), lanes)
+            ..Cycle::once(u64::from(lanes), lanes)
         };
         let before = session.server_cpu();
         let harvest = session.order("streaming", None, &Order::Cycle(cycle), |tally| {
@@ -364,25 +364,13 @@ impl LoadSteps {
         }
     }
 
-    fn cycle_of(&self, connections: u64, lanes: u32) -> Cycle {
-        Cycle {
-            connections,
-            lanes,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms: 0,
-        }
-    }
-
     fn cycle(
         &self,
         session: &mut Session<'_>,
         stage: &str,
         connections: u64,
     ) -> Result<Tally, Error> {
-        let order = Order::Cycle(self.cycle_of(connections, self.sizes.lanes));
+        let order = Order::Cycle(Cycle::once(connections, self.sizes.lanes));
         let harvest = session.order(stage, Some(connections), &order, |tally| tally.closed)?;
         harvest.ensure_complete()?;
         go_on(session)?;

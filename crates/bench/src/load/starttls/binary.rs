@@ -33,8 +33,11 @@ fn ldap_ready(bytes: &[u8]) -> Result<Option<usize>, String> {
     }
 }
 
-/// Reads an element: its tag, its content, and its length with the head. `None` if more bytes are needed.
-fn ber(bytes: &[u8]) -> Result<Option<(u8, &[u8], usize)>, String> {
+/// An element of BER: its tag, its content, and its length with the head.
+type Element<'a> = (u8, &'a [u8], usize);
+
+/// Reads an element; `None` if more bytes are needed.
+fn ber(bytes: &[u8]) -> Result<Option<Element<'_>>, String> {
     let (Some(&tag), Some(&short)) = (bytes.first(), bytes.get(1)) else {
         return Ok(None);
     };
