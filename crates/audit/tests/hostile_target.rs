@@ -79,12 +79,15 @@ fn what_lies_beside_its_program_is_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("executed");
     let jcmd = format!("#!/bin/sh\necho executed >> {}\n", trace.display());
-    let after_collection = |pids: &[i32]| ManagedHeap::after_collection(pids, COLLECTION_WAIT);
-    let counts: [&dyn Fn(&[i32]) -> ManagedHeap; 2] = [&ManagedHeap::of, &after_collection];
-    for count in counts {
+    for collects in [false, true] {
         // One that is no JVM does not outlive how a JVM is asked.
         let target = pretended_jvm(folder.path(), &jcmd);
-        let heap = count(&[target.pid()]);
+        let pids = [target.pid()];
+        let heap = if collects {
+            ManagedHeap::after_collection(&pids, COLLECTION_WAIT)
+        } else {
+            ManagedHeap::of(&pids)
+        };
         assert!(!trace.exists(), "the audit has run the planted jcmd");
         assert_eq!(heap.bytes(), None);
         // It says that it looked, and that nothing came of it.
