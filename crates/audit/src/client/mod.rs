@@ -131,13 +131,7 @@ fn examine(
     let mut figures = figures(&seen);
     figures.run_ms = run_ms;
     if spec.command.is_empty() {
-        let foreign = "the audit did not start the client";
-        figures.cpu_ms = Measured::not(foreign);
-        figures.cpu_startup_ms = Measured::not(foreign);
-        figures.memory_max_bytes = Measured::not(foreign);
-        figures.processes = Measured::not(foreign);
-        figures.exit_status = Measured::not(foreign);
-        audit.software = Measured::not(foreign);
+        forget_process(&mut figures, audit);
     } else {
         figures.cpu_ms = Measured::Value(cpu_ms);
         figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
@@ -150,6 +144,17 @@ fn examine(
     let outcome = ended.and_then(|status| judge_end(status, address, &mut figures, audit));
     audit.client = Some(figures);
     outcome
+}
+
+/// Gives the reason for the missing figures of clients that the audit did not start.
+fn forget_process(figures: &mut ClientFigures, audit: &mut Audit) {
+    const FOREIGN: &str = "the audit did not start the client";
+    figures.cpu_ms = Measured::not(FOREIGN);
+    figures.cpu_startup_ms = Measured::not(FOREIGN);
+    figures.memory_max_bytes = Measured::not(FOREIGN);
+    figures.processes = Measured::not(FOREIGN);
+    figures.exit_status = Measured::not(FOREIGN);
+    audit.software = Measured::not(FOREIGN);
 }
 
 /// Reports a client that made no connection as a failure.

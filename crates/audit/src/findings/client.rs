@@ -57,6 +57,7 @@ pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &m
         });
     };
     resumption(client, &mut add);
+    keep_alive(client, &mut add);
     hello(client, &mut add);
     cpu(client, &mut add);
 }
@@ -163,6 +164,13 @@ fn resumption(
             Confidence::High,
         );
     }
+}
+
+fn keep_alive(
+    client: &ClientFigures,
+    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
+) {
+    let (connections, requests) = (client.connections, client.requests);
     if requests >= 5 && client.kept_alive == 0 && connections * 10 >= requests * 9 {
         add(
             FindingId::ClientNoKeepAlive,

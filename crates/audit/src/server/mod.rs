@@ -107,9 +107,7 @@ fn examine(
     stage(console, "starting");
     let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
-    if let Some(server) = &server {
-        audit.processes = server.tree.describe()?;
-    }
+    describe_processes(server.as_ref(), audit)?;
     // The time limit is for the audit, not for the start of the server.
     let deadline = Deadline::after(Instant::now(), spec.time_max());
     let dialer = dialer.until(deadline);
@@ -128,9 +126,7 @@ fn examine(
     let (talk, banner) = protocol::detect(spec, &dialer).map_err(|error| with_hint(error, want))?;
     keep_talk(spec, &talk, audit);
     interrupts.check()?;
-    if let Some(server) = &server {
-        audit.processes = server.tree.describe()?;
-    }
+    describe_processes(server.as_ref(), audit)?;
     audit.software = Measured::from(software::recognise(&audit.processes, banner.as_deref()));
 
     let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
@@ -170,6 +166,13 @@ fn examine(
         console,
         audit,
     )
+}
+
+fn describe_processes(server: Option<&Server>, audit: &mut Audit) -> Result<(), Error> {
+    if let Some(server) = server {
+        audit.processes = server.tree.describe()?;
+    }
+    Ok(())
 }
 
 /// Offers the tickets that were set aside, each when it reaches its age.

@@ -87,22 +87,16 @@ fn with_starttls(
     visit: &mut ProbeConnection,
     wait: Duration,
 ) -> (Traffic, Option<String>) {
-    let talk = protocol.traffic(name);
-    let Traffic::Message {
-        message, greeting, ..
-    } = &talk
-    else {
-        return (talk, None);
-    };
-    let said = visit.say(message).is_ok();
+    let message = protocol.first_message(name);
+    let said = visit.say(&message).is_ok();
     let answer = said.then(|| visit.hear(wait, |heard, _| !heard.is_empty()));
     if answer.is_some_and(|answer| answer.is_ok_and(|heard| !heard.is_empty())) {
-        return (talk, None);
+        return (Traffic::with_starttls(protocol, name), None);
     }
     let silent = Traffic::Message {
-        message: message.clone(),
+        message,
         expect: Expect::Nothing,
-        greeting: *greeting,
+        greeting: false,
     };
     (silent, None)
 }

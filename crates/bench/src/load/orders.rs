@@ -104,6 +104,17 @@ pub enum Traffic {
     },
 }
 
+impl Traffic {
+    /// Returns an exchange with a server that began in plaintext.
+    pub fn with_starttls(protocol: Starttls, server_name: &str) -> Self {
+        Self::Message {
+            message: protocol.first_message(server_name),
+            expect: Expect::Any,
+            greeting: false,
+        }
+    }
+}
+
 /// Bytes that count as the answer to a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

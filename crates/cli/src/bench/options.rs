@@ -313,7 +313,7 @@ impl Common {
                 path,
                 host: server_name,
             },
-            (None, Some(protocol), None) => protocol.traffic(&server_name),
+            (None, Some(protocol), None) => Traffic::with_starttls(protocol, &server_name),
             (None, _, text) => Traffic::Message {
                 message: unescape(text.as_deref().unwrap_or(TEXT))?,
                 expect: self.expect.unwrap_or(ExpectArg::Echo).into(),

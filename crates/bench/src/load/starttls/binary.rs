@@ -1,6 +1,6 @@
 //! Protocols of binary messages: LDAP, PostgreSQL, MySQL.
 
-use super::{Turn, nothing, quoted, turn};
+use super::turn::{Turn, nothing, quoted, turn};
 
 pub(super) static LDAP: [Turn; 1] = [turn(|_| LDAP_STARTTLS.to_vec(), ldap_ready)];
 

@@ -9,15 +9,14 @@
 
 mod binary;
 mod text;
+mod turn;
 
 use serde::{Deserialize, Serialize};
 
-use super::orders::{Expect, Traffic};
+use self::turn::Turn;
 
 /// Maximum bytes of one answer.
 const ANSWER_MAX: usize = 64 * 1024;
-/// Maximum characters of a server's text in an error.
-const QUOTED_MAX: usize = 100;
 
 /// A protocol that starts in plaintext and changes to TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -37,28 +36,6 @@ pub enum Starttls {
     Postgres,
     /// MySQL and MariaDB.
     Mysql,
-}
-
-/// Builds what the client sends in a turn; the argument is the server's name.
-type Say = fn(&str) -> Vec<u8>;
-/// Returns the length of a complete answer; `None` if more bytes are needed, or why the server refuses TLS.
-type Read = fn(&[u8]) -> Result<Option<usize>, String>;
-
-/// One step of a dialogue. A turn without `read` ends when its bytes are sent.
-struct Turn {
-    say: Say,
-    read: Option<Read>,
-}
-
-const fn turn(say: Say, read: Read) -> Turn {
-    Turn {
-        say,
-        read: Some(read),
-    }
-}
-
-fn nothing(_: &str) -> Vec<u8> {
-    Vec::new()
 }
 
 impl Starttls {
@@ -106,8 +83,8 @@ impl Starttls {
     }
 
     /// Returns a first message after the handshake that a server of this protocol answers without a login.
-    pub fn traffic(self, server_name: &str) -> Traffic {
-        let message = match self {
+    pub fn first_message(self, server_name: &str) -> Vec<u8> {
+        match self {
             Self::Smtp => b"NOOP\r\n".to_vec(),
             Self::Imap => b"a2 NOOP\r\n".to_vec(),
             Self::Pop3 => b"CAPA\r\n".to_vec(),
@@ -115,11 +92,6 @@ impl Starttls {
             Self::Ldap => binary::LDAP_SEARCH.to_vec(),
             Self::Postgres => binary::postgres_startup(),
             Self::Mysql => binary::mysql_login(),
-        };
-        Traffic::Message {
-            message,
-            expect: Expect::Any,
-            greeting: false,
         }
     }
 }
@@ -207,16 +179,6 @@ impl Dialogue {
     fn in_words(&self, why: &str) -> String {
         format!("STARTTLS ({}): {why}", self.protocol.name())
     }
-}
-
-/// A server's text in an error, without its control characters.
-fn quoted(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let line = text.lines().next().unwrap_or_default().trim();
-    format!(
-        "{:?}",
-        dormouse_printable::line_up_to(line, QUOTED_MAX).to_string()
-    )
 }
 
 #[cfg(test)]

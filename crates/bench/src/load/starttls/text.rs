@@ -1,6 +1,6 @@
 //! Protocols of text: SMTP, IMAP, POP3, XMPP.
 
-use super::{Turn, nothing, quoted, turn};
+use super::turn::{Turn, nothing, quoted, turn};
 
 pub(super) static SMTP: [Turn; 3] = [
     turn(nothing, smtp_greeting),
