@@ -71,7 +71,9 @@ pub(crate) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
 /// Describes how much of a process was not looked at.
 pub(crate) fn unread(pid: i32, bytes: u64) -> String {
     let gib = bytes >> 30;
-    format!("process {pid}: {gib} GiB of its address space were not read, because it maps too much")
+    format!(
+        "process {pid}: {gib} GiB of its address space were not examined, because it maps too much"
+    )
 }
 
 pub(crate) fn region(line: &str) -> Option<Region> {

@@ -149,7 +149,7 @@ fn is_program(path: &Path) -> bool {
 fn foreign_hand(path: &Path) -> Option<String> {
     for part in path.ancestors() {
         let Ok(found) = fs::metadata(part) else {
-            return Some(format!("{} cannot be read", part.display()));
+            return Some(format!("cannot examine {}", part.display()));
         };
         let shown = part.display().to_string();
         let shown = dormouse_printable::line(&shown);

@@ -186,11 +186,11 @@ fn handshake_faults_are_described() {
         );
     }
 
-    not_judged_where_it_passes_through(&to[1..4]);
+    assert_pass_through_verifies_nothing(&to[1..4]);
 }
 
 /// With pass-through, the backends' certificates are for clients to verify.
-fn not_judged_where_it_passes_through(to: &[SocketAddr]) {
+fn assert_pass_through_verifies_nothing(to: &[SocketAddr]) {
     let pass = tempfile::tempdir().expect("a temporary folder");
     let file = pass.path().join("dormouse.toml");
     let listed: Vec<String> = to.iter().map(|to| format!("\"{to}\"")).collect();
