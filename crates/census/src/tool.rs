@@ -59,7 +59,7 @@ impl Tool {
             if !is_program(&path) {
                 continue;
             }
-            match foreign_hand(&path).filter(|_| is_root) {
+            match writer_besides_root(&path).filter(|_| is_root) {
                 None => return Ok(Self { name, path }),
                 Some(why) => missing = ToolError::Refused(why),
             }
@@ -146,7 +146,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Describes who besides root can replace a file; `path` is absolute and contains no links.
-fn foreign_hand(path: &Path) -> Option<String> {
+fn writer_besides_root(path: &Path) -> Option<String> {
     for part in path.ancestors() {
         let Ok(found) = fs::metadata(part) else {
             return Some(format!("cannot examine {}", part.display()));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_ended() {
+    fn a_tool_that_does_not_exit_is_killed() {
         let begun = Instant::now();
         let patience = Duration::from_millis(200);
         // The first keeps its pipes open, the second closes them, the third writes without end.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_nothing_of_ours() {
+    fn a_tool_inherits_nothing() {
         let own = i32::try_from(std::process::id()).unwrap();
         let said = shell()
             .run_for(

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inspector_that_answers_slowly_is_left() {
+    fn a_slow_inspector_is_abandoned() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let slow = std::thread::spawn(move || {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_its_own_is_not_ours() {
+    fn network_namespaces_are_compared() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(shares_network(own));
         assert!(!shares_network(i32::MAX));
