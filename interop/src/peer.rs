@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustls::client::{Resumption, Tls12Resumption};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
@@ -39,6 +40,14 @@ pub fn config() -> ClientConfig {
 /// One configuration for TLS 1.3 and one for 1.2, each with its own sessions.
 pub fn configs_by_version() -> [ClientConfig; 2] {
     [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| with_versions(&[version]))
+}
+
+/// A configuration for TLS 1.2 without tickets, which resumes by session id, with its own sessions.
+pub fn config_by_id() -> ClientConfig {
+    let mut config = with_versions(&[&rustls::version::TLS12]);
+    config.resumption =
+        Resumption::in_memory_sessions(8).tls12_resumption(Tls12Resumption::SessionIdOnly);
+    config
 }
 
 /// A configuration with this client certificate and its own sessions.

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_and_how_it_fails() {
+    fn output_and_failure_of_a_tool() {
         assert_eq!(
             shell().run(&["-c", "echo some words"], SOON).unwrap(),
             "some words\n"
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_inherits_nothing() {
+    fn a_tool_gets_no_environment_and_no_privileges() {
         let own = i32::try_from(std::process::id()).unwrap();
         let said = shell()
             .run_for(

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -362,6 +363,8 @@ fn an_expired_certificate_is_a_warning() {
     let certificate = params.self_signed(&key).expect("a certificate");
     fs::write(site.path().join("site.pem"), certificate.pem()).expect("a file");
     fs::write(site.path().join("site.key"), key.serialize_pem()).expect("a file");
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(site.path().join("site.key"), private).expect("a file");
     let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.starts_with("warning: site.pem: "), "{}", ran.err);

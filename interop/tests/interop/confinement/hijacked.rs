@@ -21,12 +21,12 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
 /// Whether these tests can run here.
-fn can_run() -> bool {
+pub(super) fn can_run() -> bool {
     applies(Can::BeDormouse) && Intruder::is_possible()
 }
 
 /// An echo scene whose first worker is hijacked.
-fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
+pub(super) fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         change(settings);
@@ -38,11 +38,11 @@ fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
 }
 
 /// The current worker.
-fn worker(scene: &Scene) -> Option<u32> {
+pub(super) fn worker(scene: &Scene) -> Option<u32> {
     named(scene, "worker-0")
 }
 
-fn named(scene: &Scene, name: &str) -> Option<u32> {
+pub(super) fn named(scene: &Scene, name: &str) -> Option<u32> {
     let is_it = |pid: &u32| {
         let found = fs::read_to_string(format!("/proc/{pid}/comm"));
         found.is_ok_and(|found| found.trim() == name) && status(*pid, "State:") != "Z (zombie)"
@@ -51,18 +51,18 @@ fn named(scene: &Scene, name: &str) -> Option<u32> {
 }
 
 /// A line of /proc/PID/status.
-fn status(pid: u32, name: &str) -> String {
+pub(super) fn status(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().trim().to_owned()
 }
 
-fn descriptors(pid: u32) -> usize {
+pub(super) fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
     open.count()
 }
 
-fn is_refused(result: &io::Result<i64>) -> bool {
+pub(super) fn is_refused(result: &io::Result<i64>) -> bool {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     result.as_ref().is_err_and(refused)
 }

@@ -63,6 +63,16 @@ impl Installed {
         self.put(&script);
     }
 
+    /// Replaces the binary by a script that starts it, as a new keeper only after a second.
+    fn put_slow(&self) {
+        let script = self.folder.path().join("script");
+        let real = tools::dormouse().display();
+        let text =
+            format!("#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nexec {real} \"$@\"\n");
+        fs::write(&script, text).expect("a script");
+        self.put(&script);
+    }
+
     /// Starts the terminator from this path instead of the build folder.
     fn start_from_here(&self, settings: &mut Settings) {
         let here = self.path().to_string_lossy().into_owned();
@@ -356,4 +366,46 @@ fn another_program_is_refused() {
     for probe in &mut probes {
         probe.echo(500).expect("an echo");
     }
+}
+
+/// An old keeper is stopped before the commit, for so long that the new keeper starts a worker without waiting
+/// for it. Then the new keeper dies. The old keeper must not start a second worker: the first one uses the
+/// same pending memory.
+#[test]
+fn a_keeper_that_was_stopped_takes_nothing_back() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 1);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(1000).expect("an echo");
+    let children_of = |parent: u32| {
+        let mut tree = scene.terminator.tree();
+        tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));
+        tree
+    };
+    let old = keepers(&scene)[0];
+    let workers = children_of(old);
+    installed.put_slow();
+    signal(scene.terminator.pid(), Signal::USR2);
+    let new = wait::until("the new keeper", PATIENCE, || {
+        let mut others = children_of(old).into_iter();
+        others.find(|pid| !workers.contains(pid))
+    });
+    signal(old, Signal::STOP);
+    wait::until("the new binary", PATIENCE, || {
+        (lines(&scene.terminator, "new binary running") > 0).then_some(())
+    });
+    probe.echo(1000).expect("an echo from the new worker");
+    signal(new, Signal::KILL);
+    signal(old, Signal::CONT);
+    wait::until("the old keeper to exit", PATIENCE, || {
+        (!scene.terminator.tree().contains(&old)).then_some(())
+    });
+    let wrong = lines(&scene.terminator, "the old binary continues");
+    assert_eq!(wrong, 0, "{}", scene.terminator.log());
+    probe
+        .echo(1000)
+        .expect("an echo from the worker that lives on");
 }
