@@ -33,7 +33,8 @@ function dial(options, flight) {
   const socket = new TLSSocket(undefined, { allowHalfOpen, highWaterMark, onread, signal });
   socket[kFlight] = flight;
   if (options.timeout) socket.setTimeout(options.timeout);
-  if (options.noDelay) socket.setNoDelay(true);
+  // Records are sent whole; waiting to fill a packet would only delay their last part.
+  if (options.noDelay !== false) socket.setNoDelay(true);
   if (options.keepAlive) socket.setKeepAlive(true, options.keepAliveInitialDelay);
   // Before the listeners of the program.
   socket.connect(options, () => flight.begin(socket));

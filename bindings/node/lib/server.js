@@ -24,7 +24,8 @@ const withTls = (Base) => class extends Base {
     options ??= {};
     if (typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
     refuseOptions(options);
-    super(options);
+    // Records are sent whole; waiting to fill a packet would only delay their last part.
+    super({ noDelay: true, ...options });
     this[kContexts] = [];
     this[kSettings] = settingsOf(this, options);
     this.setSecureContext(options);
