@@ -206,11 +206,12 @@ pub(crate) struct Remains {
     reset_tls: bool,
 }
 
-/// Frees the pending memory and takes the descriptors out of the slot. The caller frees the slot, then
-/// calls [`Remains::close`]: a slot must never name a closed descriptor.
+/// Frees the pending memory, drops the keys and takes the descriptors out of the slot. The caller frees
+/// the slot, then calls [`Remains::close`]: a slot must never name a closed descriptor.
 pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remains {
     backlog::free_opening(slot, &mut work.pending);
     backlog::free_sealed(slot, &mut work.pending);
+    work.keys.forget(slot);
     Remains {
         tls_fd: slot.tls_fd(),
         plain_fd: slot.plain_fd(),
