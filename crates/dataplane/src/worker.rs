@@ -305,7 +305,7 @@ impl<I: Io> Worker<I> {
         if let Some(drain) = &mut self.lifecycle.drain {
             drain.turn(&mut self.cx.connections, settings, work);
         }
-        if let Some(stop) = &self.lifecycle.stop {
+        if let Some(stop) = &mut self.lifecycle.stop {
             stop.turn(&mut self.cx.connections, settings, work);
         }
         self.apply_effects();

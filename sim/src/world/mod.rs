@@ -351,6 +351,11 @@ impl World {
         match turned {
             Ok(Ok(None)) => self.receive_reports(),
             Ok(Ok(Some(Exit::Stopped))) => {
+                let in_use = worker.slots().live();
+                if in_use != 0 {
+                    let what = format!("the worker stopped, and {in_use} slots were not wiped");
+                    return Err(Violation::of_gateway(what));
+                }
                 self.is_stopped = true;
                 self.worker = None;
                 // The keeper exits too, which closes its descriptor table.
@@ -489,8 +494,9 @@ impl World {
     // ---- main ----
 
     fn command(&mut self) {
-        if self.scenario.options.warm > 0 && !self.is_stopping && self.clients_are_finished() {
-            // Warm connections would never end by themselves.
+        let may_stop = !self.is_stopping && self.upgrade == Upgrade::None;
+        if self.scenario.options.warm > 0 && may_stop && self.clients_are_finished() {
+            // Warm connections would never end by themselves. Main ends an upgrade before it stops workers.
             self.is_stopping = true;
             self.kernel.borrow_mut().orders.push_back(Order::Stop);
         }

@@ -226,7 +226,7 @@ impl ConnectionLog {
         self.waiting = waiting;
     }
 
-    /// A handshake failed: writes its line. Of these, too, one of so many has a line.
+    /// Writes the line of a failed handshake. Sampling applies to these lines, too.
     pub(crate) fn fail(&mut self, failed: &FailedHandshake<'_>, unix_ms: u64, count: &Counters) {
         let Some(rules) = self.rules else {
             return;

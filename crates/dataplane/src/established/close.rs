@@ -201,6 +201,14 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
     discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
 }
 
+/// Whether everything is in the kernel's hands, and the connection only waits for the client's end.
+pub(crate) fn only_lingers(slot: &Slot) -> bool {
+    slot.phase() == Phase::Draining
+        && slot.has(Flag::LingerTls)
+        && slot.has(Flag::TlsShut)
+        && slot.plain_fd() == Fd::NONE
+}
+
 /// The descriptors of a connection that is over, to be closed after its slot is cleared.
 pub(crate) struct Remains {
     tls_fd: Fd,

@@ -340,6 +340,20 @@ impl Connections {
         self.slots.header().clear_busy();
     }
 
+    /// Frees every connection that `is_due`, as it is: nothing more is sent.
+    pub(crate) fn free_all<I: Io>(
+        &mut self,
+        work: &mut Workspace<I>,
+        is_due: impl Fn(&Slot) -> bool,
+    ) {
+        let live: Vec<u32> = self.slots.indices().collect();
+        for index in live {
+            if self.slots.get(index).is_some_and(&is_due) {
+                self.remove(index, work);
+            }
+        }
+    }
+
     fn remove<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
         logged::write_line(&self.slots, index, None, work);

@@ -3,7 +3,7 @@
 //! The sockets are open, the epoll instance still watches them, and the slots hold the state. Three
 //! things need repair: the busy connection is reset (its sequence numbers may be used, its bytes may be
 //! half delivered); descriptors that no slot names (handshakes, or a connection that was just being
-//! admitted) are closed; timers and free lists, which were in the heap, are created anew.
+//! admitted) are closed; timers and free lists, which were in the heap, are rebuilt.
 //!
 //! The check that each socket is still the same one is deferred (`unverified.rs`).
 

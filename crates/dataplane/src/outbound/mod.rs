@@ -509,7 +509,7 @@ impl Outbound {
         connections.discard_warm(changed, settings, work);
     }
 
-    /// Creates the pools anew, but keeps those of unchanged routes.
+    /// Rebuilds the pools, but keeps those of unchanged routes.
     fn replace_pools(&mut self, changed: &[u16], routes: &[Route]) {
         let mut pools = Pool::of(routes);
         for (number, former) in (0..).zip(self.pools.drain(..)) {
