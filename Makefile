@@ -85,10 +85,10 @@ advisories: deny-tool ## known vulnerabilities of dependencies; says so if the d
 	@if timeout 120 $(CARGO) deny --locked fetch db >/dev/null 2>&1; then \
 	    $(CARGO) deny --locked check advisories; \
 	elif [ -n "$(ADVISORY_COPY)" ]; then \
-	    echo "advisories: the database can't be reached from here; its copy in $(ADVISORY_COPY) is used"; \
+	    echo "advisories: the database cannot be reached from here; its copy in $(ADVISORY_COPY) is used"; \
 	    $(CARGO) deny --locked --offline check advisories; \
 	else \
-	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
+	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) cannot be reached from here"; \
 	fi
 
 .PHONY: bindings test-bindings bindings-install compare-runtimes

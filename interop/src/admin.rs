@@ -66,7 +66,7 @@ impl Admin {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let (head, body) = answer
             .split_once("\r\n\r\n")
-            .unwrap_or_else(|| panic!("expected a response, came: {answer}"));
+            .unwrap_or_else(|| panic!("expected a response, got: {answer}"));
         let status = head
             .split(' ')
             .nth(1)

@@ -1,5 +1,6 @@
 //! A certificate authority and its certificates, generated for every test program.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -136,8 +137,8 @@ impl Authority {
             both: folder.join(format!("{name}.both.pem")),
         };
         write(&files.cert, &certificate.pem());
-        write(&files.key, &key.serialize_pem());
-        write(
+        write_private(&files.key, &key.serialize_pem());
+        write_private(
             &files.both,
             &format!("{}{}", certificate.pem(), key.serialize_pem()),
         );
@@ -166,6 +167,14 @@ impl Authority {
         .and_then(|list| list.pem())
         .expect("a revocation list")
     }
+}
+
+/// Writes a file that nobody else may read, as keys should be.
+fn write_private(file: &Path, text: &str) {
+    write(file, "");
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(file, private).expect("a file of ours");
+    write(file, text);
 }
 
 fn write(file: &Path, text: &str) {

@@ -65,7 +65,7 @@ impl Language {
     }
 
     /// Whether the client distinguishes close_notify from a bare FIN.
-    pub fn tells_truncation(self) -> bool {
+    pub fn reports_truncation(self) -> bool {
         self != Self::Node
     }
 
@@ -298,7 +298,7 @@ impl Client {
     ///
     /// # Panics
     /// When it has exited.
-    pub fn go_on(&mut self) {
+    pub fn resume_reading(&mut self) {
         let input = self.child.stdin.as_mut().expect("a pipe");
         if input
             .write_all(b"go\n")
@@ -316,7 +316,7 @@ impl Client {
     pub fn answer(mut self) -> Answer {
         let end = Instant::now() + CLIENT_TIME;
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+            if let Some(status) = self.child.try_wait().expect("the status of a child") {
                 break status;
             }
             if Instant::now() > end {
@@ -343,7 +343,7 @@ impl Client {
             .and_then(std::io::read_to_string)
             .unwrap_or_default();
         panic!(
-            "client {}: expected {expected}, came: {came}\nits last lines: {:?}\nits errors:\n{errors}",
+            "client {}: expected {expected}, got: {came}\nits last lines: {:?}\nits errors:\n{errors}",
             self.name,
             self.seen.iter().rev().take(3).collect::<Vec<_>>(),
         );

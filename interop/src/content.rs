@@ -66,6 +66,6 @@ impl Total {
 /// Random bytes, so that lost, duplicated or swapped parts are noticed.
 pub fn random(bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
-    aws_lc_rs::rand::fill(&mut content).expect("the system has random bytes");
+    aws_lc_rs::rand::fill(&mut content).expect("random bytes");
     content
 }

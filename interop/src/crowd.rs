@@ -62,7 +62,7 @@ impl Crowd {
     /// # Panics
     /// When the number keeps changing.
     pub fn wait_until_full(&mut self) -> usize {
-        wait::until_still("a crowd at the door", || {
+        wait::until_still("the number of accepted clients", || {
             self.look();
             self.came_in as u64
         });
@@ -74,10 +74,14 @@ impl Crowd {
     /// # Panics
     /// When the number is not reached.
     pub fn wait_until_in(&mut self, count: usize) {
-        wait::until(&format!("{count} clients to get in"), CROWD_TIME, || {
-            self.look();
-            (self.came_in >= count).then_some(())
-        });
+        wait::until(
+            &format!("{count} clients to be accepted"),
+            CROWD_TIME,
+            || {
+                self.look();
+                (self.came_in >= count).then_some(())
+            },
+        );
     }
 
     /// Releases all admitted clients, and waits until every client was admitted and has left.
@@ -92,7 +96,7 @@ impl Crowd {
         while left + self.lost.len() < self.size {
             assert!(
                 Instant::now() < end,
-                "expected all {} clients to get in, {} did within {CROWD_TIME:?}; turned away: {:?}",
+                "expected all {} clients to be accepted, {} were within {CROWD_TIME:?}; refused: {:?}",
                 self.size,
                 self.came_in,
                 self.turned_away.last()
@@ -132,7 +136,7 @@ fn live(connect: &Connect, events: &Sender<Event>, leave: &(Mutex<bool>, Condvar
             Err(error) => {
                 let _ = events.send(Event::TurnedAway(error.to_string()));
                 if Instant::now() > end {
-                    let _ = events.send(Event::Lost(format!("never got in: {error}")));
+                    let _ = events.send(Event::Lost(format!("never accepted: {error}")));
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(100));

@@ -64,7 +64,8 @@ impl Intruder {
     /// # Panics
     /// When that is not possible.
     pub fn enter_thread(pid: u32, thread: Thread) -> Self {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
+        let tasks =
+            fs::read_dir(format!("/proc/{pid}/task")).expect("a running process of the test");
         let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
         let id = match thread {
             Thread::First => Some(pid),
@@ -87,7 +88,7 @@ impl Intruder {
             room: 0,
             used: 0,
         };
-        assert_eq!(intruder.answer(), "in", "{pid} can't be taken over");
+        assert_eq!(intruder.answer(), "in", "{pid} cannot be taken over");
         let protection = i64::from(libc::PROT_READ | libc::PROT_WRITE);
         let flags = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let room = intruder.call(
@@ -173,6 +174,34 @@ impl Intruder {
         found
     }
 
+    /// Writes to one of its files at this offset.
+    ///
+    /// # Errors
+    /// The kernel's error for the process.
+    pub fn overwrite(&mut self, fd: i64, at: usize, content: &[u8]) -> io::Result<()> {
+        for (n, part) in content.chunks(ROOM_BYTES / 2).enumerate() {
+            let from = self.put(part);
+            let at = (at + n * ROOM_BYTES / 2) as i64;
+            self.call(libc::SYS_pwrite64, &[fd, from, part.len() as i64, at])?;
+        }
+        Ok(())
+    }
+
+    /// The file behind one of its descriptors, as root sees it.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn metadata(&self, fd: i64) -> fs::Metadata {
+        fs::metadata(format!("/proc/{}/fd/{fd}", self.pid)).expect("an open descriptor")
+    }
+
+    /// Its unix stream sockets.
+    pub fn unix_streams(&self) -> Vec<i64> {
+        let mut sockets = self.descriptors("socket:");
+        sockets.retain(|fd| self.socket_kind(*fd) == libc::SOCK_STREAM);
+        sockets
+    }
+
     /// The channel to main: the only socket that preserves message boundaries.
     ///
     /// # Panics
@@ -183,6 +212,7 @@ impl Intruder {
         sockets.into_iter().find(is_it).expect("a channel to main")
     }
 
+    /// The type of a unix socket; -1 for other sockets.
     fn socket_kind(&self, fd: i64) -> i32 {
         // /proc/net/unix has type and inode of each socket.
         let link = fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).unwrap_or_default();
@@ -207,11 +237,7 @@ impl Intruder {
         let name = self.put(b"dormouse-handover\0");
         let flags = i64::from(libc::MFD_ALLOW_SEALING);
         let fd = self.call(libc::SYS_memfd_create, &[name, flags])?;
-        for (n, part) in content.chunks(ROOM_BYTES / 2).enumerate() {
-            let from = self.put(part);
-            let at = (n * ROOM_BYTES / 2) as i64;
-            self.call(libc::SYS_pwrite64, &[fd, from, part.len() as i64, at])?;
-        }
+        self.overwrite(fd, 0, content)?;
         Ok(fd)
     }
 

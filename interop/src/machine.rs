@@ -53,7 +53,7 @@ impl Machine {
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
         for name in ["bin", "home"] {
-            fs::create_dir(folder.path().join(name)).expect("a folder of the machine");
+            fs::create_dir(folder.path().join(name)).expect("a directory of the simulated machine");
         }
         let program = folder.path().join("bin/dormouse");
         std::os::unix::fs::symlink(tools::dormouse(), program).expect("the program");
@@ -96,7 +96,7 @@ impl Machine {
             None => self.home().join(path),
         };
         let parent = file.parent().expect("a file in a folder");
-        fs::create_dir_all(parent).expect("a folder of the machine");
+        fs::create_dir_all(parent).expect("a directory of the simulated machine");
         fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
@@ -106,7 +106,7 @@ impl Machine {
     /// When it cannot be written.
     pub fn install(&self, name: &str, script: &str) {
         let file = self.folder.path().join("bin").join(name);
-        fs::write(&file, script).expect("a program of the machine");
+        fs::write(&file, script).expect("a program of the simulated machine");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 

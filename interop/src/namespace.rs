@@ -66,7 +66,7 @@ impl Cable {
     /// # Panics
     /// When `ip` fails.
     pub fn cut(&self) {
-        ip(&format!("-n {} link set cable down", self.far)).expect("a link to set down");
+        ip(&format!("-n {} link set cable down", self.far)).expect("a link that can be set down");
     }
 
     /// The name of the near end's namespace.

@@ -156,7 +156,7 @@ impl Originator {
         client
             .tcp
             .write_all(format!("{line}\n").as_bytes())
-            .expect("the first line can be sent");
+            .expect("a write of the first line");
         client
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustls::client::{Resumption, Tls12Resumption};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
@@ -41,14 +42,22 @@ pub fn configs_by_version() -> [ClientConfig; 2] {
     [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| with_versions(&[version]))
 }
 
+/// A configuration for TLS 1.2 without tickets, which resumes by session id, with its own sessions.
+pub fn config_by_id() -> ClientConfig {
+    let mut config = with_versions(&[&rustls::version::TLS12]);
+    config.resumption =
+        Resumption::in_memory_sessions(8).tls12_resumption(Tls12Resumption::SessionIdOnly);
+    config
+}
+
 /// A configuration with this client certificate and its own sessions.
 ///
 /// # Panics
 /// When the files are not a certificate and its key.
 pub fn config_showing(files: &Files) -> ClientConfig {
-    let chain = CertificateDer::pem_file_iter(&files.cert).expect("our own file");
+    let chain = CertificateDer::pem_file_iter(&files.cert).expect("a readable PEM file");
     let chain = chain.map(|cert| cert.expect("valid PEM")).collect();
-    let key = PrivateKeyDer::from_pem_file(&files.key).expect("our own file");
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a readable PEM file");
     ClientConfig::builder()
         .with_root_certificates(roots())
         .with_client_auth_cert(chain, key)
@@ -63,7 +72,7 @@ fn with_versions(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig
 
 fn roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    for cert in CertificateDer::pem_file_iter(authority().trust()).expect("our own file") {
+    for cert in CertificateDer::pem_file_iter(authority().trust()).expect("a readable PEM file") {
         roots
             .add(cert.expect("valid PEM"))
             .expect("a valid certificate");
@@ -155,7 +164,7 @@ impl Peer {
             .unwrap_or_else(|error| panic!("expected a TLS connection to {address}: {error}"));
         peer.stream()
             .write_all(format!("{line}\n").as_bytes())
-            .expect("the first line can be sent");
+            .expect("a write of the first line");
         peer
     }
 

@@ -130,12 +130,12 @@ impl Probe {
 pub struct Load {
     stop: Arc<AtomicBool>,
     echoes: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<Seen>>,
+    threads: Vec<JoinHandle<Observations>>,
 }
 
 /// Observations of a load's threads.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observations {
     /// Lost connections, with the reason. Each was replaced.
     pub lost: Vec<String>,
     /// Wrong bytes.
@@ -199,11 +199,13 @@ impl Load {
     ///
     /// # Panics
     /// When a thread panicked.
-    pub fn finish(self) -> Seen {
+    pub fn finish(self) -> Observations {
         self.stop.store(true, Ordering::Relaxed);
-        let mut all = Seen::default();
+        let mut all = Observations::default();
         for thread in self.threads {
-            let seen = thread.join().expect("a thread of the load");
+            let seen = thread
+                .join()
+                .expect("a thread of the load that did not panic");
             all.lost.extend(seen.lost);
             all.wrong.extend(seen.wrong);
             all.longest = all.longest.max(seen.longest);
@@ -246,8 +248,8 @@ impl Crowd {
         pause: Duration,
         stop: &AtomicBool,
         echoes: &AtomicU64,
-    ) -> Seen {
-        let mut seen = Seen::default();
+    ) -> Observations {
+        let mut seen = Observations::default();
         let thread = self.thread;
         let mut turn = thread * 7919;
         while !stop.load(Ordering::Relaxed) {

@@ -85,7 +85,7 @@ impl Process {
     pub fn wait_for_end(&mut self, within: Duration) -> ExitStatus {
         let what = format!("{} to end", self.name);
         wait::until(&what, within, || {
-            self.child.try_wait().expect("a child of ours")
+            self.child.try_wait().expect("the status of a child")
         })
     }
 

@@ -79,10 +79,7 @@ pub fn start(kind: Terminator, settings: &Settings, folder: &Path) -> Process {
             process.wait_for_line(line, PATIENCE);
         }
         None => wait::until(&format!("{kind} to listen"), PATIENCE, || {
-            assert!(
-                process.runs(),
-                "expected {kind} to listen, but it has ended"
-            );
+            assert!(process.runs(), "expected {kind} to listen, but it exited");
             let listen = settings.listen;
             let connect = move || TcpStream::connect(listen).ok().map(drop);
             match &settings.namespace {

@@ -79,7 +79,7 @@ impl Stack {
         match self {
             Self::BouncyCastle => {
                 let jars = tools::home().join(".cache/bouncycastle");
-                let missing = "Bouncy Castle is not there: run interop/install";
+                let missing = "Bouncy Castle is not installed: run interop/install";
                 tools::present(&["java", "javac"]) && (jars.is_dir() || tools::unavailable(missing))
             }
             Self::Erlang => tools::present(&["escript"]),
@@ -198,7 +198,7 @@ fn java_classes(jars: &Path) -> &'static Path {
 }
 
 fn build(command: &mut Command) {
-    let built = command.output().expect("a compiler can be started");
+    let built = command.output().expect("a compiler starts");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{command:?} says:\n{said}");
 }

@@ -129,7 +129,7 @@ fn cargo_build() -> Command {
 }
 
 fn run_build(mut cargo: Command) {
-    let built = cargo.status().expect("cargo can be started");
+    let built = cargo.status().expect("cargo starts");
     assert!(built.success(), "`dormouse` does not build: {cargo:?}");
 }
 

@@ -16,10 +16,7 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T
         if let Some(found) = look() {
             return found;
         }
-        assert!(
-            Instant::now() < end,
-            "expected {what} within {within:?}, it did not happen"
-        );
+        assert!(Instant::now() < end, "expected {what} within {within:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -31,7 +28,7 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T
 pub fn until_still(what: &str, mut number: impl FnMut() -> u64) -> u64 {
     const STILL: Duration = Duration::from_millis(500);
     let mut last = (number(), Instant::now());
-    until(&format!("{what} to stand still"), PATIENCE, || {
+    until(&format!("{what} to stop changing"), PATIENCE, || {
         let now = number();
         if now != last.0 {
             last = (now, Instant::now());

@@ -91,7 +91,7 @@ fn generate(root: &Path) -> Result<ExitCode, String> {
 mod tests {
     #[test]
     fn this_repository_is_tidy() {
-        let findings = super::tidy::check(super::repository()).expect("the tree can be read");
+        let findings = super::tidy::check(super::repository()).expect("the directory read");
         let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert!(lines.is_empty(), "{}", lines.join("\n"));
     }

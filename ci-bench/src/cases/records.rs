@@ -26,7 +26,7 @@ pub(super) fn echo(protocol: Protocol, suite: Suite, keys: Keys, len: usize) -> 
     let RecordRoom { header, trailer } = record_room(&client);
     let mut record = vec![7; header + len + trailer];
     Box::new(move |watch: Watch| {
-        seal_in_place(&mut client, &mut client_key, &mut record, len).expect("room");
+        seal_in_place(&mut client, &mut client_key, &mut record, len).expect("room in the buffer");
         watch.count(|| match keys {
             Keys::Expanded => {
                 let mut expanded = (OpenKey::new(&server), SealKey::new(&server));
@@ -40,7 +40,7 @@ pub(super) fn echo(protocol: Protocol, suite: Suite, keys: Keys, len: usize) -> 
 fn answer(server: &mut State, keys: &mut (OpenKey, SealKey), record: &mut [u8], len: usize) {
     let opened = open(server, &mut keys.0, record).expect("the client's record");
     assert!(matches!(opened, Opened::Data { plaintext, .. } if plaintext.len() == len));
-    black_box(seal_in_place(server, &mut keys.1, record, len).expect("room"));
+    black_box(seal_in_place(server, &mut keys.1, record, len).expect("room in the buffer"));
 }
 
 fn ends(protocol: Protocol, suite: Suite) -> (State, State) {

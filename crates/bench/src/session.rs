@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         let died = self.watch.server_died.take();
         let late = || {
             let late = self.watch.late && !self.watch.interrupted;
-            late.then(|| Error::target("the time for this run was over"))
+            late.then(|| Error::target("the run reached its time limit"))
         };
         died.or_else(late)
             .or_else(|| self.watch.interrupted.then(Error::interrupted))
@@ -414,8 +414,8 @@ fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
     let most = tree.descriptors_max()?;
     (most < connections).then(|| {
         format!(
-            "the server may have {most} descriptors (its processes together) and is to hold {connections} connections: \
-             prlimit --nofile={0}:{0} --pid {1} lifts that for one process, `ulimit -n` before its start for all",
+            "the server's processes may have {most} descriptors together, too few for {connections} connections: raise the \
+             limit of one process with prlimit --nofile={0}:{0} --pid {1}, or of all with `ulimit -n` before the server starts",
             connections + connections / 10,
             tree.root()
         )

@@ -52,7 +52,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     let reader = ProcessMemory::open(pid)?;
     let Some(spans) = AllSpans::find(&reader, &regions, &arenas) else {
         into.refused.push(format!(
-            "process {pid}: the spans of Go's heap were not found; known are those of Go 1.22 to 1.26"
+            "process {pid}: the spans of Go's heap were not found; Go 1.22 to 1.26 are supported"
         ));
         return Ok(());
     };

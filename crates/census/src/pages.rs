@@ -111,7 +111,7 @@ pub(super) fn sample(pids: &[i32], connections: u64) -> Result<PageSample, Strin
         }
     }
     if looked_at == 0 {
-        return Err("there is no page that can be read".into());
+        return Err("no page is readable".into());
     }
     let repeated: u64 = seen.values().filter(|count| **count > 1).sum();
     let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;

@@ -72,7 +72,7 @@ pub(crate) fn smallest_first(mut regions: Vec<Region>) -> Vec<Region> {
 pub(crate) fn unread(pid: i32, bytes: u64) -> String {
     let gib = bytes >> 30;
     format!(
-        "process {pid}: {gib} GiB of its address space were not looked at, because it maps too much"
+        "process {pid}: {gib} GiB of its address space were not examined, because it maps too much"
     )
 }
 

@@ -208,7 +208,7 @@ impl CensusReport {
                 if sample.unread_bytes > 0 {
                     let gib = sample.unread_bytes >> 30;
                     self.notes.push(format!(
-                        "{gib} GiB of address space were not looked at for pages, because so much is mapped"
+                        "{gib} GiB of address space were not examined for pages, because so much is mapped"
                     ));
                 }
                 self.pages = Some(sample);

@@ -126,7 +126,7 @@ impl Tool {
         }
         let complaint = String::from_utf8_lossy(&complained);
         let line = complaint.lines().find(|line| !line.trim().is_empty());
-        let line = line.unwrap_or("it failed without a word").trim();
+        let line = line.unwrap_or("it failed without a message").trim();
         let line = dormouse_printable::line_up_to(line, QUOTED_MAX);
         Err(refused(format!("failed: {line}")))
     }
@@ -149,7 +149,7 @@ fn is_program(path: &Path) -> bool {
 fn foreign_hand(path: &Path) -> Option<String> {
     for part in path.ancestors() {
         let Ok(found) = fs::metadata(part) else {
-            return Some(format!("{} cannot be looked at", part.display()));
+            return Some(format!("cannot examine {}", part.display()));
         };
         let shown = part.display().to_string();
         let shown = dormouse_printable::line(&shown);

@@ -56,7 +56,7 @@ pub fn used_per_connection(
     if !whose.is_empty() {
         let whose = whose.join(" and ");
         return Err(format!(
-            "memory of {whose} can't be read; blocks of malloc alone are {blocks:.0} bytes per connection"
+            "memory of {whose} cannot be read; blocks of malloc alone are {blocks:.0} bytes per connection"
         ));
     }
     let unread = more(|of| of.other_bytes);

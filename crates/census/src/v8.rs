@@ -31,7 +31,7 @@ pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     }
     if !shares_network(pid) {
         return Some(Err(
-            "it is in a network of its own (a container), where its inspector can't be reached from here".into(),
+            "it is in a network of its own (a container), where its inspector cannot be reached from here".into(),
         ));
     }
     let found = listening(pid).into_iter().find_map(|port| {
@@ -269,7 +269,7 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
     let place = |name: &str| meta.node_fields.iter().position(|field| field == name);
     let (Some(kind), Some(name), Some(size)) = (place("type"), place("name"), place("self_size"))
     else {
-        return Err("the heap snapshot has another form than is known here".into());
+        return Err("the heap snapshot has an unknown format".into());
     };
     let kinds = meta.node_types.get(kind).and_then(Value::as_array);
     let mut classes = ObjectCounts::new();

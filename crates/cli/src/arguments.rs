@@ -61,7 +61,7 @@ Signals:
   HUP         reload the configuration
   TERM, INT   close connections at rest, finish pending bytes, exit
   QUIT, USR1  close all connections evenly over `shutdown_drain`, then exit
-  USR2        upgrade to the binary that is now at this one's path";
+  USR2        upgrade to the new binary at the same path";
 
 const CONNECT_EXAMPLES: &str = "\
 Examples:
@@ -88,14 +88,14 @@ Examples:
 
 The result goes to standard output; no file is changed. A comment, with line and reason,
 marks each directive that could not be converted; `TO DO` marks what you have to do before
-the result can run. A file that can't be parsed, or that does not use TLS, is an error.";
+the result can run. A file that cannot be parsed, or that does not use TLS, is an error.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   dormouse status
   dormouse status --admin /run/edge/admin.sock --json
 
-The answer comes from the socket in the option `admin` of the running configuration.";
+It asks the running `serve` over the admin socket (option `admin`).";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -128,19 +128,18 @@ Examples:
   dormouse ctl weight app.internal:8080 3 --route 2
   dormouse ctl log-level debug
 
-Changes last until the next reload or restart, which read the file again. They survive the
-death of a worker and an upgrade.";
+Changes last until the next reload or restart, which read the file again. They survive a
+worker's crash and an upgrade.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   apt install ./dormouse_2.0_amd64.deb && dormouse upgrade
   dormouse upgrade --binary /opt/dormouse-2.0/dormouse
 
-The new binary is tried first; if anything fails before it has all connections, the
-running one continues and says why. SIGUSR2 does the same.";
+The new binary is checked first. If anything fails before it has taken over all
+connections, the running binary continues and says why. SIGUSR2 does the same.";
 
-/// TLS connections that sleep: a TLS terminator whose quiet connections cost about 200 bytes and
-/// survive crashes and upgrades.
+/// TLS terminator whose quiet connections cost about 200 bytes and survive crashes and upgrades.
 #[derive(Debug, Parser)]
 #[command(
     name = "dormouse",
@@ -196,7 +195,7 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Watch thousands of connections go to rest, wake, and survive a killed worker
     Demo(DemoArgs),
-    /// A process of `demo`, which starts it
+    /// Process that only `demo` starts
     #[command(hide = true)]
     DemoPart(HelperProcessArgs),
     /// Write man pages into a directory
@@ -210,52 +209,52 @@ pub(crate) enum Command {
     Reference,
     /// Print a JSON schema of the configuration, for completion and checks in editors
     Schema,
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Keeper {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Errand {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Control {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     TicketStore {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     LogWriter {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Redirect {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// A process of `serve`, which starts it
+    /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
     Scout {
-        /// What the process needs to start.
+        /// Arguments from the parent process.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

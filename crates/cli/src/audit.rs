@@ -40,7 +40,7 @@ Examples:\n  \
 dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
 dormouse audit server example.org:443          a handful of connections, no load\n\n\
-With an address alone, the audit shows what the server offers; costs need --pid, --unit, --container or --cmd. \
+With an address alone, the audit shows what the server offers; to measure costs, add --pid, --unit, --container or --cmd. \
 The command after `again` reproduces a finding.")]
     Server(Box<ServerArgs>),
     /// Audit a client: whether it resumes sessions and reuses connections, what it offers and costs
@@ -52,7 +52,7 @@ dormouse audit client -- java -jar app.jar {url}   a JVM gets the authority too\
 dormouse audit client --relay 127.0.0.1:8080 -- ./load-test {url}\n  \
 dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s\n\n\
 The client must trust an authority that is created for this run. Its certificate is in the variables that OpenSSL, \
-curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is its file.")]
+curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is the path of its file.")]
     Client(ClientArgs),
     /// Write a self-contained HTML page of audits saved with --json, side by side
     Report(ReportArgs),

@@ -15,7 +15,11 @@ const DAY_S: u64 = 86_400;
 /// Returns rows about the certificates of a route and their renewal.
 pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     if route.pass_through {
-        return vec![row("certificate", "the backend's", "TLS passes through")];
+        return vec![row(
+            "certificate",
+            "on the backend",
+            "TLS is passed through",
+        )];
     }
     let is_issued = |pem: &&Pem| {
         let mut names = route.acme.iter();
@@ -42,7 +46,7 @@ pub(crate) fn rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
         rows.push(row("renewal", "files", often));
     }
     if !route.acme.is_empty() {
-        let when = "when the ACME server says so, or after two thirds of the lifetime";
+        let when = "in the ACME server's renewal window, or after two thirds of the lifetime";
         rows.push(row("renewal", "by ACME", when));
     }
     rows
@@ -110,7 +114,7 @@ fn names(identity: &Identity) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     match names.len().saturating_sub(NAMES_SHOWN_MAX) {
-        0 if names.is_empty() => "for no name".to_owned(),
+        0 if names.is_empty() => "no names".to_owned(),
         0 => shown,
         more => format!("{shown} and {more} more"),
     }

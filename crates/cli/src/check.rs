@@ -214,7 +214,7 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     if !route.pass_through {
         let versions = versions(route.oldest_version(), route.max_version);
         let alpn = match route.alpn.as_slice() {
-            [] => "not answered".to_owned(),
+            [] => "off".to_owned(),
             protocols => protocols.join(", "),
         };
         rows.push(row("versions", versions, ""));
@@ -238,7 +238,7 @@ fn route_rows(config: &Config, route: &Route, pems: &[Pem]) -> Vec<Row> {
     };
     let sent = match route.proxy_protocol {
         ProxyProtocol::Off => "not sent".to_owned(),
-        version => format!("sent: {version}"),
+        version => format!("sent as {version}"),
     };
     rows.push(row("PROXY protocol", sent, from));
     if !route.is_echo() {
@@ -291,7 +291,7 @@ fn backend_rows(route: &Route) -> Vec<Row> {
         Probe::Off => row(
             "checks",
             "off",
-            "only failed connects show that a backend is down",
+            "only failed connects mark a backend as down",
         ),
         check => row(
             "checks",
@@ -380,7 +380,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             (admin, _) => row("admin", admin, ""),
         },
         match config.process.metrics {
-            Some(address) => row("metrics", address, "with health and the status page"),
+            Some(address) => row("metrics", address, "also health checks and the status page"),
             None => row("metrics", "off", "on the admin socket only"),
         },
     ]
@@ -398,7 +398,7 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         .fold(0_u64, |sum, cost| sum.saturating_add(cost.bytes.0));
     let remark = match config.limits.memory {
         Some(budget) => format!("of memory ({budget})"),
-        None => "with every socket idle; set `memory` for a real bound".to_owned(),
+        None => "while all sockets are idle; set `memory` for an upper bound".to_owned(),
     };
     rows.push(row("sum", about(sum), remark));
     rows

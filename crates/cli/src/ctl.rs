@@ -27,9 +27,9 @@ pub(crate) struct CtlArgs {
 /// What to change.
 #[derive(Debug, Subcommand)]
 enum Order {
-    /// Show the backends: routes, weights, connections, and whether they are in, out or down
+    /// List the backends: routes, weights, connections, and whether each is in, out or down
     Backends(AdminArgs),
-    /// Send a backend no new connections; existing ones continue
+    /// Stop sending new connections to a backend; existing ones continue
     Out {
         #[command(flatten)]
         backend: BackendArgs,
@@ -38,7 +38,7 @@ enum Order {
         #[arg(long, conflicts_with = "route")]
         wait: bool,
     },
-    /// Send a backend new connections again
+    /// Send new connections to a backend again
     In {
         #[command(flatten)]
         backend: BackendArgs,
@@ -48,7 +48,7 @@ enum Order {
         #[command(flatten)]
         backend: BackendArgs,
 
-        /// Its weight, in relation to the other backends
+        /// The weight, relative to the other backends
         weight: u32,
     },
     /// Change the log level
@@ -61,9 +61,9 @@ enum Order {
     },
     /// Replace the ticket keys now; tickets of the former keys are accepted until the next rotation
     RotateTicketKeys(AdminArgs),
-    /// List the certificates that clients are shown
+    /// List the certificates in use
     Certificates(AdminArgs),
-    /// Show clients this certificate from now on, until the next reload
+    /// Use a certificate from now on, until the next reload
     PushCertificate(PushArgs),
     /// Stop using a certificate that was pushed
     WithdrawCertificate(WithdrawArgs),
@@ -72,7 +72,7 @@ enum Order {
 /// The backend to change.
 #[derive(Debug, Args)]
 struct BackendArgs {
-    /// Its address or name, as in the configuration
+    /// Address or name of the backend, as in the configuration
     backend: String,
 
     /// Only in the route of this name; routes without a name are numbered from 1 [default: all
@@ -158,7 +158,10 @@ fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
             Some(0) => return ExitCode::SUCCESS,
             Some(_) => thread::sleep(LOOK),
             None => {
-                terminal::error(format_args!("{} is no longer out", backend.backend));
+                terminal::error(format_args!(
+                    "{} is no longer out; stopped waiting",
+                    backend.backend
+                ));
                 return ExitStatus::Lost.into();
             }
         }

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
     if draft.is_empty() {
         let name = program.name();
         terminal::error(format_args!(
-            "{shown} has no TLS in it, read as a configuration of {name}"
+            "{shown}: no TLS found in this {name} configuration"
         ));
         return ExitStatus::Misused.into();
     }
@@ -64,18 +64,16 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
     if page.left_out > 0 {
         terminal::note(format_args!(
             "{} could not be converted: each is a comment with its line and the reason",
-            counted(page.left_out, "thing")
+            counted(page.left_out, "setting")
         ));
     }
     if page.to_do > 0 {
         terminal::note(format_args!(
             "{} to do before the result can run: look for TO DO",
-            counted(page.to_do, "thing")
+            counted(page.to_do, "step")
         ));
     }
-    terminal::note(
-        "next: run `dormouse check` on the result, which reads certificates and keys too",
-    );
+    terminal::note("next: run `dormouse check` on the result; it reads certificates and keys too");
     ExitCode::SUCCESS
 }
 

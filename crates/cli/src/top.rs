@@ -41,7 +41,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     };
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         terminal::error("`top` needs a terminal");
-        terminal::note("   = help: use `dormouse status`, which prints the same once");
+        terminal::note("   = help: use `dormouse status`, which prints the status once");
         return ExitStatus::Misused.into();
     }
     let first = match address.question("/status") {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     match watch(&address, first, Duration::from_secs(args.every)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::error(format!("the terminal can't be used: {error}"));
+            terminal::error(format!("cannot use the terminal: {error}"));
             ExitStatus::Failed.into()
         }
     }

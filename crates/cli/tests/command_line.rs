@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -116,7 +117,7 @@ fn check_shows_certificates_and_their_renewal() {
             "",
         ),
         ("renewal by ACME ", " after two thirds of the lifetime"),
-        ("certificate the backend's ", " TLS passes through"),
+        ("certificate on the backend ", " TLS is passed through"),
     ] {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_it = |line: &str| words(line).starts_with(before) && words(line).ends_with(behind);
@@ -180,8 +181,8 @@ fn unusable_files_have_distinct_messages() {
     write("latin1.toml", b"# gr\xfc\xdfe\n");
     write("huge.toml", &vec![b'#'; (1 << 20) + 1]);
     for (file, message) in [
-        ("missing.toml", "can't be read: No such file or directory"),
-        (".", "can't be read: Is a directory"),
+        ("missing.toml", "cannot be read: No such file or directory"),
+        (".", "cannot be read: Is a directory"),
         ("latin1.toml", "is not UTF-8 text: byte 4, in line 1"),
         ("huge.toml", "is larger than 1 MiB"),
         ("dormouse.toml", "there is no route"),
@@ -335,7 +336,7 @@ fn status_shows_the_answer() {
         "{}",
         ran.err
     );
-    let asked = server.join().expect("it was asked four times");
+    let asked = server.join().expect("four requests");
     assert!(asked[0].starts_with("GET /status HTTP/1.1\r\n"));
     assert!(asked[2].starts_with("POST /reload HTTP/1.1\r\n"));
 
@@ -362,6 +363,8 @@ fn an_expired_certificate_is_a_warning() {
     let certificate = params.self_signed(&key).expect("a certificate");
     fs::write(site.path().join("site.pem"), certificate.pem()).expect("a file");
     fs::write(site.path().join("site.key"), key.serialize_pem()).expect("a file");
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(site.path().join("site.key"), private).expect("a file");
     let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.starts_with("warning: site.pem: "), "{}", ran.err);

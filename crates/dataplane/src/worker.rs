@@ -60,6 +60,7 @@ use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::{Direction, Route};
+use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
@@ -103,6 +104,8 @@ pub(crate) struct Inheritance {
     pub(crate) connection_log: ConnectionLog,
     /// Traffic by route and by backend, shared by all workers.
     pub(crate) traffic: Traffic,
+    /// Sessions of clients that resume by id, shared by all workers.
+    pub(crate) sessions: Option<SessionCache>,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// Parsed certificates and keys of the routes.
@@ -445,6 +448,7 @@ impl<I: Io> Worker<I> {
             backends,
             connection_log,
             traffic,
+            sessions,
             routes,
             identities,
             late,
@@ -466,6 +470,7 @@ impl<I: Io> Worker<I> {
             backends,
             connection_log,
             traffic,
+            sessions,
         };
         let mut work = Workspace::new(parts, &settings);
         work.id_seed = id_seed(slots.header(), work.id_seed);

@@ -24,6 +24,7 @@ use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_record::CONTENT_MAX;
+use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
@@ -66,6 +67,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) kernel: KernelMemory,
     /// The connection log.
     pub(crate) connection_log: ConnectionLog,
+    /// Sessions of clients that resume by id, shared by all workers.
+    pub(crate) sessions: Option<SessionCache>,
     /// Why the connection of the current step closes, if it does.
     pub(crate) closing: Option<CloseReason>,
     /// Requests of steps that the loop has not carried out yet.
@@ -118,6 +121,7 @@ pub(crate) struct Parts<I> {
     pub(crate) backends: Backends,
     pub(crate) connection_log: ConnectionLog,
     pub(crate) traffic: Traffic,
+    pub(crate) sessions: Option<SessionCache>,
 }
 
 impl<I: Io> Workspace<I> {
@@ -131,6 +135,7 @@ impl<I: Io> Workspace<I> {
             backends,
             connection_log,
             traffic,
+            sessions,
         } = parts;
         let send_buffers = settings.routes.iter();
         let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
@@ -156,6 +161,7 @@ impl<I: Io> Workspace<I> {
             tickets: Tickets::default(),
             kernel,
             connection_log,
+            sessions,
             closing: None,
             effects: Vec::new(),
             has_room_again: false,

@@ -98,7 +98,9 @@ fn memory() {
     stage("server, half a ClientHello received", &mut || {
         let mut handshake = Handshake::server(&server, limits);
         let half = &hello[..hello.len() / 2];
-        handshake.handle_input(now, half).expect("half");
+        handshake
+            .handle_input(now, half)
+            .expect("the first half of a ClientHello");
         handshake
     });
     stage("client, ClientHello sent", &mut || {

@@ -62,7 +62,7 @@ pub use hooks::sign::{Sign, SigningScheme};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
 pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
 pub use sessions::refusal::ResumptionRefused;
-pub use sessions::server_store::ServerSessions;
+pub use sessions::server_sessions::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
 pub use sessions::tickets::{TicketKeys, TicketSettings};

@@ -42,7 +42,7 @@ fn run_handshake(client: &ClientContext, server: &ServerContext, now: UnixTime) 
     }
     let before = cpu();
     let mut state = State::empty();
-    let theirs = theirs.expect("begun");
+    let theirs = theirs.expect("a handshake in progress");
     theirs.rest(&mut state).expect("done");
     state.wipe();
     spent + (cpu() - before)

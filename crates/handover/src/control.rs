@@ -342,7 +342,11 @@ mod tests {
         assert_eq!(send(control, &forwarded).expect("sent"), Attempt::Done(()));
         let received: Option<ForwardedOrder> = receive(main).expect("an order");
         assert_eq!(received, Some(forwarded));
-        assert!(receive::<ForwardedOrder>(main).expect("no more").is_none());
+        assert!(
+            receive::<ForwardedOrder>(main)
+                .expect("an empty channel")
+                .is_none()
+        );
         control.close();
         assert!(receive::<ForwardedOrder>(main).is_err(), "control is gone");
         main.close();

@@ -275,7 +275,10 @@ mod tests {
     fn unused_pages_are_returned() {
         let slots = 4096;
         let mut entries = LogEntries::create(slots).expect("memory");
-        assert_eq!(entries.memory.resident_bytes().expect("known"), 0);
+        assert_eq!(
+            entries.memory.resident_bytes().expect("the resident bytes"),
+            0
+        );
         for index in 0..slots {
             entries.set(index, &LogEntry::new(&Opened::default()));
         }
@@ -287,7 +290,7 @@ mod tests {
             // Reading a returned page would allocate it again.
             assert!(is_last || entries.get_mut(index).is_none());
         }
-        let left = entries.memory.resident_bytes().expect("known");
+        let left = entries.memory.resident_bytes().expect("the resident bytes");
         assert_eq!(left, SPARE_PAGES * PAGE);
         let again = LogEntries::adopt(entries.fd(), slots).expect("the same");
         assert_eq!(again.fd(), entries.fd());

@@ -313,18 +313,18 @@ mod tests {
     fn orders_and_reports_round_trip() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         socket::name_senders(main).expect("an option of sockets");
-        assert!(receive_order(worker).expect("nothing yet").is_none());
+        assert!(receive_order(worker).expect("an empty channel").is_none());
         let keys = Zeroizing::new(vec![7; 300]);
-        send_order(main, &Order::TicketKeys(keys.clone())).expect("given");
-        send_order(main, &Order::Stop).expect("given");
+        send_order(main, &Order::TicketKeys(keys.clone())).expect("an order sent");
+        send_order(main, &Order::Stop).expect("an order sent");
         match receive_order(worker).expect("an order") {
             Some(Order::TicketKeys(got)) => assert_eq!(got, keys),
             _ => panic!("not ticket keys"),
         }
         assert!(matches!(receive_order(worker), Ok(Some(Order::Stop))));
-        assert!(receive_report(main).expect("nothing yet").is_none());
+        assert!(receive_report(main).expect("an empty channel").is_none());
         let (order, over_ms) = (DrainOrder::Shortest, 600_000);
-        send_order(main, &Order::Drain { over_ms, order }).expect("given");
+        send_order(main, &Order::Drain { over_ms, order }).expect("an order sent");
         match receive_order(worker).expect("an order") {
             Some(Order::Drain { over_ms, order }) => {
                 assert_eq!((over_ms, order), (600_000, DrainOrder::Shortest));
@@ -332,10 +332,10 @@ mod tests {
             _ => panic!("not a drain"),
         }
         let name = "db.example:5432".to_owned();
-        let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("one"));
+        let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("an address"));
         let addresses = addresses.to_vec();
         let expected = (name.clone(), addresses.clone());
-        send_order(main, &Order::Addresses { name, addresses }).expect("given");
+        send_order(main, &Order::Addresses { name, addresses }).expect("an order sent");
         match receive_order(worker).expect("an order") {
             Some(Order::Addresses { name, addresses }) => {
                 assert_eq!((name, addresses), expected);
@@ -343,12 +343,12 @@ mod tests {
             _ => panic!("not addresses"),
         }
         for shown in [None, Some(Zeroizing::new("a.example\nPEM".to_owned()))] {
-            send_order(main, &Order::Challenge(9, shown.clone())).expect("given");
+            send_order(main, &Order::Challenge(9, shown.clone())).expect("an order sent");
             let got = receive_order(worker).expect("an order");
             assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
         }
         let (handover, edition) = (main, 7);
-        send_order(main, &Order::Reload { handover, edition }).expect("given");
+        send_order(main, &Order::Reload { handover, edition }).expect("an order sent");
         match receive_order(worker).expect("an order") {
             Some(Order::Reload { handover, edition }) => {
                 assert_eq!(edition, 7);

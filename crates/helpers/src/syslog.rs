@@ -132,7 +132,7 @@ mod tests {
     const TIME: Option<&str> = Some("2026-11-22T08:34:56.007Z");
 
     fn text(message: Vec<u8>) -> String {
-        String::from_utf8(message).expect("whole characters")
+        String::from_utf8(message).expect("text that ends between characters")
     }
 
     #[test]

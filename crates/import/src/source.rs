@@ -14,7 +14,12 @@ const LINE_MAX: usize = 64 << 10;
 pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportError> {
     let unreadable = |why: std::io::Error| {
         let help = "name the file that the program itself reads, as a user who may read it";
-        ImportError::new(position, 0, format!("this file can't be read: {why}"), help)
+        ImportError::new(
+            position,
+            0,
+            format!("this file cannot be read: {why}"),
+            help,
+        )
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -22,7 +27,7 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
-        let help = "no written configuration is that long; is this the right file?";
+        let help = "no configuration is that long; is this the right file?";
         return Err(ImportError::new(
             position,
             0,

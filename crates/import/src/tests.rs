@@ -35,16 +35,20 @@ fn examples_have_their_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     for (program, name) in EXAMPLES {
         let text = std::fs::read_to_string(folder.join(name)).expect("an example");
-        let page = import(program, &text).expect("it is understood");
+        let page = import(program, &text).expect("a valid configuration");
         let golden = folder.join(format!("{name}.toml"));
         if std::env::var_os("DORMOUSE_BLESS").is_some() {
-            std::fs::write(&golden, &page.text).expect("the file can be written");
+            std::fs::write(&golden, &page.text).expect("a file written");
         }
         let want = std::fs::read_to_string(&golden).unwrap_or_default();
         for (n, (said, want)) in page.text.lines().zip(want.lines()).enumerate() {
             assert_eq!(said, want, "{name}.toml, line {}", n + 1);
         }
-        assert_eq!(page.text.len(), want.len(), "{name}.toml: one has more lines");
+        assert_eq!(
+            page.text.len(),
+            want.len(),
+            "{name}.toml: one has more lines"
+        );
         // Every remaining error is listed as something to do.
         assert!(errors(&page.text) <= page.to_do, "{name}: {}", page.text);
         if page.to_do == 0 {
@@ -61,7 +65,7 @@ fn quotes_can_not_escape_their_comment() {
         let text = format!(
             "listen l\n  bind 127.0.0.1:{hostile}4 ssl crt a.pem\n  server s 127.0.0.1:1\n  what{hostile} ever\n"
         );
-        let page = import(Program::Haproxy, &text).expect("it is understood");
+        let page = import(Program::Haproxy, &text).expect("a valid configuration");
         assert!(page.text.contains("127.0.0.1:\\"), "{}", page.text);
         assert!(!page.text.contains(hostile), "{:?}", page.text);
         let said = config::judge(&page.text, Path::new("dormouse.toml"), &Machine::read());
@@ -138,8 +142,8 @@ fn refuses_files_that_are_not_configurations() {
         assert!(refused(program, "binary").contains("binary:2"));
         assert!(refused(program, "long").contains("this line has 200000 bytes"));
         assert!(refused(program, "huge").contains("larger than 4 MiB"));
-        assert!(refused(program, "missing").contains("can't be read"));
-        assert!(refused(program, ".").contains("can't be read"));
+        assert!(refused(program, "missing").contains("cannot be read"));
+        assert!(refused(program, ".").contains("cannot be read"));
     }
     // A file that includes itself, directly or through another file.
     write("loop.conf", b"a;\ninclude loop.conf;\n");
@@ -198,7 +202,9 @@ fn converts_included_files() {
 #[test]
 fn quoted_text_stays_quoted() {
     let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
-    let page = import(Program::Hitch, text).expect("understood").text;
+    let page = import(Program::Hitch, text)
+        .expect("a valid configuration")
+        .text;
     assert!(
         page.contains(r#"certificates = "/a\\b\u0001.pem""#),
         "{page}"
@@ -210,7 +216,7 @@ fn quoted_text_stays_quoted() {
 fn a_file_without_tls_gives_nothing() {
     let empty = |program, text: &str| {
         let draft = parse(program, text, &Position::new("x"), Path::new("x"));
-        draft.expect("understood").is_empty()
+        draft.expect("a valid configuration").is_empty()
     };
     assert!(empty(Program::Nginx, "http { server { listen 80; } }"));
     assert!(empty(Program::Haproxy, "frontend x\n bind :80\n"));

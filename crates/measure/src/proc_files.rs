@@ -127,7 +127,7 @@ fn why_forbidden(owner: Option<u32>, own: u32) -> String {
              containers; add it (docker run --cap-add SYS_PTRACE) or measure from outside"
             .into(),
         Some(owner) if owner == own => {
-            "is yours, but forbids that its memory is read, as servers with keys in memory do; run as root \
+            "is yours, but forbids reading its memory, as servers that hold keys in memory do; run as root \
              (sudo dormouse bench …)"
                 .into()
         }

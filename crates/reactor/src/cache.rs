@@ -50,6 +50,12 @@ pub const KEY_MAX: usize = 64;
 /// Maximum value length.
 pub const VALUE_MAX: usize = 4096;
 
+/// A mark: a bit that is set, the bucket's number, low bits of the tag.
+const MARK_BUCKET_BITS: u32 = 18;
+const MARK_TAG_BITS: u32 = 13;
+const MARK_TAG: u32 = (1 << MARK_TAG_BITS) - 1;
+
+const _: () = assert!(1 + MARK_BUCKET_BITS + MARK_TAG_BITS == u32::BITS);
 const _: () = assert!(DATA_AT + 8 * DATA_WORDS <= BUCKET_LEN);
 const _: () = assert!(KEY_MAX < 1 << 8 && VALUE_MAX < 1 << 16 && DATA_WORDS < 1 << 16);
 const _: () = assert!(
@@ -200,6 +206,37 @@ impl Cache {
             .then_some(value)
     }
 
+    /// Returns a short name of a key, for [`Cache::forget`] by a caller that cannot keep the key. Never 0, except
+    /// in a cache of more than 4 GiB, whose entries have no mark.
+    pub fn mark(&self, key: &[u8]) -> u32 {
+        let hash = hash(key);
+        let bucket = hash_bucket(hash, self.buckets);
+        match u32::try_from(bucket) {
+            Ok(bucket) if bucket < 1 << MARK_BUCKET_BITS => {
+                1 << 31 | bucket << MARK_TAG_BITS | hash as u32 & MARK_TAG
+            }
+            _ => 0,
+        }
+    }
+
+    /// Removes the entries of this mark: the one that was meant, and rarely another one.
+    pub fn forget(&self, mark: u32) {
+        let bucket = (mark & !(1 << 31)) >> MARK_TAG_BITS;
+        if mark == 0 || bucket as usize >= self.buckets {
+            return;
+        }
+        for index in 0..INDEX {
+            let slot = self.at(BUCKETS_AT + bucket as usize * BUCKET_LEN + INDEX_AT + 8 * index);
+            let word = slot.load(Ordering::Acquire);
+            if Entry::unpack(word)
+                .is_some_and(|entry| entry.tag as u32 & MARK_TAG == mark & MARK_TAG)
+            {
+                // If this fails, another process has just taken or overwritten the entry.
+                let _ = slot.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Returns the index entry for a key, and its contents.
     fn find(&self, bucket: usize, hash: u64, key: &[u8]) -> Option<(&AtomicU64, u64)> {
         (0..INDEX).find_map(|index| {
@@ -266,8 +303,7 @@ impl Cache {
     }
 
     fn bucket(&self, hash: u64) -> usize {
-        let number = (hash >> 24) as usize % self.buckets;
-        BUCKETS_AT + number * BUCKET_LEN
+        BUCKETS_AT + hash_bucket(hash, self.buckets) * BUCKET_LEN
     }
 
     fn at(&self, offset: usize) -> &AtomicU64 {
@@ -284,6 +320,10 @@ fn hash(key: &[u8]) -> u64 {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     (fnv ^ fnv >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn hash_bucket(hash: u64, buckets: usize) -> usize {
+    (hash >> 24) as usize % buckets
 }
 
 fn buckets(bytes: usize) -> usize {
@@ -315,6 +355,27 @@ mod tests {
 
     fn value(n: u64) -> Vec<u8> {
         n.to_le_bytes().repeat(20 + n as usize % 7)
+    }
+
+    #[test]
+    fn a_value_is_forgotten_by_its_mark() {
+        for bytes in [BYTES_MIN, MIB] {
+            let ours = cache(bytes);
+            let theirs = Cache::adopt(ours.fd()).unwrap();
+            for n in 0..50 {
+                assert!(ours.put(&key(n), &value(n)));
+            }
+            assert_ne!(ours.mark(&key(7)), 0);
+            assert_eq!(ours.mark(&key(7)), theirs.mark(&key(7)));
+            theirs.forget(ours.mark(&key(7)));
+            assert_eq!(ours.get(&key(7)), None);
+            let left = (0..50).filter(|&n| ours.get(&key(n)).is_some()).count();
+            assert_eq!(left, 49, "no other value");
+            // Marks that no key has.
+            for mark in [0, 1, 1 << 31, u32::MAX] {
+                ours.forget(mark);
+            }
+        }
     }
 
     #[test]

@@ -168,8 +168,8 @@ impl Drop for Signals {
     }
 }
 
-/// Ignores every signal that would end the process without a meaning for it: SIGALRM, SIGIO, real-time signals
-/// and the like. Does not ignore signals for faults of the program itself.
+/// Ignores every signal that would end the process without a meaning for it: SIGALRM, SIGIO, limits on CPU time
+/// and file size, real-time signals and the like. Does not ignore signals for faults of the program itself.
 pub fn ignore_meaningless() {
     let others = [
         libc::SIGALRM,
@@ -179,6 +179,8 @@ pub fn ignore_meaningless() {
         libc::SIGPWR,
         libc::SIGSTKFLT,
         libc::SIGPIPE,
+        libc::SIGXCPU,
+        libc::SIGXFSZ,
     ];
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     for number in others.into_iter().chain(real_time) {
@@ -201,22 +203,41 @@ pub fn block(signals: &[Signal]) -> io::Result<()> {
 /// # Errors
 /// The operating system's error.
 pub fn wait_for(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<Signal>> {
+    Ok(receive_within(signals, timeout_ms)?.map(|received| received.signal))
+}
+
+/// Like [`wait_for`], but also returns the sender. The kernel fills it in; it is 0 if the sender could have
+/// written it itself (sigqueue).
+///
+/// # Errors
+/// The operating system's error.
+pub fn receive_within(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<ReceivedSignal>> {
     let set = set_of(signals);
     let timeout = libc::timespec {
         tv_sec: (timeout_ms / 1000) as libc::time_t,
         tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
     };
-    // SAFETY: the set and the time are initialised and only read; no information is requested.
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the set and the time are initialised and only read; the kernel writes to `info`.
     let number =
-        unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
-    if number >= 0 {
-        return Ok(Signal::from_number(number));
+        unsafe { libc::sigtimedwait(&raw const set, info.as_mut_ptr(), &raw const timeout) };
+    if number < 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+            _ => Err(error),
+        };
     }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EINTR) => Ok(None),
-        _ => Err(error),
-    }
+    // SAFETY: zero is a valid siginfo_t, and the kernel has written to it.
+    let info = unsafe { info.assume_init() };
+    // The codes of kill, and of the kernel for the end of a child: both come with a process id.
+    let is_named = info.si_code == libc::SI_USER || number == libc::SIGCHLD && info.si_code > 0;
+    // SAFETY: signals with these codes have the field.
+    let from_pid = is_named.then(|| unsafe { info.si_pid() } as u32);
+    Ok(Signal::from_number(number).map(|signal| ReceivedSignal {
+        signal,
+        from_pid: from_pid.unwrap_or(0),
+    }))
 }
 
 /// Unblocks every signal in this thread.

@@ -23,6 +23,10 @@ mod processes {
         ),
         ("signals_are_read", lifecycle::signals_are_read),
         (
+            "the_sender_of_a_signal_is_known",
+            lifecycle::the_sender_of_a_signal_is_known,
+        ),
+        (
             "a_pidfd_reports_the_end",
             lifecycle::a_pidfd_reports_the_end,
         ),

@@ -98,7 +98,8 @@
 //! |---|---|---|
 //! | [`CONTENT_MAX`] | 2^14 bytes | record_overflow; [`SealError::ContentTooLong`] |
 //! | [`GCM_REKEY_AT`] | 2^23 records under an AES-GCM key | [`State::owes_key_update`] (TLS 1.3) |
-//! | [`GCM_RECORDS_MAX`] | 2^24 records under an AES-GCM key | [`SealError::KeyExhausted`]: TLS 1.2 closes; two records are reserved for alerts |
+//! | [`GCM_RECORDS_MAX`] | 2^24 records under an AES-GCM key (TLS 1.3) | [`SealError::KeyExhausted`]; a KeyUpdate is still possible |
+//! | [`GCM_UNITS_MAX`] | 256 GiB, or 2^32 small records, under an AES-GCM key (TLS 1.2) | [`SealError::KeyExhausted`]: the connection closes; two records are reserved for alerts |
 //! | [`EMPTY_RECORDS_MAX`], [`KEY_UPDATES_MAX`], [`WARNINGS_MAX`] | 32, 32, 4 in a row | unexpected_message |
 //! | [`HANDSHAKE_MESSAGE_MAX`] | 65,535 bytes | illegal_parameter |
 #![forbid(unsafe_code)]
@@ -122,8 +123,8 @@ pub use derive::secret_yields;
 pub use error::{Blame, Corrupt, Misuse, Reason, Refusal, SealError};
 pub use key::{OpenKey, SealKey};
 pub use limits::{
-    CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, HANDSHAKE_MESSAGE_MAX,
-    KEY_UPDATES_MAX, RECORD_MAX, SMALL_RECORD_MAX, WARNINGS_MAX,
+    CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX,
+    HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX, RECORD_MAX, SMALL_RECORD_MAX, WARNINGS_MAX,
 };
 pub use open::{Opened, open};
 pub use seal::{RecordRoom, record_room, seal_alert, seal_in_place, seal_key_update, seal_record};

@@ -5,9 +5,7 @@ use aws_lc_rs::aead::Aad;
 use crate::alert::{Alert, AlertDescription, AlertLevel};
 use crate::error::{Misuse, SealError};
 use crate::key::{SealKey, unique};
-use crate::limits::{
-    CONTENT_MAX, EXPLICIT_NONCE_LEN, HEADER_LEN, TAG_LEN, data_limit, record_limit,
-};
+use crate::limits::{Budget, CONTENT_MAX, EXPLICIT_NONCE_LEN, HEADER_LEN, TAG_LEN};
 use crate::open::{ALERT, APPLICATION_DATA, HANDSHAKE, aad_tls12};
 use crate::state::{CLOSED, Direction, FAILED, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
 use crate::suite::Protocol;
@@ -67,8 +65,15 @@ pub fn seal_in_place(
     if content_len > CONTENT_MAX {
         return Err(SealError::ContentTooLong(content_len));
     }
-    let limit = data_limit(state.suite());
-    protect(state, key, buf, APPLICATION_DATA, content_len, 0, limit)
+    protect(
+        state,
+        key,
+        buf,
+        APPLICATION_DATA,
+        content_len,
+        0,
+        Budget::Data,
+    )
 }
 
 /// Seals an alert into `out` ([`crate::SMALL_RECORD_MAX`] bytes are enough) and returns the record's length.
@@ -91,13 +96,8 @@ pub fn seal_alert(
     }
     let room = prepare(state, key, out, 2)?;
     // The last records under a key are reserved for the alert that ends the connection.
-    let suite = state.suite();
-    let limit = if last {
-        record_limit(suite)
-    } else {
-        data_limit(suite)
-    };
-    if state.write_sequence() >= limit {
+    let budget = if last { Budget::Last } else { Budget::Data };
+    if !state.can_seal(2, budget) {
         return Err(SealError::KeyExhausted);
     }
     // Set before the record exists: a process that takes over this state must not seal after the alert.
@@ -109,7 +109,7 @@ pub fn seal_alert(
     }
     out[room.header] = level as u8;
     out[room.header + 1] = description.code();
-    protect(state, key, out, ALERT, 2, 0, limit)
+    protect(state, key, out, ALERT, 2, 0, budget)
 }
 
 /// Seals a KeyUpdate into `out` ([`crate::SMALL_RECORD_MAX`] bytes are enough), replaces the write secret with
@@ -130,8 +130,7 @@ pub fn seal_key_update(
     let ask = state.should_ask_for_update();
     let message = [24, 0, 0, 1, u8::from(ask)];
     out[room.header..room.header + KEY_UPDATE_LEN].copy_from_slice(&message);
-    let limit = record_limit(state.suite());
-    let len = protect(state, key, out, HANDSHAKE, KEY_UPDATE_LEN, 0, limit)?;
+    let len = protect(state, key, out, HANDSHAKE, KEY_UPDATE_LEN, 0, Budget::Last)?;
     // All later messages "MUST be encrypted with the new keys" (RFC 8446 §4.6.3).
     if !state.replace_secret(Direction::Write) {
         state.set(FAILED);
@@ -160,8 +159,15 @@ pub fn seal_record(
     content_len: usize,
     padding: usize,
 ) -> Result<usize, SealError> {
-    let limit = record_limit(state.suite());
-    protect(state, key, buf, content_type, content_len, padding, limit)
+    protect(
+        state,
+        key,
+        buf,
+        content_type,
+        content_len,
+        padding,
+        Budget::Last,
+    )
 }
 
 fn check_open(state: &State) -> Result<(), SealError> {
@@ -202,12 +208,12 @@ fn protect(
     content_type: u8,
     content_len: usize,
     padding: usize,
-    limit: u64,
+    budget: Budget,
 ) -> Result<usize, SealError> {
     let inner_len = content_len.saturating_add(padding);
     let room = prepare(state, key, buf, inner_len)?;
     let sequence = state
-        .take_write_sequence(limit)
+        .take_write_sequence(inner_len, budget)
         .ok_or(SealError::KeyExhausted)?;
     // The sequence number is used from here on, even if sealing fails.
     let len = room.header + inner_len + room.trailer;

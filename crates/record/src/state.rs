@@ -20,8 +20,8 @@
 //! | 15 | 1 | `reserved` | zero |
 //! | 16 | 8 | `read_sequence` | of the next record to open |
 //! | 24 | 8 | `write_sequence` | of the next record to seal |
-//! | 32 | 48 | `read_secret` | TLS 1.3: traffic secret; TLS 1.2: key (32), IV (12); the rest is zero |
-//! | 80 | 48 | `write_secret` | the same |
+//! | 32 | 48 | `read_secret` | TLS 1.3: traffic secret; TLS 1.2: key (32), IV (12), mark of the session (4); the rest is zero |
+//! | 80 | 48 | `write_secret` | the same; in TLS 1.2 with AES-GCM the use of the key (4, see [`crate::GCM_UNITS_MAX`]) instead of the mark |
 //!
 //! # What a kill leaves behind
 //!
@@ -48,7 +48,8 @@ use zeroize::Zeroize;
 use crate::derive::{IV_LEN, SECRET_MAX, next_traffic_secret};
 use crate::error::{Corrupt, Misuse};
 use crate::limits::{
-    EMPTY_RECORDS_MAX, KEY_UPDATES_MAX, WARNINGS_MAX, data_limit, record_limit, rekey_at,
+    Budget, EMPTY_RECORDS_MAX, GCM_UNITS_MAX, KEY_UPDATES_MAX, UNITS_OF_FULL_RECORD, WARNINGS_MAX,
+    record_limit, rekey_at, units,
 };
 use crate::suite::{Protocol, Role, Suite};
 
@@ -86,6 +87,7 @@ pub struct State {
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
     assert!(size_of::<State>() == 128);
+    assert!(AFTER_IV.end - AFTER_IV.start == size_of::<u32>());
     assert!(align_of::<State>() == 8);
     assert!(offset_of!(State, layout) == 0);
     assert!(offset_of!(State, protocol) == 1);
@@ -300,9 +302,30 @@ impl State {
         self.write_sequence
     }
 
-    /// Returns how many data records the current key can still seal. Only TLS 1.2 ever reaches zero.
+    /// Returns how many full data records the current key can still seal. Only TLS 1.2 ever reaches zero.
     pub fn records_left(&self) -> u64 {
-        data_limit(self.suite()).saturating_sub(self.write_sequence)
+        let (protocol, suite) = (self.protocol(), self.suite());
+        let reserve = Budget::Data.reserve();
+        if self.counts_units() {
+            let left = (GCM_UNITS_MAX - reserve).saturating_sub(self.units_used());
+            return u64::from(left / UNITS_OF_FULL_RECORD);
+        }
+        (record_limit(protocol, suite) - u64::from(reserve)).saturating_sub(self.write_sequence)
+    }
+
+    /// TLS 1.2: sets the mark by which the caller finds the session that this connection uses.
+    pub fn set_session_mark(&mut self, mark: u32) {
+        if self.protocol() == Protocol::Tls12 {
+            self.read_secret[AFTER_IV].copy_from_slice(&mark.to_ne_bytes());
+        }
+    }
+
+    /// Returns the mark of the session that this connection uses; 0: none was set.
+    pub fn session_mark(&self) -> u32 {
+        match (self.protocol(), self.read_secret.last_chunk()) {
+            (Protocol::Tls12, Some(mark)) => u32::from_ne_bytes(*mark),
+            _ => 0,
+        }
     }
 
     /// Whether a handshake message (or, in TLS 1.2, an alert) was received in part.
@@ -313,6 +336,8 @@ impl State {
 
 /// Offset of the IV in the field of a secret, TLS 1.2.
 const TLS12_IV_AT: usize = 32;
+/// Range after the IV in the fields of both secrets, TLS 1.2: the session's mark, and the use of the key.
+const AFTER_IV: core::ops::Range<usize> = TLS12_IV_AT + IV_LEN..SECRET_MAX;
 
 /// Used by the rest of this crate.
 impl State {
@@ -365,14 +390,55 @@ impl State {
     }
 
     /// Takes the next sequence number for sealing. The number counts as used from here on.
-    pub(crate) fn take_write_sequence(&mut self, limit: u64) -> Option<u64> {
-        let sequence = self.write_sequence;
-        if sequence >= limit {
+    pub(crate) fn take_write_sequence(
+        &mut self,
+        content_len: usize,
+        budget: Budget,
+    ) -> Option<u64> {
+        if !self.can_seal(content_len, budget) {
             return None;
         }
+        if self.counts_units() {
+            self.set_units_used(self.units_used() + units(content_len));
+        }
+        let sequence = self.write_sequence;
         self.write_sequence = sequence + 1;
         self.commit();
         Some(sequence)
+    }
+
+    /// Whether the write key may seal one more record.
+    pub(crate) fn can_seal(&self, content_len: usize, budget: Budget) -> bool {
+        let reserve = budget.reserve();
+        if self.counts_units() {
+            let left = (GCM_UNITS_MAX - reserve).saturating_sub(self.units_used());
+            return units(content_len) <= left;
+        }
+        let limit = record_limit(self.protocol(), self.suite()) - u64::from(reserve);
+        self.write_sequence < limit
+    }
+
+    /// Whether the use of the write key is counted in units: it is AES-GCM's, and cannot be replaced.
+    fn counts_units(&self) -> bool {
+        self.protocol() == Protocol::Tls12 && self.suite().is_gcm()
+    }
+
+    /// Returns the use of the write key in units. All records count as full until the first is counted.
+    fn units_used(&self) -> u32 {
+        match self
+            .write_secret
+            .last_chunk()
+            .map(|used| u32::from_ne_bytes(*used))
+        {
+            None | Some(0) => u32::try_from(self.write_sequence).map_or(GCM_UNITS_MAX, |records| {
+                records.saturating_mul(UNITS_OF_FULL_RECORD)
+            }),
+            Some(used) => used,
+        }
+    }
+
+    fn set_units_used(&mut self, units: u32) {
+        self.write_secret[AFTER_IV].copy_from_slice(&units.to_ne_bytes());
     }
 
     /// Replaces a direction's traffic secret with the next generation and resets its sequence number ("Each

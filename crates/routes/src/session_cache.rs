@@ -33,4 +33,12 @@ impl ServerSessions for SessionCache {
     fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
         self.0.take(id)
     }
+
+    fn mark(&self, id: &[u8]) -> u32 {
+        self.0.mark(id)
+    }
+
+    fn forget(&self, mark: u32) {
+        self.0.forget(mark);
+    }
 }

@@ -153,6 +153,17 @@ impl Listening {
         resume(&self.all(), backlog(config))
     }
 
+    /// Makes all listeners as they were opened: a compromised worker may have changed them for all workers.
+    pub(crate) fn restore(&self, config: &Config) {
+        let all = self.all();
+        let sockets = SocketOptions::new(&config.sockets);
+        all.iter()
+            .for_each(|listener| sockets.apply_to_listener(listener.fd));
+        if let Err(error) = resume(&all, backlog(config)) {
+            tracing::warn!(error, "listener could not resume");
+        }
+    }
+
     /// Refuses new connections at the end of the program. As [`Listening::pause`], but systemd's own sockets
     /// keep listening: clients wait there for the next start.
     pub(crate) fn leave(&self, config: &Config) {

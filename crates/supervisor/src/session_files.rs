@@ -360,21 +360,23 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("dormouse-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let path = directory.join("sessions");
-        assert!(read_secret(&path).expect("none yet").is_none());
+        assert!(read_secret(&path).expect("no file yet").is_none());
         for text in ["one", "another"] {
             write_secret(&path, text.as_bytes()).expect("written");
             let mode = fs::metadata(&path)
-                .expect("it is there")
+                .expect("an existing file")
                 .permissions()
                 .mode();
             assert_eq!(mode & 0o777, 0o600);
-            let read = read_secret(&path).expect("ours").expect("it is there");
+            let read = read_secret(&path)
+                .expect("a file of the test")
+                .expect("an existing file");
             assert_eq!(*read, text);
         }
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a file of the test");
         let refused = read_secret(&path).expect_err("readable by the group");
         assert!(refused.contains("chmod 600"), "{refused}");
-        fs::remove_dir_all(&directory).expect("ours");
+        fs::remove_dir_all(&directory).expect("a file of the test");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl SyslogSocket {
         }
         self.due_ms = now_ms + EVERY_MS;
         if let Err(error) = socket::connect_datagrams(self.fd, place(&self.address)) {
-            tracing::trace!(%error, "syslog can't be reached at {}", self.address);
+            tracing::trace!(%error, address = %self.address, "syslog unreachable");
         }
     }
 }

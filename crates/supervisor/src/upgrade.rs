@@ -216,7 +216,7 @@ impl Upgrade {
         Some(match &self.stage {
             Stage::Check { .. } => "the check of the new binary took longer than 10 s".to_owned(),
             Stage::Quiet { waiting } => {
-                format!("{} did not become quiet in time", numbered(waiting))
+                format!("{} did not pause in time", numbered(waiting))
             }
             Stage::Prepare { takeovers, .. } => {
                 let all = takeovers.iter().enumerate();
@@ -226,7 +226,7 @@ impl Upgrade {
                 };
                 let late = all.filter(|(_, takeover)| is_late(takeover));
                 let late: Vec<usize> = late.map(|(worker, _)| worker).collect();
-                format!("no takeover of {} within {PREPARE_MS} ms", numbered(&late))
+                format!("{} not taken over within {PREPARE_MS} ms", numbered(&late))
             }
         })
     }

@@ -134,14 +134,17 @@ impl Backends {
         }
         (0..self.workers)
             .map(|worker| self.own(worker, place).load(Ordering::Relaxed))
-            .sum()
+            .fold(0, u64::wrapping_add)
     }
 
     /// Counts one more connection of this worker.
     pub fn enter(&self, place: BackendPlace) {
         if place != 0 {
             let own = self.own(self.worker, place);
-            own.store(own.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            own.store(
+                own.load(Ordering::Relaxed).wrapping_add(1),
+                Ordering::Relaxed,
+            );
             // If two workers enter at once and then read the load, at least one of them sees both.
             fence(Ordering::SeqCst);
         }
@@ -215,7 +218,10 @@ impl Backends {
         if place == 0 {
             return HealthChange::None;
         }
-        let streak = self.word(place, 2).fetch_add(1, Ordering::Relaxed) + 1;
+        let streak = self
+            .word(place, 2)
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         if streak < u64::from(most) {
             return HealthChange::None;
         }

@@ -235,7 +235,7 @@ impl SessionPlace {
         let counted = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |both| {
             let uses = both as u32;
             let allowed = both >> 32 != 0 && self.reuse.allows(uses, since_s, now_s);
-            allowed.then(|| both + 1)
+            allowed.then(|| both.wrapping_add(1))
         });
         counted.ok().map(|both| both >> 32)
     }

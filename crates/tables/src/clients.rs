@@ -255,7 +255,7 @@ impl Clients {
     fn take_turn(&self, place: ClientPlace, per_minute: u32, now_ms: u64) -> Result<(), Exceeded> {
         let share_ms = RATE_WINDOW_MS / u64::from(per_minute.max(1)).min(RATE_WINDOW_MS);
         let later = |recovered_ms: u64| {
-            let next_ms = recovered_ms.max(now_ms) + share_ms;
+            let next_ms = recovered_ms.max(now_ms).saturating_add(share_ms);
             (next_ms <= now_ms + RATE_WINDOW_MS).then_some(next_ms)
         };
         self.recovered(place)

@@ -97,12 +97,12 @@ impl Latency {
         let word = |n: usize| counters.sum(self.first_word() + n);
         let mut count = 0;
         let up_to = self.bounds_us().iter().enumerate().map(|(n, &bound)| {
-            count += word(n);
+            count = u64::wrapping_add(count, word(n));
             (bound, count)
         });
         let up_to: Vec<_> = up_to.collect();
         Distribution {
-            count: count + word(BOUNDS),
+            count: count.wrapping_add(word(BOUNDS)),
             up_to,
             sum_us: word(BOUNDS + 1),
         }

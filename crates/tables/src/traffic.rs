@@ -4,6 +4,8 @@
 //! route and backend. A worker writes only its own part, so it needs no atomic additions; readers sum the
 //! parts. Pages without used rows take no memory. A connection at rest needs no memory for it, because
 //! its slot already has the numbers of its rows.
+//!
+//! A compromised worker can write any number here, so sums wrap around.
 
 use crate::backends::{BackendPlace, PLACES};
 use dormouse_reactor::memory::{PAGE, Words};
@@ -168,7 +170,10 @@ impl Traffic {
         if let (Some(row), true) = (row, n > 0) {
             let word = self.word(self.worker, row, tally);
             // No other process writes this word.
-            word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+            word.store(
+                word.load(Ordering::Relaxed).wrapping_add(n),
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -211,7 +216,7 @@ impl Traffic {
         };
         (0..self.workers)
             .map(|worker| self.word(worker, row, tally).load(Ordering::Relaxed))
-            .sum()
+            .fold(0, u64::wrapping_add)
     }
 
     /// Clears an unused row before another route or backend gets it; only main calls this.

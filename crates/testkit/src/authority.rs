@@ -146,6 +146,6 @@ impl Leaf {
             "leaf.pem",
             "leaf.key",
         )
-        .expect("certificate and key belong together")
+        .expect("a key of the certificate")
     }
 }

@@ -1,5 +1,7 @@
 //! PEM files in a temporary directory.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::authority::{Authority, Leaf};
@@ -18,6 +20,7 @@ impl PemFiles {
         std::fs::write(files.authority(), authority.certificate_pem())?;
         std::fs::write(files.certificate(), &leaf.certificate_pem)?;
         std::fs::write(files.key(), &leaf.key_pem)?;
+        std::fs::set_permissions(files.key(), Permissions::from_mode(0o600))?;
         Ok(files)
     }
 

@@ -97,7 +97,7 @@ fn many<T: Send + 'static>(count: usize, one: impl Fn() -> T + Send + Sync + 'st
 fn greeted(address: SocketAddr, word: &[u8]) -> Peer {
     let tcp = connect_small(address).expect("a connection");
     let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
-    peer.stream().write_all(word).expect("it is taken");
+    peer.stream().write_all(word).expect("a write");
     peer
 }
 
@@ -125,7 +125,7 @@ fn half_record(address: SocketAddr) -> Peer {
     let mut record = vec![23, 3, 3];
     record.extend(16_000_u16.to_be_bytes());
     record.resize(8_000, 0);
-    peer.tcp.write_all(&record).expect("it is taken");
+    peer.tcp.write_all(&record).expect("a write");
     peer
 }
 
@@ -174,13 +174,15 @@ fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
     );
     bystander
         .echo()
-        .expect("an echo beside readers who never read");
+        .expect("an echo beside clients that never read");
     let half = many(crowd.half_records, move || half_record(address));
     eprintln!("{} half records: {}", half.len(), group.parts());
     let hellos = many(crowd.hellos, move || endless_hello(address));
     eprintln!("{} endless hellos: {}", hellos.len(), group.parts());
     for _ in 0..20 {
-        bystander.echo().expect("an echo beside all of them");
+        bystander
+            .echo()
+            .expect("an echo beside endless ClientHellos");
     }
     // A client that reads again receives everything.
     for mut reader in readers.into_iter().take(20) {

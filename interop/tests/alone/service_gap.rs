@@ -74,7 +74,7 @@ impl Probing {
     fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("no probe has lost its connection");
+            thread.join().expect("no probe lost its connection");
         }
     }
 }
@@ -129,7 +129,7 @@ impl LabEcho {
             .arg(port.to_string())
             .stdout(Stdio::null())
             .spawn()
-            .expect("lab/echo can be started");
+            .expect("lab/echo starts");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         wait::until("lab/echo to listen", PATIENCE, || {
             std::net::TcpStream::connect(address).ok().map(drop)

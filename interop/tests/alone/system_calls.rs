@@ -36,7 +36,7 @@ fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
         .arg(&file)
         .stderr(Stdio::null())
         .spawn()
-        .expect("strace can be started");
+        .expect("strace starts");
     wait::until("strace to be attached", wait::PATIENCE, || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"))?;

@@ -79,7 +79,7 @@ fn single(receiver: &Peer) -> Result<(), String> {
     }
     match &receiver.received_end {
         Some(End::Refused(reason)) => Err(format!("received an invalid record: {reason}")),
-        None if !receiver.is_closed => Err("waits for ever".to_owned()),
+        None if !receiver.is_closed => Err("waits forever".to_owned()),
         _ => Ok(()),
     }
 }

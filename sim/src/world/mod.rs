@@ -242,7 +242,7 @@ impl World {
             drop(kernel);
             check::peers(&self.scenario, &self.peers)?;
             return Err(Violation::of_gateway(
-                "nothing moves, and there is no deadline",
+                "no event is pending and no deadline is set",
             ));
         };
         if next_us <= now_us {

@@ -56,7 +56,7 @@ fn loaded(route_kind: RouteKind) -> &'static Loaded {
     static LOADED: OnceLock<Vec<Loaded>> = OnceLock::new();
     let all = LOADED.get_or_init(|| RouteKind::ALL.map(load).into());
     let index = RouteKind::ALL.iter().position(|&kind| kind == route_kind);
-    &all[index.expect("one of all")]
+    &all[index.expect("a known kind")]
 }
 
 fn load(route_kind: RouteKind) -> Loaded {

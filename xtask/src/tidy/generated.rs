@@ -139,7 +139,7 @@ mod tests {
         let mut tree = Tree::of(&[("a.md", &document("old\n"))]);
         tree.root = "/".into();
         assert_eq!(
-            regenerate(&tree).expect("echo runs"),
+            regenerate(&tree).expect("the command runs"),
             [("a.md".to_string(), document("a b\n"))]
         );
     }

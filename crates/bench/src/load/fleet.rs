@@ -284,7 +284,7 @@ impl GeneratorProcess {
             .spawn()
             .map_err(in_words)?;
         let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::system("a generator has no pipes"));
+            return Err(Error::system("cannot open the pipes of a generator"));
         };
         let sender = sender.clone();
         std::thread::Builder::new()

@@ -99,7 +99,7 @@ pub fn refuse_foreign_load(in_all: Option<u64>, target: &Addr) -> Result<(), Err
     let count = in_all.map_or_else(|| "any number of".into(), |in_all| format!("{in_all}"));
     Err(Error::usage(format!(
         "{count} connections to {address}, which is not this machine: more than {FOREIGN_CONNECTIONS_MAX} in all \
-         only with --i-own-this-server (and your word that you do)"
+         need --i-own-this-server, which confirms that the server is yours"
     )))
 }
 

@@ -95,7 +95,7 @@ pub(super) fn kernel(
     let mut grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
         let Some(grown) = after.checked_sub(before) else {
             run.note(format!(
-                "{title}: no figure, because other programs on this machine freed more meanwhile"
+                "{title}: not known, because other programs on this machine freed more meanwhile"
             ));
             return None;
         };

@@ -239,7 +239,7 @@ fn used(session: &mut Session<'_>, first: Result<Snapshot, String>, all: Result<
     let both = first.and_then(|first| Ok((first, all?)));
     let used = both.and_then(|(first, all)| {
         if all.connections <= first.connections {
-            return Err("there were too few connections".to_owned());
+            return Err("too few connections were open".to_owned());
         }
         let used = dormouse_census::used_per_connection((&first, None), (&all, None))?;
         Ok((used, first.free_bytes))
@@ -249,7 +249,7 @@ fn used(session: &mut Session<'_>, first: Result<Snapshot, String>, all: Result<
         Ok((used, free)) => {
             let title = "bytes per connection in use";
             run.figure("memory.per_connection.used", title, used, "bytes");
-            let title = "free heap before them";
+            let title = "free heap before these connections";
             run.figure("memory.free_before", title, free as f64, "bytes");
         }
         Err(why) => run.note(format!(
@@ -277,8 +277,8 @@ fn per_connection(
     if n < COARSE_BELOW {
         let each = PAGE_BYTES / (n - n_first);
         run.note(format!(
-            "memory comes in pages: with {n} connections one page more is {each} bytes per connection; \
-             ask for thousands"
+            "memory comes in pages: with {n} connections, one more page is {each} bytes per connection; \
+             measure with thousands"
         ));
     }
     let per =

@@ -33,7 +33,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     let rested_s = alive as f64 / wake.per_s.max(0.001);
     session.run.figure(
         "wake.rest",
-        "maximum rest of each before it wakes",
+        "longest rest of a connection before it wakes",
         rested_s.min(wake.for_s),
         "s",
     );
@@ -71,7 +71,7 @@ fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Resu
         "1",
     );
     if tally.skipped > 0 {
-        let title = format!("{name}: left out, because the last message had no answer");
+        let title = format!("{name}: skipped, because the last message had no answer yet");
         session.run.figure(
             &format!("wake.{slug}.skipped"),
             &title,
@@ -106,8 +106,8 @@ fn difference(session: &mut Session<'_>) {
     }
     session
         .run
-        .figure("wake.price.p50", "price of rest, p50", p50, "us");
+        .figure("wake.price.p50", "latency added by rest, p50", p50, "us");
     session
         .run
-        .figure("wake.price.p99", "price of rest, p99", p99, "us");
+        .figure("wake.price.p99", "latency added by rest, p99", p99, "us");
 }

@@ -256,7 +256,7 @@ impl ClientArgs {
     pub(super) fn spec(&self) -> Result<ClientSpec, Error> {
         if self.command.is_empty() && self.listen.port() == 0 {
             return Err(Error::usage(
-                "no client is given: put its command after --, or give --listen ADDR with a port for clients",
+                "no client is given: put its command after --, or name a port for clients with --listen ADDR",
             ));
         }
         let program = self.command.first();

@@ -112,7 +112,7 @@ pub(super) struct HoldArgs {
     /// Hold the connections for this long
     #[arg(long = "for", value_parser = duration, default_value = "5s", value_name = "TIME")]
     held: Duration,
-    /// While held, each connection sends a text in this interval
+    /// While held, each connection sends a text at this interval
     #[arg(long, value_parser = duration, value_name = "TIME")]
     every: Option<Duration>,
     /// After the hold, send this many texts on every connection

@@ -15,16 +15,16 @@ use crate::terminal;
 /// A certificate to push.
 #[derive(Debug, Args)]
 pub(super) struct PushArgs {
-    /// The certificate chain, the leaf first, PEM; without --key the file also has the key
+    /// Certificate chain as PEM, leaf first; without --key, the file also has the private key
     #[arg(long, value_name = "FILE")]
     cert: PathBuf,
 
-    /// Its private key, PEM
+    /// Private key of the certificate, as PEM
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 
-    /// Show it to clients of the route of this name only; without names they are counted from 1 [default:
-    /// all routes that have a certificate for one of its names]
+    /// Use it only in the route of this name; routes without a name are numbered from 1 [default: all
+    /// routes that have a certificate for one of its names]
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
 
@@ -35,7 +35,7 @@ pub(super) struct PushArgs {
 /// A certificate to withdraw.
 #[derive(Debug, Args)]
 pub(super) struct WithdrawArgs {
-    /// A name that the certificate is for
+    /// A name in the certificate
     name: String,
 
     /// Withdraw it from the route of this name only

@@ -103,7 +103,7 @@ fn start_backend(fault: Option<Fault>) -> Result<(Child, String), String> {
     if let Some(fault) = fault {
         command.args(["--fault", fault.name()]);
     }
-    let failed = |error: io::Error| format!("the echo server cannot be started: {error}");
+    let failed = |error: io::Error| format!("cannot start the echo server: {error}");
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut address = String::new();
     if let Some(output) = child.stdout.take() {
@@ -122,7 +122,7 @@ type Serving = (Child, Log, String, String, String);
 
 fn start_serve(to: &str) -> Result<Serving, String> {
     let site = Site::new()?;
-    let address = free_address().map_err(|error| format!("there is no free port: {error}"))?;
+    let address = free_address().map_err(|error| format!("no free port: {error}"))?;
     let (cert, key) = (site.path("site.pem"), site.path("site.key"));
     let workers = WORKERS.to_string();
     let arguments = [
@@ -143,7 +143,7 @@ fn start_serve(to: &str) -> Result<Serving, String> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("`serve` cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start `serve`: {error}"))?;
     let log = Log::of(child.stderr.take());
     let until = Instant::now() + START_TIMEOUT;
     while !log.is_ready() {

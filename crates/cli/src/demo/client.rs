@@ -263,7 +263,7 @@ fn compare_echo(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
         return Ok(());
     }
     let Phase::Awake(exchange) = phase else {
-        let what = format!("{} bytes that were not sent", plaintext.len());
+        let what = format!("received {} bytes that were not sent", plaintext.len());
         return Err(Failure::Wrong(what));
     };
     let end = exchange.heard + plaintext.len();

@@ -59,10 +59,7 @@ pub(crate) fn run(args: &HelperProcessArgs) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::error(format_args!(
-                "a part of the demo ({:?}): {error}",
-                args.part
-            ));
+            terminal::error(format_args!("demo process {:?}: {error}", args.part));
             ExitStatus::Failed.into()
         }
     }

@@ -52,7 +52,7 @@ impl Plan {
     pub(super) fn new(requested: Option<u32>, quick: bool) -> Result<Plan, String> {
         let requested = requested.unwrap_or(if quick { 500 } else { 5_000 });
         let limits = descriptors::raise_limit()
-            .map_err(|error| format!("the limit on descriptors cannot be raised: {error}"))?;
+            .map_err(|error| format!("cannot raise the limit on descriptors: {error}"))?;
         let (connections, note) = within(requested, limits.hard)?;
         let plan = Plan {
             connections,
@@ -106,7 +106,7 @@ fn within(requested: u32, limit: u64) -> Result<(u32, Option<String>), String> {
             Ok((room, Some(note)))
         }
         _ => Err(format!(
-            "a process may have only {limit} descriptors, and a demo worth looking at needs {}: ulimit -Hn {needed}",
+            "a process may have only {limit} descriptors, and the smallest demo needs {}. Raise the limit with: ulimit -Hn {needed}",
             u64::from(CONNECTIONS_MIN) * 2 + DESCRIPTORS_RESERVED
         )),
     }
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn respects_and_explains_the_descriptor_limit() {
         assert_eq!(within(5_000, 20_000), Ok((5_000, None)));
-        let (connections, note) = within(5_000, 4_096).expect("there is room for some");
+        let (connections, note) = within(5_000, 4_096).expect("a smaller demo");
         assert_eq!(connections, 1_948);
-        let note = note.expect("it says why there are fewer");
+        let note = note.expect("a note about the smaller number");
         assert!(note.contains("ulimit") && note.contains("10200"), "{note}");
-        let refused = within(5_000, 512).expect_err("too few for anything");
+        let refused = within(5_000, 512).expect_err("a limit too low for the demo");
         assert!(refused.contains("512"), "{refused}");
     }
 }

@@ -62,7 +62,7 @@ fn open(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
             "Opening {} TLS connections, each with a handshake of its own.",
             number(plan.connections.into())
         ),
-        "A handshake is a large object. A connection at rest is a record: 192 bytes.",
+        "A handshake needs kilobytes of memory. A connection at rest needs 192 bytes.",
     );
     let began = Instant::now();
     open_until(show, plan, &scene, plan.connections)?;
@@ -77,7 +77,7 @@ fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
         Chapter::Rest,
         "All connections are at rest: this is what most connections do most of the time."
             .to_owned(),
-        "No buffer, no task and no object is kept for them. Their cost is shown below.",
+        "A connection at rest has no buffer, no task and no object. Its cost is shown below.",
     );
     show.pause(&scene, plan.settle)?;
     let before = show.reading(&scene)?;
@@ -128,12 +128,12 @@ fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>,
     results.lost_before_kill = show.fleet.tally.lost;
     for &worker in &workers {
         let sent = process::send_signal(worker, Signal::Kill);
-        sent.map_err(|error| format!("the worker {worker} could not be killed: {error}"))?;
+        sent.map_err(|error| format!("cannot kill worker {worker}: {error}"))?;
     }
     let at = Instant::now();
     while workers.iter().any(|&worker| process::runs(worker)) {
         if at.elapsed() > DEATH_TIMEOUT {
-            return Err(DemoError::Failed("a killed worker does not end".to_owned()));
+            return Err(DemoError::Failed("a killed worker did not exit".to_owned()));
         }
         // Not a busy loop: the keeper needs the processor.
         std::thread::sleep(DEATH_LOOK);
@@ -153,10 +153,10 @@ fn wake_everything(
     let scene = Scene::new(
         Chapter::WakeAll,
         format!(
-            "{} killed; new workers took over. Waking every connection.",
+            "{} killed; new ones took over. Waking every connection.",
             count(killed.len() as u64, "worker was", "workers were")
         ),
-        "They found the records in shared memory, and the sockets in a shared file table.",
+        "The new workers found the records in shared memory, and the sockets in a shared file table.",
     );
     wake_all(show, plan, &scene)?;
     results.killed = show.fleet.kill.map(|kill| KillResult {

@@ -59,7 +59,7 @@ impl Show {
             &[Signal::Interrupt, Signal::Terminate, Signal::Hangup],
             OnExec::Close,
         )
-        .map_err(|error| format!("signals cannot be received: {error}"))?;
+        .map_err(|error| format!("cannot receive signals: {error}"))?;
         let children = Children::start(fault)?;
         let fleet = Fleet::new(
             plan.connections,
@@ -121,7 +121,7 @@ impl Show {
                 Some(reading) if reading.at >= since => return Ok(*reading),
                 _ if Instant::now() > until => {
                     return Err(DemoError::Failed(
-                        "the memory of `serve` could not be read in time".to_owned(),
+                        "reading the memory of `serve` took too long".to_owned(),
                     ));
                 }
                 _ => {}

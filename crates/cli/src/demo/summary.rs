@@ -184,7 +184,7 @@ fn at_rest(results: &Results) -> Vec<String> {
     let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
         None => {
-            "the cost of a connection is unknown: there were too few, or memory was freed meanwhile"
+            "the cost of a connection is unknown: too few connections, or memory was freed meanwhile"
                 .to_owned()
         }
     };
@@ -205,11 +205,11 @@ fn at_rest(results: &Results) -> Vec<String> {
     lines.push(format!(
         "{measure} of all its processes, without the program's code"
     ));
-    lines.push("its two sockets cost the kernel the same as with every server".to_owned());
+    lines.push("the kernel's memory for its two sockets is the same with every server".to_owned());
     if results.measure() == Some(Measure::Proportional) {
         let (cpu, rested) = (duration(results.cpu_at_rest), duration(results.rested_for));
         lines.push(format!(
-            "{cpu} of CPU in {rested} of rest, for all connections"
+            "{cpu} of CPU time in {rested} at rest, for all connections"
         ));
     }
     lines

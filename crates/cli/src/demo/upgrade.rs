@@ -29,14 +29,14 @@ pub(super) fn upgrade(
         format!(
             "Next: `dormouse upgrade`, which replaces the binary of process {pid} and its children."
         ),
-        "Other servers keep the old process until its last connection has gone.",
+        "Other servers keep the old process until its last connection has closed.",
     );
     wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
     let before = show.watch.workers()?;
     let lost_before = show.fleet.tally.lost;
     let slowest_before = std::mem::take(&mut show.fleet.tally.slowest);
     let sent = process::send_signal(Pid(pid), Signal::User2);
-    sent.map_err(|error| format!("`serve` could not be asked to upgrade: {error}"))?;
+    sent.map_err(|error| format!("cannot send SIGUSR2 to `serve`: {error}"))?;
     show.fleet.expect_all();
     let since = Instant::now();
     loop {
@@ -67,11 +67,11 @@ pub(super) fn upgrade(
     let scene = Scene::new(
         Chapter::Upgrade,
         format!(
-            "{} continue with the new binary. Slowest echo meanwhile: {}.",
+            "{} continue with the new binary. Slowest echo during the upgrade: {}.",
             number(upgraded.went_on),
             duration(upgraded.slowest)
         ),
-        "The process id, the listeners and the connections in their queues stayed.",
+        "The process id and the listeners are the same; no queued connection was dropped.",
     );
     show.pause(&scene, plan.linger)
 }

@@ -70,7 +70,7 @@ impl Watch {
         thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || read_on(&watched, &sender))
-            .map_err(|error| format!("the measuring thread can't be started: {error}"))?;
+            .map_err(|error| format!("cannot start the measuring thread: {error}"))?;
         Ok(Watch { readings, tree })
     }
 

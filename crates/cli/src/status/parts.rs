@@ -15,7 +15,12 @@ const ENDS: &str = "closed_";
 
 /// Writes handshakes, bytes and reasons of ends, over all routes.
 pub(super) fn counters(page: &mut String, status: &Status) {
-    let sum = |counts: &[Count]| -> u64 { counts.iter().map(|&count| status.count(count)).sum() };
+    let sum = |counts: &[Count]| -> u64 {
+        counts
+            .iter()
+            .map(|&count| status.count(count))
+            .fold(0, u64::wrapping_add)
+    };
     let full = sum(&[Count::HandshakesFull, Count::ConnectHandshakesFull]);
     let resumed = sum(&[Count::HandshakesResumed, Count::ConnectHandshakesResumed]);
     let failed = sum(&[Count::HandshakesFailed, Count::ConnectHandshakesFailed]);

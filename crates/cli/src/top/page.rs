@@ -349,7 +349,10 @@ impl Page {
 }
 
 fn sum(status: &Status, counts: &[Count]) -> u64 {
-    counts.iter().map(|&count| status.count(count)).sum()
+    counts
+        .iter()
+        .map(|&count| status.count(count))
+        .fold(0, u64::wrapping_add)
 }
 
 fn handshakes(status: &Status) -> u64 {

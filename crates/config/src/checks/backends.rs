@@ -26,7 +26,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     if route.is_echo() && route.to.len() > 1 {
         mistakes.error(
             &at.location("to", None),
-            Problem::new("`echo:` answers by itself, so it can't share a route with backends")
+            Problem::new("`echo:` answers by itself, so it cannot share a route with backends")
                 .label("remove it, or the others"),
         );
     }
@@ -59,7 +59,7 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
     if route.check == Probe::Tls && !route.backend_tls && !route.pass_through {
         mistakes.error(
             &at.location("check", None),
-            Problem::new("these backends are connected to without TLS")
+            Problem::new("connections to these backends do not use TLS")
                 .help("set check = \"connect\", or add backend_tls = true"),
         );
     }

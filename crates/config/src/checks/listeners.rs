@@ -137,7 +137,7 @@ fn overlap_problem(earlier: SocketAddr, address: SocketAddr, line: &str) -> Prob
         Problem::new(format!("{address} is listened on twice"))
             .label(format!("it is listed already{line}"))
     } else {
-        Problem::new(format!("{address} and {earlier} can't both be listeners"))
+        Problem::new(format!("{address} and {earlier} cannot both be listeners"))
             .label(format!("one includes the other{line}"))
     };
     problem.help("each address and port belongs to one route")

@@ -80,7 +80,7 @@ fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColle
                         "the path of this unix socket is {length} bytes long"
                     ))
                     .label(format!("at most {UNIX_PATH_MAX} bytes"))
-                    .help("the kernel allows no longer path"),
+                    .help("the kernel does not allow a longer path"),
                 );
             }
             let is_it = |backend: &Backend| matches!(backend, Backend::Unix(to) if to == path);
@@ -214,7 +214,7 @@ fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
             Problem::new(format!(
                 "bytes_per_client ({each}) is larger than max_bytes_per_second ({all})"
             ))
-            .help("lower bytes_per_client, so that one client can't use up what all share"),
+            .help("lower bytes_per_client, so that one client cannot use up what all share"),
         );
     }
     let process = &config.process;

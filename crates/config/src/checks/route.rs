@@ -119,7 +119,7 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
             if route.source_addresses.len() > 1 {
                 mistakes.error(
                     &at.location("source_addresses", Some(n)),
-                    Problem::new("\"auto\" can't be combined with addresses")
+                    Problem::new("\"auto\" cannot be combined with addresses")
                         .label("remove it, or the addresses"),
                 );
             }
@@ -127,7 +127,7 @@ fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_
         };
         let mut faults = route.to.iter().filter_map(|to| match &to.backend {
             Backend::Tcp { address, .. } if address.is_ipv4() != ip.is_ipv4() => Some(format!(
-                "{ip} can't reach {address}: one is IPv4, the other IPv6"
+                "{ip} cannot reach {address}: one is IPv4, the other IPv6"
             )),
             Backend::Tcp { .. } => None,
             Backend::Unix(_) | Backend::Echo => Some(

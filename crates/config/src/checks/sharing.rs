@@ -147,7 +147,7 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
     if at.sound(&["to"]) && route.to.iter().any(|to| echo(&to)) {
         mistakes.error(
             &at.location("to", None),
-            Problem::new("`echo:` has no TLS, so connections can't be passed through to it")
+            Problem::new("`echo:` has no TLS, so connections cannot be passed through to it")
                 .help("give the address of a TLS server"),
         );
     }

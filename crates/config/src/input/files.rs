@@ -103,7 +103,7 @@ impl Files {
                 .iter()
                 .find(|(other, _)| other.name == key.name);
             if key.name == INCLUDE {
-                let problem = Problem::new("an included file can't include others")
+                let problem = Problem::new("an included file cannot include others")
                     .help("list all of them, or their directory, in the configuration's own file");
                 self.refuse(&key.location, problem);
             } else if let (Some((earlier, _)), false) = (earlier, is_section) {
@@ -167,7 +167,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
     let shown = shortened(&path.display().to_string());
     let unreadable = |error: io::Error| {
         let words = toml_file::os_words(&error);
-        Problem::new(format!("{shown} can't be read: {words}")).help(
+        Problem::new(format!("{shown} cannot be read: {words}")).help(
             "name a file, or a directory with files that end in .toml; paths are relative to this file",
         )
     };

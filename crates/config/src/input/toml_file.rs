@@ -46,7 +46,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
             }
             _ => "name a TOML file",
         };
-        return refuse(&format!("can't be read: {}", os_words(&error)), help);
+        return refuse(&format!("cannot be read: {}", os_words(&error)), help);
     }
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return refuse("is larger than 1 MiB", "is this the right file?");

@@ -17,8 +17,8 @@ option_groups! {
         name: Option<RouteName> = default "none", like "\"billing\"";
 
         /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, `:PORT` or `unix:PATH`. Connections
-        /// are not encrypted up to here, and anyone who can reach the address can use it: keep it
-        /// on this machine.
+        /// to these addresses are not encrypted, and anyone who can reach an address can use it:
+        /// keep them on this machine.
         listen: Vec<PlainListen> = required "127.0.0.1:8080";
 
         /// TLS servers to connect to, as `HOST:PORT`, in the order in which they are tried. A
@@ -41,8 +41,8 @@ option_groups! {
         /// Client certificate and key for servers that request one, as PEM files.
         certificates: Vec<CertificateFiles> = default "";
 
-        /// Protocols to offer by ALPN, the preferred one first. Bytes are passed on unseen, so the
-        /// local clients must speak these protocols.
+        /// Protocols to offer by ALPN, the preferred one first. Bytes are passed on unchanged, so
+        /// the local clients must speak these protocols.
         alpn: Vec<String> = default "";
 
         /// Oldest TLS version to use.
@@ -55,8 +55,8 @@ option_groups! {
         /// `abort` resets, `close` ends cleanly.
         truncation: Truncation = default "abort", like "\"close\"";
 
-        /// Number of resumed handshakes after a full one; the next is a full one again. 0: every
-        /// handshake is a full one.
+        /// Number of resumed handshakes after a full one; the next handshake is full again. 0:
+        /// every handshake is full.
         resume_uses: u32 = default "100", "0" ..= "1000000";
 
         /// How long after a full handshake its session may be resumed. Whole seconds.

@@ -71,14 +71,14 @@ option_groups! {
         /// How often to look up backend names that have no TTL: names from /etc/hosts and other
         /// sources than DNS, and names whose last lookup failed. All other names are looked up
         /// again when their TTL expires. New connections go to the addresses found last; existing
-        /// connections keep theirs. A name that can't be looked up keeps its last addresses. `off`:
+        /// connections keep theirs. A name that cannot be looked up keeps its last addresses. `off`:
         /// names are looked up only at startup and on a reload.
         resolve_every: Option<Duration> = default "30s", "1s" ..= "1d";
 
-        /// Shortest TTL: a shorter one counts as this.
+        /// Minimum TTL: shorter TTLs are raised to it.
         resolve_ttl_min: Duration = default "1s", "100ms" ..= "1h";
 
-        /// Longest TTL: a longer one counts as this.
+        /// Maximum TTL: longer TTLs are lowered to it.
         resolve_ttl_max: Duration = default "1h", "1s" ..= "7d";
     }
 
@@ -100,7 +100,7 @@ option_groups! {
         /// Maximum number of handshakes in flight, in all workers together. `auto`: 1024, or fewer
         /// if 1024 would need more than an eighth of `memory`.
         max_handshakes: Count = default "auto", "1" ..= "1000000",
-            costs "up to twice `handshake_bytes_max` and the TLS library's state, while the handshake takes";
+            costs "up to twice `handshake_bytes_max` and the TLS library's state, during the handshake";
 
         /// Maximum number of established connections per client address, over all workers. An IPv6
         /// /64 network counts as one client. Further connections are closed without an answer.
@@ -108,7 +108,7 @@ option_groups! {
             costs "24 bytes of shared memory per client address, in a table of fixed size";
 
         /// Maximum number of handshakes that one client address may start per minute, over all
-        /// workers; a client that was quiet before may start all of them at once. Further
+        /// workers; a client that was idle before may start all of them at once. Further
         /// connections are closed without an answer.
         handshakes_per_client: Option<u32> = default "off", "1" ..= "60000",
             costs "the same as `connections_per_client`";
@@ -120,7 +120,7 @@ option_groups! {
         bytes_per_client: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
             costs "8 bytes more than `connections_per_client`; 30 bytes of heap while a connection waits";
 
-        /// Bytes that one client may transfer at once after a quieter time. `auto`: one second of
+        /// Bytes that one client may transfer at once after a quieter period. `auto`: one second of
         /// `bytes_per_client`.
         burst_per_client: Amount = default "auto", "16 KiB" ..= "1 TiB";
 
@@ -154,8 +154,8 @@ option_groups! {
 
     /// Time limits. Timers are checked every 100 ms.
     Timeouts, "Timeouts" {
-        /// Maximum time from accept to the end of the handshake. Time that a client spends queued,
-        /// because too many clients came at once, does not count, up to six times this timeout.
+        /// Maximum time from accept to the end of the handshake. Time in the queue for
+        /// `max_handshakes` does not count, up to six times this timeout.
         handshake_timeout: Duration = default "10s", "100ms" ..= "10m";
 
         /// Close a connection idle for this long. Idle means that nothing was sent or received.
@@ -171,7 +171,7 @@ option_groups! {
         backend_connect_timeout: Duration = default "5s", "10ms" ..= "10m";
 
         /// Kill a worker that has not responded for this long; the next worker continues its
-        /// connections. `off` is for debuggers.
+        /// connections. `off`: for use with a debugger.
         hang_timeout: Option<Duration> = default "10s", "1s" ..= "10m";
 
         /// How long an upgrade waits for handshakes in flight; unfinished handshakes are then
@@ -273,7 +273,7 @@ option_groups! {
         acme_server: String = default "https://acme-v02.api.letsencrypt.org/directory";
 
         /// Agree to the ACME server's terms of service; nothing is requested from the server
-        /// otherwise. Its directory says where the terms are.
+        /// otherwise. The server's directory has the URL of the terms.
         acme_terms_agreed: bool = default "false";
 
         /// How to prove to the ACME server that a name is yours: `tls-alpn-01` on port 443, where
@@ -282,7 +282,7 @@ option_groups! {
         acme_challenge: AcmeChallenge = default "tls-alpn-01", like "\"http-01\"";
 
         /// E-mail address at which the ACME server's operator can reach you.
-        acme_email: Option<String> = default "none";
+        acme_email: Option<String> = default "none", like "\"hostmaster@example.com\"";
 
         /// Directory for certificates, their keys and account keys; created if missing. Only the
         /// owner of the main process may have access. Each ACME server has a subdirectory of its
@@ -293,13 +293,13 @@ option_groups! {
         /// those that the operating system trusts.
         acme_ca: Ca = default "system";
 
-        /// Id of the key that binds a new account to one the ACME server knows already (External
-        /// Account Binding), if the server requires it.
-        acme_eab_id: Option<String> = default "none";
+        /// Id of the key that binds a new account to an account that you already have at the ACME
+        /// server's operator (External Account Binding), if the server requires it.
+        acme_eab_id: Option<String> = default "none", like "\"kid-1\"";
 
         /// File with the key of `acme_eab_id`, in base64url as ACME servers issue it. Only its
         /// owner may read it.
-        acme_eab_key_file: Option<PathBuf> = default "off";
+        acme_eab_key_file: Option<PathBuf> = default "off", like "\"/etc/dormouse/acme-eab.key\"";
     }
 
     /// A listener for plain HTTP that redirects browsers to https. A separate process without
@@ -343,7 +343,7 @@ option_groups! {
         /// Log a line for every connection when it ends: route, client, backend, server name,
         /// protocol, version, suite, whether a session was resumed, bytes each way, duration, how
         /// it ended and which side ended it. `stderr`; the path of a file, which is appended to
-        /// and reopened on each reload; or syslog, as in `log_to`. Lines that can't be written are
+        /// and reopened on each reload; or syslog, as in `log_to`. Lines that cannot be written are
         /// dropped and counted; no connection waits for the log.
         connection_log: LogTarget = default "off",
             costs "128 bytes per connection, and a line for each",

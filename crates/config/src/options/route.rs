@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 option_groups! {
-    /// One way through the program: where connections come in, which certificate clients get, and
-    /// where the plaintext goes. Written as `[[route]]`, once per route.
+    /// A route: the addresses it listens on, the certificates it serves, and the backends that get
+    /// the plaintext. Written as `[[route]]`, once per route.
     Route, "Routes" {
         /// Name of the route in metrics, logs and `status`. `none`: the route's number in the file,
         /// starting at 1. No two routes may have the same name.
@@ -58,7 +58,7 @@ option_groups! {
 
         /// What the client sees when no backend can be reached. `alert`: the fatal alert
         /// internal_error. `reset`: a TCP reset without an alert. `close`: close_notify, which a
-        /// client can't distinguish from an empty answer. With `pass_through` the connection is
+        /// client cannot distinguish from an empty answer. With `pass_through` the connection is
         /// reset in any case.
         backend_down: BackendDown = default "alert", like "\"reset\"";
 
@@ -80,7 +80,7 @@ option_groups! {
             like "[{ cert = \"gateway.pem\", key = \"gateway.key\" }]";
 
         /// Protocols to offer to the backends by ALPN, the preferred one first. Bytes are passed on
-        /// unseen, so offer what clients get by `alpn`.
+        /// unchanged, so offer the protocols of `alpn`.
         backend_alpn: Vec<String> = default "";
 
         /// What the client sees when the backend's connection ends without close_notify: `abort`
@@ -116,7 +116,7 @@ option_groups! {
         /// many as the connections need.
         source_addresses: Vec<SourceAddress> = default "auto";
 
-        /// Server names (SNI) that this route is for: `example.com`, or `*.example.com` for every
+        /// Server names (SNI) that this route serves: `example.com`, or `*.example.com` for every
         /// name with one more label. None: all. Routes may share an address; then an exact name
         /// takes precedence over a wildcard, and a wildcard over a route without names. A client
         /// that asks for a name of no route is refused with the alert unrecognized_name.
@@ -149,7 +149,7 @@ option_groups! {
         acme: Vec<AcmeName> = default "",
             costs "the same as a certificate from a file; while the ACME server checks a name, each ClientHello is read before the handshake begins";
 
-        /// What clients get that send no server name, or one that no certificate is for: the first
+        /// What a client gets that sends no server name, or one without a certificate: the first
         /// certificate (`default`), or the alert unrecognized_name (`refuse`).
         unknown_name: NameUnknown = default "default", like "\"refuse\"";
 
@@ -175,19 +175,19 @@ option_groups! {
 
         /// Networks of proxies in front of this listener that send the client's address in a PROXY
         /// protocol header (version 1 or 2). Connections from these networks must begin with a
-        /// header; on others none is accepted.
+        /// header; other connections must not have one.
         accept_proxy_from: Vec<Network> = default "";
 
-        /// Networks from which clients may connect. None: from everywhere. Other clients are closed
-        /// without an answer.
+        /// Networks from which clients may connect. None: from everywhere. Connections from other
+        /// networks are closed without an answer.
         allow: Vec<Network> = default "";
 
         /// Networks from which clients may not connect, whatever `allow` says.
         deny: Vec<Network> = default "";
 
         /// Protocols to accept by ALPN, the preferred one first. None: ALPN is not answered. Bytes
-        /// are passed on unseen, so the backend must speak these protocols. Of routes that share an
-        /// address and a name, the first with a protocol that the client offers is chosen,
+        /// are passed on unchanged, so the backend must speak these protocols. Of routes that share
+        /// an address and a name, the first with a protocol that the client offers is chosen,
         /// otherwise the one without `alpn`.
         alpn: Vec<String> = default "";
 

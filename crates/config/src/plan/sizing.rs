@@ -249,12 +249,12 @@ fn too_few_ports(
 ) -> Problem {
     let backends: Vec<String> = backends.iter().map(|(to, _)| to.to_string()).collect();
     Problem::new(format!(
-        "{requested} connections do not fit: there are local ports for {sum} to {}",
+        "{requested} connections do not fit: the local ports allow {sum} to {}",
         backends.join(" and ")
     ))
     .label(format!("{sum} at most"))
     .help(format!(
-        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} can be counted on: \
+        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} are always usable: \
          set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or connect to the backend by a unix socket",
         machine.local_ports,
         requested.div_ceil(each)

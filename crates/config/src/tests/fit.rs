@@ -13,7 +13,7 @@ fn plan(process: &str, to: &str, machine: &Machine) -> Result<Plan, String> {
 
 #[test]
 fn auto_uses_what_the_machine_has() {
-    let plan = plan("", "127.0.0.1:80", &machine()).expect("it fits");
+    let plan = plan("", "127.0.0.1:80", &machine()).expect("the limits fit");
     assert_eq!((plan.workers, plan.connections_per_worker), (2, 9_967));
     assert_eq!(plan.connections_max, 19_934);
     assert_eq!(plan.descriptors_per_worker, 19_999);
@@ -21,13 +21,14 @@ fn auto_uses_what_the_machine_has() {
 
 #[test]
 fn an_echoed_connection_needs_half_the_descriptors() {
-    let plan = plan("", "echo:", &machine()).expect("it fits");
+    let plan = plan("", "echo:", &machine()).expect("the limits fit");
     assert_eq!(plan.connections_max, 39_870);
 }
 
 #[test]
 fn more_connections_mean_more_workers_than_cores() {
-    let plan = plan("max_connections = 100_000", "127.0.0.1:80", &machine()).expect("it fits");
+    let plan =
+        plan("max_connections = 100_000", "127.0.0.1:80", &machine()).expect("the limits fit");
     assert_eq!((plan.workers, plan.connections_max), (11, 100_000));
     assert!(plan.descriptors_per_worker <= 20_000, "{plan:?}");
     assert!(plan.connections_per_worker * plan.workers >= 100_000);
@@ -37,7 +38,7 @@ fn more_connections_mean_more_workers_than_cores() {
 fn few_connections_need_few_workers() {
     assert_eq!(
         plan("max_connections = 1", "echo:", &machine())
-            .expect("it fits")
+            .expect("the limits fit")
             .workers,
         1
     );
@@ -49,7 +50,7 @@ fn auto_is_bounded_on_a_machine_without_limits() {
         descriptors_max: u64::MAX,
         ..machine()
     };
-    let plan = plan("", "echo:", &endless).expect("it fits");
+    let plan = plan("", "echo:", &endless).expect("the limits fit");
     assert_eq!(plan.connections_per_worker, 1 << 20);
 }
 
@@ -60,7 +61,7 @@ fn a_configuration_that_does_not_fit_is_refused_with_numbers() {
         "127.0.0.1:80",
         &machine(),
     );
-    let refused = refused.expect_err("there is room for 19,934");
+    let refused = refused.expect_err("19,934 connections fit");
     assert!(refused.contains("19934 at most"), "{refused}");
     assert!(refused.contains("at least 5)"), "{refused}");
     let tiny = Machine {
@@ -76,7 +77,7 @@ fn a_configuration_that_does_not_fit_is_refused_with_numbers() {
 
 fn cost(plan: &Plan, what: &str) -> u64 {
     let found = plan.costs.iter().find(|cost| cost.what == what);
-    found.expect("such a cost").bytes.0
+    found.expect("a cost of this name").bytes.0
 }
 
 fn sum(plan: &Plan) -> u64 {
@@ -85,7 +86,7 @@ fn sum(plan: &Plan) -> u64 {
 
 #[test]
 fn costs_are_those_of_the_limits() {
-    let plan = plan("max_connections = 1000", "echo:", &machine()).expect("it fits");
+    let plan = plan("max_connections = 1000", "echo:", &machine()).expect("the limits fit");
     assert_eq!(cost(&plan, "connections at rest"), 192_000);
     assert_eq!(cost(&plan, "pending bytes"), 64 << 20);
     assert_eq!(cost(&plan, "handshakes"), 1024 * (152 << 10));
@@ -104,11 +105,16 @@ fn limits_fit_the_budget() {
         ("1 TiB", 19_934),
     ] {
         let text = format!("memory = '{memory}'");
-        let plan = plan(&text, "127.0.0.1:80", &machine()).expect("it fits");
+        let plan = plan(&text, "127.0.0.1:80", &machine()).expect("the limits fit");
         let config = load_text(&format!(
             "{text}\n[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'"
         ));
-        let budget = config.expect("right").config.limits.memory.expect("given");
+        let budget = config
+            .expect("a valid configuration")
+            .config
+            .limits
+            .memory
+            .expect("the option memory");
         assert!(sum(&plan) <= budget.0, "{memory}: {plan:?}");
         assert!(plan.connections_max >= least, "{memory}: {plan:?}");
         assert!(plan.handshakes_max >= 32 && plan.backlog >= 64, "{plan:?}");
@@ -120,7 +126,7 @@ fn limits_fit_the_budget() {
 fn receive_buffers_shrink_with_more_connections() {
     let receive = |connections: u32| {
         let text = format!("memory = '512 MiB'\nmax_connections = {connections}");
-        let plan = plan(&text, "127.0.0.1:80", &machine()).expect("it fits");
+        let plan = plan(&text, "127.0.0.1:80", &machine()).expect("the limits fit");
         assert_eq!(plan.connections_max, connections);
         assert!(sum(&plan) <= 512 << 20, "{plan:?}");
         plan.receive_buffer.0
@@ -142,7 +148,7 @@ fn receive_buffers_shrink_with_more_connections() {
 fn a_configured_limit_is_kept() {
     let text = "memory = '512 MiB'\nmax_handshakes = 7\npending_memory = '9 MiB'\n\
                 kernel_memory = '11 MiB'\nreceive_buffer = '32 KiB'\nbacklog = 13";
-    let plan = plan(text, "127.0.0.1:80", &machine()).expect("it fits");
+    let plan = plan(text, "127.0.0.1:80", &machine()).expect("the limits fit");
     assert_eq!((plan.handshakes_max, plan.backlog), (7, 13));
     assert_eq!(plan.pending_memory, ByteSize(9 << 20));
     assert_eq!(plan.kernel_memory, ByteSize(11 << 20));
@@ -160,18 +166,23 @@ fn plans_for_local_ports() {
     };
     let plan_of = |text: &str, to: &str| plan(text, to, &wide);
     let many = "max_connections = 100_000";
-    assert_eq!(plan_of(many, "127.0.0.1:80").expect("it fits").sources, 9);
-    let one = plan_of("max_connections = 25_000", "127.0.0.1:80").expect("it fits");
+    assert_eq!(
+        plan_of(many, "127.0.0.1:80")
+            .expect("the limits fit")
+            .sources,
+        9
+    );
+    let one = plan_of("max_connections = 25_000", "127.0.0.1:80").expect("the limits fit");
     assert_eq!(one.sources, 1);
     assert_eq!(
         plan_of(many, "unix:/run/x")
-            .expect("it fits")
+            .expect("the limits fit")
             .connections_max,
         100_000
     );
     let message = plan_of(many, "192.0.2.1:80").expect_err("one address is not enough");
     assert!(
-        message.contains("local ports for 25408 to 192.0.2.1:80"),
+        message.contains("local ports allow 25408 to 192.0.2.1:80"),
         "{message}"
     );
     assert!(
@@ -179,7 +190,7 @@ fn plans_for_local_ports() {
         "{message}"
     );
     // Without `max_connections`, nothing is refused.
-    let plan = plan_of("", "192.0.2.1:80").expect("it fits");
+    let plan = plan_of("", "192.0.2.1:80").expect("the limits fit");
     assert_eq!(plan.connections_max, 25_408);
     let text = "max_connections = 50_000\n[[route]]\nlisten = ':8443'\nto = '192.0.2.1:80'\n\
                 self_signed = 'x'\nsource_addresses = ['192.0.2.7', '192.0.2.8']";
@@ -195,7 +206,7 @@ fn a_privileged_port_is_an_error_to_serve_and_a_warning_to_check() {
         refused.to_string().contains("port 443 needs privileges"),
         "{refused}"
     );
-    let loaded = load_with(text, &[], &machine(), Purpose::Check).expect("somebody else may");
+    let loaded = load_with(text, &[], &machine(), Purpose::Check).expect("a warning only");
     assert_eq!(
         loaded.warnings.list.len(),
         1,

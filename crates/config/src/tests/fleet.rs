@@ -44,7 +44,7 @@ fn load_as(
 
 /// Returns the mistakes in a folder, without the folder's own name.
 fn mistakes_in(folder: &TempDir) -> String {
-    let mistakes = load_in(folder.path(), &[]).expect_err("this was accepted");
+    let mistakes = load_in(folder.path(), &[]).expect_err("a mistake");
     let own = folder.path().display().to_string();
     mistakes.to_string().replace(&own, "DIR")
 }
@@ -113,7 +113,7 @@ fn mistakes_in_an_included_file_have_its_name_and_line() {
     let message = mistakes_in(&folder);
     assert!(message.contains("--> DIR/dormouse.toml:2:1"), "{message}");
     assert!(message.contains("--> DIR/conf.d/a.toml:3:10"), "{message}");
-    fs::write(folder.path().join("conf.d/a.toml"), "").expect("an empty file is fine");
+    fs::write(folder.path().join("conf.d/a.toml"), "").expect("an empty file");
     fs::write(
         folder.path().join("dormouse.toml"),
         format!("include = 'conf.d'\n{ROUTE}"),
@@ -136,13 +136,13 @@ fn a_failed_include_is_reported_at_the_include() {
     };
     let message = of("include = 'nowhere'", &[]);
     assert!(
-        message.contains("DIR/nowhere can't be read: No such file or directory"),
+        message.contains("DIR/nowhere cannot be read: No such file or directory"),
         "{message}"
     );
     assert!(message.contains("--> DIR/dormouse.toml:1:11"), "{message}");
     let message = of("include = 'a.toml'", &[("a.toml", "include = 'b.toml'\n")]);
     assert!(
-        message.contains("an included file can't include others"),
+        message.contains("an included file cannot include others"),
         "{message}"
     );
     assert!(message.contains("--> DIR/a.toml:1:1"), "{message}");
@@ -218,9 +218,7 @@ fn unresolved_variables_are_reported_at_their_location() {
     let errors_of = |value: &str| {
         let text =
             format!("[[route]]\nlisten = \"127.0.0.1:{value}\"\nto = 'echo:'\nself_signed = 'x'\n");
-        with_variables(&text)
-            .expect_err("this was accepted")
-            .to_string()
+        with_variables(&text).expect_err("a mistake").to_string()
     };
     assert_eq!(
         errors_of("${PROT}"),
@@ -254,9 +252,9 @@ fn the_schema_matches_the_options() {
         "/../../docs/guide/dormouse.schema.json"
     );
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
-        fs::write(path, &text).expect("the schema can be written");
+        fs::write(path, &text).expect("the schema written");
     }
-    let there = fs::read_to_string(path).expect("the schema can be read");
+    let there = fs::read_to_string(path).expect("the schema read");
     assert!(
         text == there,
         "run: DORMOUSE_BLESS=1 cargo test -p dormouse-config"

@@ -181,7 +181,7 @@ fn every_mistake_has_its_message() {
 fn compare(expected: &str, messages: &str) {
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/messages.txt");
-        std::fs::write(path, messages).expect("the file can be written");
+        std::fs::write(path, messages).expect("a file written");
         return;
     }
     for (number, (expected, messages)) in expected.lines().zip(messages.lines()).enumerate() {
@@ -193,7 +193,7 @@ fn compare(expected: &str, messages: &str) {
 #[test]
 fn all_mistakes_are_reported_at_once() {
     let text = "wokers = 2\nbacklog = 0\nlog_level = 3\n\n[[route]]\nlisten = 'x'\nto = 'y'\n";
-    let mistakes = load_text(text).expect_err("all of it is wrong");
+    let mistakes = load_text(text).expect_err("mistakes in every option");
     let lines: Vec<usize> = mistakes
         .list
         .iter()
@@ -216,7 +216,10 @@ fn unreadable_options_are_not_compared() {
     // is not missing.
     let text = "[[route]]\nlisten = 7\nto = 'echo:'\ncertificates = 7\n\
                 [[route]]\nlisten = '127.0.0.1:8443'\nto = 'echo:'\nself_signed = 'x'\n";
-    assert_eq!(load_text(text).expect_err("7 is no address").list.len(), 2);
+    assert_eq!(
+        load_text(text).expect_err("7 is not an address").list.len(),
+        2
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn reads_an_origination() {
          resume_uses = 7
          warm = 3",
     )
-    .expect("it is right");
+    .expect("a valid configuration");
     let [originate] = &loaded.config.originate[..] else {
         panic!("{:?}", loaded.config.originate);
     };
@@ -41,7 +41,7 @@ fn a_route_and_an_origination_may_coexist() {
         "[[route]]\nlisten = ':1443'\nto = 'echo:'\nself_signed = 'x'\n{}",
         originate("")
     );
-    let loaded = load_text(&text).expect("it is right");
+    let loaded = load_text(&text).expect("a valid configuration");
     assert_eq!(
         (loaded.config.routes.len(), loaded.config.originate.len()),
         (1, 1)
@@ -50,7 +50,7 @@ fn a_route_and_an_origination_may_coexist() {
 
 #[test]
 fn accepting_any_certificate_is_a_loud_warning() {
-    let loaded = load_text(&originate("insecure = true")).expect("it is allowed");
+    let loaded = load_text(&originate("insecure = true")).expect("a valid configuration");
     assert!(
         loaded.warnings.to_string().contains("ANY certificate"),
         "{}",
@@ -79,7 +79,7 @@ fn flags_of_connect_make_an_origination() {
         examine: &|_| Vec::new(),
     }
     .load()
-    .expect("it is right");
+    .expect("a valid configuration");
     let originate = &loaded.config.originate[0];
     assert_eq!((originate.to.len(), originate.insecure), (2, true));
     assert!(loaded.config.routes.is_empty());
@@ -102,7 +102,7 @@ fn mistakes_in_an_origination_are_reported() {
     }
     let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
     assert!(
-        message.contains("`unknown.example` can't be looked up"),
+        message.contains("`unknown.example` cannot be looked up"),
         "{message}"
     );
     let twice = format!("{}{}", originate(""), originate(""));

@@ -88,7 +88,7 @@ fn without_ipv6_a_port_alone_means_ipv4() {
         ..machine()
     };
     let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
-    let loaded = load_with(text, &[], &machine, Purpose::Serve).expect("it is right");
+    let loaded = load_with(text, &[], &machine, Purpose::Serve).expect("a valid configuration");
     let listen = &loaded.config.routes[0].listen;
     assert_eq!(listen.len(), 1);
     assert_eq!(listen[0].address.to_string(), "0.0.0.0:8443");
@@ -150,7 +150,8 @@ fn reads_all_units_of_sizes_and_durations() {
 #[test]
 fn a_former_admin_address_becomes_metrics() {
     let route = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
-    let loaded = load_text(&format!("admin = 'localhost:9901'\n{route}")).expect("right");
+    let loaded =
+        load_text(&format!("admin = 'localhost:9901'\n{route}")).expect("a valid configuration");
     let process = &loaded.config.process;
     assert_eq!(process.admin, Admin::Auto);
     let address = "127.0.0.1:9901".parse().expect("an address");
@@ -338,10 +339,10 @@ fn the_reference_is_current_and_complete() {
     let page = reference();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/reference.md");
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
-        std::fs::write(path, &page).expect("the page can be written");
+        std::fs::write(path, &page).expect("the page written");
     }
     assert!(
-        page == std::fs::read_to_string(path).expect("the page can be read"),
+        page == std::fs::read_to_string(path).expect("the page read"),
         "run: DORMOUSE_BLESS=1 cargo test -p dormouse-config"
     );
     let groups = Config::PROCESS_OPTIONS

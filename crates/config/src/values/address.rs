@@ -165,7 +165,7 @@ impl OptionType for Backend {
             }
             Host::Ip(ip) if ip.is_unspecified() => {
                 return Err(Problem::new(format!(
-                    "`{ip}` stands for all addresses and can't be connected to"
+                    "`{ip}` stands for all addresses and cannot be connected to"
                 ))
                 .help(format!("write \"127.0.0.1:{port}\" for this machine"))
                 .into());
@@ -192,7 +192,7 @@ fn unix(path: &str, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
     if length > UNIX_PATH_MAX {
         return Err(Problem::new(format!("the path of this unix socket is {length} bytes long"))
             .label(format!("at most {UNIX_PATH_MAX} bytes"))
-            .help("the kernel allows no longer path: move the socket, or make a symbolic link to its directory")
+            .help("the kernel does not allow a longer path: move the socket, or make a symbolic link to its directory")
             .into());
     }
     Ok(path)
@@ -333,7 +333,7 @@ fn look_up_every(
 ) -> Result<Vec<SocketAddr>, Problem> {
     let unknown = |why: String| {
         Problem::new(format!(
-            "the host name `{}` can't be looked up",
+            "the host name `{}` cannot be looked up",
             shortened(name)
         ))
         .label(why)

@@ -51,7 +51,7 @@ impl StoreAddress {
             "" => 0,
             number => number
                 .parse()
-                .map_err(|_| "what follows the slash is not the number of a database")?,
+                .map_err(|_| "the text after the slash is not a database number")?,
         };
         let (host, port) = match address.strip_prefix('[') {
             Some(v6) => {
@@ -164,7 +164,7 @@ impl OptionType for KeySource {
                 StoreAddress::read(scheme.ends_with("ss") || scheme == "valkeys", place)
                     .map(Self::Store)
                     .map_err(|why| {
-                        Problem::new(format!("this address of a store is not valid: {why}"))
+                        Problem::new(format!("this store address is not valid: {why}"))
                             .help("write it like this: redis://USER:PASSWORD@HOST:PORT")
                             .into()
                     })

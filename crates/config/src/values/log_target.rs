@@ -84,7 +84,7 @@ impl OptionType for LogDestination {
             (_, Some(address)) => Ok(LogDestination::Syslog(address?)),
             _ => {
                 let shown = shortened(text);
-                let problem = Problem::new(format!("`{shown}` is no destination of the log"));
+                let problem = Problem::new(format!("`{shown}` is not a log destination"));
                 Err(problem
                     .help("write stderr, syslog for /dev/log, or syslog://IP:PORT")
                     .into())

@@ -37,7 +37,7 @@ impl SyslogAddress {
             None => None,
         };
         let shown = shortened(text);
-        let problem = || Problem::new(format!("`{shown}` is no address of syslog")).help(HELP);
+        let problem = || Problem::new(format!("`{shown}` is not a syslog address")).help(HELP);
         Some(address.map(SyslogAddress::Udp).ok_or_else(problem))
     }
 }

@@ -15,6 +15,7 @@ use crate::io::{Io, discard};
 use crate::memory::backlog;
 use crate::workspace::Workspace;
 use dormouse_config::BackendDown;
+use dormouse_engine::ServerSessions as _;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_record::{Alert, AlertDescription};
@@ -65,6 +66,9 @@ pub(crate) fn begin_abort(
     fault: &Fault,
 ) -> CloseReason {
     slot.set_phase(Phase::Draining);
+    if matches!(fault, Fault::Refused(_) | Fault::TlsAlert(_)) {
+        forget_session(slot, work);
+    }
     match fault {
         Fault::PlainFailed(_) => {
             slot.set(Flag::ResetTls);
@@ -97,6 +101,15 @@ pub(crate) fn begin_abort(
     }
 }
 
+/// Ends the session of a connection with a fatal alert: it "MUST NOT" be resumed by its id (RFC 5246
+/// §7.2.2). TLS 1.3 dropped the rule, and a ticket cannot be withdrawn.
+fn forget_session(slot: &Slot, work: &Workspace<impl Io>) {
+    let mark = slot.tls.session_mark();
+    if let Some(sessions) = work.sessions.as_ref().filter(|_| mark != 0) {
+        sessions.forget(mark);
+    }
+}
+
 /// Resets both sides, once each has taken its pending bytes.
 pub(crate) fn begin_reset(slot: &mut Slot) {
     slot.set_phase(Phase::Draining);
@@ -119,6 +132,7 @@ pub(crate) fn begin_refusal(slot: &mut Slot, work: &mut Workspace<impl Io>, how:
     match how {
         BackendDown::Alert => {
             slot.set_phase(Phase::Draining);
+            forget_session(slot, work);
             farewell(slot, work, Alert::fatal(AlertDescription::InternalError));
         }
         BackendDown::Reset => begin_reset(slot),

@@ -177,8 +177,7 @@ mod tests {
 
     fn ready(io: &OsIo) -> usize {
         let mut events = Events::with_capacity(8);
-        io.wait(&mut events, Some(0))
-            .expect("a look at what is ready");
+        io.wait(&mut events, Some(0)).expect("a poll");
         events.len()
     }
 

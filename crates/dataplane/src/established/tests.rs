@@ -17,7 +17,7 @@ use dormouse_reactor::pending::Pending;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_record::{GCM_RECORDS_MAX, KeyIv, Role, Suite};
+use dormouse_record::{GCM_UNITS_MAX, KeyIv, Role, Suite};
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::{Access, Direction, Route};
 use dormouse_routes::socket_options::SocketOptions;
@@ -135,6 +135,7 @@ impl World {
                     clients: Clients::create(PLACES, 1).expect("a table"),
                     backends: Backends::create(1).expect("a table"),
                     traffic: Traffic::create(1).expect("a table"),
+                    sessions: None,
                     routes: vec![route],
                     identities: Identities::default(),
                     listeners: Vec::new(),
@@ -194,7 +195,10 @@ impl World {
             .expect("a slot")
             .generation;
         remove(worker, index);
-        let ends = self.ends.remove(&generation).expect("its ends");
+        let ends = self
+            .ends
+            .remove(&generation)
+            .expect("the connection's sockets");
         ends.tls.close();
         ends.plain.close();
     }
@@ -239,8 +243,9 @@ impl World {
 /// TLS 1.2 has no key update: the sealed data is delivered, then the connection is closed.
 #[test]
 fn an_exhausted_tls_1_2_key_loses_no_data() {
-    const RECORDS_LEFT: u64 = 2;
-    const ALERTS_LEFT: u64 = 2;
+    // What each long message uses of the key, and what is left: enough for two.
+    const UNITS_OF_FULL_RECORD: u64 = 257;
+    const LONG: usize = 16_000;
     let mut world = World::new();
     world.connect();
     let key = || KeyIv {
@@ -248,8 +253,9 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
         iv: &[9; 12],
     };
     let suite = Suite::Aes128GcmSha256;
-    let at = GCM_RECORDS_MAX - ALERTS_LEFT - RECORDS_LEFT;
-    let ends = world.ends.get_mut(&1).expect("its ends");
+    // The records before this one count as full.
+    let at = u64::from(GCM_UNITS_MAX - 2) / UNITS_OF_FULL_RECORD - 1;
+    let ends = world.ends.get_mut(&1).expect("the connection's sockets");
     // Handles the tickets of the handshake.
     assert!(ends.client.open(&[]).is_empty());
     let client = &mut ends.client.state;
@@ -263,18 +269,23 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
         .establish_tls12(Role::Server, suite, key(), 0, key(), at)
         .expect("a state");
     let mut sealed = Vec::new();
-    for word in ["one", "two", "three"] {
-        let sent = socket::send(plain, word.as_bytes()).expect("a writable socket");
-        assert_eq!(sent, Attempt::Done(word.len()));
+    let messages = [vec![1; LONG], vec![2; LONG], vec![3]];
+    for message in &messages {
+        let sent = socket::send(plain, message).expect("a writable socket");
+        assert_eq!(sent, Attempt::Done(message.len()));
         world.run();
-        let mut received = [0; 1024];
+        let mut received = [0; 2 * LONG];
         if let Ok(Attempt::Done(n)) = socket::recv(tls, &mut received) {
             sealed.extend_from_slice(&received[..n]);
         }
     }
-    let client = &mut world.ends.get_mut(&1).expect("its ends").client;
+    let client = &mut world
+        .ends
+        .get_mut(&1)
+        .expect("the connection's sockets")
+        .client;
     let events = client.open(&sealed);
-    let data = Event::Data(b"onetwo".to_vec());
+    let data = Event::Data(messages[..2].concat());
     assert_eq!(events, [data, Event::Ended(End::Closed)]);
     // The backend sent more data: its socket reports an error, so it knows the data was lost.
     assert!(socket::recv(plain, &mut [0; 8]).is_err());

@@ -100,7 +100,7 @@ pub(crate) fn begin<I: Io>(
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config);
     let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover, notes);
-    let mut late = LateContexts::new(handover, sessions);
+    let mut late = LateContexts::new(handover, sessions.clone());
     let mut identities = Identities::default();
     if adopted.live == 0 {
         // No connection waits, so certificates are parsed now, and errors in them are reported at once.
@@ -121,6 +121,7 @@ pub(crate) fn begin<I: Io>(
         backends,
         connection_log,
         traffic: traffic.map_err(io::Error::other)?,
+        sessions,
         routes,
         identities,
         late: (adopted.live > 0).then_some(late),

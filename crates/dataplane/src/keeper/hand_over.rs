@@ -11,7 +11,7 @@ use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::{
     self, BoardReader, Inherit, Pid, Post, Program, ProgramFile, Wait,
 };
-use dormouse_reactor::signal::{self, Signal};
+use dormouse_reactor::signal::{self, ReceivedSignal, Signal};
 use std::io;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub(super) fn hand_over(args: KeeperArgs, part: &KeeperPart, board: &BoardReader
     }
     let child = board
         .text(post)
-        .ok_or_else(|| io::Error::other("the path of the new binary is missing on the board"))
+        .ok_or_else(|| io::Error::other("the path of the new binary is missing from the board"))
         .and_then(|binary| start(args, &binary));
     let child = match child {
         Ok(child) => {
@@ -38,7 +38,7 @@ pub(super) fn hand_over(args: KeeperArgs, part: &KeeperPart, board: &BoardReader
             Some(child)
         }
         Err(error) => {
-            refuse(part, &format!("the new binary cannot be executed: {error}"));
+            refuse(part, &format!("cannot execute the new binary: {error}"));
             None
         }
     };
@@ -84,7 +84,7 @@ fn open_binary(binary: &str) -> io::Result<Fd> {
     if FileIdentity::of(file)? != expected {
         file.close();
         return Err(io::Error::other(format!(
-            "{path} was replaced after main tried it"
+            "{path} was replaced after the main process checked it"
         )));
     }
     Ok(file)
@@ -135,20 +135,34 @@ fn wait_for_decision(
 }
 
 /// Waits after the commit until the new keeper confirms with SIGUSR1 that it has seen the commit; from
-/// then on it is responsible for the connections. Returns `false` if the new keeper died before: nothing
-/// has changed yet, so this binary continues with the connections, although main is the new one.
+/// then on it is responsible for the connections. The kernel names the sender, so no other process of
+/// this user can confirm in its place. Returns `false` if the new keeper died before: nothing has changed
+/// yet, so this binary continues with the connections, although main is the new one.
+///
+/// A confirmation counts even if the new keeper has died since, which is possible if this process was
+/// stopped for seconds. The new keeper's worker may live on, with the pending memory that a worker of
+/// this binary would clear.
 fn confirms(child: Pid) -> io::Result<bool> {
     let until_ms = process::monotonic_ms() + CONFIRM_MS;
     loop {
-        if process::wait(Wait::IfEnded(child))?.is_some() {
-            return Ok(false);
-        }
-        let left_ms = until_ms.saturating_sub(process::monotonic_ms());
+        // Checked before the signals: a dead process has sent all of its own.
+        let has_ended = process::wait(Wait::IfEnded(child))?.is_some();
+        let left_ms = match has_ended {
+            true => 0,
+            false => until_ms.saturating_sub(process::monotonic_ms()),
+        };
         let signals = [Signal::Child, Signal::User1];
-        if left_ms == 0 || signal::wait_for(&signals, left_ms)? == Some(Signal::User1) {
-            return Ok(true);
+        match signal::receive_within(&signals, left_ms)? {
+            Some(received) if is_confirmation(received, child) => return Ok(true),
+            None if has_ended => return Ok(false),
+            None if left_ms == 0 => return Ok(true),
+            _ => {}
         }
     }
+}
+
+fn is_confirmation(received: ReceivedSignal, child: Pid) -> bool {
+    received.signal == Signal::User1 && i64::from(received.from_pid) == i64::from(child.0)
 }
 
 fn refuse(part: &KeeperPart, reason: &str) {

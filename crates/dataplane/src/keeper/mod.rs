@@ -47,7 +47,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
             tend::keep(args, &board, &part, start_logs)
         }
         Err(error) => {
-            eprintln!("dormouse: a keeper exits, and its connections end: {error}");
+            eprintln!("dormouse: keeper exits and closes its connections: {error}");
             ExitCode::from(3)
         }
     })

@@ -85,9 +85,7 @@ fn take_over(
         // The old keeper continues, or has died before main decided.
         return Ok(None);
     }
-    // Keepers of earlier builds exit without waiting for this signal.
-    let _ = process::send_signal(parent, Signal::User1);
-    wait_for_end(parent);
+    confirm_until_end(parent);
     let (part, handover) = prepared.commit(args.handover.fd());
     Ok(Some((part, KeeperArgs { handover, ..args })))
 }
@@ -128,11 +126,14 @@ impl Prepared {
     }
 }
 
-/// Waits until the old keeper has exited. While it lives, its copy of the table holds back the FIN of
-/// every connection that is closed.
-fn wait_for_end(parent: process::Pid) {
+/// Confirms to the old keeper that this process has seen the commit, and waits until the old keeper has
+/// exited. While it lives, its copy of the table holds back the FIN of every connection that is closed.
+///
+/// The signal is repeated, because the kernel drops it while another process's SIGUSR1 is pending.
+fn confirm_until_end(parent: process::Pid) {
     let mut waited_us = 0;
     while process::parent() == parent && waited_us < OLD_KEEPER_EXIT_MS * 1000 {
+        let _ = process::send_signal(parent, Signal::User1);
         std::thread::sleep(Duration::from_micros(200));
         waited_us += 200;
     }

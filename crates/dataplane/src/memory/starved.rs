@@ -65,7 +65,7 @@ mod tests {
         starved.push(7, 1, 0, SOON_MS);
         let (mut now_ms, mut checks) = (0, Vec::new());
         while now_ms < 300 {
-            now_ms = starved.next_deadline_ms().expect("one waits");
+            now_ms = starved.next_deadline_ms().expect("a waiting connection");
             for (_, index, generation, wait_ms) in starved.due(now_ms) {
                 checks.push(now_ms);
                 starved.push(index, generation, now_ms, wait_ms);

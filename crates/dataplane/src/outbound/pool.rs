@@ -148,7 +148,7 @@ mod tests {
         let waits: Vec<u64> = (0..8)
             .map(|_| {
                 pool.lost(0, 1_000);
-                pool.check_ms().expect("it looks again") - 1_000
+                pool.check_ms().expect("the time of the next check") - 1_000
             })
             .collect();
         assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);

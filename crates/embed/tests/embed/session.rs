@@ -2,7 +2,7 @@
 
 use dormouse_embed::{
     AlertDescription, End, Event, HandshakeLimits, Protocols, ServerContext, Session, SessionError,
-    Version,
+    Suite, Version,
 };
 use dormouse_testkit::{Authority, now};
 
@@ -246,6 +246,24 @@ fn an_invalid_first_message_is_refused_by_any_context() {
             matches!(outcome.end, Some(End::Handshake(_))),
             "{outcome:?}"
         );
+    }
+}
+
+#[test]
+fn a_client_offers_only_its_suites() {
+    for (suite, name) in [
+        (Suite::Chacha20, "TLS_CHACHA20_POLY1305_SHA256"),
+        (
+            Suite::EcdsaAes256Gcm,
+            "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        ),
+    ] {
+        let mut settings = client_settings();
+        settings.suites = vec![suite];
+        let mut client = Session::connect(&client(settings), NAME).unwrap();
+        let mut server = Session::accept(&contexts(Protocols::ALL).1);
+        let (_, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
+        assert_eq!(by_server.info.unwrap().suite, name);
     }
 }
 

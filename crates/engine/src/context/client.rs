@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::ServerName;
 
 use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
+use crate::context::suites::{self, Suite};
 use crate::handshake::call_scope::{CallerTime, SecretCatcher};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
 use crate::hooks::judge_certificate::JudgeCertificate;
@@ -34,6 +35,8 @@ pub struct ClientSettings {
     pub alpn: Vec<Vec<u8>>,
     /// Key exchange groups, preferred first.
     pub groups: Vec<Group>,
+    /// Enabled cipher suites.
+    pub suites: Vec<Suite>,
     /// The client's own certificate, for servers that request one.
     pub identity: Option<Identity>,
     /// Session resumption; `None`: every handshake is full.
@@ -78,6 +81,7 @@ impl ClientSettings {
             protocols: Protocols::ALL,
             alpn: Vec::new(),
             groups: Group::ALL.to_vec(),
+            suites: Suite::ALL.to_vec(),
             identity: None,
             resumption: Some(ResumptionSettings::default()),
             judge: None,
@@ -106,7 +110,7 @@ impl ClientContext {
     pub fn new(settings: ClientSettings) -> Result<ClientContext, SettingsError> {
         check_alpn(&settings.alpn)?;
         let by_caller = settings.resumption.and_then(|r| r.by_caller);
-        let mut provider = provider(&settings.groups)?;
+        let mut provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
         drop_ml_dsa(Arc::make_mut(&mut provider));
         let verifier = settings.roots.verifier(&provider, settings.judge.clone())?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))

@@ -23,6 +23,7 @@ use crate::hooks::secret_log::SecretLog;
 use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
+use crate::sessions::server_sessions::StoredSession;
 use crate::sessions::tickets::TicketMessages;
 use crate::x509::identity::Algorithms;
 
@@ -56,6 +57,8 @@ pub(crate) struct CallScope {
     pub(crate) client_name: Option<String>,
     /// Server side: the outcome for the session that the client offered.
     pub(crate) resumption: ResumptionOutcome,
+    /// Server side, TLS 1.2: the stored session that this connection began or resumes.
+    pub(crate) stored_session: Option<StoredSession>,
     /// Server side: whether the client supports tickets.
     pub(crate) knows_tickets: bool,
     /// Client side: the caller's session store for this server.
@@ -80,6 +83,8 @@ pub(crate) struct CallScope {
     pub(crate) reading: Reading,
     /// A refusal caused by the content of a protected record; it ends the handshake.
     pub(crate) refused: Option<RecordRefusal>,
+    /// The last protected record could not be decrypted.
+    pub(crate) is_skipped: bool,
     /// Server side: the TLS 1.3 tickets to send.
     pub(crate) ticket_messages: Option<TicketMessages>,
     /// Both ends of this handshake are ours, so certificates are not verified.
@@ -103,6 +108,7 @@ impl CallScope {
             client: None,
             client_name: None,
             resumption: ResumptionOutcome::default(),
+            stored_session: None,
             knows_tickets: false,
             session_store: None,
             offered_chain: None,
@@ -115,6 +121,7 @@ impl CallScope {
             sealer: None,
             reading: Reading::Clear,
             refused: None,
+            is_skipped: false,
             ticket_messages: None,
             is_loopback: false,
             exporter: None,

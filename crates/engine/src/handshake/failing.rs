@@ -26,6 +26,13 @@ impl Handshake {
         {
             sessions.failed(scope);
         }
+        let stored = self
+            .scope
+            .as_mut()
+            .and_then(|scope| scope.stored_session.take());
+        if let Some(session) = stored {
+            session.forget();
+        }
         self.phase = Phase::Failed(failure.clone());
         failure
     }

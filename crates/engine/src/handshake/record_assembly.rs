@@ -86,6 +86,11 @@ impl RecordAssembler {
         }
     }
 
+    /// Drops all bytes that rustls may see. It must have no offset into them.
+    pub(crate) fn discard_shown(&mut self) {
+        self.discard(self.fed);
+    }
+
     /// Frees the buffer if it is empty.
     pub(crate) fn release(&mut self) {
         if self.buffer.is_empty() {

@@ -26,7 +26,10 @@ impl MessageDecrypter for RecordOpener {
         record: InboundOpaqueMessage<'a>,
         sequence: u64,
     ) -> Result<InboundPlainMessage<'a>, Error> {
-        let opened = self.0.decrypt(record, sequence)?;
+        let opened = self.0.decrypt(record, sequence);
+        // If this is no error for rustls, it skips the record as early data that it has rejected.
+        in_scope(|scope| scope.is_skipped = opened.is_err());
+        let opened = opened?;
         match record_rules::judge_content(opened.typ.into(), opened.payload) {
             Ok(()) => Ok(opened),
             Err(refusal) => {

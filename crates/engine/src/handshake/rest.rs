@@ -72,6 +72,9 @@ fn write_connection(
                 write_seq,
             };
             direction.write_state(version, &secrets, state)?;
+            if let Some(session) = &scope.stored_session {
+                state.set_session_mark(session.mark);
+            }
             Ok(None)
         }
         RustlsConnection::Client(client) => {

@@ -55,7 +55,10 @@ pub struct Reuse {
 impl Reuse {
     /// Whether a session may be resumed again after `uses` uses.
     pub fn allows(&self, uses: u32, since_s: u64, now_s: u64) -> bool {
-        uses < self.uses_max && now_s.saturating_sub(since_s) < self.age_max_s
+        uses < self.uses_max
+            && now_s
+                .checked_sub(since_s)
+                .is_some_and(|age_s| age_s < self.age_max_s)
     }
 }
 
@@ -279,6 +282,19 @@ mod tests {
                 .is_none()
         );
         assert!(session().is_tls13() && session().handle().is_none());
+    }
+
+    /// A process that can write to the caller's store could date a session later, so that it never ages.
+    #[test]
+    fn a_session_of_the_future_is_not_used() {
+        let reuse = Reuse {
+            uses_max: 5,
+            age_max_s: 60,
+        };
+        assert!(reuse.allows(4, 1_000, 1_059) && reuse.allows(0, 1_000, 1_000));
+        assert!(!reuse.allows(5, 1_000, 1_000), "too many uses");
+        assert!(!reuse.allows(0, 1_000, 1_060), "too old");
+        assert!(!reuse.allows(0, 1_001, 1_000) && !reuse.allows(0, u64::MAX, 1_000));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tickets` | server: stateless tickets, and the keys that seal them |
 //! | `server_store` | server: sessions kept by id, for tickets that are used once and for TLS 1.2 |
+//! | `server_sessions` | server: the trait of the caller's store, and the entry that a connection uses |
 //! | `server_session` | server: a parser for rustls' session encoding |
 //! | `resumption`, `refusal` | server: whether a session may be resumed, and why not |
 //! | `client_session` | client: a session as bytes, and the trait of the caller's store |
@@ -19,6 +20,7 @@ pub(crate) mod restore;
 pub(crate) mod resumption;
 pub(crate) mod server_flight;
 pub(crate) mod server_session;
+pub(crate) mod server_sessions;
 pub(crate) mod server_store;
 pub(crate) mod ticket_watch;
 pub(crate) mod tickets;

@@ -12,19 +12,8 @@ use rustls::server::StoresServerSessions;
 use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::resumption;
+use crate::sessions::server_sessions::{ServerSessions, StoredSession};
 use crate::sessions::tickets::Ticketer;
-
-/// Storage for sealed sessions. It may lose entries at any time, and must never block.
-pub trait ServerSessions: fmt::Debug + Send + Sync {
-    /// Stores `sealed` under `id`. Returns false if it does not fit.
-    fn put(&self, id: &[u8], sealed: &[u8]) -> bool;
-
-    /// Returns the entry under `id`.
-    fn get(&self, id: &[u8]) -> Option<Vec<u8>>;
-
-    /// Removes and returns the entry; later calls, in any process, return nothing.
-    fn take(&self, id: &[u8]) -> Option<Vec<u8>>;
-}
 
 /// rustls' view of a store.
 pub(crate) struct SealedStore {
@@ -43,6 +32,16 @@ impl SealedStore {
         };
         resumption::note(outcome)
     }
+
+    /// Notes that the connection of this call uses the session under `id`.
+    fn note_use(&self, id: &[u8]) {
+        in_scope(|scope| {
+            scope.stored_session = Some(StoredSession {
+                store: Arc::clone(&self.store),
+                mark: self.store.mark(id),
+            });
+        });
+    }
 }
 
 impl StoresServerSessions for SealedStore {
@@ -58,12 +57,17 @@ impl StoresServerSessions for SealedStore {
             .is_some_and(|sealed| self.store.put(&key, &sealed));
         // In TLS 1.3 the key is the ticket, and we send the message; rustls sends none.
         let is_ours = self.ticketer.issue(&value, kept.then_some(&key));
+        if kept && !is_ours {
+            self.note_use(&key);
+        }
         kept && !is_ours
     }
 
     /// TLS 1.2: a session id may be reused during its session's lifetime.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.open(self.store.get(key))
+        let session = self.open(self.store.get(key))?;
+        self.note_use(key);
+        Some(session)
     }
 
     /// TLS 1.3: a ticket works for one connection.

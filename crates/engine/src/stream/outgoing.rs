@@ -57,6 +57,10 @@ pub fn seal_batch(
             room.copy_from_slice(update);
         }
     }
+    // All or nothing: a sealed record that is not sent would be a gap in the peer's sequence.
+    if state.records_left() < content_len.div_ceil(CONTENT_MAX) as u64 {
+        return Err(SealError::KeyExhausted);
+    }
     let mut end = BATCH_START;
     let mut left = content_len;
     while left > 0 {

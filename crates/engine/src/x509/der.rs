@@ -126,7 +126,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..600),
         ) {
             let element = sequence(&[&octets(&bytes), &tagged(Tag::NULL, &[])]);
-            let mut read = Der::whole(&element).and_then(|mut d| d.enter(Tag::SEQUENCE)).expect("one");
+            let mut read = Der::whole(&element).and_then(|mut d| d.enter(Tag::SEQUENCE)).expect("a DER element");
             prop_assert_eq!(read.expect(Tag::OCTETS), Some(&bytes[..]));
             prop_assert!(read.expect(Tag::OCTETS).is_none());
             prop_assert_eq!(read.any(), Some((Tag::NULL, &[][..])));

@@ -88,6 +88,20 @@ impl Identity {
         Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
     }
 
+    /// Makes an identity from a chain, DER, the server's own certificate first, and its key, PKCS #8. `name` is
+    /// for errors.
+    pub fn from_der(
+        chain: Vec<Vec<u8>>,
+        key: &[u8],
+        name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        let key = PrivateKeyDer::Pkcs8(key.into());
+        let identity = Identity::new(chain, key, name, name)?;
+        identity.check_key(name, name)?;
+        Ok(identity)
+    }
+
     /// Makes an identity from a chain, DER, the server's own certificate first, and a key that only `sign` can
     /// use. `name` is for errors.
     ///
@@ -163,7 +177,7 @@ impl Identity {
 
     fn new(
         chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
+        key: PrivateKeyDer<'_>,
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use dormouse_engine::{Identity, IdentityProblem, IdentityWarning, KeyKind, UnixTime};
 use dormouse_testkit::{Authority, PemFiles, RSA_BITS, now};
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject as _;
 
 fn problem(certificate: &str, key: &str) -> (String, IdentityProblem) {
     let error = Identity::from_pem(
@@ -71,6 +73,24 @@ fn every_mistake_has_its_own_error() {
         problem(good, bad_key).1,
         IdentityProblem::UnusableKey(_)
     ));
+}
+
+#[test]
+fn a_chain_and_its_key_in_der() {
+    let authority = Authority::shared();
+    let der = |pem: &str| PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap();
+    for leaf in [authority.ecdsa(&["a.test"]), authority.rsa(&["a.test"])] {
+        let from_pem = leaf.identity();
+        let chain = || from_pem.chain().into_iter().map(<[u8]>::to_vec).collect();
+        let key = der(&leaf.key_pem);
+        let identity = Identity::from_der(chain(), key.secret_der(), "an alias").unwrap();
+        assert_eq!(identity.key_kind(), from_pem.key_kind());
+        let other = der(&authority.ecdsa(&["a.test"]).key_pem).clone_key();
+        for wrong in [other.secret_der(), b"nonsense"] {
+            let error = Identity::from_der(chain(), wrong, "an alias").unwrap_err();
+            assert_eq!(error.file, "an alias", "{error}");
+        }
+    }
 }
 
 /// Both of OpenSSL's formats for encrypted keys, and its older formats without encryption.

@@ -34,7 +34,7 @@ impl Default for Shelf {
 impl SessionStore for Shelf {
     fn take(&self, _: UnixTime) -> Option<(u64, Session)> {
         let mut sessions = self.sessions.lock().unwrap();
-        let session = Session::from_bytes(sessions.last()?).expect("what was put there");
+        let session = Session::from_bytes(sessions.last()?).expect("an encoded session");
         if session.is_for_one_use() {
             sessions.pop();
         }

@@ -72,7 +72,7 @@ fn changed_responses_are_refused() {
     let mut windows = good.windows(issuer.len());
     let behind = windows
         .position(|window| window == issuer)
-        .expect("it is there");
+        .expect("the issuer in the chain");
     for at in 0..good.len() {
         assert!(check(&good[..at], 1).is_err(), "cut at {at}");
         let mut changed = good.to_vec();

@@ -244,6 +244,61 @@ impl ServerSessions for InMemory {
     fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
         self.0.lock().unwrap().remove(id)
     }
+
+    fn mark(&self, id: &[u8]) -> u32 {
+        id.first_chunk()
+            .map_or(0, |start| u32::from_be_bytes(*start))
+    }
+
+    fn forget(&self, mark: u32) {
+        let mut sessions = self.0.lock().unwrap();
+        sessions.retain(|id, _| self.mark(id) != mark);
+    }
+}
+
+/// Returns a server that resumes by id, with its sessions.
+fn server_with_ids() -> (ServerContext, Arc<InMemory>) {
+    let store = Arc::new(InMemory::default());
+    let server = server(&keys(), |settings| {
+        settings.protocols = Protocols::TLS12;
+        settings.sessions = Some(Arc::clone(&store) as _);
+    });
+    (server, store)
+}
+
+#[test]
+fn a_connection_knows_its_stored_session() {
+    let (server, store) = server_with_ids();
+    let client = client(|settings| settings.protocols = Protocols::TLS12);
+    for resumed in [false, true] {
+        let (_, server) = meet(&client, &server).unwrap();
+        assert_eq!(server.info.resumed, resumed);
+        let id = store.0.lock().unwrap().keys().next().unwrap().clone();
+        assert_eq!(server.state.session_mark(), store.mark(&id));
+    }
+    // TLS 1.3 has no such rule, so there is nothing to remember.
+    let server = super::resumption::server(&keys(), |settings| {
+        settings.sessions = Some(Arc::clone(&store) as _);
+    });
+    let client = self::client(|_| {});
+    assert_eq!(meet(&client, &server).unwrap().1.state.session_mark(), 0);
+}
+
+#[test]
+fn a_failed_handshake_ends_the_session_that_it_resumes() {
+    let (server, store) = server_with_ids();
+    let client = client(|settings| settings.protocols = Protocols::TLS12);
+    assert!(!visit(&client, &server).resumed);
+    assert!(visit(&client, &server).resumed);
+    let limits = HandshakeLimits::default();
+    let mut client = Handshake::client(&client, NAME, limits).unwrap();
+    client.handle_input(now(), &[]).unwrap();
+    let mut server = Handshake::server(&server, limits);
+    server.handle_input(now(), client.output()).unwrap();
+    assert!(!store.0.lock().unwrap().is_empty());
+    let alert = [21, 3, 3, 0, 2, 2, 40];
+    server.handle_input(now(), &alert).unwrap_err();
+    assert!(store.0.lock().unwrap().is_empty(), "it was resumed here");
 }
 
 #[test]

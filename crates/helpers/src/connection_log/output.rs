@@ -95,7 +95,9 @@ mod tests {
             assert!(message.ends_with(text), "{message}");
         }
         drop(theirs);
-        let gone = output.write(lines).expect_err("nobody receives");
+        let gone = output
+            .write(lines)
+            .expect_err("a socket without a receiver");
         assert_eq!(gone.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(timestamp("hello"), None);
     }

@@ -179,7 +179,7 @@ fn parse_order(request: &Request) -> Result<AdminOrder, String> {
         },
         "/certificates/withdraw" => AdminOrder::WithdrawCertificate {
             name: take("name")
-                .ok_or("which certificate? give name=")?
+                .ok_or("name= is missing: give a name in the certificate to withdraw")?
                 .to_owned(),
             route: take("route").map(str::to_owned),
         },

@@ -259,7 +259,10 @@ fn connections(page: &mut Page, view: &View) {
     );
     page.sample(
         &[],
-        opened.into_iter().map(|count| view.sum(count)).sum::<u64>(),
+        opened
+            .into_iter()
+            .map(|count| view.sum(count))
+            .fold(0, u64::wrapping_add),
     );
 }
 

@@ -217,7 +217,9 @@ fn drain_progress(view: &View, drain: &Drain, now_ms: u64) -> DrainStatus {
         closed: view
             .sum(Count::ClosedDrained)
             .saturating_sub(drain.closed_before),
-        left: view.sum(Count::Connections) + view.sum(Count::Handshaking),
+        left: view
+            .sum(Count::Connections)
+            .wrapping_add(view.sum(Count::Handshaking)),
     }
 }
 

@@ -227,13 +227,15 @@ impl AcmeClient {
                 Some(Job::Proceed) => return Ok(()),
                 Some(_) => {
                     return Err(failure(
-                        "main sent another job instead of a confirmation of the challenge",
+                        "the main process sent another job instead of a confirmation of the challenge",
                     ));
                 }
                 None => thread::sleep(MAIN_POLL),
             }
         }
-        Err(failure("main did not confirm the challenge in time"))
+        Err(failure(
+            "the main process did not confirm the challenge in time",
+        ))
     }
 }
 
@@ -422,6 +424,6 @@ mod tests {
     #[test]
     fn a_future_that_waits_is_an_error() {
         let waits = at_once(std::future::pending::<Result<(), Error>>());
-        assert!(in_words(&waits.expect_err("it waits")).contains("waits"));
+        assert!(in_words(&waits.expect_err("a future that waits")).contains("waits"));
     }
 }

@@ -287,10 +287,12 @@ mod tests {
         ];
         for response in all {
             for len in 0..response.len() - 4 {
-                let part = read(&response[..len], false, false).expect("nothing wrong");
+                let part = read(&response[..len], false, false).expect("an incomplete response");
                 assert!(part.is_none(), "cut at {len}");
             }
-            let read = read(response, false, false).expect("read").expect("whole");
+            let read = read(response, false, false)
+                .expect("read")
+                .expect("a complete response");
             assert_eq!((read.status, &read.body[..]), (200, &b"abc"[..]));
         }
         let endless = b"HTTP/1.0 404 No\r\n\r\nabc";
@@ -298,12 +300,14 @@ mod tests {
         assert_eq!(
             read(endless, false, true)
                 .expect("read")
-                .expect("whole")
+                .expect("a complete response")
                 .body,
             b"abc"
         );
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nReplay-Nonce: x\r\n\r\n";
-        let head = read(head, true, false).expect("read").expect("whole");
+        let head = read(head, true, false)
+            .expect("read")
+            .expect("a complete response");
         assert_eq!(head.headers[1], ("Replay-Nonce".to_owned(), b"x".to_vec()));
         assert!(
             read(

@@ -25,6 +25,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Time for one poll, connecting included.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Number of times that one poll tries to write keys. Another machine is faster once; only a client that changes
+/// the value all the time defeats more.
+const ATTEMPTS: u32 = 3;
+
 /// The store deletes keys that no machine has replaced for this number of rotations.
 const ROTATIONS_KEPT: u64 = 4;
 
@@ -40,6 +44,8 @@ enum StoreError {
     Wire(io::Error),
     Refused(String),
     Unreadable,
+    /// Other clients change the value whenever new keys are written.
+    Contested,
     /// A failure of our own engine.
     Engine(String),
 }
@@ -48,7 +54,7 @@ impl StoreError {
     fn state(&self) -> StoreState {
         match self {
             StoreError::Wire(_) | StoreError::Engine(_) => StoreState::Unreachable,
-            StoreError::Refused(_) => StoreState::Refuses,
+            StoreError::Refused(_) | StoreError::Contested => StoreState::Refuses,
             StoreError::Unreadable => StoreState::Unreadable,
         }
     }
@@ -60,6 +66,11 @@ impl fmt::Display for StoreError {
             StoreError::Wire(error) => write!(f, "unreachable: {error}"),
             StoreError::Refused(words) => write!(f, "refused: {words}"),
             StoreError::Engine(words) => f.write_str(words),
+            StoreError::Contested => write!(
+                f,
+                "another client keeps changing {KEY}, so new keys cannot be written; only machines of the \
+                                fleet should have access to it"
+            ),
             StoreError::Unreadable => write!(
                 f,
                 "ticket_secret_file does not decrypt the store's keys: they belong to another fleet or \
@@ -154,36 +165,44 @@ impl Member {
             }
         };
         store.set_deadline(TIMEOUT);
-        store.watch(KEY)?;
-        match store.get(KEY)? {
-            None => {
-                // A new fleet, or a store that lost its data: this machine's keys become the fleet's.
-                self.keys.rotate_if_due(unix_time())?;
-                self.fresh |= self.put(&mut store)?;
-            }
-            Some(sealed) => {
-                let secret = &self.secret;
-                let mut theirs =
-                    TicketKeys::unseal(&sealed, secret).map_err(|_| StoreError::Unreadable)?;
-                let due = theirs.rotate_if_due(unix_time())?;
-                let new = due || *theirs.export() != *self.keys.export();
-                if due {
-                    let before = std::mem::replace(&mut self.keys, theirs);
-                    if !self.put(&mut store)? {
-                        // Another machine was faster; the next poll returns its keys.
-                        self.keys = before;
-                        self.store = Some(store);
-                        return Ok(());
-                    }
-                } else {
-                    store.unwatch()?;
-                    self.keys = theirs;
+        for _ in 0..ATTEMPTS {
+            store.watch(KEY)?;
+            let is_settled = match store.get(KEY)? {
+                None => {
+                    // A new fleet, or a store that lost its data: this machine's keys become the fleet's.
+                    self.keys.rotate_if_due(unix_time())?;
+                    let is_written = self.put(&mut store)?;
+                    self.fresh |= is_written;
+                    is_written
                 }
-                self.fresh |= new;
+                Some(sealed) => self.adopt(&sealed, &mut store)?,
+            };
+            if is_settled {
+                self.store = Some(store);
+                return Ok(());
             }
         }
-        self.store = Some(store);
-        Ok(())
+        Err(StoreError::Contested)
+    }
+
+    /// Adopts the store's keys. If a rotation is due, rotates and writes them. Returns `false` if the value has
+    /// changed meanwhile: another machine may have been faster.
+    fn adopt(&mut self, sealed: &[u8], store: &mut Store) -> Result<bool, StoreError> {
+        let theirs = TicketKeys::unseal(sealed, &self.secret);
+        let mut theirs = theirs.map_err(|_| StoreError::Unreadable)?;
+        if !theirs.rotate_if_due(unix_time())? {
+            store.unwatch()?;
+            self.fresh |= *theirs.export() != *self.keys.export();
+            self.keys = theirs;
+            return Ok(true);
+        }
+        let before = std::mem::replace(&mut self.keys, theirs);
+        if !self.put(store)? {
+            self.keys = before;
+            return Ok(false);
+        }
+        self.fresh = true;
+        Ok(true)
     }
 
     /// Writes our keys, unless the value has changed since it was read.
@@ -233,5 +252,116 @@ fn receive_first_message(channel: Fd, poller: &Poller) -> io::Result<FirstMessag
             }
             Attempt::WouldBlock => drop(poller.wait(&mut events, None)?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_engine::UnixTime;
+    use std::io::{BufRead, BufReader, Write as _};
+    use std::net::{SocketAddr, TcpListener};
+    use std::thread;
+
+    const SECRET: &[u8] = &[7; 32];
+
+    /// A store in which another client always replaces the value first: it returns these values in turn, and the
+    /// last one again and again.
+    fn contested_store(values: Vec<Vec<u8>>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a client");
+            let mut answers = stream.try_clone().expect("a second handle");
+            let mut commands = BufReader::new(stream);
+            let mut asked = 0;
+            while let Some(command) = read_command(&mut commands) {
+                let answer = match command.as_str() {
+                    "GET" => {
+                        let value = &values[asked.min(values.len() - 1)];
+                        asked += 1;
+                        let head = format!("${}\r\n", value.len());
+                        [head.as_bytes(), value, b"\r\n"].concat()
+                    }
+                    "SET" => b"+QUEUED\r\n".to_vec(),
+                    "EXEC" => b"*-1\r\n".to_vec(),
+                    _ => b"+OK\r\n".to_vec(),
+                };
+                if answers.write_all(&answer).is_err() {
+                    return;
+                }
+            }
+        });
+        address
+    }
+
+    /// Reads a command; returns its first word.
+    fn read_command(from: &mut impl BufRead) -> Option<String> {
+        let number = |from: &mut dyn BufRead| {
+            let mut line = String::new();
+            from.read_line(&mut line).ok()?;
+            line.trim_end().get(1..)?.parse::<usize>().ok()
+        };
+        let mut words = Vec::new();
+        for _ in 0..number(from)? {
+            let mut word = vec![0; number(from)? + 2];
+            from.read_exact(&mut word).ok()?;
+            words.push(word);
+        }
+        let word = words.first()?.strip_suffix(b"\r\n")?;
+        String::from_utf8(word.to_vec()).ok()
+    }
+
+    fn member(store: SocketAddr, keys: TicketKeys) -> Member {
+        let address = StoreAddress {
+            host: store.ip().to_string(),
+            port: store.port(),
+            tls: false,
+            database: 0,
+            user: None,
+            password: None,
+        };
+        Member {
+            address,
+            secret: Zeroizing::new(SECRET.to_vec()),
+            connector: Connector::plain(),
+            store: None,
+            keys,
+            fresh: false,
+            state: None,
+            channel: Fd::NONE,
+            poller: Poller::create(OnExec::Close).expect("epoll"),
+        }
+    }
+
+    /// Keys that were generated this long ago, with a period of a minute.
+    fn keys_of(age: Duration) -> TicketKeys {
+        let then = UnixTime::since_unix_epoch(Duration::from_secs(unix_time().as_secs()) - age);
+        TicketKeys::generate(then, 60).expect("random bytes")
+    }
+
+    #[test]
+    fn a_client_that_interferes_is_reported() {
+        let due = keys_of(Duration::from_secs(90));
+        let store = contested_store(vec![due.seal(SECRET).expect("sealed")]);
+        let own = keys_of(Duration::ZERO);
+        let before = own.export();
+        let mut member = member(store, own);
+        let error = member.poll_store().expect_err("no keys can be written");
+        assert_eq!(error.state(), StoreState::Refuses);
+        let words = error.to_string();
+        assert!(words.contains("another client keeps changing"), "{words}");
+        assert_eq!(*member.keys.export(), *before, "its own keys remain");
+        assert!(!member.fresh);
+    }
+
+    #[test]
+    fn a_faster_machine_is_no_error() {
+        let [due, rotated] = [90, 0].map(|age| keys_of(Duration::from_secs(age)));
+        let values = [&due, &rotated].map(|keys| keys.seal(SECRET).expect("sealed"));
+        let mut member = member(contested_store(values.to_vec()), keys_of(Duration::ZERO));
+        assert!(member.poll_store().is_ok());
+        assert_eq!(*member.keys.export(), *rotated.export());
+        assert!(member.fresh, "main receives them");
     }
 }

@@ -69,7 +69,7 @@ pub(crate) enum StoreState {
     Reachable = 1,
     /// The store does not answer, or not in time.
     Unreachable = 2,
-    /// The store answers with an error: wrong password, out of memory, read-only.
+    /// The store answers with an error (wrong password, out of memory, read-only), or another client interferes.
     Refuses = 3,
     /// The store holds a value that is not encrypted with our secret.
     Unreadable = 4,

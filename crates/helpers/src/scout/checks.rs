@@ -314,11 +314,12 @@ mod tests {
         };
         let mut others = [other, one].into_iter().cycle();
         let told = (0..200).any(|_| {
-            let next = others.next().expect("one of two");
+            let next = others.next().expect("an endless iterator");
             let sent = send_checks(main, &[stays.clone(), next]).expect("sent");
             assert_eq!(sent, Attempt::Done(()));
             std::thread::sleep(Duration::from_millis(50));
-            let found = std::iter::from_fn(|| message::receive(main).expect("the scout is there"));
+            let found =
+                std::iter::from_fn(|| message::receive(main).expect("a message from the scout"));
             found.into_iter().any(|found: ScoutReport| found == well)
         });
         assert!(told, "no report after three answers within 10 s");

@@ -296,7 +296,7 @@ fn crt_list(
     let Ok(text) = read_file(Path::new(file), &inner) else {
         return section.add_to_do(
             position,
-            &format!("{shown} can't be read: list its files in `certificates`"),
+            &format!("{shown} cannot be read: list its files in `certificates`"),
         );
     };
     for (n, line) in text.lines().enumerate() {

@@ -154,7 +154,7 @@ pub(super) fn crypto(
             "ssl_ocsp",
             "use `client_crl` to check clients' certificates",
         ),
-        ("ssl_verify_depth", "the depth of chains can't be set"),
+        ("ssl_verify_depth", "the depth of chains cannot be set"),
     ] {
         if let Some(one) = find(name).filter(|one| one.word(1) != "off") {
             section.leave_out(&one.position, &one.shown(), why);

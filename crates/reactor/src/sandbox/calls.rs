@@ -191,6 +191,24 @@ const FCNTL: &[libc::c_int] = &[
     libc::F_ADD_SEALS,
 ];
 
+/// Socket options that a worker sets. Not those that change what a listener accepts, which it shares with all
+/// workers: with SO_ATTACH_FILTER and SO_LOCK_FILTER it could stop a listener for ever.
+const SOCKET_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+];
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the keeper's filter: for this process, everything it executes, and its worker. Installed once.
@@ -217,6 +235,7 @@ fn is_refused_already() -> bool {
 pub(super) fn allow_worker(reaches_unix: bool) -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
+    rules.extend(sockets_that_others_share()?);
     let unix = reaches_unix.then_some(libc::AF_UNIX);
     let new_sockets = [libc::AF_INET, libc::AF_INET6].into_iter().chain(unix);
     let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM));
@@ -234,6 +253,7 @@ pub(super) fn allow_worker(reaches_unix: bool) -> io::Result<()> {
 pub(super) fn allow_answering() -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
+    rules.extend(sockets_that_others_share()?);
     let program = program(rules, REFUSED, SeccompAction::Allow)?;
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
@@ -314,6 +334,25 @@ fn memory_and_self() -> io::Result<Rules> {
                 asks(libc::FIONBIO)?,
             ],
         ),
+    ]))
+}
+
+/// Rules for calls that could end a listener or change it for all processes that share it. To end the sending
+/// direction has no effect on a listener.
+fn sockets_that_others_share() -> io::Result<Rules> {
+    let set = |&(level, option): &(libc::c_int, libc::c_int)| {
+        rule(vec![
+            argument(1, Len::Dword, Is::Eq, level as u64)?,
+            argument(2, Len::Dword, Is::Eq, option as u64)?,
+        ])
+    };
+    let sending = argument(1, Len::Dword, Is::Eq, libc::SHUT_WR as u64)?;
+    Ok(Rules::from([
+        (
+            libc::SYS_setsockopt,
+            SOCKET_OPTIONS.iter().map(set).collect::<io::Result<_>>()?,
+        ),
+        (libc::SYS_shutdown, vec![rule(vec![sending])?]),
     ]))
 }
 

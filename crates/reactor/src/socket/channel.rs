@@ -192,7 +192,7 @@ mod tests {
     use crate::socket;
 
     fn receive(fd: Fd, buf: &mut [u8]) -> Message {
-        match receive_message(fd, buf, OnExec::Keep).expect("a look into the channel") {
+        match receive_message(fd, buf, OnExec::Keep).expect("a read from the channel") {
             Attempt::Done(message) => message,
             Attempt::WouldBlock => panic!("expected a message, there is none"),
         }
@@ -204,7 +204,7 @@ mod tests {
         let (here, there) = socket::pair(OnExec::Close).expect("a pair");
         let mut buf = [0; 64];
         assert_eq!(
-            receive_message(b, &mut buf, OnExec::Close).expect("nothing yet"),
+            receive_message(b, &mut buf, OnExec::Close).expect("an empty channel"),
             Attempt::WouldBlock
         );
         let _ = send_message(a, b"one", &[]).expect("sent");

@@ -116,10 +116,10 @@ mod tests {
     #[test]
     fn only_an_explicit_end_is_an_end() {
         let (a, b) = joint(OnExec::Close).expect("a joint");
-        assert_eq!(receive(b, 9).expect("nothing"), Attempt::WouldBlock);
+        assert_eq!(receive(b, 9).expect("an empty joint"), Attempt::WouldBlock);
         let _ = send(a, b"one").expect("sent");
         let _ = send(a, b"two").expect("sent");
-        send_end(a, a).expect("said");
+        send_end(a, a).expect("the end sent");
         shutdown_write(a).expect("shut");
         // The end arrives after the bytes, however small the buffer is.
         assert_eq!(receive(b, 4).expect("bytes"), got(4, false));
@@ -129,7 +129,7 @@ mod tests {
         let _ = send(b, b"three").expect("sent");
         b.close();
         assert_eq!(receive(a, 9).expect("bytes"), got(5, false));
-        let cut = receive(a, 9).expect_err("cut off");
+        let cut = receive(a, 9).expect_err("a truncated stream");
         assert_eq!(cut.kind(), io::ErrorKind::ConnectionReset);
         a.close();
     }
@@ -138,7 +138,7 @@ mod tests {
     fn an_end_comes_with_the_last_bytes() {
         let (a, b) = joint(OnExec::Close).expect("a joint");
         let _ = send(a, b"all").expect("sent");
-        send_end(a, b).expect("said");
+        send_end(a, b).expect("the end sent");
         a.close();
         assert_eq!(receive(b, 9).expect("the end"), got(3, true));
         b.close();
@@ -152,7 +152,7 @@ mod tests {
             sent += n;
         }
         assert!(sent >= 32 << 10, "{sent}");
-        send_end(a, a).expect("said");
+        send_end(a, a).expect("the end sent");
         a.close();
         let mut received = 0;
         loop {

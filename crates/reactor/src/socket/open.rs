@@ -106,12 +106,16 @@ pub fn pause_listening(listener: Fd) -> io::Result<()> {
     )?)
 }
 
-/// Undoes [`pause_listening`]. The socket still owns its address, so this needs no privileges.
+/// Undoes [`pause_listening`]. The socket still owns its address, so this needs no privileges. Resets options that
+/// accepted sockets would inherit, and that a listener never has.
 ///
 /// # Errors
 /// The operating system's error: EADDRINUSE if another socket has taken the address since.
 pub fn resume_listening(listener: Fd, backlog: i32) -> io::Result<()> {
-    Ok(rustix::net::listen(listener.borrow()?, backlog)?)
+    let socket = listener.borrow()?;
+    sockopt::set_socket_linger(socket, None)?;
+    options::set_receive_lowat(listener, 1)?;
+    Ok(rustix::net::listen(socket, backlog)?)
 }
 
 /// An accepted connection.

@@ -354,7 +354,10 @@ fn a_paused_listener_keeps_its_address() {
 #[test]
 fn a_unix_socket_knows_the_user_at_its_other_end() {
     let (a, b) = pair(OnExec::Close).expect("a pair");
-    assert_eq!(peer_user_id(a).expect("asked"), crate::process::user_id());
+    assert_eq!(
+        peer_user_id(a).expect("the peer's user id"),
+        crate::process::user_id()
+    );
     close_all(&[a, b]);
 }
 
@@ -362,7 +365,7 @@ fn a_unix_socket_knows_the_user_at_its_other_end() {
 fn a_descriptor_replaces_another() {
     let (a, b) = pair(OnExec::Keep).expect("a pair");
     let (c, d) = pair(OnExec::Keep).expect("a pair");
-    a.move_to(c).expect("moved");
+    a.move_to(c).expect("the descriptor moved");
     assert!(a.on_exec().is_err(), "the old number is free");
     let _ = send(c, b"x").expect("sent by the new number");
     assert_eq!(recv(b, &mut [0; 2]).expect("received"), Attempt::Done(1));

@@ -9,7 +9,7 @@ use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{
     self, Ended, Inherit, Pid, Program, ProgramFile, Wait, share_table, wait,
 };
-use dormouse_reactor::signal::{Signal, Signals, unblock_all};
+use dormouse_reactor::signal::{Signal, Signals, block, receive_within, unblock_all};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
 
@@ -172,6 +172,39 @@ pub(crate) fn signals_are_read() {
     assert_eq!(wait(Wait::AnyEnded).unwrap(), Some((pid, Ended::Exited(0))));
     unblock_all().unwrap();
     poller.fd().close();
+}
+
+pub(crate) fn the_sender_of_a_signal_is_known() {
+    block(&[Signal::User1, Signal::Child]).unwrap();
+    assert_eq!(receive_within(&[Signal::User1], 0).unwrap(), None);
+    let parent = process::pid();
+    let pid = shell(&format!("kill -USR1 {parent}", parent = parent.0))
+        .start()
+        .unwrap();
+    let received = receive_within(&[Signal::User1], 60_000).unwrap().unwrap();
+    assert_eq!(received.signal, Signal::User1);
+    assert_eq!(received.from_pid, pid.0 as u32);
+    assert_eq!(end_of(pid), Ended::Exited(0));
+    let received = receive_within(&[Signal::Child], 60_000).unwrap().unwrap();
+    assert_eq!(received.from_pid, pid.0 as u32);
+    // With sigqueue a process writes the sender itself.
+    let forged = format!(
+        "import ctypes, struct\n\
+         info = struct.pack('iiiiii', 10, 0, -1, 0, {parent}, 0) + bytes(104)\n\
+         ctypes.CDLL(None).syscall(129, {parent}, 10, info)",
+        parent = parent.0
+    );
+    let mut python = shell("");
+    python.file = ProgramFile::Path("/usr/bin/python3".into());
+    python.arguments = ["python3", "-c", &forged].map(Into::into).to_vec();
+    if cfg!(target_arch = "x86_64")
+        && let Ok(pid) = python.start()
+    {
+        let received = receive_within(&[Signal::User1], 60_000).unwrap().unwrap();
+        assert_eq!(received.from_pid, 0, "claimed to be {}", parent.0);
+        assert_eq!(end_of(pid), Ended::Exited(0));
+    }
+    unblock_all().unwrap();
 }
 
 pub(crate) fn a_pidfd_reports_the_end() {

@@ -1,7 +1,9 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
-use crate::{GCM_RECORDS_MAX, GCM_REKEY_AT, OpenKey, SMALL_RECORD_MAX, SealError, SealKey};
+use crate::{
+    GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX, OpenKey, SMALL_RECORD_MAX, SealError, SealKey,
+};
 use crate::{seal_alert, seal_in_place, seal_key_update};
 
 fn established(suite: Suite) -> State {
@@ -232,9 +234,11 @@ fn a_key_update_is_owed_before_the_limit() {
 fn an_exhausted_tls12_key_seals_only_a_close() {
     let mut state = established_tls12(Suite::Aes256GcmSha384);
     let mut key = SealKey::new(&state);
-    state.write_sequence = GCM_RECORDS_MAX - 2;
+    state.set_units_used(GCM_UNITS_MAX - 2);
+    let sequence = state.write_sequence();
     let mut buf = [0; 64];
     assert!(!state.owes_key_update());
+    assert_eq!(state.records_left(), 0);
     let sealed = seal_in_place(&mut state, &mut key, &mut buf, 1);
     assert_eq!(sealed, Err(SealError::KeyExhausted));
     let alert = crate::Alert::NO_RENEGOTIATION;
@@ -244,7 +248,83 @@ fn an_exhausted_tls12_key_seals_only_a_close() {
     assert_eq!(updated, Err(SealError::Misuse(Misuse::NotTls13)));
     let alert = crate::Alert::CLOSE_NOTIFY;
     seal_alert(&mut state, &mut key, alert, &mut buf).unwrap();
-    assert_eq!(state.write_sequence(), GCM_RECORDS_MAX - 1);
+    assert_eq!(state.write_sequence(), sequence + 1);
+    assert_eq!(state.validate(), Ok(()));
+}
+
+/// A key of TLS 1.2 wears out by the blocks that it encrypts, so small records use it less than full ones.
+#[test]
+fn the_use_of_a_tls12_key_depends_on_the_size_of_records() {
+    for (content_len, cost) in [(0, 1), (48, 1), (49, 2), (64, 2), (1000, 16), (16_384, 257)] {
+        let mut state = established_tls12(Suite::Aes128GcmSha256);
+        let mut key = SealKey::new(&state);
+        let before = state.units_used();
+        let mut buf = vec![0; 17_000];
+        for sealed in 1..=3 {
+            seal_in_place(&mut state, &mut key, &mut buf, content_len).unwrap();
+            assert_eq!(
+                state.units_used(),
+                before + sealed * cost,
+                "{content_len} bytes"
+            );
+        }
+        assert_eq!(state.validate(), Ok(()));
+    }
+    let mut state = established_tls12(Suite::Aes128GcmSha256);
+    let mut key = SealKey::new(&state);
+    // As many records as TLS 1.3 allows under one key, all small.
+    state.write_sequence = GCM_RECORDS_MAX + 5;
+    state.set_units_used(state.write_sequence as u32);
+    seal_in_place(&mut state, &mut key, &mut [0; 64], 1).unwrap();
+    assert_eq!(state.validate(), Ok(()));
+    // One full record left, then none.
+    state.set_units_used(GCM_UNITS_MAX - 2 - 257);
+    assert_eq!(state.records_left(), 1);
+    let mut buf = vec![0; 17_000];
+    seal_in_place(&mut state, &mut key, &mut buf, 16_384).unwrap();
+    assert_eq!(state.records_left(), 0);
+    let sealed = seal_in_place(&mut state, &mut key, &mut buf, 0);
+    assert_eq!(sealed, Err(SealError::KeyExhausted));
+}
+
+#[test]
+fn a_tls12_connection_has_the_mark_of_its_session() {
+    for suite in Suite::ALL {
+        let mut state = established_tls12(suite);
+        assert_eq!(state.session_mark(), 0);
+        let key = OpenKey::new(&state);
+        state.set_session_mark(0xfeed_beef);
+        assert_eq!(state.session_mark(), 0xfeed_beef);
+        assert_eq!(state.validate(), Ok(()));
+        assert!(key.0.belongs_to(&state, Direction::Read).is_some());
+        let mut state = established(suite);
+        let before = state.read_secret;
+        state.set_session_mark(7);
+        assert_eq!((state.session_mark(), state.read_secret), (0, before));
+    }
+}
+
+/// A state that was established late in its key's life, or written before its use was counted in units.
+#[test]
+fn records_that_were_not_counted_count_as_full() {
+    let mut state = established_tls12(Suite::Aes128GcmSha256);
+    state.write_sequence = 1000;
+    assert_eq!(state.units_used(), 257_000);
+    state.write_sequence = GCM_RECORDS_MAX;
+    assert_eq!(state.records_left(), 0);
+    let mut key = SealKey::new(&state);
+    let sealed = seal_in_place(&mut state, &mut key, &mut [0; 64], 1);
+    assert_eq!(sealed, Err(SealError::KeyExhausted));
+    // ChaCha20-Poly1305 and TLS 1.3 have no such counter.
+    for mut state in [
+        established_tls12(Suite::Chacha20Poly1305Sha256),
+        established(Suite::Aes128GcmSha256),
+    ] {
+        let mut key = SealKey::new(&state);
+        let before = state.write_secret;
+        seal_in_place(&mut state, &mut key, &mut [0; 64], 1).unwrap();
+        assert_eq!(state.write_secret, before);
+    }
 }
 
 /// When the peer's key nears its limit, our next KeyUpdate requests another, once.

@@ -16,11 +16,14 @@ impl State {
         let suite = Suite::from_code(self.suite).ok_or(Corrupt::Suite(self.suite))?;
         Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
         self.validate_flags(protocol)?;
-        self.validate_ranges(suite)?;
-        for secret in [&self.read_secret, &self.write_secret] {
-            validate_secret(protocol, suite, secret)?;
-        }
-        Ok(())
+        self.validate_ranges(protocol, suite)?;
+        validate_secret(
+            protocol,
+            suite,
+            &self.read_secret,
+            protocol == Protocol::Tls12,
+        )?;
+        validate_secret(protocol, suite, &self.write_secret, self.counts_units())
     }
 
     fn validate_flags(&self, protocol: Protocol) -> Result<(), Corrupt> {
@@ -39,8 +42,8 @@ impl State {
         Ok(())
     }
 
-    fn validate_ranges(&self, suite: Suite) -> Result<(), Corrupt> {
-        if self.write_sequence > record_limit(suite) {
+    fn validate_ranges(&self, protocol: Protocol, suite: Suite) -> Result<(), Corrupt> {
+        if self.write_sequence > record_limit(protocol, suite) {
             return Err(Corrupt::Sequence);
         }
         let counters_fit = self.empty_records <= EMPTY_RECORDS_MAX
@@ -68,8 +71,10 @@ fn validate_secret(
     protocol: Protocol,
     suite: Suite,
     secret: &[u8; SECRET_MAX],
+    uses_the_rest: bool,
 ) -> Result<(), Corrupt> {
     let used = |at: usize| match protocol {
+        _ if AFTER_IV.contains(&at) && uses_the_rest => true,
         Protocol::Tls13 => at < suite.secret_len(),
         Protocol::Tls12 => {
             at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at)
@@ -79,7 +84,7 @@ fn validate_secret(
         .iter()
         .enumerate()
         .any(|(at, &byte)| byte != 0 && !used(at));
-    let nothing = secret.iter().all(|&byte| byte == 0);
+    let nothing = secret[..TLS12_IV_AT].iter().all(|&byte| byte == 0);
     if beside || nothing {
         return Err(Corrupt::Secret);
     }

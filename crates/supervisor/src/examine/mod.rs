@@ -105,7 +105,7 @@ fn session_file(config: &Config, findings: &mut Findings) {
 fn syslog_is_there(address: &SyslogAddress, option: &'static str, findings: &mut Findings) {
     if let Err(error) = syslog::examine(address) {
         let what = format!(
-            "{address}: nobody receives there now ({error}); lines are dropped until somebody does"
+            "{address}: no syslog server receives there now ({error}); lines are dropped until one does"
         );
         findings.warning(Place::Program(option), what);
     }

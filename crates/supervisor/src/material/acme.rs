@@ -251,13 +251,19 @@ mod tests {
         write(&inner, "a.pem", b"two").expect("written again");
         assert_eq!(fs::read(inner.join("a.pem")).expect("read"), b"two");
         assert_eq!(fs::read(&old).expect("read"), b"old", "no link is followed");
-        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        let mode = |path: &Path| {
+            fs::metadata(path)
+                .expect("an existing file")
+                .permissions()
+                .mode()
+                & 0o777
+        };
         assert_eq!((mode(&inner), mode(&inner.join("a.pem"))), (0o700, 0o600));
         assert_eq!(fs::read_dir(&inner).expect("a folder").count(), 1);
-        let own = read_private(&inner.join("a.pem")).expect("nobody else's");
+        let own = read_private(&inner.join("a.pem")).expect("a private file");
         assert_eq!(own.as_deref().map(Vec::as_slice), Some(&b"two"[..]));
         fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).expect("set");
-        let why = read_private(&old).expect_err("others may read it");
+        let why = read_private(&old).expect_err("a file that others can read");
         assert!(why.contains("mode 640"), "{why}");
         assert!(
             read_private(&inner.join("none"))

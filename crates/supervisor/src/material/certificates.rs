@@ -3,6 +3,7 @@
 
 use super::acme;
 use super::files::{self, PairFiles};
+use super::key_mode;
 use super::pair::{keep_response, read_pair, read_staple, warnings_of};
 use super::pushed;
 use crate::findings::Findings;
@@ -74,6 +75,7 @@ fn load_pairs(
         match read_staple(pair, &mut pem, &mut warnings) {
             Ok(identity) => {
                 warnings.extend(warnings_of(&identity, &pem.name));
+                warnings.extend(key_mode::warning_of(&pair.key));
                 keep_response(&mut pem, former);
                 pems.push(pem);
             }
@@ -205,6 +207,7 @@ fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Ve
         return Ok(None);
     }
     warnings.extend(warnings_of(&identity, &new.name));
+    warnings.extend(key_mode::warning_of(&pair.key));
     for warning in warnings {
         tracing::warn!(warning, "certificate warning");
     }

@@ -180,7 +180,7 @@ mod tests {
             key: folder.path().to_owned(),
             ocsp: None,
         };
-        let found: Vec<(PathBuf, PathBuf)> = (pairs(&files).expect("some").into_iter())
+        let found: Vec<(PathBuf, PathBuf)> = (pairs(&files).expect("pairs of files").into_iter())
             .map(|pair| (pair.cert, pair.key))
             .collect();
         let wanted = [

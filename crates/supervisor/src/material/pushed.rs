@@ -34,7 +34,7 @@ impl Pushed {
         let identity = identity.map_err(|error| error.to_string())?;
         let Some(first) = identity.names().first() else {
             return Err(format!(
-                "{CERTIFICATE} is for no DNS name or address, so no client could be shown it"
+                "{CERTIFICATE} has no DNS name or IP address, so no client would get it"
             ));
         };
         // The name identifies a pushed certificate: the next one for this name and kind of key replaces it.
@@ -86,7 +86,7 @@ impl RouteCertificates {
         self.0.retain(|(pem, _)| pem.name != pushed.pem.name);
         if self.0.iter().filter(|(pem, _)| pem.is_pushed).count() >= PUSHED_MAX {
             return Err(format!(
-                "there are {PUSHED_MAX} pushed certificates already: withdraw some, or put them into files"
+                "there are already {PUSHED_MAX} pushed certificates, the maximum: withdraw some, or put them into files"
             ));
         }
         let added = (pushed.pem.clone(), Some(pushed.identity.clone()));
@@ -186,13 +186,13 @@ mod tests {
         let mut all = RouteCertificates::of(&files);
         let first = pushed(&made("B.example"));
         assert!(all.have_a_name_of(&first));
-        all.add(&first).expect("there is room");
+        all.add(&first).expect("room in the table");
         // The next certificate for the same name replaces it.
         let second = pushed(&made("B.example"));
-        all.add(&second).expect("there is room");
+        all.add(&second).expect("room in the table");
         let other = pushed(&made("c.example"));
         assert!(!all.have_a_name_of(&other));
-        all.add(&other).expect("there is room");
+        all.add(&other).expect("room in the table");
         let pems = all.into_pems();
         let expected = [
             "a.example.pem",

@@ -1,6 +1,7 @@
 //! CAs that routes, originations and ACME trust, and the client certificates for servers.
 
 use super::files::files_of;
+use super::key_mode;
 use super::pair::{read, read_pair, warnings_of};
 use crate::findings::Findings;
 use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Place, Route};
@@ -126,6 +127,8 @@ fn read_identity(files: &[CertificateFiles], place: Place, findings: &mut Findin
             match pem.identity() {
                 Ok(own) => {
                     findings.warnings(place, warnings_of(&own, &pem.name));
+                    let exposed = key_mode::warning_of(&files.key);
+                    findings.warnings(place, exposed.into_iter().collect());
                     identity = Some(pem);
                 }
                 Err(error) => mistakes.push(error.to_string()),

@@ -71,7 +71,7 @@ fn push(edition: &Edition, pem: &SecretText, route: Option<&str>) -> Result<Chan
         });
     }
     let mut words = format!(
-        "clients of route {} are shown the pushed certificate for {names}, until the next reload",
+        "route {}: clients get the pushed certificate for {names} until the next reload",
         changed.join(", ")
     );
     for warning in pushed.warnings {
@@ -104,9 +104,7 @@ fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Change
             let routes = changed.join(", ");
             Ok((
                 certificates,
-                format!(
-                    "clients of route {routes} are not shown the pushed certificate for {name} any more"
-                ),
+                format!("route {routes}: clients no longer get the pushed certificate for {name}"),
             ))
         }
     }
@@ -114,7 +112,7 @@ fn withdraw(edition: &Edition, name: &str, route: Option<&str>) -> Result<Change
 
 fn no_route(name: &str, routes: &[String]) -> String {
     format!(
-        "there is no route {name} with certificates; there are: {}",
+        "no route {name} with certificates; routes with certificates: {}",
         routes.join(", ")
     )
 }

@@ -203,6 +203,8 @@ impl Supervisor {
         let pairs = &self.serving.pairs;
         if let Some(order) = self.drain.rest() {
             pairs.order(worker, &order);
+        } else if !self.is_stopping {
+            self.serving.listening.restore(&self.serving.edition.config);
         }
         if self.is_stopping {
             pairs.order(worker, &Order::Stop);

@@ -78,7 +78,7 @@ pub(super) fn change_backend(
         }
         if changed.last() == Some(&name) && of_route.to.iter().all(|upstream| upstream.out) {
             return Err(format!(
-                "route {name} would have no backend left: put another one in first, \
+                "route {name} would have no backend left: put another backend in first, \
                  or drain with `dormouse drain`"
             ));
         }
@@ -172,12 +172,12 @@ mod tests {
         let words = change_backend(&mut config, "127.0.0.1:5002", None, BackendChange::Out);
         assert!(
             words
-                .expect("two routes have it")
+                .expect("a backend of two routes")
                 .contains("of route 1, 2 is out")
         );
         assert_eq!(outs(&config), [true, false, false, true, false]);
         let words = change_backend(&mut config, "127.0.0.1:5002", Some("2"), BackendChange::In);
-        words.expect("it is there");
+        words.expect("a known backend");
         assert_eq!(outs(&config), [true, false, false, false, false]);
         let words = change_backend(&mut config, "app:5003", None, BackendChange::Weight(7));
         words.expect("by its name");
@@ -190,7 +190,7 @@ mod tests {
     fn impossible_changes_are_explained() {
         let mut config = config();
         let mut refused = |address, route, change| {
-            change_backend(&mut config, address, route, change).expect_err("it was done")
+            change_backend(&mut config, address, route, change).expect_err("an invalid change")
         };
         let why = refused("10.0.0.2:5003", None, BackendChange::Out);
         assert_eq!(
@@ -210,7 +210,7 @@ mod tests {
             .expect("another is left");
         let why = change_backend(&mut config, "127.0.0.1:5002", Some("2"), BackendChange::Out);
         assert!(
-            why.expect_err("it was the last")
+            why.expect_err("the last backend cannot be taken out")
                 .starts_with("route 2 would have no backend left")
         );
     }

@@ -87,7 +87,7 @@ mod tests {
         for _ in 0..2 {
             write(&path, &keys, &secret).expect("written");
         }
-        let mode = fs::metadata(&path).expect("there").mode() & 0o777;
+        let mode = fs::metadata(&path).expect("an existing file").mode() & 0o777;
         assert_eq!(mode, 0o600);
         let Ok(Some(Some(read))) = read_own(&path, &secret) else {
             panic!("the keys were written");

@@ -92,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let one = file(folder.path(), "48.key", &[200; 48]);
         let two = file(folder.path(), "80.key", &[201; 80]);
-        let expected = TicketKeys::fixed(&[&[200; 48], &[201; 80]], 0).expect("good");
+        let expected = TicketKeys::fixed(&[&[200; 48], &[201; 80]], 0).expect("valid keys");
         let read_both = read(&[one.clone(), two]).expect("read");
         assert_eq!(*read_both.export(), *expected.export());
 
@@ -106,7 +106,7 @@ mod tests {
             line('D')
         );
         let lines = file(folder.path(), "haproxy.keys", text.as_bytes());
-        let expected = TicketKeys::from_file(text.as_bytes(), &[]).expect("good");
+        let expected = TicketKeys::from_file(text.as_bytes(), &[]).expect("valid keys");
         let alone = read(std::slice::from_ref(&lines)).expect("read");
         assert_eq!(*alone.export(), *expected.export());
         assert!(read(&[one, lines]).is_err());

@@ -171,7 +171,7 @@ impl Keyring {
     /// Time until the next action; `None`: never.
     pub(crate) fn until_due_ms(&self, now: UnixTime) -> Option<u64> {
         let (due_s, start_ms) = match &self.origin {
-            // The store's process rotates; this applies only while the store is unreachable.
+            // The store's process rotates; this applies only while the store gives no new keys.
             Origin::Store(link) => (self.own_rotation_from_s(), link.until_start_ms()),
             _ => (self.keys.rotates_at_s(), None),
         };
@@ -179,8 +179,9 @@ impl Keyring {
         due_s.map(until_ms).into_iter().chain(start_ms).min()
     }
 
-    /// When this machine starts to rotate on its own, because the store is unreachable: after a whole period
-    /// in which the fleet has encrypted with *next*. No key may be used for ever.
+    /// When this machine starts to rotate on its own, because the store gives no new keys, whatever the
+    /// reason: after a whole period in which the fleet has encrypted with *next*. No key may be used for
+    /// ever.
     fn own_rotation_from_s(&self) -> Option<u64> {
         let period_s = self.keys.period_s()?;
         Some(self.keys.rotates_at_s()?.saturating_add(period_s.into()))
@@ -270,7 +271,7 @@ impl Keyring {
                 }
             }
             Origin::Store(_) => tracing::warn!(
-                "ticket store unreachable for a whole rotation; this machine rotates its own keys"
+                "no new keys from the ticket store for a whole rotation; this machine rotates its own keys"
             ),
             Origin::Memory | Origin::Foreign(_) => {}
         }

@@ -34,7 +34,7 @@ fn sessions() -> ClientSessions {
 #[test]
 fn offers_tickets_once_while_there_are_others() {
     let sessions = sessions();
-    let place = sessions.place([1; 16], REUSE).expect("room");
+    let place = sessions.place([1; 16], REUSE).expect("room for a place");
     assert!(place.take(at(10)).is_none(), "no session yet");
     let chain = place.begin(at(10));
     for n in 0..3 {
@@ -59,7 +59,7 @@ fn offers_tickets_once_while_there_are_others() {
 #[test]
 fn chains_expire_and_tickets_of_old_chains_are_ignored() {
     let sessions = sessions();
-    let place = sessions.place([1; 16], REUSE).expect("room");
+    let place = sessions.place([1; 16], REUSE).expect("room for a place");
     let old = place.begin(at(10));
     let new = place.begin(at(10));
     assert_ne!(old, new);
@@ -78,7 +78,7 @@ fn keeps_the_newest_tickets_when_there_is_no_room() {
         uses_max: 1_000,
         ..REUSE
     };
-    let place = sessions.place([1; 16], reuse).expect("room");
+    let place = sessions.place([1; 16], reuse).expect("room for a place");
     let chain = place.begin(at(10));
     for n in 0..50 {
         place.put(chain, &session(n, 10));
@@ -94,13 +94,16 @@ fn keeps_the_newest_tickets_when_there_is_no_room() {
 fn finds_places_by_key_and_limits_their_number() {
     let sessions = sessions();
     let keys: [SessionKey; 4] = [[1; 16], [2; 16], [0; 16], [4; 16]];
-    let chain = sessions.place(keys[1], REUSE).expect("room").begin(at(10));
+    let chain = sessions
+        .place(keys[1], REUSE)
+        .expect("room for a place")
+        .begin(at(10));
     let place = sessions.place(keys[1], REUSE).expect("the same");
     place.put(chain, &session(1, 10));
     assert!(
         sessions
             .place(keys[0], REUSE)
-            .expect("room")
+            .expect("room for a place")
             .take(at(11))
             .is_none()
     );
@@ -123,7 +126,7 @@ fn the_successor_of_a_dead_worker_frees_its_claims() {
     let sessions = sessions();
     let worker = |n| ClientSessions::adopt(sessions.fd(), 3, n).expect("the mapping");
     let (one, two) = (worker(0), worker(1));
-    let place = one.place([1; 16], REUSE).expect("room");
+    let place = one.place([1; 16], REUSE).expect("room for a place");
     let chain = place.begin(at(10));
     place.put(chain, &session(1, 10));
     let claim = place.claim(0, READY).expect("ready");
@@ -143,7 +146,7 @@ fn the_successor_of_a_dead_worker_frees_its_claims() {
 #[test]
 fn a_snapshot_can_be_restored() {
     let before = sessions();
-    let place = before.place([1; 16], REUSE).expect("room");
+    let place = before.place([1; 16], REUSE).expect("room for a place");
     assert_eq!(place.snapshot(), None);
     let chain = place.begin(at(10));
     place.put(chain, &session(1, 10));
@@ -151,7 +154,7 @@ fn a_snapshot_can_be_restored() {
     place.take(at(11)).expect("a session");
     let snapshot = place.snapshot().expect("a session is left");
     let after = sessions();
-    let place = after.place([1; 16], REUSE).expect("room");
+    let place = after.place([1; 16], REUSE).expect("room for a place");
     place.restore(&snapshot);
     assert_eq!(place.snapshot(), Some(snapshot));
     for _ in 0..4 {
@@ -170,7 +173,7 @@ fn concurrent_use_is_consistent() {
         uses_max: 500,
         age_max_s: 100,
     };
-    let place = sessions.place([1; 16], reuse).expect("room");
+    let place = sessions.place([1; 16], reuse).expect("room for a place");
     let chain = place.begin(at(10));
     let taken: usize = std::thread::scope(|scope| {
         let work = |n: u32| {

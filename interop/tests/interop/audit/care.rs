@@ -25,7 +25,7 @@ fn accepted_here() -> u64 {
     let place = names
         .split(' ')
         .position(|name| name == "PassiveOpens")
-        .expect("its place");
+        .expect("the column of PassiveOpens");
     values
         .split(' ')
         .nth(place)
@@ -142,10 +142,10 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         assert!(status.contains("TracerPid:\t0\n"), "{status}");
         assert!(!status.contains("State:\tT"), "{status}");
     }
-    bystander.echo().expect("an echo for who was in before");
+    bystander.echo().expect("an echo on an older connection");
     Peer::saying(scene.address, "echo")
         .echo()
-        .expect("an echo for somebody new");
+        .expect("an echo on a new connection");
 }
 
 /// A server that the audit started is stopped, with all its children.
@@ -210,7 +210,7 @@ fn an_audit_interrupted_in_any_part_leaves_nothing_behind() {
         (established(scene.address) == 1).then_some(())
     });
     assert_eq!(scene.terminator.tree(), tree, "the same processes");
-    bystander.echo().expect("an echo for who was in before");
+    bystander.echo().expect("an echo on an older connection");
 }
 
 fn interrupted_in(part: &str, scene: &Scene) {
@@ -238,7 +238,7 @@ fn interrupted_in(part: &str, scene: &Scene) {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the audit can be started");
+        .expect("the audit starts");
     let mut lines = BufReader::new(running.stderr.take().expect("a pipe")).lines();
     let mut said = Vec::new();
     let came = lines.by_ref().map_while(Result::ok).any(|line| {

@@ -26,7 +26,7 @@ fn the_owner_of_a_process_needs_no_root() {
     let folder = tempfile::tempdir().expect("a folder");
     open(folder.path());
     let program = folder.path().join("dormouse");
-    std::fs::copy(tools::dormouse(), &program).expect("a copy that everybody may run");
+    std::fs::copy(tools::dormouse(), &program).expect("an executable copy");
     let files = authority().certificate(Kind::EcdsaP256);
     for (file, name) in [(&files.cert, "cert.pem"), (&files.key, "key.pem")] {
         std::fs::copy(file, folder.path().join(name)).expect("a copy");
@@ -57,7 +57,7 @@ fn the_owner_of_a_process_needs_no_root() {
         .arg("echo.py")
         .arg(port.to_string())
         .spawn()
-        .expect("python can be started");
+        .expect("python starts");
     let target = format!("127.0.0.1:{port}");
     wait::until("a listener", PATIENCE, || {
         std::net::TcpStream::connect(&target).ok()
@@ -76,7 +76,7 @@ fn the_owner_of_a_process_needs_no_root() {
         ])
         .args(["--connections", "100", "--json", "-", "--fail-on", "never"])
         .output()
-        .expect("the audit can be started");
+        .expect("the audit starts");
     echo.kill().expect("it runs");
     echo.wait().expect("an end");
     let (audit, status) = read(&output);

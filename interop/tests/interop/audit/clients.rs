@@ -93,7 +93,7 @@ fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
     if with_command {
         command.args(["--", "sh", "-c", &stubborn]);
     }
-    let running = command.spawn().expect("the audit can be started");
+    let running = command.spawn().expect("the audit starts");
     let pids = wait::until("the client, or a listener", PATIENCE, || {
         if with_command {
             let text = std::fs::read_to_string(&mark).ok();
@@ -129,7 +129,7 @@ fn curl(url: &str, trust: &Path, out: &Path) -> bool {
         .arg("-o")
         .arg(out)
         .arg(url);
-    curl.status().expect("curl can be started").success()
+    curl.status().expect("curl starts").success()
 }
 
 /// Clients that the user starts, with the address and CA that the audit prints.

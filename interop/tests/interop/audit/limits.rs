@@ -19,7 +19,7 @@ fn ends(expected: i32, words: &[&str]) -> String {
         .args(words)
         .args(["-q", "--quick"])
         .output()
-        .expect("the audit can be started");
+        .expect("the audit starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(expected), "{words:?}: {said}");
     said
@@ -147,7 +147,7 @@ fn a_client_that_must_resume() {
             .args(["audit", "client", "-q", "--fail-on", "never"])
             .args(["--min-resumed", least, "--", "sh", "-c", script])
             .output()
-            .expect("the audit can be started");
+            .expect("the audit starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(expected), "{script}: {said}");
         said
@@ -170,7 +170,7 @@ fn results_and_messages_are_separate() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the audit can be started");
+        .expect("the audit starts");
     let (mut out, mut err) = (String::new(), String::new());
     child
         .stdout

@@ -31,7 +31,7 @@ fn start(arguments: &[&str]) -> Child {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the audit can be started")
+        .expect("the audit starts")
 }
 
 fn audit(arguments: &[&str]) -> Output {
@@ -62,7 +62,7 @@ impl Started {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        Self(quiet.spawn().expect("it can be started"))
+        Self(quiet.spawn().expect("the program starts"))
     }
 }
 

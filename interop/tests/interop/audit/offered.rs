@@ -43,7 +43,7 @@ fn a_server_that_asks_for_a_client_certificate() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("openssl can be started");
+        .expect("openssl starts");
     let target = format!("127.0.0.1:{port}");
     wait::until("a listener", PATIENCE, || {
         std::net::TcpStream::connect(&target).ok()
@@ -201,7 +201,7 @@ pub(crate) fn key_store(folder: &Path) -> PathBuf {
         .arg(&files.key)
         .arg("-out")
         .arg(&store);
-    let made = openssl.output().expect("openssl can be started");
+    let made = openssl.output().expect("openssl starts");
     assert!(made.status.success(), "{made:?}");
     store
 }

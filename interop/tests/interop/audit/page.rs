@@ -80,7 +80,7 @@ fn draw(folder: &Path, name: &str, audits: &str) -> String {
         .args(["audit", "report", "--title", "A page", "--output"])
         .args([&page, &json])
         .output()
-        .expect("it can be started");
+        .expect("the program starts");
     assert!(drawn.status.success(), "{drawn:?}");
     std::fs::read_to_string(&page).expect("a page")
 }

@@ -218,7 +218,7 @@ fn new_connections_follow_a_name() {
     });
     assert_eq!(scene.addresses().len(), 2);
     scene.dns.says(&[]);
-    wait::until("a line that it can't be looked up", PATIENCE, || {
+    wait::until("a line that it cannot be looked up", PATIENCE, || {
         let lines = scene.terminator.lines_with("keeping its addresses");
         (!lines.is_empty()).then_some(())
     });
@@ -392,6 +392,6 @@ fn a_reload_waits_for_names_but_main_does_not() {
     let mut open = fs::File::create(&file).expect("the configuration");
     open.write_all(wrong.as_bytes()).expect("written");
     let words = scene.admin.order("/reload").expect_err("no such name");
-    assert!(words.contains("can't be looked up"), "{words}");
+    assert!(words.contains("cannot be looked up"), "{words}");
     scene.echoes();
 }

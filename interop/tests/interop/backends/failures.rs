@@ -103,7 +103,7 @@ fn run_curl(address: SocketAddr, arguments: &[&str]) -> (Option<i32>, String) {
         .args(arguments)
         .arg(format!("https://localhost:{port}/"))
         .output()
-        .expect("curl can be started");
+        .expect("curl starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), said)
 }
@@ -118,7 +118,7 @@ fn run_s_client(address: SocketAddr, version: &str) -> String {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("openssl can be started");
+        .expect("openssl starts");
     let input = client.stdin.take();
     let output = client.wait_with_output().expect("openssl ends");
     drop(input);
@@ -144,7 +144,7 @@ fn accepts_and_closes() {
         }
     }
     scene.backend.close_at_once(false);
-    bystander.echo().expect("an echo after all that");
+    bystander.echo().expect("an echo after all failures");
     let mut next = Peer::saying(scene.address, "echo");
     next.echo().expect("an echo on a new connection");
 }
@@ -173,7 +173,7 @@ fn restarts_under_connections() {
     new.echo().expect("an echo from the new backend");
     for peer in &mut old {
         peer.echo()
-            .expect("connections of the old backend's process go on");
+            .expect("an echo from the old process of the backend");
         peer.end_sending().expect("an end");
         peer.receive_all().ok();
     }

@@ -154,7 +154,11 @@ fn handshake_faults_are_described() {
         checks::until(
             &admin,
             number,
-            if words.is_empty() { "healthy" } else { "unhealthy" },
+            if words.is_empty() {
+                "healthy"
+            } else {
+                "unhealthy"
+            },
         );
         let lines = terminator.lines_with(&format!("backend={}", to[number]));
         let lines = if lines.is_empty() {
@@ -173,16 +177,20 @@ fn handshake_faults_are_described() {
         let check = admin.status()["backends"][number]["check"].clone();
         assert_eq!(
             check,
-            if words.is_empty() { "healthy" } else { "unhealthy" },
+            if words.is_empty() {
+                "healthy"
+            } else {
+                "unhealthy"
+            },
             "{number}"
         );
     }
 
-    not_judged_where_it_passes_through(&to[1..4]);
+    assert_pass_through_verifies_nothing(&to[1..4]);
 }
 
 /// With pass-through, the backends' certificates are for clients to verify.
-fn not_judged_where_it_passes_through(to: &[SocketAddr]) {
+fn assert_pass_through_verifies_nothing(to: &[SocketAddr]) {
     let pass = tempfile::tempdir().expect("a temporary folder");
     let file = pass.path().join("dormouse.toml");
     let listed: Vec<String> = to.iter().map(|to| format!("\"{to}\"")).collect();

@@ -97,7 +97,7 @@ fn a_backend_is_taken_out_and_put_in() {
         .wait_for_line("new binary running", PATIENCE);
     assert_eq!(shares(&scene, 6), [0, 6], "after an upgrade");
     for peer in &mut held {
-        peer.echo().expect("connections that were there go on");
+        peer.echo().expect("an echo on an older connection");
     }
 
     done(&scene, &format!("in {first}"));
@@ -141,7 +141,7 @@ fn a_backend_is_drained() {
         "a connection is left"
     );
     drop(held);
-    assert!(waiting.wait().expect("its end").success());
+    assert!(waiting.wait().expect("its exit status").success());
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn a_trusted_proxy_is_believed() {
                 request(&mut peer).expect("an answer");
             }
             scene.assert_logged(who);
-            std::fs::write(scene.folder.path().join("access.log"), "").expect("emptied");
+            std::fs::write(scene.folder.path().join("access.log"), "").expect("the log truncated");
         }
     }
 }
@@ -347,7 +347,7 @@ listen l
         wait::until("HAProxy to listen", PATIENCE, || {
             TcpStream::connect(front).ok()
         });
-        let mut peer = tls(connect_from(CLIENT, front)).expect("a handshake through both");
+        let mut peer = tls(connect_from(CLIENT, front)).expect("a handshake through both programs");
         request(&mut peer).expect("an answer");
         scene.assert_logged(&format!("{CLIENT} "));
         let down = proxy.lines_with("down");
@@ -414,7 +414,7 @@ fn version_2_reports_the_verified_certificate() {
         let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
         let (behind, _) = listener.accept().expect("a connection");
         behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        of_certificate(&told_behind(behind, &mut peer)[12..])
+        of_certificate(&header_body(behind, &mut peer)[12..])
     };
     let alice = authority().give_out("alice", Kind::EcdsaP256, 2034, folder.path());
     let alice = peer::config_showing(&alice);
@@ -453,10 +453,10 @@ fn version_2_passes_the_certificate() {
     };
     let ours = SocketAddr::new(host, TLS_PORT);
     let _ours = start(ours, SocketAddr::new(host, PLAIN_PORT));
-    let told = |config| told_of(tls_with(connect_from(CLIENT, ours), config), &listener);
+    let told = |config| tls_facts(tls_with(connect_from(CLIENT, ours), config), &listener);
     let some = |words: &str| Some(words.to_owned());
     let der = |files: &dormouse_interop::certificates::Files| {
-        let text = std::fs::read(&files.cert).expect("our own file");
+        let text = std::fs::read(&files.cert).expect("a readable PEM file");
         CertificateDer::from_pem_slice(&text)
             .expect("a certificate")
             .to_vec()
@@ -502,19 +502,19 @@ fn version_2_passes_the_certificate() {
 
 /// What a backend learns of a client's TLS: flags, the certificate, the values of 0x22, 0x24, 0x25, 0x26 and
 /// 0x27.
-type Told = (u8, Option<Vec<u8>>, [Option<String>; 5]);
+type TlsFacts = (u8, Option<Vec<u8>>, [Option<String>; 5]);
 
-fn told_of(mut peer: Peer, listener: &std::net::TcpListener) -> Told {
+fn tls_facts(mut peer: Peer, listener: &std::net::TcpListener) -> TlsFacts {
     let (behind, _) = listener.accept().expect("a connection");
     behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let ssl = find(&told_behind(behind, &mut peer)[12..], 0x20).expect("PP2_TYPE_SSL");
+    let ssl = find(&header_body(behind, &mut peer)[12..], 0x20).expect("PP2_TYPE_SSL");
     let part = |kind| find(&ssl[5..], kind);
     let text = |kind| part(kind).map(|value| String::from_utf8_lossy(&value).into_owned());
     (ssl[0], part(0x28), [0x22, 0x24, 0x25, 0x26, 0x27].map(text))
 }
 
 /// The bytes after the head of a version 2 header. Answers the client, so that it reads its tickets.
-fn told_behind(mut behind: impl Read + Write, peer: &mut Peer) -> Vec<u8> {
+fn header_body(mut behind: impl Read + Write, peer: &mut Peer) -> Vec<u8> {
     let mut head = [0; 16];
     behind.read_exact(&mut head).expect("a header");
     let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];

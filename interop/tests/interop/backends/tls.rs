@@ -112,7 +112,7 @@ fn truncation_is_visible_at_the_far_end() {
     for pid in chain.inner.tree() {
         signal(pid, Signal::KILL);
     }
-    peer.receive_all().expect_err("a cut is not an end");
+    peer.receive_all().expect_err("a truncated connection");
 }
 
 /// A reader that has stopped causes backpressure for the backend behind both, and nothing is lost.
@@ -130,7 +130,7 @@ fn a_reader_that_stops_causes_backpressure() {
         scene.backend.sent()
     });
     assert!(sent - received < 16 << 20, "{sent} sent, {received} read");
-    client.go_on();
+    client.resume_reading();
     let answer = client.answer();
     assert_eq!(answer.received(), scene.backend.report().sent);
     answer.assert_clean_end(scene);
@@ -186,7 +186,8 @@ fn a_backend_with_a_wrong_certificate_gets_no_data() {
         Target::Tcp(wrong.address()),
     );
     // A certificate of another CA.
-    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("one");
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
+        .expect("a self-signed certificate");
     stranger.certificate.cert = other.path().join("cert.pem");
     stranger.certificate.key = other.path().join("key.pem");
     fs::write(&stranger.certificate.cert, key.cert.pem()).expect("written");

@@ -33,7 +33,7 @@ const DIRECTORY_PORT: u16 = 14000;
 
 /// Behaviour of the server.
 #[derive(Clone, Copy)]
-struct Manners {
+struct ServerBehaviour {
     /// Percentage of rejected nonces.
     rejects: u32,
     /// Whether it waits before it validates a name.
@@ -42,7 +42,7 @@ struct Manners {
     bound: bool,
 }
 
-const KIND: Manners = Manners {
+const KIND: ServerBehaviour = ServerBehaviour {
     rejects: 0,
     sleeps: false,
     bound: false,
@@ -53,7 +53,7 @@ const EAB_KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUD
 
 impl Pebble {
     /// `None`: Pebble cannot run here, which is reported.
-    fn start(manners: Manners, names_at: &[(&str, IpAddr)]) -> Option<Pebble> {
+    fn start(behaviour: ServerBehaviour, names_at: &[(&str, IpAddr)]) -> Option<Pebble> {
         if !can_run() || !tools::present(&["pebble", "dnsmasq", "curl"]) {
             return None;
         }
@@ -93,16 +93,16 @@ impl Pebble {
             "httpPort": 80,
             "tlsPort": TLS_PORT,
             "keyAlgorithm": "ecdsa",
-            "externalAccountBindingRequired": manners.bound,
+            "externalAccountBindingRequired": behaviour.bound,
         }});
-        if manners.bound {
+        if behaviour.bound {
             config["pebble"]["externalAccountMACKeys"] = json!({ EAB_ID: EAB_KEY });
         }
         let file = folder.path().join("pebble.json");
         fs::write(&file, config.to_string()).expect("written");
         let mut command = vec!["env".to_owned()];
-        command.push(format!("PEBBLE_WFE_NONCEREJECT={}", manners.rejects));
-        command.push(match manners.sleeps {
+        command.push(format!("PEBBLE_WFE_NONCEREJECT={}", behaviour.rejects));
+        command.push(match behaviour.sleeps {
             true => "PEBBLE_VA_SLEEPTIME=3".to_owned(),
             false => "PEBBLE_VA_NOSLEEP=1".to_owned(),
         });
@@ -148,7 +148,7 @@ impl Pebble {
     }
 
     /// Makes the server ask for an immediate renewal of this certificate.
-    fn wants_renewed(&self, certificate: &Path) {
+    fn request_renewal(&self, certificate: &Path) {
         let text = fs::read_to_string(certificate).expect("a certificate");
         let window = json!({ "suggestedWindow": {
             "start": "2020-01-01T00:00:00Z",
@@ -225,7 +225,13 @@ fn challenged(site: &Site, name: &str) -> String {
 
 /// Asserts that only the owner can read the files, and that the log contains no key.
 fn assert_private(site: &Site, file: &Path, account: &Path) {
-    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    let mode = |path: &Path| {
+        fs::metadata(path)
+            .expect("an existing file")
+            .permissions()
+            .mode()
+            & 0o777
+    };
     assert_eq!((mode(file), mode(account)), (0o600, 0o600));
     assert_eq!(mode(file.parent().expect("a folder")), 0o700);
     let text = fs::read_to_string(file).expect("read");
@@ -237,11 +243,11 @@ fn assert_private(site: &Site, file: &Path, account: &Path) {
 #[test]
 fn a_certificate_is_obtained_while_serving_and_renewed_in_the_servers_window() {
     let host = unused_host();
-    let manners = Manners {
+    let behaviour = ServerBehaviour {
         rejects: 20,
         ..KIND
     };
-    let Some(pebble) = Pebble::start(manners, &[("one.example", host)]) else {
+    let Some(pebble) = Pebble::start(behaviour, &[("one.example", host)]) else {
         return;
     };
     let routes = format!(
@@ -281,7 +287,7 @@ fn a_certificate_is_obtained_while_serving_and_renewed_in_the_servers_window() {
 
     // An established connection notices nothing of the renewal.
     let first = serial(&site, "one.example");
-    pebble.wants_renewed(&file);
+    pebble.request_renewal(&file);
     site.admin.order("/reload").expect("a reload");
     let renewed = || Some(serial(&site, "one.example")).filter(|now| *now != first);
     let second = wait::until("another certificate", PATIENCE, renewed);
@@ -312,12 +318,12 @@ fn a_certificate_is_obtained_while_serving_and_renewed_in_the_servers_window() {
 #[test]
 fn a_failing_name_delays_no_other() {
     let (host, nowhere) = (unused_host(), unused_host());
-    let manners = Manners {
+    let behaviour = ServerBehaviour {
         bound: true,
         ..KIND
     };
     let names = [("lost.example", nowhere), ("two.example", host)];
-    let Some(pebble) = Pebble::start(manners, &names) else {
+    let Some(pebble) = Pebble::start(behaviour, &names) else {
         return;
     };
     let eab = format!("acme_eab_id = '{EAB_ID}'\nacme_eab_key_file = 'HERE/eab.key'");
@@ -384,11 +390,11 @@ fn a_certificate_is_obtained_by_http_01() {
 #[test]
 fn an_order_survives_kills() {
     let host = unused_host();
-    let manners = Manners {
+    let behaviour = ServerBehaviour {
         sleeps: true,
         ..KIND
     };
-    let Some(pebble) = Pebble::start(manners, &[("three.example", host)]) else {
+    let Some(pebble) = Pebble::start(behaviour, &[("three.example", host)]) else {
         return;
     };
     let routes = format!(
@@ -410,7 +416,7 @@ fn an_order_survives_kills() {
     });
     site.admin
         .order("/reload")
-        .expect("a reload, which tries at once");
+        .expect("a reload, which orders at once");
     let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
     // An upgrade cancels the errand, and the new binary starts its own.
     site.admin.order("/upgrade").expect("an upgrade");

@@ -19,18 +19,18 @@ fn directory(more: &str) -> Site {
             |name: &str, kind, names: &[&str]| authority().give_out_for(name, kind, names, folder);
         // One file with both, two files, and a folder in the layout of certbot.
         let first = give("a-first", Kind::EcdsaP256, &["first.example"]);
-        fs::rename(&first.both, certs.join("a-first.pem")).expect("moved");
+        fs::rename(&first.both, certs.join("a-first.pem")).expect("the file renamed");
         let wild = give("wild", Kind::EcdsaP256, &["*.wild.example"]);
-        fs::rename(&wild.cert, certs.join("wild.crt")).expect("moved");
-        fs::rename(&wild.key, certs.join("wild.key")).expect("moved");
+        fs::rename(&wild.cert, certs.join("wild.crt")).expect("the file renamed");
+        fs::rename(&wild.key, certs.join("wild.key")).expect("the file renamed");
         let exact = give("exact", Kind::EcdsaP256, &["exact.wild.example"]);
         let live = certs.join("live");
         fs::create_dir(&live).expect("a folder");
-        fs::rename(&exact.cert, live.join("fullchain.pem")).expect("moved");
-        fs::rename(&exact.key, live.join("privkey.pem")).expect("moved");
+        fs::rename(&exact.cert, live.join("fullchain.pem")).expect("the file renamed");
+        fs::rename(&exact.key, live.join("privkey.pem")).expect("the file renamed");
         for (name, kind) in [("both-ec", Kind::EcdsaP256), ("both-rsa", Kind::Rsa2048)] {
             let files = give(name, kind, &["both.example"]);
-            fs::rename(&files.both, certs.join(format!("{name}.pem"))).expect("moved");
+            fs::rename(&files.both, certs.join(format!("{name}.pem"))).expect("the file renamed");
         }
         fs::write(certs.join("README"), "not a certificate").expect("written");
         fs::write(certs.join("zz.pem"), "neither is this").expect("written");
@@ -77,7 +77,7 @@ fn changes_of_a_directory_are_followed() {
     let new =
         authority().give_out_for("new", Kind::EcdsaP256, &["new.example"], site.folder.path());
     assert_eq!(site.shown("new.example", &[]), "a-first");
-    fs::rename(&new.both, certs.join("new.pem")).expect("moved");
+    fs::rename(&new.both, certs.join("new.pem")).expect("the file renamed");
     let shows = |what: &str, name: &str, subject: &str| {
         wait::until(what, PATIENCE, || {
             (site.shown(name, &[]) == subject).then_some(())

@@ -40,7 +40,7 @@ fn routes(rules: &str) -> String {
 }
 
 /// Whether a client is accepted. In TLS 1.3 the client learns it only after its handshake.
-fn comes_in(site: &Site, config: &ClientConfig) -> Result<bool, String> {
+fn is_accepted(site: &Site, config: &ClientConfig) -> Result<bool, String> {
     let tcp = connect_tcp(site.address).expect("a connection");
     let mut peer = Peer::over(tcp, peer::client(config.clone())).map_err(|e| e.to_string())?;
     peer.echo().map_err(|error| error.to_string())?;
@@ -64,12 +64,12 @@ fn rules_admit_named_clients_and_the_log_names_refused_ones() {
         "'uri=spiffe://example.org/ns/staff/*'",
     ] {
         site.reload(&routes(rule));
-        comes_in(&site, &alice).unwrap_or_else(|why| panic!("alice by {rule}: {why}"));
-        let why = comes_in(&site, &bob).expect_err("bob stays outside");
+        is_accepted(&site, &alice).unwrap_or_else(|why| panic!("alice by {rule}: {why}"));
+        let why = is_accepted(&site, &bob).expect_err("bob is refused");
         assert!(why.contains("AccessDenied"), "{rule}: {why}");
     }
     site.reload(&routes("'dns=*.agents.example'"));
-    comes_in(&site, &bob).expect("bob has such a name too");
+    is_accepted(&site, &bob).expect("bob's name matches too");
     let lines = site.process.lines_with("matches no rule of client_allow");
     assert!(
         lines[0].contains("ou=guests") && lines[0].contains("cn=bob"),
@@ -147,13 +147,13 @@ fn a_resumed_session_is_subject_to_the_rules() {
     let folder = tempfile::tempdir().expect("a folder");
     let alice = peer::config_showing(&person(folder.path(), "alice", "staff"));
     let site = Site::new(&routes("'ou=staff'"), |_| {});
-    assert_eq!(comes_in(&site, &alice), Ok(false), "a full handshake");
-    assert_eq!(comes_in(&site, &alice), Ok(true), "a resumed one");
+    assert_eq!(is_accepted(&site, &alice), Ok(false), "a full handshake");
+    assert_eq!(is_accepted(&site, &alice), Ok(true), "a resumed one");
     site.reload(&routes("'ou=board'"));
-    let why = comes_in(&site, &alice).expect_err("she is no longer on the list");
+    let why = is_accepted(&site, &alice).expect_err("alice is no longer on the list");
     assert!(why.contains("AccessDenied"), "{why}");
     site.reload(&routes("'ou=staff'"));
-    comes_in(&site, &alice).expect("she is again");
+    is_accepted(&site, &alice).expect("alice is on the list again");
 }
 
 /// Changed CA and CRL files are used without a reload.
@@ -174,7 +174,8 @@ fn changed_cas_and_crls_are_used() {
          client_certificates = 'required'\nclient_ca = 'HERE/cas'\nclient_crl = 'HERE/crls'\n",
         server.display()
     );
-    let stranger = rcgen::generate_simple_self_signed(vec!["stranger".to_owned()]).expect("one");
+    let stranger = rcgen::generate_simple_self_signed(vec!["stranger".to_owned()])
+        .expect("a self-signed certificate");
     let site = Site::new(&routes, |folder| {
         fs::create_dir(folder.join("cas")).expect("a folder");
         fs::create_dir(folder.join("crls")).expect("a folder");
@@ -182,15 +183,15 @@ fn changed_cas_and_crls_are_used() {
         let list = authority().revocation_list(&[]);
         fs::write(folder.join("crls/list.pem"), list).expect("written");
     });
-    comes_in(&site, &carol).expect_err("nobody vouches for her");
+    is_accepted(&site, &carol).expect_err("carol's certificate has no trusted issuer");
     let own = site.folder.path().join("cas/own.pem");
     fs::copy(authority().trust(), own).expect("copied");
-    let is_in = || comes_in(&site, &carol).ok();
+    let is_in = || is_accepted(&site, &carol).ok();
     wait::until("carol to come in", PATIENCE, is_in);
     let list = site.folder.path().join("crls/list.pem");
     fs::write(list, authority().revocation_list(&[serial])).expect("written");
     let is_out = || {
-        comes_in(&site, &carol)
+        is_accepted(&site, &carol)
             .err()
             .filter(|why| why.contains("Revoked"))
     };

@@ -30,7 +30,9 @@ fn certificate(name: &str, serial: &[u8], responder: SocketAddr, folder: &Path) 
         params.custom_extensions.push(extension);
     });
     let chain = [fs::read(&files.cert), fs::read(authority().trust())];
-    let chain = chain.map(|part| part.expect("our own file")).concat();
+    let chain = chain
+        .map(|part| part.expect("a readable PEM file"))
+        .concat();
     fs::write(&files.cert, chain).expect("written");
     files
 }

@@ -114,7 +114,7 @@ fn bytes_and_closes_pass_through_unchanged() {
         let sent = [hello, there.clone()].concat();
         let reader = thread::spawn(move || {
             let mut received = vec![0; sent.len()];
-            backend.read_exact(&mut received).expect("all of it");
+            backend.read_exact(&mut received).expect("all bytes");
             assert!(received == sent, "the client's bytes");
             backend
         });
@@ -125,7 +125,7 @@ fn bytes_and_closes_pass_through_unchanged() {
             thread::spawn(move || backend.write_all(&back).expect("sent"))
         };
         let mut received = vec![0; back.len()];
-        client.read_exact(&mut received).expect("all of it");
+        client.read_exact(&mut received).expect("all bytes");
         assert!(received == back, "the backend's bytes");
         writer.join().expect("written");
         // A close in one direction leaves the other open.
@@ -148,7 +148,7 @@ fn bytes_and_closes_pass_through_unchanged() {
         .read_exact(&mut vec![0; hello.len()])
         .expect("the hello");
     rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO))
-        .expect("no linger");
+        .expect("the option SO_LINGER");
     drop(client);
     let error = backend.read(&mut [0; 9]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);

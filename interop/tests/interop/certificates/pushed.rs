@@ -95,9 +95,7 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
         ],
     );
     assert!(
-        words.starts_with(
-            "clients of route shop are shown the pushed certificate for second.example"
-        ),
+        words.starts_with("route shop: clients get the pushed certificate for second.example"),
         "{words}"
     );
     assert_eq!(site.shown("second.example", &[]), "new");
@@ -232,7 +230,7 @@ fn checked(site: &Site, cert: &Path, key: &Path) -> String {
 
 /// A pushed certificate gets the same errors as files in `dormouse check`, and nothing changes.
 #[test]
-fn what_files_must_not_be_can_not_be_pushed() {
+fn pushed_certificates_are_checked_like_files() {
     if !can_run() {
         return;
     }

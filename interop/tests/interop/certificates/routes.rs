@@ -95,7 +95,7 @@ fn slow_and_invalid_hellos_are_answered() {
     tls.write_tls(&mut hello).expect("a hello");
     let mut tcp = connect_tcp(site.address).expect("a connection");
     for byte in &hello {
-        tcp.write_all(&[*byte]).expect("a byte is sent");
+        tcp.write_all(&[*byte]).expect("a write of a byte");
     }
     let mut peer = Peer::over(tcp, tls).expect("a handshake");
     assert_eq!(peer.receive_all().expect("an end"), b"b");

@@ -37,7 +37,7 @@ fn curl(scene: &Scene, arguments: &[&str], paths: &[&str]) -> Vec<u8> {
     for path in paths {
         command.arg(format!("https://localhost:{TLS_PORT}{path}"));
     }
-    let output = command.output().expect("curl can be started");
+    let output = command.output().expect("curl starts");
     assert!(
         output.status.success(),
         "expected {command:?} to succeed, it ended with {}:\n{}",

@@ -48,7 +48,7 @@ fn upload_of(language: Language, version: Version, bytes: u64) {
         client.latest("sent ").unwrap_or(0)
     });
     let received = scene.backend.received();
-    assert_held_up(language, "client", sent, received, bytes);
+    assert_backpressure(language, "client", sent, received, bytes);
     scene.backend.open_gate();
     let answer = client.answer();
     let report = scene.backend.report();
@@ -83,8 +83,8 @@ fn download_of(language: Language, version: Version, bytes: u64) {
     let sent = wait::until_still("the backend that sends to a stopped reader", || {
         scene.backend.sent()
     });
-    assert_held_up(language, "backend", sent, received, bytes);
-    client.go_on();
+    assert_backpressure(language, "backend", sent, received, bytes);
+    client.resume_reading();
     let answer = client.answer();
     let report = scene.backend.report();
     assert_eq!(answer.received().bytes, bytes);
@@ -97,7 +97,7 @@ fn download_of(language: Language, version: Version, bytes: u64) {
     answer.assert_clean_end(&scene);
 }
 
-fn assert_held_up(language: Language, who: &str, sent: u64, received: u64, bytes: u64) {
+fn assert_backpressure(language: Language, who: &str, sent: u64, received: u64, bytes: u64) {
     let lead = sent.saturating_sub(received);
     eprintln!("{who} held up at {sent} of {bytes} bytes, {lead} ahead of the reader");
     let most = if applies(Can::BoundBuffers) {

@@ -23,7 +23,7 @@ fn answer_and_end(mut stranger: &TcpStream, who: &str) -> Vec<u8> {
     let mut part = [0; 4096];
     stranger
         .set_read_timeout(Some(PATIENCE))
-        .expect("a timeout that is not zero");
+        .expect("a timeout above zero");
     loop {
         match stranger.read(&mut part) {
             Ok(0) => return answer,
@@ -37,14 +37,12 @@ fn answer_and_end(mut stranger: &TcpStream, who: &str) -> Vec<u8> {
 /// A well-behaved connection, which must not suffer.
 fn bystander(scene: &Scene) -> Peer {
     let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo().expect("an echo before anything happens");
+    peer.echo().expect("an echo before the test's events");
     peer
 }
 
 fn assert_unharmed(mut bystander: Peer, scene: &Scene) {
-    bystander
-        .echo()
-        .expect("an echo on a connection that was there before");
+    bystander.echo().expect("an echo on an older connection");
     self::bystander(scene);
 }
 
@@ -55,7 +53,7 @@ fn plain_http() {
     let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
     stranger
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .expect("a request can be sent");
+        .expect("a write of a request");
     answer_and_end(&stranger, "a client that speaks plain HTTP");
     assert_unharmed(bystander, &scene);
     if applies(Can::BeDormouse) {
@@ -132,7 +130,7 @@ fn client_hello_in_16000_segments() {
         if number % 4000 == 0 {
             bystander
                 .echo()
-                .expect("an echo while the hello trickles in");
+                .expect("an echo while another ClientHello arrives slowly");
         }
     }
     let mut slow = Peer::over(tcp, tls).expect("a handshake in the end");
@@ -187,9 +185,9 @@ fn half_a_record() {
     let mut half = Peer::saying(scene.address, "sink");
     half.tcp
         .write_all(&[23, 3, 3, 0, 100, 1, 2, 3])
-        .expect("half a record can be sent");
+        .expect("a write of half a record");
     half.receive_all()
-        .expect_err("an end of a connection whose record is never completed is no clean end");
+        .expect_err("a connection that ends within a record is truncated");
     let report = scene.backend.report();
     assert_eq!(report.command, "sink");
     assert_eq!(report.ended, Ending::Reset);
@@ -203,7 +201,7 @@ fn a_forged_record() {
     let bystander = bystander(&scene);
     let mut forged = Peer::saying(scene.address, "sink");
     let record = [&[23, 3, 3, 0, 100][..], &[7; 100]].concat();
-    forged.tcp.write_all(&record).expect("a record can be sent");
+    forged.tcp.write_all(&record).expect("a write of a record");
     let error = forged.receive_all().expect_err("an alert");
     assert!(
         error.to_string().contains("BadRecordMac"),
@@ -234,10 +232,10 @@ fn a_handshake_without_end() {
     record.resize(5 + 0x4000, 0);
     stranger
         .write_all(&record)
-        .expect("a first record can be sent");
+        .expect("a write of the first record");
     stranger
         .write_all(&record)
-        .expect("a second record can be sent");
+        .expect("a write of the second record");
     let mut alert = [0; 7];
     stranger.read_exact(&mut alert).expect("an alert");
     assert_eq!(
@@ -270,7 +268,7 @@ fn clients_that_disconnect_during_the_handshake() {
         let part = hello.len() * (number % 11) / 10;
         stranger
             .write_all(&hello[..part.min(hello.len())])
-            .expect("a part can be sent");
+            .expect("a write of a part");
     }
     assert_unharmed(bystander, &scene);
 }

@@ -41,7 +41,7 @@ impl SClient {
             .stdout(append.try_clone().expect("a second handle"))
             .stderr(append)
             .spawn()
-            .expect("openssl can be started");
+            .expect("openssl starts");
         let input = child.stdin.take();
         Self {
             child,

@@ -26,7 +26,7 @@ fn connect(stack: Stack) {
         let command = stack.command("client", scene.address, version);
         let (program, arguments) = command.split_first().expect("a program");
         let ended = Command::new(program).args(arguments).output();
-        let ended = ended.expect("it can be started");
+        let ended = ended.expect("the program starts");
         let (out, error) = [&ended.stdout, &ended.stderr]
             .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
             .into();

@@ -21,12 +21,12 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
 /// Whether these tests can run here.
-fn can_run() -> bool {
+pub(super) fn can_run() -> bool {
     applies(Can::BeDormouse) && Intruder::is_possible()
 }
 
 /// An echo scene whose first worker is hijacked.
-fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
+pub(super) fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         change(settings);
@@ -38,11 +38,11 @@ fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intruder) {
 }
 
 /// The current worker.
-fn worker(scene: &Scene) -> Option<u32> {
+pub(super) fn worker(scene: &Scene) -> Option<u32> {
     named(scene, "worker-0")
 }
 
-fn named(scene: &Scene, name: &str) -> Option<u32> {
+pub(super) fn named(scene: &Scene, name: &str) -> Option<u32> {
     let is_it = |pid: &u32| {
         let found = fs::read_to_string(format!("/proc/{pid}/comm"));
         found.is_ok_and(|found| found.trim() == name) && status(*pid, "State:") != "Z (zombie)"
@@ -51,18 +51,18 @@ fn named(scene: &Scene, name: &str) -> Option<u32> {
 }
 
 /// A line of /proc/PID/status.
-fn status(pid: u32, name: &str) -> String {
+pub(super) fn status(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().trim().to_owned()
 }
 
-fn descriptors(pid: u32) -> usize {
+pub(super) fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
     open.count()
 }
 
-fn is_refused(result: &io::Result<i64>) -> bool {
+pub(super) fn is_refused(result: &io::Result<i64>) -> bool {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     result.as_ref().is_err_and(refused)
 }
@@ -87,7 +87,7 @@ fn a_forged_handover_cannot_disable_the_sandbox() {
                 let is_it = content.windows(wanted.len()).any(|part| part == wanted);
                 is_it.then_some((place, content))
             });
-        let (place, handover) = handover.expect("the sandbox stands in the handover");
+        let (place, handover) = handover.expect("the sandbox setting in the handover");
         let forged = replaced(&handover, wanted, b"\"sandbox\":\"Off\"     ");
         let file = intruder.memory_file(&forged).expect("a memory file");
         if keeps_seals {
@@ -349,7 +349,7 @@ fn a_unix_backend_of_a_reload_is_reached() {
         (peer.echo().is_ok() && backend.accepted() > 0).then_some(())
     });
     for peer in &mut old {
-        peer.echo().expect("an echo on a connection that was there");
+        peer.echo().expect("an echo on an older connection");
     }
     let worker = worker(&scene).expect("a worker");
     assert_eq!(status(worker, "Seccomp:"), "2");

@@ -3,3 +3,4 @@
 mod hijacked;
 mod privileges;
 mod sandbox;
+mod shared;

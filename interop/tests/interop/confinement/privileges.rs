@@ -24,7 +24,8 @@ const SOCKETS_OF_OTHERS: &str = "0000000000000002";
 
 /// A line of /proc/PID/status.
 fn status(pid: u32, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let status =
+        fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process of the test");
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.expect("a line of this name").trim().to_owned()
 }

@@ -38,7 +38,8 @@ const TO_STRANGERS: [&str; 10] = [
 
 /// A line of /proc/PID/status, as a number.
 fn status(pid: u32, name: &str) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let status =
+        fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process of the test");
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.trim_start_matches(':').trim().parse().ok())
         .unwrap_or_else(|| panic!("{name} of {pid}"))
@@ -286,15 +287,14 @@ fn a_reload_still_reaches_what_only_root_may() {
             &scene.backend.address().to_string(),
             &other.address().to_string(),
         );
-    fs::write(&file, text).expect("the configuration can be written");
+    fs::write(&file, text).expect("the configuration written");
     admin.order("/reload").expect("a reload");
 
-    old.echo()
-        .expect("an echo on the connection that was there");
+    old.echo().expect("an echo on an older connection");
     assert_ne!(shown(scene.address), first, "the renewed certificate");
     Peer::saying(privileged, "echo")
         .echo()
-        .expect("an echo by way of the privileged port");
+        .expect("an echo on the privileged port");
     assert!(other.accepted() >= 1, "the new backend is used");
     let worker = named(&scene, "worker-0");
     let owner = fs::read_to_string(format!("/proc/{worker}/status")).expect("the worker");
@@ -342,7 +342,8 @@ fn only_main_keeps_capabilities() {
     .to_vec();
     let mut scene = Scene::of(Terminator::Dormouse, backend, &settings);
     let given = |pid: u32, set: &str| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))
+            .expect("a running process of the test");
         let line = status.lines().find_map(|line| line.strip_prefix(set));
         line.expect("a set").trim().to_owned()
     };

@@ -100,14 +100,16 @@ fn sessions_outlive_a_restart(line: &str) {
     }
     assert_eq!(handshakes(&connect, 5), (0, 5));
     let file = connect.folder.path().join("sessions");
-    let mode = |file: &std::path::Path| file.metadata().expect("it").permissions().mode() & 0o777;
+    let mode =
+        |file: &std::path::Path| file.metadata().expect("metadata").permissions().mode() & 0o777;
     assert_eq!(mode(&file), 0o600);
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("ours");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))
+        .expect("a file of the test");
     let refused = Command::new(tools::dormouse())
         .args(["connect", "-c"])
         .arg(connect.folder.path().join("dormouse.toml"))
         .output()
-        .expect("it can be started");
+        .expect("the program starts");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("chmod 600"), "{said}");
@@ -121,15 +123,15 @@ fn bytes_and_closes_pass_in_both_directions() {
     let mut client = connect.saying("download 3000000");
     let mut all = Vec::new();
     client.tcp.read_to_end(&mut all).expect("a clean end");
-    client.tcp.shutdown(Shutdown::Write).expect("our end");
+    client.tcp.shutdown(Shutdown::Write).expect("a shutdown");
     let report = server.backend.report();
     assert_eq!(report.sent, Total::of(&all));
     assert_eq!((all.len(), report.ended), (3_000_000, Ending::Fin));
 
     let content = random(3_000_000);
     let mut client = connect.saying("halfclose 2000000");
-    client.tcp.write_all(&content).expect("taken");
-    client.tcp.shutdown(Shutdown::Write).expect("our end");
+    client.tcp.write_all(&content).expect("a write");
+    client.tcp.shutdown(Shutdown::Write).expect("a shutdown");
     let mut all = Vec::new();
     client.tcp.read_to_end(&mut all).expect("a clean end");
     let report = server.backend.report();
@@ -138,7 +140,7 @@ fn bytes_and_closes_pass_in_both_directions() {
 
     let path = connect.folder.path().join("plain.sock");
     let mut unix = UnixStream::connect(path).expect("a unix listener");
-    unix.write_all(b"echo\nhello").expect("taken");
+    unix.write_all(b"echo\nhello").expect("a write");
     let mut back = [0; 5];
     unix.read_exact(&mut back).expect("an echo");
     assert_eq!(&back, b"hello");
@@ -151,8 +153,8 @@ fn a_reset_stays_a_reset_on_the_other_side() {
     let connect = Originator::start(&Settings::new(&[server.address]));
     let mut client = connect.saying("reset 1000");
     let mut some = vec![0; 1000];
-    client.tcp.read_exact(&mut some).expect("what was sent");
-    client.tcp.write_all(b"got\n").expect("taken");
+    client.tcp.read_exact(&mut some).expect("the bytes sent");
+    client.tcp.write_all(b"got\n").expect("a write");
     let end = client.tcp.read(&mut some);
     assert!(end.is_err(), "expected a reset, came: {end:?}");
 }
@@ -222,7 +224,7 @@ fn warm_connections_are_used_and_replaced() {
 
 /// How a server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaves {
+enum ServerClose {
     CloseNotify,
     Fin,
     Reset,
@@ -232,7 +234,11 @@ enum Leaves {
 /// client gets another connection, and no error.
 #[test]
 fn a_warm_connection_that_ends_at_its_use_is_replaced() {
-    for how in [Leaves::CloseNotify, Leaves::Fin, Leaves::Reset] {
+    for how in [
+        ServerClose::CloseNotify,
+        ServerClose::Fin,
+        ServerClose::Reset,
+    ] {
         let listener = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
         let address = listener.local_addr().expect("bound");
         let (come, came) = std::sync::mpsc::channel();
@@ -258,13 +264,13 @@ fn a_warm_connection_that_ends_at_its_use_is_replaced() {
         let mut client = connect.client();
         connect.wait_for_count("warm_given", 1);
         match how {
-            Leaves::CloseNotify => {
+            ServerClose::CloseNotify => {
                 given.conn.send_close_notify();
                 given.conn.complete_io(&mut given.sock).expect("sent");
             }
-            Leaves::Fin => given.sock.shutdown(Shutdown::Write).expect("a FIN"),
+            ServerClose::Fin => given.sock.shutdown(Shutdown::Write).expect("a FIN"),
             // Closing sends a reset then.
-            Leaves::Reset => rustix::net::sockopt::set_socket_linger(
+            ServerClose::Reset => rustix::net::sockopt::set_socket_linger(
                 &given.sock,
                 Some(std::time::Duration::ZERO),
             )
@@ -272,7 +278,7 @@ fn a_warm_connection_that_ends_at_its_use_is_replaced() {
         }
         drop(given);
         connect.wait_for_count("warm_replaced", 1);
-        client.tcp.write_all(b"hello").expect("taken");
+        client.tcp.write_all(b"hello").expect("a write");
         // One of the newer connections belongs to the client: the others are warm, or were.
         let heard = wait::until("what the client says to arrive", PATIENCE, || {
             let mut stream = came.try_recv().ok()?;
@@ -305,7 +311,7 @@ fn tls_server() -> rustls::ServerConfig {
     rustls::ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .expect("a key that fits")
+        .expect("a key of the certificate")
 }
 
 fn again(address: SocketAddr, plain: TcpListener) -> Scene {
@@ -327,7 +333,7 @@ fn data_for_a_warm_connection_is_not_lost() {
     std::thread::spawn(move || {
         let mut all = Vec::new();
         for mut stream in greeting.incoming().flatten() {
-            stream.write_all(b"220 welcome\r\n").expect("taken");
+            stream.write_all(b"220 welcome\r\n").expect("a write");
             all.push(stream);
         }
     });
@@ -392,7 +398,7 @@ fn certificate_faults_of_a_server_are_described() {
             .arg("-keyout")
             .arg(&key)
             .output()
-            .expect("openssl can be started");
+            .expect("openssl starts");
         assert!(made.status.success(), "{made:?}");
         let mut files = authority_files();
         (files.cert, files.key) = (cert, key);
@@ -511,11 +517,11 @@ fn an_unknown_host_is_reported_before_the_start() {
             "nowhere.invalid:443",
         ])
         .output()
-        .expect("it can be started");
+        .expect("the program starts");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("`nowhere.invalid` can't be looked up"),
+        said.contains("`nowhere.invalid` cannot be looked up"),
         "{said}"
     );
 }
@@ -547,7 +553,7 @@ fn a_reload_changes_where_connections_go() {
     let file = connect.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("its configuration");
     let text = text.replace(&one.address.to_string(), &other.address.to_string());
-    std::fs::write(&file, text).expect("ours");
+    std::fs::write(&file, text).expect("a file of the test");
     reload();
     wait::until(
         "the warm ones to be with the other server",
@@ -558,7 +564,9 @@ fn a_reload_changes_where_connections_go() {
         echoed(&connect);
     }
     assert_eq!(one.backend.accepted(), 5, "nobody goes there any more");
-    before.echo().expect("an established connection stays with its server");
+    before
+        .echo()
+        .expect("an established connection stays with its server");
 }
 
 /// A silent server delays only its own client, and not for ever.
@@ -606,7 +614,7 @@ fn quiet_connections_cost_what_their_slots_do() {
     let mut grow = |to: usize| {
         while clients.len() < to {
             let mut client = connect.client();
-            client.tcp.write_all(b"x").expect("taken");
+            client.tcp.write_all(b"x").expect("a write");
             client.tcp.read_exact(&mut [0]).expect("an echo");
             clients.push(client);
         }

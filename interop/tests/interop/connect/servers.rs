@@ -180,7 +180,7 @@ fn go() {
         .arg(&program)
         .arg(tools::home().join("servers/server.go"))
         .output()
-        .expect("go can be started");
+        .expect("go starts");
     assert!(
         built.status.success(),
         "{}",
@@ -216,7 +216,7 @@ fn java() {
         .arg("-out")
         .arg(&store)
         .output()
-        .expect("openssl can be started");
+        .expect("openssl starts");
     assert!(made.status.success(), "{made:?}");
     let address = SocketAddr::new(unused_host(), TLS_PORT);
     let program = tools::home().join("servers/Server.java");

@@ -91,7 +91,8 @@ fn descriptors_run_out() {
 /// Lowers the descriptor limit of a process to 70. Its own user may do that; root may not without
 /// CAP_SYS_RESOURCE.
 fn lower_descriptors(pid: u32) {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .expect("a running process of the test");
     let id = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let ids = line.expect("a line of this name").split_whitespace();
@@ -107,7 +108,7 @@ fn lower_descriptors(pid: u32) {
         ])
         .args(["prlimit", "--pid", &pid.to_string(), "--nofile=70:70"])
         .status()
-        .expect("setpriv can be started");
+        .expect("setpriv starts");
     assert!(lowered.success(), "prlimit: {lowered}");
 }
 
@@ -127,7 +128,7 @@ fn few_ports() -> Option<Cable> {
     let cable = Cable::lay()?;
     cable.at_near(|| {
         std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40019")
-            .expect("a namespace's own ports");
+            .expect("the port range of the namespace");
     });
     Some(cable)
 }
@@ -289,10 +290,9 @@ fn handshakes_in_flight() {
     let _silent: Vec<_> = (0..100)
         .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
         .collect();
-    bystander.echo().expect("an echo while others say nothing");
+    bystander.echo().expect("an echo beside silent clients");
     let mut peer = Peer::saying(scene.address, "echo");
-    peer.echo()
-        .expect("an echo behind a hundred who say nothing");
+    peer.echo().expect("an echo after a hundred silent clients");
 }
 
 const READERS: usize = 200;
@@ -345,7 +345,9 @@ fn stopped_readers(scene: &Scene, pending_max: u64) {
             "expected less than 2 MiB between a backend and a reader that has stopped, it is {each}"
         );
     }
-    bystander.echo().expect("an echo while others are blocked");
+    bystander
+        .echo()
+        .expect("an echo while other connections are blocked");
     for reader in &mut readers {
         let mut some = [0; 4096];
         std::io::Read::read_exact(&mut reader.stream(), &mut some)
@@ -370,7 +372,7 @@ fn backends_that_stop_reading() {
                     let part = random(64 << 10);
                     peer.stream()
                         .write_all(&part)
-                        .expect("a write that is taken in the end");
+                        .expect("a write that completes later");
                     meter.add(&part);
                     taken.fetch_add(part.len() as u64, Ordering::SeqCst);
                 }

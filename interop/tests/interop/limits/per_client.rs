@@ -138,7 +138,7 @@ fn plain_http_is_answered() {
         .args(["--silent", "--include", "--max-time", "20"])
         .arg(format!("http://{}/some/path", scene.address))
         .output()
-        .expect("curl can be started");
+        .expect("curl starts");
     let answer = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{:?}: {answer}", output.status);
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
@@ -166,7 +166,7 @@ fn profiles_suites_and_groups() {
             .args(arguments)
             .stdin(std::process::Stdio::null())
             .output()
-            .expect("openssl can be started");
+            .expect("openssl starts");
         String::from_utf8_lossy(&output.stdout).contains("Verification") && output.status.success()
     };
     let modern = Scene::with(|settings| {

@@ -48,7 +48,7 @@ fn curl(scene: &Scene, from: &str, arguments: &[&str]) -> Child {
         .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
-        .expect("curl can be started")
+        .expect("curl starts")
 }
 
 fn url(path: &str) -> String {

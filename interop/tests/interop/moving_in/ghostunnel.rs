@@ -101,7 +101,7 @@ impl Scene {
     }
 
     /// What curl gets with this certificate at the server: the status, or that there was no answer.
-    fn asked_with(&self, files: Option<&Files>) -> String {
+    fn status_with(&self, files: Option<&Files>) -> String {
         let mut command = curl();
         command.arg("--cacert").arg(authority().trust());
         if let Some(files) = files {
@@ -117,15 +117,15 @@ impl Scene {
     }
 
     /// What a program without TLS gets at the client's end.
-    fn asked_plain(&self) -> String {
+    fn plain_status(&self) -> String {
         status(curl().arg(format!("http://{}/bytes/5000", self.at(CLIENT_PORT))))
     }
 
     fn assert_serves(&self) {
-        assert_eq!(self.asked_with(Some(&self.staff)), "200 5000");
-        assert_eq!(self.asked_with(Some(&self.guest)), "no answer");
-        assert_eq!(self.asked_with(None), "no answer");
-        assert_eq!(self.asked_plain(), "200 5000");
+        assert_eq!(self.status_with(Some(&self.staff)), "200 5000");
+        assert_eq!(self.status_with(Some(&self.guest)), "no answer");
+        assert_eq!(self.status_with(None), "no answer");
+        assert_eq!(self.plain_status(), "200 5000");
     }
 
     fn wait_for(&self, port: u16) {
@@ -163,7 +163,7 @@ fn start(name: &str, words: &str, folder: &Path) -> Process {
 }
 
 #[test]
-fn the_page_s_example_takes_ghostunnel_s_place() {
+fn the_example_of_the_page_replaces_ghostunnel() {
     if !ready("ghostunnel") || !tools::present(&["curl"]) {
         return;
     }

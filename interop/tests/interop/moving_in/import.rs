@@ -62,7 +62,7 @@ pub(super) fn dormouse(arguments: &[&str]) -> Output {
 }
 
 /// A program with a configuration, at an address.
-pub(super) struct Old<'a> {
+pub(super) struct FormerProgram<'a> {
     /// Name of the program for `dormouse import`.
     pub(super) kind: &'a str,
     /// Its command; `@` stands for its file.
@@ -72,12 +72,12 @@ pub(super) struct Old<'a> {
 }
 
 /// Asks the program, migrates, and asks again.
-fn moves(old: &Old<'_>, want: [&str; 3], folder: &Path) {
-    moves_asked(old, &|| assert_eq!(answers(old.at), want), folder);
+fn moves(old: &FormerProgram<'_>, want: [&str; 3], folder: &Path) {
+    migrates_with(old, &|| assert_eq!(answers(old.at), want), folder);
 }
 
 /// The same with another question, which panics on a wrong answer.
-pub(super) fn moves_asked(old: &Old<'_>, ask: &dyn Fn(), folder: &Path) {
+pub(super) fn migrates_with(old: &FormerProgram<'_>, ask: &dyn Fn(), folder: &Path) {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
     let process = start(old, &file, old.at, folder);
@@ -98,7 +98,7 @@ pub(super) fn moves_asked(old: &Old<'_>, ask: &dyn Fn(), folder: &Path) {
 }
 
 /// Starts a program with its file, and waits until it listens.
-fn start(old: &Old<'_>, file: &str, at: SocketAddr, folder: &Path) -> Process {
+fn start(old: &FormerProgram<'_>, file: &str, at: SocketAddr, folder: &Path) -> Process {
     let words = old.command.iter().map(|word| word.replace('@', file));
     let mut command: Vec<String> = words.collect();
     command[0] = tools::path(&command[0]);
@@ -166,7 +166,7 @@ backend c
     server c {c} send-proxy
 "
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "haproxy",
         command: &["haproxy", "-db", "-f", "@"],
         text,
@@ -216,7 +216,7 @@ stream {{
 }}
 "
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "nginx",
         command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
@@ -253,7 +253,7 @@ pem-file = \"{pem}\"
         b.ip(),
         b.port()
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "hitch",
         command: &["hitch", "--config=@"],
         text,
@@ -288,7 +288,7 @@ connect = {a}
 ",
         folder.path().display()
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "stunnel",
         command: &["stunnel", "@"],
         text,
@@ -332,7 +332,7 @@ stream {{
 }}
 "
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "nginx",
         command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
@@ -364,7 +364,7 @@ listen l
     server a {a}
 "
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "haproxy",
         command: &["haproxy", "-db", "-f", "@"],
         text,
@@ -383,7 +383,7 @@ listen l
         });
         assert_eq!(both, [Some("A nobody".to_owned()), None]);
     };
-    moves_asked(&old, &ask, folder.path());
+    migrates_with(&old, &ask, folder.path());
 }
 
 /// A stunnel client becomes an `[[originate]]`.
@@ -414,7 +414,7 @@ sni = localhost
         folder.path().display(),
         authority().trust().display()
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "stunnel",
         command: &["stunnel", "@"],
         text,
@@ -427,12 +427,16 @@ sni = localhost
         tcp.read_exact(&mut heard).expect("an echo");
         assert_eq!(&heard, b"hello");
     };
-    moves_asked(&old, &ask, folder.path());
+    migrates_with(&old, &ask, folder.path());
 }
 
 /// A program that processes HTTP requests stays behind dormouse, as the result says: it still knows the
 /// client's address, the port, and with HAProxy HTTP/2.
-fn stays_behind(old: &Old<'_>, behind: impl Fn(SocketAddr) -> String, folder: &Path) -> String {
+fn stays_behind(
+    old: &FormerProgram<'_>,
+    behind: impl Fn(SocketAddr) -> String,
+    folder: &Path,
+) -> String {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
     let imported = dormouse(&["import", old.kind, &file]);
@@ -492,7 +496,7 @@ frontend f
         )
     };
     let text = with(format!("{at} ssl crt {pem} alpn h2,http/1.1"));
-    let old = Old {
+    let old = FormerProgram {
         kind: "haproxy",
         command: &["haproxy", "-db", "-f", "@"],
         text,
@@ -527,7 +531,7 @@ http {{
     let text = with(format!(
         "listen {at} ssl; ssl_certificate {pem}; ssl_certificate_key {pem};"
     ));
-    let old = Old {
+    let old = FormerProgram {
         kind: "nginx",
         command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
@@ -581,7 +585,7 @@ fn shipped_configurations_are_understood() {
         let said = String::from_utf8_lossy(&imported.stderr);
         assert_eq!(imported.status.success(), has_tls, "{file}: {said}");
         assert!(
-            has_tls || said.contains("has no TLS in it"),
+            has_tls || said.contains("no TLS found in this"),
             "{file}: {said}"
         );
     }

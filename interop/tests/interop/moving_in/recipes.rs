@@ -247,7 +247,7 @@ fn of_the_guide(heading: &str, language: &str, change: [(&str, &str); 2]) -> Str
     let (_, code) = section
         .split_once(&format!("```{language}\n"))
         .expect("its program");
-    let (code, _) = code.split_once("```").expect("its end");
+    let (code, _) = code.split_once("```").expect("the end of the code block");
     change.iter().fold(code.to_owned(), |code, (old, new)| {
         assert!(code.contains(old), "{old} in the recipe for {heading}");
         code.replace(old, new)

@@ -11,7 +11,7 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use dormouse_interop::web::Web;
 
-use super::import::{Old, dormouse, moves_asked, ready};
+use super::import::{FormerProgram, dormouse, migrates_with, ready};
 
 const NAME: &str = "a.example";
 /// The ports that browsers expect; each test has its own address.
@@ -116,13 +116,13 @@ http {{
 }}
 "
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "nginx",
         command: &["nginx", "-e", "stderr", "-c", "@"],
         text,
         at: site.https(),
     };
-    moves_asked(&old, &|| site.assert_serves(true), site.here());
+    migrates_with(&old, &|| site.assert_serves(true), site.here());
     // The old log file continues, with our lines after those of nginx.
     let lines = wait::until("lines of connections", PATIENCE, || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -159,13 +159,13 @@ backend app
     server a {web}
 "
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "haproxy",
         command: &["haproxy", "-db", "-f", "@"],
         text,
         at: site.https(),
     };
-    moves_asked(&old, &|| site.assert_serves(true), site.here());
+    migrates_with(&old, &|| site.assert_serves(true), site.here());
 }
 
 /// The same file twice, for all frontends and for one: hitch allows that.
@@ -190,13 +190,13 @@ pem-file = \"{pem}\"
         web.ip(),
         web.port()
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "hitch",
         command: &["hitch", "--config=@"],
         text,
         at: site.https(),
     };
-    moves_asked(&old, &|| site.assert_serves(false), site.here());
+    migrates_with(&old, &|| site.assert_serves(false), site.here());
 }
 
 #[test]
@@ -217,13 +217,13 @@ TIMEOUTclose = 0
         site.here().display(),
         site.https()
     );
-    let old = Old {
+    let old = FormerProgram {
         kind: "stunnel",
         command: &["stunnel", "@"],
         text,
         at: site.https(),
     };
-    moves_asked(&old, &|| site.assert_serves(false), site.here());
+    migrates_with(&old, &|| site.assert_serves(false), site.here());
 }
 
 /// A STARTTLS service would become a listener without use, so it is reported as left to do.

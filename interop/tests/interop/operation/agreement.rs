@@ -23,7 +23,7 @@ struct Site {
 }
 
 /// A mistake in what a configuration names.
-struct Wrong {
+struct NamedMistake {
     /// Lines above the route.
     program: &'static str,
     /// Lines of the route.
@@ -34,8 +34,12 @@ struct Wrong {
     status: i32,
 }
 
-const fn wrong(program: &'static str, route: &'static str, says: &'static [&'static str]) -> Wrong {
-    Wrong {
+const fn wrong(
+    program: &'static str,
+    route: &'static str,
+    says: &'static [&'static str],
+) -> NamedMistake {
+    NamedMistake {
         program,
         route,
         says,
@@ -43,7 +47,7 @@ const fn wrong(program: &'static str, route: &'static str, says: &'static [&'sta
     }
 }
 
-const ALL: &[Wrong] = &[
+const ALL: &[NamedMistake] = &[
     wrong(
         "",
         "certificates = 'missing.pem'",
@@ -183,9 +187,9 @@ const ALL: &[Wrong] = &[
     .of_system(),
 ];
 
-impl Wrong {
-    const fn of_system(self) -> Wrong {
-        Wrong { status: 3, ..self }
+impl NamedMistake {
+    const fn of_system(self) -> NamedMistake {
+        NamedMistake { status: 3, ..self }
     }
 }
 
@@ -277,10 +281,10 @@ fn run(folder: &Path, command: &str) -> Output {
         .spawn()
         .expect("dormouse");
     let until = Instant::now() + PATIENCE;
-    while child.try_wait().expect("its end").is_none() {
+    while child.try_wait().expect("its exit status").is_none() {
         if Instant::now() > until {
             let _ = child.kill();
-            let output = child.wait_with_output().expect("what it said");
+            let output = child.wait_with_output().expect("its output");
             panic!(
                 "{command} still runs: {}",
                 String::from_utf8_lossy(&output.stderr)
@@ -288,7 +292,7 @@ fn run(folder: &Path, command: &str) -> Output {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    child.wait_with_output().expect("what it said")
+    child.wait_with_output().expect("its output")
 }
 
 #[test]
@@ -422,7 +426,10 @@ fn a_low_descriptor_limit_is_reported() {
     let mut served = Process::start("dormouse", &command, site.folder.path());
     let ready = served.wait_for_line("ready", PATIENCE);
     assert!(ready.contains(&site.listen.to_string()), "{ready}");
-    let max = ready.split("connections_max=").nth(1).expect("how many");
+    let max = ready
+        .split("connections_max=")
+        .nth(1)
+        .expect("the number of connections");
     let max = max.split_whitespace().next().expect("a number");
     let log = served.log();
     assert!(log.contains(&format!("at most {max} connections")), "{log}");
@@ -467,7 +474,7 @@ fn check_shows_what_a_reviewer_looks_for() {
         ("server names", "shop.example, *.shop.example"),
         ("client certificates", "required"),
         ("client certificates", "only cn=alice"),
-        ("PROXY protocol", "sent: v2"),
+        ("PROXY protocol", "sent as v2"),
         ("PROXY protocol", "required from 10.0.0.0/8"),
         ("backend TLS", "name: app.internal"),
         ("checks", "GET /healthz"),

@@ -287,7 +287,7 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
     }
     assert_eq!(files, 60);
     let mode = fs::metadata(file(&scene))
-        .expect("there")
+        .expect("an existing file")
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o640);
@@ -312,7 +312,7 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
     let path = scene.folder.path().join("dormouse.toml");
     let text = fs::read_to_string(&path).expect("read");
     fs::write(&path, text.replace("'connections.log'", "'nowhere/x.log'")).expect("written");
-    let words = admin.order("/reload").expect_err("it is refused");
+    let words = admin.order("/reload").expect_err("a rejected order");
     assert!(
         words.contains("create the directory") && words.contains("nowhere/x.log"),
         "{words}"
@@ -394,7 +394,7 @@ fn a_blocked_log_delays_no_connection() {
         (0..100).for_each(|_| connect());
         made += 100;
         assert!(made < 20_000, "nothing is dropped");
-        steady.echo().expect("an echo, whatever waits");
+        steady.echo().expect("an echo while the log is blocked");
     }
     let counted = dropped().expect("a number");
     let written = admin.status()["counts"]["connection_log_lines"].as_u64();
@@ -423,7 +423,7 @@ fn a_blocked_log_delays_no_connection() {
     fs::write(&config, text.replace(&path, "/dev/full")).expect("written");
     admin.order("/reload").expect("a reload");
     (0..20).for_each(|_| connect());
-    steady.echo().expect("an echo, whatever is full");
+    steady.echo().expect("an echo while the disk is full");
     let line = wait::until("a word", PATIENCE, || {
         let lines = scene.terminator.lines_with("connection log lines lost");
         lines.into_iter().next()

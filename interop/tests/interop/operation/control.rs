@@ -113,9 +113,9 @@ fn only_the_owner_may_use_the_socket_and_within_limits() {
         .map(|_| std::os::unix::net::UnixStream::connect(admin.path()).expect("a connection"))
         .collect();
     assert_eq!(admin.ask("GET", "/healthz").0, 200);
-    let first = silent.first_mut().expect("one of them");
+    let first = silent.first_mut().expect("a silent client");
     first.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    assert_eq!(first.read(&mut [0; 1]).expect("its end"), 0);
+    assert_eq!(first.read(&mut [0; 1]).expect("the end of the stream"), 0);
     assert_eq!(admin.status()["connections"]["at_rest"], 0);
 }
 
@@ -128,8 +128,9 @@ fn another_user_is_refused_with_any_mode_of_the_socket() {
     }
     let (scene, admin) = scene(1);
     let everybody = |mode| std::fs::Permissions::from_mode(mode);
-    std::fs::set_permissions(scene.folder.path(), everybody(0o755)).expect("a folder of ours");
-    std::fs::set_permissions(admin.path(), everybody(0o666)).expect("a socket of ours");
+    std::fs::set_permissions(scene.folder.path(), everybody(0o755))
+        .expect("permissions of the folder");
+    std::fs::set_permissions(admin.path(), everybody(0o666)).expect("permissions of the socket");
     let ask = |user: &str, method: &str, path: &str| {
         let asked = Command::new(tools::path("setpriv"))
             .args(["--reuid", user, "--regid", user, "--clear-groups"])
@@ -323,7 +324,7 @@ fn main_dies() {
         TcpStream::connect(scene.address).is_err().then_some(())
     });
     for order in ["/reload", "/drain", "/drain/stop"] {
-        let words = admin.order(order).expect_err("nobody carries it out");
+        let words = admin.order(order).expect_err("a rejected order");
         assert!(words.contains("main process is gone"), "{words}");
     }
     assert_eq!(admin.ask("GET", "/healthz").0, 200);

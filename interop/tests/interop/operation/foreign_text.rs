@@ -79,7 +79,7 @@ fn untrusted_text_cannot_forge_log_lines() {
         };
         connect(&config).expect("a good certificate");
         site.reload(&routes(format, "client_allow = 'cn=alice'\n"));
-        connect(&config).expect_err("a client that no rule lets in");
+        connect(&config).expect_err("a client that no rule allows");
         config.alpn_protocols = vec![HOSTILE.as_bytes().to_vec()];
         let _ = connect(&config);
         config.alpn_protocols.clear();
@@ -108,7 +108,7 @@ fn server(files: &Files) -> SocketAddr {
     let config = Arc::new(
         config
             .with_single_cert(chain, key)
-            .expect("a key that fits"),
+            .expect("a key of the certificate"),
     );
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
     let address = listener.local_addr().expect("its address");
@@ -143,7 +143,7 @@ fn audit(arguments: &[&str]) -> Output {
         .args(arguments)
         .stdin(Stdio::null())
         .output()
-        .expect("the audit can be started")
+        .expect("the audit starts")
 }
 
 #[test]

@@ -233,7 +233,10 @@ fn redirects_follow_crashes_reloads_drains_and_upgrades() {
     });
     // None of this affected an https connection.
     let request = b"GET /bytes/3 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    https.stream().write_all(request).expect("it is open");
+    https
+        .stream()
+        .write_all(request)
+        .expect("an open connection");
     let mut first = [0; 12];
     https.stream().read_exact(&mut first).expect("a response");
     assert_eq!(&first, b"HTTP/1.1 200");

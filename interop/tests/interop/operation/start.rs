@@ -234,7 +234,7 @@ fn serves_self_signed() {
         .args(["-verify_hostname", name])
         .stdin(std::process::Stdio::null())
         .output()
-        .expect("openssl can be started");
+        .expect("openssl starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         said.contains("New, TLSv1.3") && said.contains("self-signed certificate"),
@@ -277,10 +277,10 @@ fn an_unreadable_file() {
         let drop = "--bounding-set=-dac_override,-dac_read_search";
         attempt.wrapper = vec![tools::path("setpriv"), drop.into()];
     }
-    let key = std::fs::read(&attempt.files.key).expect("our own file");
+    let key = std::fs::read(&attempt.files.key).expect("a readable PEM file");
     attempt.files.key = attempt.write("secret.key", key);
     std::fs::set_permissions(&attempt.files.key, Permissions::from_mode(0o000))
-        .expect("permissions to take away");
+        .expect("the permissions removed");
     attempt.serve_refused(MISCONFIGURED, &["secret.key", "permission denied"]);
 }
 
@@ -339,7 +339,7 @@ fn an_encrypted_key() {
         .arg("-out")
         .arg(&encrypted)
         .status()
-        .expect("openssl can be started");
+        .expect("openssl starts");
     assert!(made.success(), "openssl pkcs8: {made}");
     attempt.files_refused(
         &attempt.files.cert,

@@ -245,7 +245,7 @@ fn an_absent_syslog_stops_nothing() {
     let place = format!("syslog:{}/nobody.sock", folder.path().display());
     let options = format!("log_to = '{place}'\nconnection_log = '{place}'");
     let (mut process, address) = serve(folder.path(), &options);
-    process.wait_for_line("nobody receives there now", PATIENCE);
+    process.wait_for_line("no syslog server receives there now", PATIENCE);
     for _ in 0..20 {
         one_connection(address);
     }

@@ -69,7 +69,7 @@ impl Site {
 
 /// The clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum Client {
     Curl,
     Python,
     PythonRequests,
@@ -78,14 +78,14 @@ enum Who {
     Java,
 }
 
-impl Who {
+impl Client {
     fn present(self) -> bool {
         tools::present(match self {
-            Who::Curl => &["curl"],
-            Who::Python | Who::PythonRequests => &["python3"],
-            Who::Node => &["node"],
-            Who::Go => &["go"],
-            Who::Java => &["java", "javac"],
+            Client::Curl => &["curl"],
+            Client::Python | Client::PythonRequests => &["python3"],
+            Client::Node => &["node"],
+            Client::Go => &["go"],
+            Client::Java => &["java", "javac"],
         })
     }
 
@@ -97,16 +97,16 @@ impl Who {
             command
         };
         match self {
-            Who::Curl => Command::new("curl"),
-            Who::Python => run("python3", "plain_ssl.py"),
-            Who::PythonRequests => run("python3", "with_requests.py"),
-            Who::Node => run("node", "agent.mjs"),
-            Who::Go => {
+            Client::Curl => Command::new("curl"),
+            Client::Python => run("python3", "plain_ssl.py"),
+            Client::PythonRequests => run("python3", "with_requests.py"),
+            Client::Node => run("node", "agent.mjs"),
+            Client::Go => {
                 let mut command = Command::new(tools::path("go"));
                 command.arg("run").arg(source("transport.go"));
                 command
             }
-            Who::Java => run("java", "Fetch.java"),
+            Client::Java => run("java", "Fetch.java"),
         }
     }
 
@@ -114,7 +114,7 @@ impl Who {
     fn visit(self, address: SocketAddr, version: Version) -> Option<u64> {
         let url = format!("https://localhost:{}", address.port());
         let mut command = self.command();
-        if self == Who::Curl {
+        if self == Client::Curl {
             let host = format!("localhost:{}:{}", address.port(), address.ip());
             command.args(["-sv", "-H", "Connection: close", "--resolve", &host]);
             command.args(["--tls-max", version.number(), "--cacert"]);
@@ -129,10 +129,10 @@ impl Who {
             command.args(["--version", version.number()]);
             command.args(["--requests", &REQUESTS.to_string()]);
         }
-        let output = command.output().expect("a client that can be started");
+        let output = command.output().expect("a client that starts");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{self:?} {version:?}:\n{errors}");
-        if self == Who::Curl {
+        if self == Client::Curl {
             let reused = |line: &&str| {
                 line.contains("SSL re-using session") || line.contains("SSL reusing session")
             };
@@ -145,7 +145,7 @@ impl Who {
 }
 
 /// Runs a client and compares what both sides saw.
-fn assert_share(site: &Site, who: Who, version: Version, expected: u64) {
+fn assert_share(site: &Site, who: Client, version: Version, expected: u64) {
     if !who.present() {
         return;
     }
@@ -170,22 +170,28 @@ fn assert_share(site: &Site, who: Who, version: Version, expected: u64) {
 }
 
 /// Every client that can resume does; with the cache alone, TLS 1.2 clients that support only tickets cannot.
-fn everybody_resumes(site: &Site, without_tickets: bool) {
+fn assert_all_resume(site: &Site, without_tickets: bool) {
     for version in [Version::Tls13, Version::Tls12] {
-        for who in [Who::Curl, Who::Python, Who::Node, Who::Java, Who::Go] {
+        for who in [
+            Client::Curl,
+            Client::Python,
+            Client::Node,
+            Client::Java,
+            Client::Go,
+        ] {
             // In TLS 1.2, Go supports no session ids. (curl, built on OpenSSL, supports no tickets.)
-            let never = who == Who::Go && without_tickets && version == Version::Tls12;
+            let never = who == Client::Go && without_tickets && version == Version::Tls12;
             assert_share(site, who, version, if never { 0 } else { REQUESTS - 1 });
         }
         // requests never offers a session, whatever the server does.
-        assert_share(site, Who::PythonRequests, version, 0);
+        assert_share(site, Client::PythonRequests, version, 0);
     }
 }
 
 #[test]
 fn every_capable_client_resumes_with_tickets() {
     if applies(Can::BeDormouse) {
-        everybody_resumes(&Site::new(|_, _| {}), false);
+        assert_all_resume(&Site::new(|_, _| {}), false);
     }
 }
 
@@ -195,7 +201,7 @@ fn every_capable_client_resumes_with_the_session_cache() {
         let site = Site::new(|settings, _| {
             settings.option("session_cache", "1 MiB");
         });
-        everybody_resumes(&site, true);
+        assert_all_resume(&site, true);
     }
 }
 

@@ -1,4 +1,5 @@
 //! Session resumption: by clients of each language, and across machines through Redis.
 
 mod clients;
+mod ids;
 mod redis;

@@ -65,7 +65,9 @@ fn ends(peers: Vec<Peer>) -> Receiver<(usize, Result<(), String>)> {
 fn all_end_cleanly(ended: &Receiver<(usize, Result<(), String>)>, count: usize) -> Vec<usize> {
     (0..count)
         .map(|_| {
-            let (number, end) = ended.recv_timeout(2 * PATIENCE).expect("another end");
+            let (number, end) = ended
+                .recv_timeout(2 * PATIENCE)
+                .expect("another closed connection");
             assert_eq!(
                 end,
                 Ok(()),
@@ -91,7 +93,7 @@ fn a_drain_is_even() {
     let words = admin.order("/drain?over=4s").expect("a drain");
     assert!(words.contains("60 connections"), "{words}");
     assert_eq!(admin.ask("GET", "/readyz").0, 503);
-    let refused = TcpStream::connect(scene.address).expect_err("nothing new is accepted");
+    let refused = TcpStream::connect(scene.address).expect_err("no new connection is accepted");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 
     let mut seen = Vec::new();
@@ -122,7 +124,7 @@ fn a_drain_is_even() {
 
 /// The connections with the longest idle time are closed first, or last.
 #[test]
-fn the_order_is_as_asked() {
+fn connections_close_in_the_requested_order() {
     if !applies(Can::BeDormouse) {
         return;
     }

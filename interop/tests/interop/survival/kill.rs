@@ -76,9 +76,9 @@ const RESPITE: Duration = Duration::from_millis(1_100);
 /// Kills under full load, every second time while a slot is busy. Eight threads request echoes on `connections`
 /// of both versions, some with key updates, and check every byte; other connections are half-closed the whole
 /// time.
-fn kill_under_load(kills: usize, connections: usize, before: Before) {
+fn kill_under_load(kills: usize, connections: usize, before: BackendKind) {
     const WORKERS: usize = 4;
-    let is_proxied = before == Before::Backend;
+    let is_proxied = before == BackendKind::Backend;
     let scene = Scene::with(|settings| {
         settings.workers = WORKERS as u32;
         if !is_proxied {
@@ -139,7 +139,7 @@ fn kill_under_load(kills: usize, connections: usize, before: Before) {
 
 /// Backend of the terminator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum BackendKind {
     Echo,
     Backend,
 }
@@ -147,7 +147,7 @@ enum Before {
 #[test]
 fn ten_kills_under_load() {
     if applies(Can::BeDormouse) {
-        kill_under_load(10, 96, Before::Echo);
+        kill_under_load(10, 96, BackendKind::Echo);
     }
 }
 
@@ -155,7 +155,7 @@ fn ten_kills_under_load() {
 #[ignore = "minutes"]
 fn three_hundred_kills_under_load() {
     if applies(Can::BeDormouse) {
-        kill_under_load(300, 15_000, Before::Echo);
+        kill_under_load(300, 15_000, BackendKind::Echo);
     }
 }
 
@@ -163,7 +163,7 @@ fn three_hundred_kills_under_load() {
 #[ignore = "minutes"]
 fn three_hundred_kills_under_load_with_a_backend() {
     if applies(Can::BeDormouse) {
-        kill_under_load(300, 4_000, Before::Backend);
+        kill_under_load(300, 4_000, BackendKind::Backend);
     }
 }
 
@@ -189,7 +189,7 @@ impl HalfClosed {
         let by_client = |_| {
             let command = format!("halfclose {}", Self::ANSWER);
             let mut peer = Peer::saying(scene.address, &command);
-            peer.end_sending().expect("the end of the sending");
+            peer.end_sending().expect("a half-closed connection");
             peer
         };
         Self {
@@ -206,7 +206,7 @@ impl HalfClosed {
     fn finish(self) {
         for mut peer in self.by_backend {
             let sent = peer.stream().write_all(&[7; 500]);
-            sent.expect("the other half is open");
+            sent.expect("the other direction is open");
             peer.end_sending().expect("its end");
             assert!(peer.receive_all().expect("a clean end").is_empty());
         }
@@ -258,7 +258,7 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
         killed.elapsed()
     );
     for (number, probe) in probes.iter_mut().enumerate() {
-        probe.receive().expect("what was pending");
+        probe.receive().expect("the pending bytes");
         probe
             .echo(300)
             .unwrap_or_else(|fault| panic!("connection {number}: {fault:?}"));
@@ -364,7 +364,7 @@ fn deadly_input_costs_its_own_connection() {
         .collect();
     for round in 0..3 {
         let mut attacker = Probe::open(scene.address, peer::config(), "").expect("a connection");
-        attacker.echo(2999).expect("harmless");
+        attacker.echo(2999).expect("an echo");
         attacker
             .echo(3000)
             .expect_err("its own connection is reset");

@@ -4,5 +4,6 @@ mod drain;
 mod kill;
 mod processes;
 mod reload;
+mod signals;
 mod systemd;
 mod upgrade;

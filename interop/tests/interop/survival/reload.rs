@@ -34,7 +34,7 @@ fn scene(workers: u32) -> (Scene, Admin) {
 fn edit(scene: &Scene, change: impl FnOnce(String) -> String) {
     let file = scene.folder.path().join("dormouse.toml");
     let text = fs::read_to_string(&file).expect("the configuration");
-    fs::write(&file, change(text)).expect("the configuration can be written");
+    fs::write(&file, change(text)).expect("the configuration written");
 }
 
 fn echoes(peers: &mut [Peer]) {
@@ -94,7 +94,7 @@ fn reload_often(times: u64) {
     assert_eq!(status["configuration"]["edition"], 1 + WARM_UP + times);
     assert_eq!(status["counts"]["accepted"], 50);
     let mut new = Peer::saying(scene.address, "echo");
-    new.echo().expect("an echo of a new connection");
+    new.echo().expect("an echo on a new connection");
 }
 
 /// `workers` needs a restart: the connection limit stays the same, so that an alert at nine tenths of it can
@@ -164,7 +164,7 @@ fn a_mistake_rejects_the_whole_configuration() {
     ];
     for (number, mistake) in mistakes.iter().enumerate() {
         edit(&scene, |_| mistake(&good));
-        let words = admin.order("/reload").expect_err("it is refused");
+        let words = admin.order("/reload").expect_err("a rejected order");
         if number < 3 {
             let check = Command::new(tools::dormouse())
                 .args(["check", "-c"])
@@ -222,7 +222,7 @@ fn routes_come_and_go_and_connections_stay() {
     edit(&scene, |text| added(&text));
     admin.order("/reload").expect("a reload");
     let mut of_second = Peer::saying(second, "echo");
-    of_second.echo().expect("an echo by the new listener");
+    of_second.echo().expect("an echo on the new listener");
     of_first.echo().expect("an echo");
 
     // All workers die: the next ones begin with both routes.
@@ -248,7 +248,9 @@ fn routes_come_and_go_and_connections_stay() {
         before.to_owned()
     });
     admin.order("/reload").expect("a reload");
-    of_first.echo().expect("an echo of a route that is gone");
+    of_first
+        .echo()
+        .expect("an echo on a connection of a removed route");
     assert!(
         TcpStream::connect(scene.address).is_err(),
         "it listens still"
@@ -327,7 +329,7 @@ fn shown(scene: &Scene) -> Vec<u8> {
     certificates.first().expect("a certificate").to_vec()
 }
 
-fn until_another_is_shown(scene: &Scene, than: &[u8]) -> Vec<u8> {
+fn wait_for_other_certificate(scene: &Scene, than: &[u8]) -> Vec<u8> {
     wait::until("the new certificate to be shown", PATIENCE, || {
         Some(shown(scene)).filter(|now| now != than)
     })
@@ -371,8 +373,8 @@ fn changed_certificates_are_used() {
 
     let temporary = folder.path().join("..new");
     symlink(folder.path().join("2"), &temporary).expect("a link");
-    fs::rename(&temporary, &data).expect("the link is changed in one step");
-    let seen = until_another_is_shown(&scene, &seen);
+    fs::rename(&temporary, &data).expect("the link replaced atomically");
+    let seen = wait_for_other_certificate(&scene, &seen);
 
     // Renamed over, as certbot does; certificate and key at different times.
     for (path, from) in [(&live.cert, &third.cert), (&live.key, &third.key)] {
@@ -387,15 +389,15 @@ fn changed_certificates_are_used() {
             std::thread::sleep(std::time::Duration::from_millis(500));
         }
     }
-    let seen = until_another_is_shown(&scene, &seen);
+    let seen = wait_for_other_certificate(&scene, &seen);
     let complaints = scene.terminator.lines_with("changed file rejected");
     assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
 
     // Rewritten in place.
     copy(&fourth.key, &live.key);
     copy(&fourth.cert, &live.cert);
-    until_another_is_shown(&scene, &seen);
+    wait_for_other_certificate(&scene, &seen);
     assert!(second.cert.exists());
-    old.echo().expect("an echo of a connection from before");
+    old.echo().expect("an echo on an older connection");
     assert!(Admin::of(&scene).status()["configuration"]["edition"].as_u64() >= Some(4));
 }

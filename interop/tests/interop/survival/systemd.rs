@@ -98,7 +98,7 @@ fn systemd_is_notified_of_reloads() {
         (&bad, "STATUS=last reload rejected: error: "),
         (&good, "STATUS=configuration reloaded, edition 3\n"),
     ] {
-        std::fs::write(&file, text).expect("the configuration can be written");
+        std::fs::write(&file, text).expect("the configuration written");
         let before_us = monotonic_us();
         signal(terminator.pid(), Signal::HUP);
         let begins = hear();
@@ -192,7 +192,7 @@ fn passed_listeners_are_used() {
     }
     let lines = terminator.lines_with("inherited socket is unused");
     assert_eq!(lines.len(), 1, "{}", terminator.log());
-    drop(TcpListener::bind(unwanted).expect("the unwanted one is closed"));
+    drop(TcpListener::bind(unwanted).expect("the address of the unused socket"));
     signal(terminator.pid(), Signal::USR2);
     terminator.wait_for_line("new binary running", PATIENCE);
     signal(terminator.pid(), Signal::TERM);

@@ -51,7 +51,7 @@ impl Installed {
     fn put(&self, binary: &Path) {
         let new = self.folder.path().join("new");
         install(binary, &new);
-        fs::rename(&new, self.path()).expect("the place of the old one");
+        fs::rename(&new, self.path()).expect("the old binary replaced");
     }
 
     /// Replaces the binary by a script that starts it with `DORMOUSE_TRIAL`.
@@ -59,6 +59,16 @@ impl Installed {
         let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
         let text = format!("#!/bin/sh\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n");
+        fs::write(&script, text).expect("a script");
+        self.put(&script);
+    }
+
+    /// Replaces the binary by a script that starts it, as a new keeper only after a second.
+    fn put_slow(&self) {
+        let script = self.folder.path().join("script");
+        let real = tools::dormouse().display();
+        let text =
+            format!("#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nexec {real} \"$@\"\n");
         fs::write(&script, text).expect("a script");
         self.put(&script);
     }
@@ -137,7 +147,7 @@ fn connections_survive_an_upgrade() {
         installed.put(tools::dormouse());
         upgrade(&scene.terminator, "new binary running");
         for probe in &mut probes {
-            probe.receive().expect("the echo of what was on its way");
+            probe.receive().expect("the echo of bytes in flight");
             probe.echo(5000).expect("an echo after an upgrade");
         }
         wait::until("two new keepers", PATIENCE, || {
@@ -186,7 +196,7 @@ fn a_failing_binary_changes_nothing() {
             "crash:report:3",
             "worker 3: new keeper ended during the takeover: killed by SIGABRT",
         ),
-        ("hang:prepare:3", "no takeover of worker 3 within"),
+        ("hang:prepare:3", "worker 3 not taken over within"),
     ];
     for (trial, why) in phases {
         installed.put_failing(trial);
@@ -210,7 +220,7 @@ fn a_failing_binary_changes_nothing() {
     // Not a program at all.
     let new = installed.folder.path().join("new");
     fs::write(&new, "no program").expect("a file");
-    fs::rename(&new, installed.path()).expect("its place");
+    fs::rename(&new, installed.path()).expect("the replaced binary");
     upgrade(&scene.terminator, "upgrade failed");
     // A working binary at last.
     installed.put(tools::dormouse());
@@ -353,4 +363,46 @@ fn another_program_is_refused() {
     for probe in &mut probes {
         probe.echo(500).expect("an echo");
     }
+}
+
+/// An old keeper is stopped before the commit, for so long that the new keeper starts a worker without waiting
+/// for it. Then the new keeper dies. The old keeper must not start a second worker: the first one uses the
+/// same pending memory.
+#[test]
+fn a_keeper_that_was_stopped_takes_nothing_back() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 1);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(1000).expect("an echo");
+    let children_of = |parent: u32| {
+        let mut tree = scene.terminator.tree();
+        tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));
+        tree
+    };
+    let old = keepers(&scene)[0];
+    let workers = children_of(old);
+    installed.put_slow();
+    signal(scene.terminator.pid(), Signal::USR2);
+    let new = wait::until("the new keeper", PATIENCE, || {
+        let mut others = children_of(old).into_iter();
+        others.find(|pid| !workers.contains(pid))
+    });
+    signal(old, Signal::STOP);
+    wait::until("the new binary", PATIENCE, || {
+        (lines(&scene.terminator, "new binary running") > 0).then_some(())
+    });
+    probe.echo(1000).expect("an echo from the new worker");
+    signal(new, Signal::KILL);
+    signal(old, Signal::CONT);
+    wait::until("the old keeper to exit", PATIENCE, || {
+        (!scene.terminator.tree().contains(&old)).then_some(())
+    });
+    let wrong = lines(&scene.terminator, "the old binary continues");
+    assert_eq!(wrong, 0, "{}", scene.terminator.log());
+    probe
+        .echo(1000)
+        .expect("an echo from the worker that lives on");
 }

@@ -63,7 +63,7 @@ redis://:${TICKET_STORE_PASSWORD}@{{ include "dormouse.name" . }}-valkey:6379
 {{- else -}}
 {{- $url := .Values.tickets.url -}}
 {{- if not (regexMatch "^rediss?://[^@]+$" $url) -}}
-{{- fail (printf "tickets.url: %q is not redis://HOST:PORT or rediss://HOST:PORT; a password belongs into the secret `tickets.existingSecret`" $url) -}}
+{{- fail (printf "tickets.url: %q is not redis://HOST:PORT or rediss://HOST:PORT; a password belongs in the secret `tickets.existingSecret`" $url) -}}
 {{- end -}}
 {{ $url | replace "://" "://:${TICKET_STORE_PASSWORD}@" }}
 {{- end -}}

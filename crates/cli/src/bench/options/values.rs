@@ -39,7 +39,7 @@ pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>
     if found.is_empty() && !given.is_empty() {
         let given = given.join(" ");
         return Err(Error::usage(format!(
-            "--resolve {given}: it has no entry for {target}"
+            "--resolve {given}: no entry for {target}"
         )));
     }
     if found.is_empty() {

@@ -182,7 +182,10 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
         canvas.put(Style::Plain, &format!(" {} {what}  ", number(value)));
     }
     if layout.per_cell > 1 {
-        canvas.put(Style::Faint, &format!("(each sign: {})", layout.per_cell));
+        canvas.put(
+            Style::Faint,
+            &format!("(each character: {} connections)", layout.per_cell),
+        );
     }
     canvas.end_line();
     canvas.end_line();

@@ -108,7 +108,11 @@ impl Play {
             .traffic
             .get_mut(&key)
             .expect("traffic of the connection");
-        let ends = self.world.ends.get_mut(&key).expect("its ends");
+        let ends = self
+            .world
+            .ends
+            .get_mut(&key)
+            .expect("the connection's sockets");
         match self.seed.below(5) {
             0 if ends.client.info.protocol == dormouse_engine::Version::Tls13 => {
                 traffic.client_unsent.extend(ends.client.seal_key_update());

@@ -181,7 +181,7 @@ fn the_full_document_is_unchanged() {
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/status/document.expected");
-        std::fs::write(path, &body).expect("the file can be written");
+        std::fs::write(path, &body).expect("a file written");
     }
     assert_eq!(body, FULL);
 }

@@ -1,0 +1,216 @@
+"""Measures Netty's echo servers, each several times, in turn: bytes and CPU of quiet connections.
+
+    measure.py CLASSPATH [--connections 4900] [--runs 5] [--only TLS…]
+
+The client is the same for all: blocking sockets of Python, with OpenSSL for TLS.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import re
+import resource
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[2] / "lab" / "results"
+TLS = ["plain", "dormouse", "tcnative", "jdk"]
+# Bytes that Dormouse may add to plaintext.
+GOAL = 512
+WARM_UP = 1_000
+ECHOES = 5
+BULK_MIB = 64
+# The whole heap is resident from the start: a change of resident memory is then outside of it.
+JVM = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"]
+
+
+class Server:
+    def __init__(self, tls, classpath, files):
+        command = ["java", *JVM, "-cp", classpath, "dormouse.measure.EchoServer", tls, *files]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.port = int(self.process.stdout.readline())
+        self.context = None
+        if tls != "plain":
+            self.context = ssl.create_default_context(cafile=files[0])
+            # Every handshake is a full one.
+            self.context.options |= ssl.OP_NO_TICKET
+
+    def connect(self):
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.context is None:
+            return sock
+        return self.context.wrap_socket(sock, server_hostname="localhost")
+
+    def memory(self):
+        """Bytes of live objects, and resident bytes outside the heap (plus the heap's size, which is constant)."""
+        self.process.stdin.write("collect\n")
+        self.process.stdin.flush()
+        live = int(self.process.stdout.readline())
+        for line in Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return live, int(line.split()[1]) * 1024
+        raise RuntimeError("no Pss")
+
+    def histogram(self):
+        command = ["jcmd", str(self.process.pid), "GC.class_histogram"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = re.findall(r"^ *\d+: +(\d+) +(\d+) +(\S+)", printed, re.M)
+        return {name: (int(count), int(size)) for count, size, name in found}
+
+    def cpu(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def echo(sock, data=b"x" * 100):
+    sock.sendall(data)
+    left = len(data)
+    while left:
+        left -= len(sock.recv(left))
+
+
+def measure(tls, classpath, files, connections):
+    """Bytes for each connection; microseconds of CPU for a handshake and an echo; MiB/s and CPU of one stream."""
+    server = Server(tls, classpath, files)
+    try:
+        for _ in range(WARM_UP):
+            with server.connect() as sock:
+                echo(sock)
+        (heap, outside), cpu_before = server.memory(), server.cpu()
+        socks = []
+        for _ in range(connections):
+            socks.append(server.connect())
+            echo(socks[-1])
+        cpu_connected = server.cpu()
+        heap_after, outside_after = server.memory()
+        histogram = server.histogram()
+        cpu_quiet = server.cpu()
+        for _ in range(ECHOES):
+            for sock in socks:
+                echo(sock)
+        cpu_echoed = server.cpu()
+        bulk = bulk_through(server, socks[0])
+        for sock in socks:
+            sock.close()
+    finally:
+        server.stop()
+    microseconds = 1e6 / connections
+    return {
+        "heap": (heap_after - heap) / connections,
+        "outside": (outside_after - outside) / connections,
+        "bytes": (heap_after - heap + outside_after - outside) / connections,
+        "connect_us": (cpu_connected - cpu_before) * microseconds,
+        "echo_us": (cpu_echoed - cpu_quiet) * microseconds / ECHOES,
+        "histogram": histogram,
+        **bulk,
+    }
+
+
+def bulk_through(server, sock):
+    block = b"y" * 131_072
+    for _ in range(64):
+        echo(sock, block)
+    cpu, begun = server.cpu(), time.monotonic()
+    for _ in range(BULK_MIB * 8):
+        echo(sock, block)
+    seconds = time.monotonic() - begun
+    return {"mib_s": BULK_MIB / seconds, "bulk_cpu_ms": (server.cpu() - cpu) * 1000 / BULK_MIB}
+
+
+def certificate(folder):
+    files = [str(Path(folder) / name) for name in ("cert.pem", "key.pem")]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-keyout", files[1], "-out", files[0], "-subj", "/CN=localhost", "-days", "30"]
+        + ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"],
+        check=True,
+        capture_output=True,
+    )
+    return files
+
+
+def interval(values, digits=0):
+    low, high = min(values), max(values)
+    return f"{low:,.{digits}f} to {high:,.{digits}f}"
+
+
+def show_histogram(out, histogram, connections):
+    """The objects that each connection has."""
+    shown = [(size, count, name) for name, (count, size) in histogram.items() if count >= 0.9 * connections]
+    for size, count, name in sorted(shown, reverse=True)[:24]:
+        out(f"    {size / connections:8.0f} bytes  {count / connections:6.1f}  {name}")
+    large = histogram.get("[B", (0, 0))
+    out(f"    all byte[]: {large[1] / connections:.0f} bytes for each connection")
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("classpath")
+    arguments.add_argument("--connections", type=int, default=4_900)
+    arguments.add_argument("--runs", type=int, default=5)
+    arguments.add_argument("--only", nargs="*", default=TLS)
+    arguments.add_argument("--dry", action="store_true", help="write no results")
+    chosen = arguments.parse_args()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    chosen.connections = min(chosen.connections, limit - 100)
+    lines = []
+
+    def out(line=""):
+        print(line, flush=True)
+        lines.append(line)
+
+    version = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[1]
+    out(f"Echo servers of Netty (NIO) with {chosen.connections} quiet connections, one echo each; {chosen.runs} runs in turn")
+    out(f"machine: {os.cpu_count()} cores, {platform.release()}; {version}; client: {ssl.OPENSSL_VERSION}")
+    out(f"JVM: {' '.join(JVM)}")
+    out(f"load before: {' '.join(map(str, os.getloadavg()))}")
+    out("bytes: live objects after a collection, plus resident memory outside the heap. jdk, dormouse: SslHandler with")
+    out("an SSLEngine of that provider; tcnative: BoringSSL with Netty's own engine")
+    out()
+    with tempfile.TemporaryDirectory() as folder:
+        files = certificate(folder)
+        found = {}
+        for _ in range(chosen.runs):
+            for tls in chosen.only:
+                result = measure(tls, chosen.classpath, files, chosen.connections)
+                found.setdefault(tls, []).append(result)
+                print(f"{tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
+    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'echo, us CPU':>14}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
+    for tls in chosen.only:
+        of = lambda name: [one[name] for one in found[tls]]  # noqa: B023, E731
+        out(
+            f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}"
+            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>14}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
+        )
+    out()
+    if {"plain", "dormouse"} <= set(chosen.only):
+        added = [ours["bytes"] - plain["bytes"] for ours, plain in zip(found["dormouse"], found["plain"])]
+        reached = "reached" if statistics.median(added) <= GOAL else "NOT REACHED"
+        out(f"dormouse adds {interval(added)}, median {statistics.median(added):,.0f}; goal {GOAL}: {reached}")
+        out()
+    for tls in chosen.only:
+        out(f"Objects of each connection, {tls} (last run):")
+        show_histogram(out, found[tls][-1]["histogram"], chosen.connections)
+    out(f"load after: {' '.join(map(str, os.getloadavg()))}")
+    if not chosen.dry:
+        path = RESULTS / f"java-{datetime.date.today()}.txt"
+        path.write_text("\n".join(lines) + "\n")
+        print(f"written: {path}")
+
+
+main()

@@ -1,0 +1,129 @@
+//! What a handshake asks Java: whether to trust the peer, and for signatures of keys that stay in Java.
+//!
+//! The engine calls its hooks on the thread of [`open`](crate::open). Both methods of Java catch every
+//! exception themselves and return the reason.
+
+use std::cell::RefCell;
+
+use dormouse_embed::{JudgeCertificate, ShownCertificates, Sign, SigningScheme};
+use jni::objects::{JByteArray, JObject, JObjectArray, JString};
+use jni::refs::Global;
+use jni::sys::jint;
+use jni::{Env, JValue, JavaVM, jni_sig, jni_str};
+
+use crate::exceptions::{Error, none_pending};
+
+thread_local! {
+    /// The engine whose handshake the thread works on.
+    static CALLER: RefCell<Option<Global<JObject<'static>>>> = const { RefCell::new(None) };
+}
+
+/// Lets hooks find the engine while `work` runs. A hook may itself shake hands.
+pub(crate) fn on_behalf_of<R>(
+    env: &Env<'_>,
+    engine: &JObject<'_>,
+    work: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    let engine = env.new_global_ref(engine)?;
+    let before = CALLER.replace(Some(engine));
+    let result = work();
+    CALLER.set(before);
+    Ok(result)
+}
+
+/// Trusts whom the engine's TrustManager trusts.
+#[derive(Debug)]
+pub(crate) struct TrustManager;
+
+impl JudgeCertificate for TrustManager {
+    fn judge(&self, shown: &ShownCertificates<'_>) -> Result<(), String> {
+        let engine = CALLER.take();
+        let judged = match &engine {
+            Some(engine) => ask_trust_manager(engine.as_obj(), shown.chain),
+            None => Err(unavailable("no engine")),
+        };
+        CALLER.set(engine);
+        judged
+    }
+}
+
+/// `String judge(byte[][] chain)`: null, or why the peer is not trusted.
+fn ask_trust_manager(engine: &JObject<'_>, chain: &[&[u8]]) -> Result<(), String> {
+    in_java(|env| {
+        let chain = byte_arrays(env, chain)?;
+        let why = env.call_method(
+            engine,
+            jni_str!("judge"),
+            jni_sig!("([[B)Ljava/lang/String;"),
+            &[JValue::Object(&chain)],
+        )?;
+        let why = why.l()?;
+        if why.is_null() {
+            return Ok(Ok(()));
+        }
+        Ok(Err(env
+            .cast_local::<JString<'_>>(why)?
+            .try_to_string(env)?))
+    })?
+}
+
+/// A key that stays in Java, a `dormouse.KeySigner`.
+#[derive(Debug)]
+pub(crate) struct JavaKey(pub(crate) Global<JObject<'static>>);
+
+impl Sign for JavaKey {
+    /// `byte[] sign(int scheme, byte[] message)`: null if it failed; the engine then knows why.
+    fn sign(&self, scheme: SigningScheme, message: &[u8]) -> Result<Vec<u8>, String> {
+        in_java(|env| {
+            let message = env.byte_array_from_slice(message)?;
+            let signature = env.call_method(
+                self.0.as_obj(),
+                jni_str!("sign"),
+                jni_sig!("(I[B)[B"),
+                &[
+                    JValue::Int(jint::from(scheme.code())),
+                    JValue::Object(&message),
+                ],
+            )?;
+            let signature = signature.l()?;
+            if signature.is_null() {
+                return Ok(Err(format!(
+                    "its provider cannot sign with {}",
+                    scheme.name()
+                )));
+            }
+            let signature = env.cast_local::<JByteArray<'_>>(signature)?;
+            Ok(Ok(env.convert_byte_array(&signature)?))
+        })?
+    }
+}
+
+fn in_java<R>(
+    work: impl FnOnce(&mut Env<'_>) -> Result<R, jni::errors::Error>,
+) -> Result<R, String> {
+    let vm = JavaVM::singleton().map_err(unavailable)?;
+    vm.attach_current_thread(|env| {
+        let result = work(env);
+        none_pending(env);
+        result
+    })
+    .map_err(unavailable)
+}
+
+fn unavailable(why: impl std::fmt::Display) -> String {
+    format!("Java cannot be asked: {why}")
+}
+
+/// Makes a `byte[][]`.
+pub(crate) fn byte_arrays<'local, T: AsRef<[u8]>>(
+    env: &mut Env<'local>,
+    all: &[T],
+) -> Result<JObjectArray<'local, JByteArray<'local>>, jni::errors::Error> {
+    let array = JObjectArray::<JByteArray<'_>>::new(env, all.len(), JByteArray::null())?;
+    for (at, bytes) in all.iter().enumerate() {
+        let bytes = env.byte_array_from_slice(bytes.as_ref())?;
+        array.set_element(env, at, &bytes)?;
+        env.delete_local_ref(bytes);
+    }
+    Ok(array)
+}

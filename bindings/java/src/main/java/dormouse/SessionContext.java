@@ -1,0 +1,69 @@
+package dormouse;
+
+import java.util.Collections;
+import java.util.Enumeration;
+
+import javax.net.ssl.SSLSession;
+import javax.net.ssl.SSLSessionContext;
+
+/**
+ * Limits of resumption. Sessions themselves lie in the tickets that clients keep (servers) or in the engine
+ * (clients), so none can be listed or looked up.
+ */
+final class SessionContext implements SSLSessionContext {
+    private static final int WEEK_S = 7 * 24 * 60 * 60;
+
+    private int timeoutS = 12 * 60 * 60;
+    private int cacheSize = 1_024;
+
+    @Override
+    public SSLSession getSession(byte[] id) {
+        if (id == null) {
+            throw new NullPointerException("the id of a session can't be null");
+        }
+        return null;
+    }
+
+    @Override
+    public Enumeration<byte[]> getIds() {
+        return Collections.emptyEnumeration();
+    }
+
+    @Override
+    public synchronized void setSessionTimeout(int seconds) {
+        if (seconds < 0) {
+            throw new IllegalArgumentException("a session timeout of " + seconds + " s is negative");
+        }
+        timeoutS = seconds;
+    }
+
+    @Override
+    public synchronized int getSessionTimeout() {
+        return timeoutS;
+    }
+
+    @Override
+    public synchronized void setSessionCacheSize(int size) {
+        if (size < 0) {
+            throw new IllegalArgumentException("a session cache of " + size + " sessions is negative");
+        }
+        cacheSize = size;
+    }
+
+    @Override
+    public synchronized int getSessionCacheSize() {
+        return cacheSize;
+    }
+
+    /** The lifetime of tickets. 0 means no limit; TLS allows a week (RFC 8446 section 4.6.1). */
+    int ticketLifetimeS() {
+        int seconds = getSessionTimeout();
+        return seconds == 0 ? WEEK_S : Math.min(seconds, WEEK_S);
+    }
+
+    /** The sessions that a client keeps. 0 means no limit, but everything has one. */
+    int sessionsMax() {
+        int size = getSessionCacheSize();
+        return size == 0 ? 65_536 : size;
+    }
+}

@@ -1,0 +1,58 @@
+'use strict';
+
+// `connect`: a client.
+
+const tls = require('node:tls');
+const { invalidArgument } = require('./errors');
+const { ClientFlight, refuseOptions } = require('./handshake');
+const { contextOf, protocolsOf } = require('./secure_context');
+const { TLSSocket, kFlight, takeHandle } = require('./socket');
+
+/** connect(options[, callback]), connect(port[, host][, options][, callback]), connect(path[, options][, callback]) */
+function connect(...args) {
+  const { given, callback } = normalize(args);
+  refuseOptions(given);
+  const options = {
+    ...given,
+    checkServerIdentity: given.checkServerIdentity ?? tls.checkServerIdentity,
+    rejectUnauthorized: given.rejectUnauthorized ?? process.env.NODE_TLS_REJECT_UNAUTHORIZED !== '0',
+    alpn: protocolsOf(given.ALPNProtocols),
+  };
+  if (typeof options.checkServerIdentity !== 'function') {
+    throw invalidArgument('options.checkServerIdentity', 'of type function', options.checkServerIdentity);
+  }
+  options.rejectUnauthorized = options.rejectUnauthorized !== false;
+  const flight = new ClientFlight(contextOf(options), options);
+  const socket = options.socket ? new TLSSocket(options.socket, { flight, onread: options.onread }) : dial(options, flight);
+  if (callback) socket.once('secureConnect', callback);
+  return socket;
+}
+
+function dial(options, flight) {
+  const { allowHalfOpen, highWaterMark, onread, signal } = options;
+  const socket = new TLSSocket(undefined, { allowHalfOpen, highWaterMark, onread, signal });
+  socket[kFlight] = flight;
+  if (options.timeout) socket.setTimeout(options.timeout);
+  if (options.noDelay) socket.setNoDelay(true);
+  if (options.keepAlive) socket.setKeepAlive(true, options.keepAliveInitialDelay);
+  // Before the listeners of the program.
+  socket.connect(options, () => {
+    takeHandle(socket);
+    flight.begin(socket);
+  });
+  return socket;
+}
+
+function normalize(args) {
+  const callback = typeof args.at(-1) === 'function' ? args.at(-1) : undefined;
+  const [first, ...rest] = callback ? args.slice(0, -1) : args;
+  if (first !== null && typeof first === 'object') return { given: first, callback };
+  const given = {};
+  if (typeof first === 'string' && !/^\d+$/.test(first)) given.path = first;
+  else given.port = first;
+  if (typeof rest[0] === 'string') given.host = rest.shift();
+  const more = rest.find((one) => one !== null && typeof one === 'object');
+  return { given: Object.assign(given, more), callback };
+}
+
+module.exports = { connect };

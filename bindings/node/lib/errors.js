@@ -1,0 +1,151 @@
+'use strict';
+
+// Errors with the codes that Node.js has.
+
+// How a connection ends, as the native half calls it: code and reason in OpenSSL's words.
+const ENDS = {
+  truncated: ['ERR_SSL_UNEXPECTED_EOF_WHILE_READING', 'unexpected eof while reading'],
+  refused: ['ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC', 'decryption failed or bad record mac'],
+  plainHttp: ['ERR_SSL_HTTP_REQUEST', 'http request'],
+  notTls: ['ERR_SSL_WRONG_VERSION_NUMBER', 'wrong version number'],
+  noCommonVersion: ['ERR_SSL_UNSUPPORTED_PROTOCOL', 'unsupported protocol'],
+  noCommonSuite: ['ERR_SSL_NO_SHARED_CIPHER', 'no shared cipher'],
+  noCommonGroup: ['ERR_SSL_NO_SUITABLE_KEY_SHARE', 'no suitable key share'],
+  noCommonSignature: ['ERR_SSL_NO_SHARED_SIGNATURE_ALGORITHMS', 'no shared signature algorithms'],
+  noCommonAlpn: ['ERR_SSL_NO_APPLICATION_PROTOCOL', 'no application protocol'],
+  unknownName: ['ERR_SSL_TLSV1_UNRECOGNIZED_NAME', 'tlsv1 unrecognized name'],
+  refusedByProgram: ['ERR_SSL_CALLBACK_FAILED', 'callback failed'],
+  peerIncompatible: ['ERR_SSL_NO_SUITABLE_SIGNATURE_ALGORITHM', 'no suitable signature algorithm'],
+  tooLarge: ['ERR_SSL_EXCESSIVE_MESSAGE_SIZE', 'excessive message size'],
+  malformed: ['ERR_SSL_LENGTH_MISMATCH', 'length mismatch'],
+  misbehaved: ['ERR_SSL_UNEXPECTED_MESSAGE', 'unexpected message'],
+  forged: ['ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC', 'decryption failed or bad record mac'],
+  noCertificate: ['ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE', 'peer did not return a certificate'],
+  internal: ['ERR_DORMOUSE_INTERNAL', 'internal error'],
+};
+
+// Alerts by number: OpenSSL's reason (ssl/ssl_err.c).
+const ALERTS = {
+  10: 'sslv3 alert unexpected message',
+  20: 'sslv3 alert bad record mac',
+  22: 'tlsv1 alert record overflow',
+  40: 'sslv3 alert handshake failure',
+  42: 'sslv3 alert bad certificate',
+  43: 'sslv3 alert unsupported certificate',
+  44: 'sslv3 alert certificate revoked',
+  45: 'sslv3 alert certificate expired',
+  46: 'sslv3 alert certificate unknown',
+  47: 'sslv3 alert illegal parameter',
+  48: 'tlsv1 alert unknown ca',
+  49: 'tlsv1 alert access denied',
+  50: 'tlsv1 alert decode error',
+  51: 'tlsv1 alert decrypt error',
+  70: 'tlsv1 alert protocol version',
+  71: 'tlsv1 alert insufficient security',
+  80: 'tlsv1 alert internal error',
+  86: 'tlsv1 alert inappropriate fallback',
+  90: 'tlsv1 alert user cancelled',
+  109: 'tlsv13 alert missing extension',
+  110: 'tlsv1 unsupported extension',
+  112: 'tlsv1 unrecognized name',
+  113: 'tlsv1 bad certificate status response',
+  115: 'tlsv1 alert unknown psk identity',
+  116: 'tlsv13 alert certificate required',
+  120: 'tlsv1 alert no application protocol',
+};
+
+// X509_verify_cert_error_string.
+const CERTIFICATES = {
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'unable to verify the first certificate',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'unable to get local issuer certificate',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'self-signed certificate',
+  SELF_SIGNED_CERT_IN_CHAIN: 'self-signed certificate in certificate chain',
+  CERT_HAS_EXPIRED: 'certificate has expired',
+  CERT_NOT_YET_VALID: 'certificate is not yet valid',
+  CERT_SIGNATURE_FAILURE: 'certificate signature failure',
+  CERT_REVOKED: 'certificate revoked',
+  INVALID_PURPOSE: 'unsuitable certificate purpose',
+  CERT_REJECTED: 'certificate rejected',
+  UNSPECIFIED: 'unspecified certificate verification error',
+};
+
+function withCode(error, code) {
+  error.code = code;
+  return error;
+}
+
+/**
+ * Returns an error with the stack, the name and the `code` that Node's own have.
+ */
+function codedError(Base, code, message) {
+  const error = new Base(message);
+  error.code = code;
+  // The stack's first line shows the code, as with errors of Node's own.
+  error.name = `${error.name} [${code}]`;
+  error.stack; // eslint-disable-line no-unused-expressions
+  delete error.name;
+  return error;
+}
+
+/** What node:tls has and this package does not. */
+function unsupported(what, why) {
+  return codedError(Error, 'ERR_FEATURE_UNAVAILABLE', `dormouse does not support ${what}: ${why}`);
+}
+
+function invalidArgument(name, expected, actual) {
+  return codedError(TypeError, 'ERR_INVALID_ARG_TYPE',
+                    `The "${name}" argument must be ${expected}. Received ${describe(actual)}`);
+}
+
+function describe(value) {
+  if (value == null) return `${value}`;
+  if (typeof value === 'function') return `function ${value.name}`;
+  if (typeof value === 'object') return `an instance of ${value.constructor?.name ?? 'Object'}`;
+  return `type ${typeof value} (${String(value).slice(0, 25)})`;
+}
+
+/** An error for a peer that closed before the handshake was done. */
+function hangUp(message = 'socket hang up') {
+  return withCode(new Error(message), 'ECONNRESET');
+}
+
+/** An error for a peer's certificate, by OpenSSL's name for its problem. */
+function certificateError(problem) {
+  return withCode(new Error(CERTIFICATES[problem] ?? problem), problem);
+}
+
+function openssl(code, reason, details) {
+  const error = new Error(`error:0A000000:SSL routines::${reason}${details ? ` (${details})` : ''}`);
+  error.library = 'SSL routines';
+  error.reason = reason;
+  return withCode(error, code);
+}
+
+/**
+ * Returns the error for the end of a connection, as the native half describes it; null for a proper end.
+ */
+function endError(end, problem) {
+  switch (end?.kind) {
+    case undefined:
+    case 'closed':
+      return null;
+    case 'peerClosed':
+      return hangUp();
+    case 'certificate':
+      return problem ? certificateError(problem) : openssl('ERR_SSL_CERTIFICATE_VERIFY_FAILED',
+                                                           'certificate verify failed', end.reason);
+    case 'alert': {
+      const reason = ALERTS[end.alert] ?? `alert number ${end.alert}`;
+      const code = `ERR_SSL_${reason.toUpperCase().replaceAll(' ', '_')}`;
+      return openssl(code, reason, `SSL alert number ${end.alert}`);
+    }
+    default: {
+      const [code, reason] = ENDS[end.kind] ?? ENDS.internal;
+      return openssl(code, reason, end.reason);
+    }
+  }
+}
+
+module.exports = {
+  certificateError, codedError, endError, hangUp, invalidArgument, unsupported,
+};

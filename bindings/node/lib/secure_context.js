@@ -1,0 +1,337 @@
+'use strict';
+
+// `createSecureContext`: certificates, keys and protocols, prepared once for many connections.
+
+const crypto = require('node:crypto');
+const fs = require('node:fs');
+const tls = require('node:tls');
+const { codedError, invalidArgument, unsupported } = require('./errors');
+const native = require('./native');
+
+// Options of node:tls that the engine has nothing for.
+const UNSUPPORTED = {
+  pfx: 'convert it with "openssl pkcs12 -in FILE -nodes" and pass key and cert',
+  sigalgs: 'the engine chooses among all signature algorithms that it considers safe',
+  dhparam: 'there is no finite-field Diffie-Hellman; ECDHE and ML-KEM are always used',
+  clientCertEngine: 'OpenSSL engines cannot be used',
+  privateKeyEngine: 'OpenSSL engines cannot be used',
+  privateKeyIdentifier: 'OpenSSL engines cannot be used',
+  sessionIdContext: 'sessions are bound to their server by its ticket keys',
+  pskCallback: 'there are no external pre-shared keys',
+  pskIdentityHint: 'there are no external pre-shared keys',
+};
+
+const VERSIONS = { 'TLSv1.2': 12, 'TLSv1.3': 13 };
+const METHODS = /^(?:SSLv23|TLS|TLSv1_2)(?:_client|_server)?_method$/;
+const VARIANTS_MAX = 32;
+
+const {
+  SSL_OP_NO_TLSv1_2, SSL_OP_NO_TLSv1_3, SSL_OP_NO_TICKET, SSL_OP_ALL, SSL_OP_NO_SSLv2, SSL_OP_NO_SSLv3, SSL_OP_NO_TLSv1,
+  SSL_OP_NO_TLSv1_1, SSL_OP_NO_COMPRESSION, SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_RENEGOTIATION,
+  SSL_OP_PRIORITIZE_CHACHA, SSL_OP_NO_SESSION_RESUMPTION_ON_RENEGOTIATION,
+} = crypto.constants;
+// Always on, or about what the engine does not have.
+const HELD_OPTIONS = [
+  SSL_OP_ALL, SSL_OP_NO_SSLv2, SSL_OP_NO_SSLv3, SSL_OP_NO_TLSv1, SSL_OP_NO_TLSv1_1, SSL_OP_NO_COMPRESSION,
+  SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_RENEGOTIATION, SSL_OP_PRIORITIZE_CHACHA,
+  SSL_OP_NO_SESSION_RESUMPTION_ON_RENEGOTIATION,
+].reduce((all, one) => all | (one ?? 0), 0);
+
+/**
+ * What connections are made with: certificates, keys, trust, protocols.
+ */
+class SecureContext {
+  #identities;
+  #trust;
+  #settings;
+  #server;
+  #variants = new Map();
+
+  constructor(options = {}) {
+    if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
+    for (const [name, why] of Object.entries(UNSUPPORTED)) {
+      if (options[name]) throw unsupported(`options.${name}`, why);
+    }
+    const secureOptions = secureOptionsOf(options.secureOptions);
+    this.#identities = identitiesOf(options);
+    this.#trust = options.ca === undefined || options.ca === null ? null : new native.Trust(pemOf('options.ca', options.ca));
+    this.#settings = {
+      ...versionsOf(options, secureOptions),
+      groups: groupsOf(options.ecdhCurve),
+      exportsKeys: options.exportKeyingMaterial === true,
+    };
+    this.#server = {
+      ticketKeys: ticketKeysOf(options.ticketKeys),
+      ticketLifetimeS: sessionTimeoutOf(options.sessionTimeout),
+      resumes: !(secureOptions & SSL_OP_NO_TICKET),
+      suites: suitesOf(options.ciphers),
+      crls: options.crl ? [pemOf('options.crl', options.crl).toString('latin1')] : [],
+    };
+  }
+
+  /** For programs that pass on the native object of node:tls. */
+  get context() {
+    return this;
+  }
+
+  get hasIdentity() {
+    return this.#identities.length > 0;
+  }
+
+  /** Returns the 48 bytes with which tickets are sealed; creates them if the context has none yet. */
+  get ticketKeys() {
+    this.#server.ticketKeys ??= crypto.randomBytes(48);
+    this.#variants.clear();
+    return Buffer.from(this.#server.ticketKeys);
+  }
+
+  set ticketKeys(keys) {
+    this.#server.ticketKeys = ticketKeysOf(keys);
+    this.#variants.clear();
+  }
+
+  /** Returns the engine's context for servers. */
+  server({ requestCert = false, rejectUnauthorized = true, alpn = [], logsKeys = false }) {
+    return this.#variant(`s|${requestCert}|${rejectUnauthorized}|${logsKeys}|${alpn.join('\0')}`, () =>
+      new native.ServerContext(
+        this.#identities, requestCert ? this.#trust ?? defaultTrust() : null,
+        { ...this.#settings, alpn, logsKeys },
+        { ...this.#server, asks: requestCert, rejects: rejectUnauthorized }));
+  }
+
+  /** Returns the engine's context for clients. */
+  client({ rejectUnauthorized = true, resumes = false, alpn = [], logsKeys = false }) {
+    if (this.#server.suites.length > 0 && this.#server.suites.length < native.suiteNames().length) {
+      throw unsupported('options.ciphers for clients', 'a client offers all cipher suites; all are AEAD with forward secrecy');
+    }
+    if (this.#server.crls.length > 0) throw unsupported('options.crl for clients', 'servers staple OCSP responses instead');
+    return this.#variant(`c|${rejectUnauthorized}|${resumes}|${logsKeys}|${alpn.join('\0')}`, () =>
+      new native.ClientContext(
+        this.#identities.at(-1), this.#trust ?? defaultTrust(),
+        { ...this.#settings, alpn, logsKeys },
+        { rejects: rejectUnauthorized, resumes }));
+  }
+
+  #variant(key, make) {
+    let found = this.#variants.get(key);
+    if (found === undefined) {
+      if (this.#variants.size >= VARIANTS_MAX) this.#variants.clear();
+      found = make();
+      this.#variants.set(key, found);
+    }
+    return found;
+  }
+}
+
+function identitiesOf({ cert, key, passphrase }) {
+  const certs = list(cert);
+  const keys = list(key);
+  if (certs.length === 0 && keys.length === 0) return [];
+  if (certs.length !== keys.length) {
+    throw codedError(Error, 'ERR_TLS_INVALID_CONTEXT',
+                     `options.cert has ${certs.length} certificate chains and options.key ${keys.length} keys; each chain needs its key`);
+  }
+  return certs.map((chain, i) => new native.Identity(pemOf('options.cert', chain), keyOf(keys[i], passphrase)));
+}
+
+function keyOf(key, passphrase) {
+  if (key instanceof crypto.KeyObject) return Buffer.from(key.export({ type: 'pkcs8', format: 'pem' }));
+  if (typeof key === 'object' && !isBytes(key) && key !== null) {
+    passphrase = key.passphrase ?? passphrase;
+    key = key.pem;
+  }
+  const pem = pemOf('options.key', key);
+  if (!/^(?:Proc-Type: 4,ENCRYPTED|-----BEGIN ENCRYPTED )/m.test(pem.toString('latin1'))) return pem;
+  const opened = crypto.createPrivateKey({ key: pem, passphrase });
+  return Buffer.from(opened.export({ type: 'pkcs8', format: 'pem' }));
+}
+
+function list(value) {
+  if (value === undefined || value === null) return [];
+  return Array.isArray(value) ? value : [value];
+}
+
+function isBytes(value) {
+  return ArrayBuffer.isView(value);
+}
+
+/** Joins PEM texts. */
+function pemOf(name, value) {
+  const parts = list(value).map((part) => {
+    if (typeof part === 'string') return Buffer.from(part);
+    if (isBytes(part)) return Buffer.from(part.buffer, part.byteOffset, part.byteLength);
+    throw invalidArgument(name, 'a string, a Buffer, a TypedArray or a DataView', part);
+  });
+  return Buffer.concat(parts.flatMap((part) => [part, Buffer.from('\n')]));
+}
+
+function versionsOf(options, secureOptions) {
+  let oldest = versionOf('minVersion', options.minVersion) ?? versionOf('minVersion', atLeast12(tls.DEFAULT_MIN_VERSION));
+  let newest = versionOf('maxVersion', options.maxVersion) ?? versionOf('maxVersion', tls.DEFAULT_MAX_VERSION);
+  const method = options.secureProtocol;
+  if (method !== undefined && method !== null) {
+    if (options.minVersion || options.maxVersion) {
+      const set = options.minVersion ? 'minVersion' : 'maxVersion';
+      throw codedError(TypeError, 'ERR_TLS_PROTOCOL_VERSION_CONFLICT',
+                       `TLS protocol version ${JSON.stringify(options[set])} conflicts with secureProtocol ${JSON.stringify(method)}`);
+    }
+    if (typeof method !== 'string') throw invalidArgument('options.secureProtocol', 'of type string', method);
+    if (!METHODS.test(method)) {
+      throw codedError(TypeError, 'ERR_TLS_INVALID_PROTOCOL_METHOD',
+                       `${method}: dormouse has TLS 1.2 and 1.3; use TLS_method or TLSv1_2_method`);
+    }
+    if (method.startsWith('TLSv1_2')) newest = 12;
+  }
+  if (secureOptions & SSL_OP_NO_TLSv1_3) newest = Math.min(newest, 12);
+  if (secureOptions & SSL_OP_NO_TLSv1_2) oldest = Math.max(oldest, 13);
+  if (oldest > newest) {
+    throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', 'the options allow no version of TLS: minVersion is above maxVersion');
+  }
+  return { oldest, newest };
+}
+
+function atLeast12(version) {
+  return version === 'TLSv1.3' ? version : 'TLSv1.2';
+}
+
+function versionOf(name, value) {
+  if (value === undefined || value === null) return undefined;
+  const version = VERSIONS[value];
+  if (version !== undefined) return version;
+  if (value === 'TLSv1' || value === 'TLSv1.1') {
+    throw unsupported(`options.${name} ${value}`, 'RFC 8996 forbids TLS 1.0 and 1.1; there are TLSv1.2 and TLSv1.3');
+  }
+  throw codedError(TypeError, 'ERR_TLS_INVALID_PROTOCOL_VERSION',
+                   `${JSON.stringify(value)} is not a valid ${name === 'minVersion' ? 'minimum' : 'maximum'} TLS protocol version`);
+}
+
+function secureOptionsOf(value) {
+  if (value === undefined || value === null) return 0;
+  if (!Number.isInteger(value)) throw invalidArgument('options.secureOptions', 'an integer', value);
+  const unknown = value & ~(HELD_OPTIONS | SSL_OP_NO_TLSv1_2 | SSL_OP_NO_TLSv1_3 | SSL_OP_NO_TICKET);
+  if (unknown) {
+    throw unsupported(`options.secureOptions 0x${(unknown >>> 0).toString(16)}`, 'the engine has no such behaviour');
+  }
+  return value;
+}
+
+function groupsOf(curves) {
+  if (curves === undefined || curves === null || curves === 'auto') return [];
+  if (typeof curves !== 'string') throw invalidArgument('options.ecdhCurve', 'of type string', curves);
+  const names = curves.split(':');
+  native.checkGroups(names);
+  return names;
+}
+
+function ticketKeysOf(keys) {
+  if (keys === undefined || keys === null) return undefined;
+  if (!isBytes(keys)) throw invalidArgument('options.ticketKeys', 'a Buffer, a TypedArray or a DataView', keys);
+  if (keys.byteLength !== 48 && keys.byteLength !== 80) {
+    throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `options.ticketKeys has ${keys.byteLength} bytes; it must have 48 or 80`);
+  }
+  return Buffer.from(Buffer.from(keys.buffer, keys.byteOffset, keys.byteLength));
+}
+
+function sessionTimeoutOf(seconds) {
+  if (seconds === undefined || seconds === null) return undefined;
+  if (!Number.isInteger(seconds)) throw invalidArgument('options.sessionTimeout', 'an integer', seconds);
+  return seconds;
+}
+
+/** The suites of an OpenSSL cipher list; none: all. Names of other suites and exclusions of them change nothing. */
+function suitesOf(ciphers) {
+  if (ciphers === undefined || ciphers === null || ciphers === tls.DEFAULT_CIPHERS) return [];
+  if (typeof ciphers !== 'string') throw invalidArgument('options.ciphers', 'of type string', ciphers);
+  const ours = native.suiteNames();
+  const words = ciphers.split(/[:, ]+/).filter(Boolean);
+  if (words.some((word) => /^(?:DEFAULT|HIGH|ALL)$/.test(word))) return [];
+  for (const word of words) {
+    if (/^[!-]/.test(word) ? isOurs(word.slice(1), ours) : !/^(?:TLS_|(?:ECDHE|DHE|AES|PSK|RSA|DES|RC4|NULL|CAMELLIA|ARIA|ADH|AECDH)[0-9A-Z-]*$)/.test(word)) {
+      throw unsupported(`${JSON.stringify(word)} in options.ciphers`, `name suites, of ${ours.join(', ')}`);
+    }
+  }
+  const named = ours.filter((name) => words.includes(name));
+  if (named.length === 0) {
+    throw codedError(Error, 'ERR_SSL_NO_CIPHER_MATCH',
+                     `options.ciphers ${JSON.stringify(ciphers)} names no cipher suite that dormouse has: ${ours.join(', ')}`);
+  }
+  // As with OpenSSL, those of TLS 1.3 stay if none of them is named.
+  const all13 = ours.filter((name) => name.startsWith('TLS_'));
+  return named.some((name) => name.startsWith('TLS_')) ? named : [...all13, ...named];
+}
+
+function isOurs(word, ours) {
+  return ours.includes(word) || /^(?:AES|AESGCM|CHACHA20|ECDHE|EECDH|ECDSA|aRSA|aECDSA|kEECDH|TLSv1\.2|SHA256|SHA384|AES128|AES256)$/.test(word);
+}
+
+let roots;
+
+/** What Node.js trusts: its bundled certificates, and those of NODE_EXTRA_CA_CERTS. */
+function defaultTrust() {
+  if (roots === undefined) {
+    const usable = tls.rootCertificates.filter(isUsable);
+    const extra = process.env.NODE_EXTRA_CA_CERTS;
+    roots = new native.Trust(pemOf('roots', extra ? [...usable, fs.readFileSync(extra)] : usable));
+  }
+  return roots;
+}
+
+function isUsable(pem) {
+  try {
+    return Boolean(new native.Trust(Buffer.from(pem)));
+  } catch {
+    return false;
+  }
+}
+
+/** Converts application protocols to strings with a character for each byte. */
+function protocolsOf(value, name = 'options.ALPNProtocols') {
+  if (value === undefined || value === null) return [];
+  if (isBytes(value)) return protocolsOfWire(Buffer.from(value.buffer, value.byteOffset, value.byteLength), name);
+  if (!Array.isArray(value)) throw invalidArgument(name, 'an Array, a TypedArray or a DataView', value);
+  return value.map((one, i) => {
+    const text = isBytes(one) ? Buffer.from(one.buffer, one.byteOffset, one.byteLength).toString('latin1') : Buffer.from(String(one)).toString('latin1');
+    if (text.length === 0 || text.length > 255) {
+      throw codedError(RangeError, 'ERR_OUT_OF_RANGE',
+                       `The byte length of the protocol at index ${i} exceeds the maximum length. It must be >= 1 && <= 255. Received ${text.length}`);
+    }
+    return text;
+  });
+}
+
+function protocolsOfWire(bytes, name) {
+  const names = [];
+  for (let at = 0; at < bytes.length; at += 1 + bytes[at]) {
+    if (bytes[at] === 0 || at + 1 + bytes[at] > bytes.length) {
+      throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `${name} is not a list of names, each after its length`);
+    }
+    names.push(bytes.toString('latin1', at + 1, at + 1 + bytes[at]));
+  }
+  return names;
+}
+
+const CONTEXT_OPTIONS = [
+  'ca', 'cert', 'key', 'passphrase', 'ciphers', 'ecdhCurve', 'minVersion', 'maxVersion', 'secureProtocol', 'secureOptions',
+  'crl', 'ticketKeys', 'sessionTimeout', 'exportKeyingMaterial', ...Object.keys(UNSUPPORTED),
+];
+let plain;
+
+/** Returns the context for a connection: the given one, a new one, or for options of no importance a shared one. */
+function contextOf(options) {
+  const given = options.secureContext ?? options.credentials;
+  if (given !== undefined && given !== null) return checkContext(given, 'options.secureContext');
+  if (CONTEXT_OPTIONS.some((name) => options[name] !== undefined && options[name] !== null)) return new SecureContext(options);
+  plain ??= new SecureContext({});
+  return plain;
+}
+
+function checkContext(context, name) {
+  if (context instanceof SecureContext) return context;
+  throw codedError(TypeError, 'ERR_TLS_INVALID_CONTEXT', `${name} must be a SecureContext of dormouse.createSecureContext()`);
+}
+
+function createSecureContext(options) {
+  return new SecureContext(options);
+}
+
+module.exports = { SecureContext, checkContext, contextOf, createSecureContext, protocolsOf };

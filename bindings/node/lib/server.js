@@ -1,0 +1,161 @@
+'use strict';
+
+// `Server`: a net.Server whose connections are TLSSockets; and the same for other servers that listen.
+
+const net = require('node:net');
+const { codedError, invalidArgument, unsupported } = require('./errors');
+const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
+const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
+const { TLSSocket, TRUNCATABLE, adopt, continueOn, kNumber } = require('./socket');
+
+const kSettings = Symbol('settings');
+const kContexts = Symbol('contexts');
+
+const UNSUPPORTED_EVENTS = {
+  newSession: 'sessions are in the tickets of clients; share ticketKeys between servers',
+  resumeSession: 'sessions are in the tickets of clients; share ticketKeys between servers',
+  OCSPRequest: 'staple a response with the certificate chain at a gateway, or use short-lived certificates',
+};
+
+/** Adds TLS to a class of servers that emits 'connection'. */
+const withTls = (Base) => class extends Base {
+  constructor(options, listener) {
+    if (typeof options === 'function') [options, listener] = [{}, options];
+    options ??= {};
+    if (typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
+    refuseOptions(options);
+    super(options);
+    this[kContexts] = [];
+    this[kSettings] = settingsOf(this, options);
+    this.setSecureContext(options);
+    this.on('newListener', refuseEvents);
+    // What the class does with connections, it does when they are secure.
+    for (const handle of this.listeners('connection')) {
+      this.removeListener('connection', handle);
+      this.on('secureConnection', handle);
+    }
+    this.on('connection', accept);
+    if (listener) this.on('secureConnection', listener);
+  }
+
+  get requestCert() {
+    return this[kSettings].requestCert;
+  }
+
+  get rejectUnauthorized() {
+    return this[kSettings].rejectUnauthorized;
+  }
+
+  /** Replaces certificates, keys and trust. Connections that exist continue. */
+  setSecureContext(options) {
+    if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
+    const context = options.secureContext ? checkContext(options.secureContext, 'options.secureContext') : createSecureContext(options);
+    const { alpn, requestCert, rejectUnauthorized } = this[kSettings];
+    // An error belongs here, and not to the first connection.
+    if (context.hasIdentity) context.server({ alpn, requestCert, rejectUnauthorized });
+    this[kSettings].context = context;
+  }
+
+  /** Uses another context for clients that ask for `servername`, which may contain `*` for a part of a name. */
+  addContext(servername, context) {
+    if (!servername) throw codedError(Error, 'ERR_TLS_REQUIRED_SERVER_NAME', '"servername" is required parameter for Server.addContext');
+    const pattern = servername.replace(/[.^$+?\-\\[\]{}()|]/g, '\\$&').replaceAll('*', '[^.]*');
+    this[kContexts].push({
+      pattern: new RegExp(`^${pattern}$`, 'i'),
+      context: context instanceof SecureContext ? context : createSecureContext(context),
+    });
+    this[kSettings].sniCallback ??= (name, answer) => answer(null, contextFor(this, name));
+  }
+
+  getTicketKeys() {
+    return this[kSettings].context.ticketKeys;
+  }
+
+  /** Seals tickets with these 48 bytes, so that servers with the same keys resume each other's sessions. */
+  setTicketKeys(keys) {
+    this[kSettings].context.ticketKeys = keys;
+  }
+
+  // For node:cluster, whose workers share ticket keys.
+  _getServerData() {
+    return { ticketKeys: this.getTicketKeys().toString('hex') };
+  }
+
+  _setServerData({ ticketKeys }) {
+    this.setTicketKeys(Buffer.from(ticketKeys, 'hex'));
+  }
+
+  setOptions() {
+    throw unsupported('setOptions()', 'use setSecureContext()');
+  }
+
+  /** Continues a connection that `TLSSocket.export()` gave out, as one of this server. */
+  restore(state, socket) {
+    const flags = this[kSettings].allowTruncation ? TRUNCATABLE : 0;
+    continueOn(socket, state, { isClient: false, flags });
+    socket.server = this;
+    socket._server = this;
+    this._connections++;
+    this.emit('secureConnection', socket);
+    return socket;
+  }
+};
+
+function settingsOf(server, options) {
+  if (options.ALPNCallback && options.ALPNProtocols) {
+    throw codedError(TypeError, 'ERR_TLS_ALPN_CALLBACK_WITH_PROTOCOLS', 'The ALPNCallback and ALPNProtocols TLS options are mutually exclusive');
+  }
+  for (const name of ['ALPNCallback', 'SNICallback']) {
+    if (options[name] && typeof options[name] !== 'function') throw invalidArgument(`options.${name}`, 'of type function', options[name]);
+  }
+  const handshakeTimeout = options.handshakeTimeout || HANDSHAKE_TIMEOUT_MS;
+  if (typeof handshakeTimeout !== 'number') throw invalidArgument('options.handshakeTimeout', 'of type number', handshakeTimeout);
+  return {
+    server,
+    context: null,
+    requestCert: options.requestCert === true,
+    rejectUnauthorized: options.rejectUnauthorized !== false,
+    alpn: protocolsOf(options.ALPNProtocols),
+    alpnCallback: options.ALPNCallback,
+    sniCallback: options.SNICallback,
+    handshakeTimeout,
+    allowTruncation: options.allowTruncation === true,
+  };
+}
+
+function refuseEvents(event) {
+  const why = UNSUPPORTED_EVENTS[event];
+  if (why) throw unsupported(`the event '${event}'`, why);
+}
+
+/** The newest context whose pattern fits. */
+function contextFor(server, name) {
+  return server[kContexts].findLast(({ pattern }) => pattern.test(name))?.context;
+}
+
+/** The listener for 'connection'. */
+function accept(socket) {
+  const settings = this[kSettings];
+  const flight = new ServerFlight(settings.context, settings);
+  if (isFresh(socket, this)) {
+    adopt(socket, flight);
+    flight.begin(socket);
+  } else {
+    new TLSSocket(socket, { flight }); // eslint-disable-line no-new
+  }
+}
+
+/** Whether this server has just accepted the connection, and nobody else has used it. */
+function isFresh(socket, server) {
+  return socket.constructor === net.Socket && socket._server === server && socket._handle &&
+    socket[kNumber] === undefined && socket.readableLength === 0;
+}
+
+const Server = withTls(net.Server);
+Object.defineProperty(Server, 'name', { value: 'Server' });
+
+function createServer(options, listener) {
+  return new Server(options, listener);
+}
+
+module.exports = { Server, createServer, withTls };

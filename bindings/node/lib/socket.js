@@ -1,0 +1,648 @@
+'use strict';
+
+// `TLSSocket`: a net.Socket whose bytes pass through the engine.
+//
+// A connection at rest is the socket itself and a number, by which the native half finds its 128 bytes of state.
+// So a quiet TLS connection has one JavaScript object with two streams' states, as a plaintext one has: what the
+// socket's handle reads is opened in `push()`, and what is written is sealed in `_write()`.
+
+const net = require('node:net');
+const { Readable } = require('node:stream');
+const { X509Certificate } = require('node:crypto');
+const { codedError, endError, hangUp, invalidArgument, unsupported } = require('./errors');
+const native = require('./native');
+
+// The number of the connection in the native half, or GONE.
+const kNumber = Symbol('number');
+const kFlags = Symbol('flags');
+// What is needed until the handshake is done; null afterwards.
+const kFlight = Symbol('flight');
+// The stream below, if it is not the socket's own handle.
+const kTransport = Symbol('transport');
+const kOnread = Symbol('onread');
+// What the getters return after the socket was destroyed.
+const kLast = Symbol('last');
+
+const GONE = -1;
+
+// Flags.
+const CLIENT = 1; // we are the client
+const SECURE = 2; // the handshake is done
+const AUTHORIZED = 4;
+const ENDED = 8; // the peer's direction has ended
+const TRUNCATABLE = 16; // an end without close_notify counts as a proper one
+const REQUESTS_CERT = 32;
+const THROTTLED = 64; // too many answers wait to be sent
+
+// What native.receive() returns, below the plaintext's length.
+const OUTPUT = 1;
+const ESTABLISHED = 2;
+const CLIENT_HELLO = 4;
+const END = 8;
+const SESSION = 16;
+const KEY_LOG = 32;
+const SPILLED = 64;
+const FOUND_MASK = 127;
+const FOUND_BITS = 7;
+
+// The longest input and plaintext of one call of the native half.
+const PIECE_MAX = 1 << 20;
+// A record's header, tag and type, rounded up; and a KeyUpdate.
+const RECORD_OVERHEAD = 32;
+const RECORD_CONTENT = 14; // bits
+// Answers to the peer that may wait to be sent. A peer that causes more and reads nothing is not read any more.
+const ANSWERS_MAX = 64 * 1024;
+// How long a client keeps memory for sessions that the server may send.
+const SESSIONS_WAIT_MS = 1000;
+
+const netSocket = net.Socket.prototype;
+const readablePush = Readable.prototype.push;
+
+class TLSSocket extends net.Socket {
+  /**
+   * Does TLS over `socket`, any Duplex. The handshake begins in the next tick.
+   *
+   * Without a socket, `connect()` makes a connection.
+   */
+  constructor(socket, options = {}) {
+    super({
+      allowHalfOpen: socket ? socket.allowHalfOpen : options.allowHalfOpen,
+      highWaterMark: options.highWaterMark,
+      signal: options.signal,
+    });
+    this[kNumber] = GONE;
+    this[kFlags] = 0;
+    this[kFlight] = null;
+    if (options.onread) this[kOnread] = checkOnread(options.onread);
+    if (socket) {
+      const { flightOf } = require('./handshake'); // it needs this class
+      layOver(this, socket, flightOf(options));
+    }
+  }
+
+  get encrypted() {
+    return true;
+  }
+
+  get authorized() {
+    return (this[kFlags] & AUTHORIZED) !== 0;
+  }
+
+  get secureConnecting() {
+    return (this[kFlags] & SECURE) === 0;
+  }
+
+  /** The server name: what the client asked for, false if nothing; null before the handshake is done. */
+  get servername() {
+    return this[kLast] ? this[kLast].servername : servername(this);
+  }
+
+  /** The application protocol, false if none; null before the handshake is done. */
+  get alpnProtocol() {
+    return this[kLast] ? this[kLast].alpnProtocol : alpnProtocol(this);
+  }
+
+  // Receiving
+
+  /** Called by the handle with ciphertext, and with null at the end of the transport. */
+  push(chunk, encoding) {
+    if (this[kNumber] === undefined) return super.push(chunk, encoding);
+    if (chunk === null) return receiveEof(this);
+    return receive(this, chunk);
+  }
+
+  _read(size) {
+    const transport = this[kTransport];
+    if (transport === null) return netSocket._read.call(this, size);
+    return transport.resume();
+  }
+
+  // Sending
+
+  _write(chunk, encoding, callback) {
+    const data = typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk;
+    if (this[kFlight] === null) send(this, data, callback);
+    else this[kFlight].held = { data, callback };
+  }
+
+  _writev(chunks, callback) {
+    const buffers = chunks.map(({ chunk, encoding }) => typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
+    const data = Buffer.concat(buffers);
+    if (this[kFlight] === null) send(this, data, callback);
+    else this[kFlight].held = { data, callback };
+  }
+
+  _final(callback) {
+    if (this[kFlight] !== null) this[kFlight].final = callback;
+    else finish(this, callback);
+  }
+
+  _destroy(error, callback) {
+    const flight = this[kFlight];
+    this[kLast] = { servername: servername(this), alpnProtocol: alpnProtocol(this) };
+    this[kFlags] |= ENDED;
+    this[kFlight] = null;
+    release(this);
+    try {
+      if (flight !== null) error = flight.abandon(this, error);
+    } finally {
+      const transport = this[kTransport];
+      netSocket._destroy.call(this, error, callback);
+      if (transport !== null) transport.destroy();
+    }
+  }
+
+  /**
+   * Ends the connection in this process. Returns the bytes with which it continues in another one, and the
+   * plain socket that goes with them: give both to `restore()` there. The bytes are secret, and work once.
+   */
+  export() {
+    checkExportable(this);
+    const handle = this._handle;
+    handle.readStop();
+    handle.reading = false;
+    const unread = this.read() ?? Buffer.alloc(0);
+    this[kLast] = { servername: servername(this), alpnProtocol: alpnProtocol(this) };
+    const state = native.exportConnection(this[kNumber]);
+    this[kNumber] = GONE;
+    const length = Buffer.alloc(4);
+    length.writeUInt32LE(unread.length);
+    const exported = Buffer.concat([length, unread, state]);
+    state.fill(0);
+    this._handle = null;
+    delete handle.isStreamBase;
+    this.destroy();
+    return { state: exported, socket: new net.Socket({ handle, pauseOnCreate: true, allowHalfOpen: this.allowHalfOpen }) };
+  }
+
+  // What was agreed
+
+  /** The protocol; null once the socket is destroyed, 'unknown' before the handshake is done. */
+  getProtocol() {
+    return this[kNumber] === GONE ? null : native.protocol(this[kNumber]) ?? 'unknown';
+  }
+
+  getCipher() {
+    if (this[kNumber] === GONE) return null;
+    const names = native.suite(this[kNumber]);
+    return names ? { name: names[1], standardName: names[0], version: cipherVersion(names) } : undefined;
+  }
+
+  /** A client's key exchange; null for servers. */
+  getEphemeralKeyInfo() {
+    if (this[kNumber] === GONE || !(this[kFlags] & CLIENT)) return null;
+    switch (native.group(this[kNumber])) {
+      case 'X25519MLKEM768': return { type: 'KEM', name: 'X25519MLKEM768' };
+      case 'x25519': return { type: 'ECDH', name: 'X25519', size: 253 };
+      case 'secp256r1': return { type: 'ECDH', name: 'prime256v1', size: 256 };
+      case 'secp384r1': return { type: 'ECDH', name: 'secp384r1', size: 384 };
+      default: return {};
+    }
+  }
+
+  isSessionReused() {
+    return this[kNumber] === GONE ? null : native.isResumed(this[kNumber]);
+  }
+
+  getPeerCertificate(detailed = false) {
+    if (this[kNumber] === GONE) return null;
+    const chain = native.peerCertificates(this[kNumber]).map((der) => new X509Certificate(der));
+    if (chain.length === 0) return {};
+    const objects = (detailed ? chain : chain.slice(0, 1)).map((one) => one.toLegacyObject());
+    if (detailed) linkIssuers(chain, objects);
+    return objects[0];
+  }
+
+  getPeerX509Certificate() {
+    if (this[kNumber] === GONE) return undefined;
+    const [own] = native.peerCertificates(this[kNumber]);
+    return own && new X509Certificate(own);
+  }
+
+  exportKeyingMaterial(length, label, context) {
+    if (!Number.isInteger(length)) throw invalidArgument('length', 'an integer', length);
+    if (typeof label !== 'string') throw invalidArgument('label', 'of type string', label);
+    if (context !== undefined && !ArrayBuffer.isView(context)) throw invalidArgument('context', 'a Buffer, a TypedArray or a DataView', context);
+    if (this[kNumber] === GONE || !(this[kFlags] & SECURE)) throw invalidState('exportKeyingMaterial()', 'the handshake is not done, or the socket is closed');
+    const bytes = native.exportKeyingMaterial(this[kNumber], length, label, context);
+    if (bytes === null) throw unsupported('exportKeyingMaterial() without the option', 'pass exportKeyingMaterial: true to createSecureContext(), which costs some 200 bytes per connection');
+    return bytes;
+  }
+
+  /** Nothing to do: the engine never renegotiates. */
+  disableRenegotiation() {}
+
+  setServername(name) {
+    if (typeof name !== 'string') throw invalidArgument('name', 'of type string', name);
+    const connect = this[kFlight]?.connect;
+    if (!connect) {
+      throw codedError(Error, 'ERR_TLS_SNI_FROM_SERVER', 'Cannot issue SNI from a TLS server-side socket, or after the handshake has begun');
+    }
+    connect.servername = name;
+  }
+
+  setSession(session) {
+    const connect = this[kFlight]?.connect;
+    if (!connect) throw invalidState('setSession()', 'it is for clients, before the handshake begins');
+    connect.session = typeof session === 'string' ? Buffer.from(session, 'latin1') : session;
+  }
+
+  // What belongs to the transport
+
+  get pending() {
+    const transport = this[kTransport];
+    return transport === null ? this._handle === null || this.connecting : Boolean(transport.pending);
+  }
+
+  _getpeername() {
+    return this[kTransport]?._getpeername?.() ?? netSocket._getpeername.call(this);
+  }
+
+  _getsockname() {
+    return this[kTransport]?._getsockname?.() ?? netSocket._getsockname.call(this);
+  }
+}
+
+for (const name of ['setNoDelay', 'setKeepAlive', 'ref', 'unref']) {
+  TLSSocket.prototype[name] = function(...args) {
+    const transport = this[kTransport];
+    if (transport === null) netSocket[name].apply(this, args);
+    else transport[name]?.(...args);
+    return this;
+  };
+}
+
+const UNSUPPORTED = {
+  renegotiate: 'the engine never renegotiates, and TLS 1.3 cannot',
+  setMaxSendFragment: 'records have up to 16 KiB',
+  setKeyCert: 'return a context from SNICallback',
+  enableTrace: "listen to 'keylog' and use Wireshark",
+  getCertificate: 'a connection does not keep its own certificate',
+  getX509Certificate: 'a connection does not keep its own certificate',
+  getFinished: 'messages of the handshake are not kept',
+  getPeerFinished: 'messages of the handshake are not kept',
+  getSharedSigalgs: 'messages of the handshake are not kept',
+  getTLSTicket: "listen to 'session'",
+  getSession: "listen to 'session'",
+};
+for (const [name, why] of Object.entries(UNSUPPORTED)) {
+  TLSSocket.prototype[name] = function() {
+    throw unsupported(`${name}()`, why);
+  };
+}
+
+// Few sockets have these as properties of their own.
+TLSSocket.prototype[kTransport] = null;
+TLSSocket.prototype[kOnread] = null;
+TLSSocket.prototype[kLast] = null;
+TLSSocket.prototype.authorizationError = null;
+
+// Beginning
+
+/** Makes a TLSSocket of a net.Socket that is connected and unused. */
+function adopt(socket, flight) {
+  Object.setPrototypeOf(socket, TLSSocket.prototype);
+  socket[kNumber] = GONE;
+  socket[kFlags] = 0;
+  socket[kFlight] = flight;
+  takeHandle(socket);
+}
+
+/**
+ * Others must not use the handle past the engine, as Node's HTTP parser and HTTP/2 do with handles of this mark.
+ */
+function takeHandle(socket) {
+  socket._handle.isStreamBase = false;
+}
+
+function layOver(socket, transport, flight) {
+  if (typeof transport.write !== 'function' || typeof transport.on !== 'function') {
+    throw invalidArgument('socket', 'an instance of stream.Duplex', transport);
+  }
+  socket[kTransport] = transport;
+  socket[kFlight] = flight;
+  if (transport instanceof net.Socket) socket._parent = transport;
+  transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
+  transport.on('end', () => receiveEof(socket));
+  transport.on('error', (error) => socket.destroy(error));
+  transport.on('close', () => {
+    // After a proper end the rest is still to be read.
+    if (!(socket[kFlags] & ENDED)) socket.destroy();
+  });
+  if (transport.connecting) {
+    socket.connecting = true;
+    transport.once('connect', () => {
+      socket.connecting = false;
+      socket.emit('connect');
+      flight.begin(socket);
+    });
+  } else {
+    process.nextTick(() => {
+      if (!socket.destroyed) flight.begin(socket);
+    });
+  }
+}
+
+function checkOnread(onread) {
+  const { buffer, callback } = onread;
+  if (typeof callback !== 'function') throw invalidArgument('options.onread.callback', 'of type function', callback);
+  if (typeof buffer !== 'function' && !(buffer instanceof Uint8Array)) {
+    throw invalidArgument('options.onread.buffer', 'a Uint8Array or a function', buffer);
+  }
+  return onread;
+}
+
+// Receiving
+
+/** Opens ciphertext of somebody else's memory. */
+function receiveShared(socket, transport, chunk) {
+  // It is opened in place.
+  const copy = Buffer.from(chunk);
+  for (let at = 0; at < copy.length; at += PIECE_MAX) {
+    if (!receive(socket, copy.subarray(at, at + PIECE_MAX))) transport.pause();
+  }
+}
+
+/** Opens ciphertext in place and passes on the plaintext. Returns whether to read on. */
+function receive(socket, input) {
+  const flags = socket[kFlags];
+  if (flags & ENDED) return true;
+  const number = socket[kNumber];
+  if (number === GONE) return !socket.destroyed;
+  let found;
+  try {
+    found = native.receive(number, input);
+  } catch (error) {
+    socket.destroy(error);
+    return false;
+  }
+  if ((found & FOUND_MASK) !== 0) return receiveMore(socket, input, found);
+  const length = found >>> FOUND_BITS;
+  return length === 0 || deliver(socket, input.subarray(0, length));
+}
+
+/** The rare cases of `receive`. */
+function receiveMore(socket, input, found) {
+  const number = socket[kNumber];
+  // Each step may call the program, which may destroy the socket.
+  const finds = (what) => (found & what) !== 0 && socket[kNumber] === number;
+  let readsOn = true;
+  if (finds(KEY_LOG)) emitKeyLog(socket, native.takeKeyLog(number));
+  if (finds(OUTPUT)) answer(socket, native.takeOutput(number));
+  if (finds(CLIENT_HELLO)) socket[kFlight].choose(socket, native.clientHello(number));
+  if (finds(ESTABLISHED)) establish(socket);
+  const length = found >>> FOUND_BITS;
+  if (finds(SPILLED)) readsOn = deliver(socket, native.takePlaintext(number));
+  else if (length > 0 && socket[kNumber] === number) readsOn = deliver(socket, input.subarray(0, length));
+  if (finds(SESSION)) emitSession(socket, native.takeSession(number));
+  if (finds(END)) endReading(socket, native.end(number));
+  return readsOn && !(socket[kFlags] & THROTTLED);
+}
+
+function deliver(socket, plaintext) {
+  const onread = socket[kOnread];
+  if (onread === null) return readablePush.call(socket, plaintext);
+  let readsOn = true;
+  for (let at = 0; at < plaintext.length && !socket.destroyed;) {
+    const buffer = typeof onread.buffer === 'function' ? onread.buffer() : onread.buffer;
+    const count = Math.min(buffer.length, plaintext.length - at);
+    if (count === 0) throw codedError(RangeError, 'ERR_OUT_OF_RANGE', 'options.onread.buffer is empty');
+    buffer.set(plaintext.subarray(at, at + count));
+    at += count;
+    if (onread.callback(count, buffer) === false) readsOn = false;
+  }
+  return readsOn;
+}
+
+function endReading(socket, end) {
+  const error = endError(end, native.problem(socket[kNumber]));
+  socket[kFlags] |= ENDED;
+  if (error === null) readablePush.call(socket, null);
+  else fail(socket, error);
+}
+
+/** Destroys the socket; its listeners can still ask for addresses. */
+function fail(socket, error) {
+  if (socket[kFlight] !== null && socket._handle) socket._closeAfterHandlingError = true;
+  socket.destroy(error);
+}
+
+function receiveEof(socket) {
+  if (socket.destroyed || socket[kFlags] & ENDED) return false;
+  socket[kFlags] |= ENDED;
+  if (socket[kNumber] === GONE || socket[kFlight] !== null) {
+    fail(socket, socket[kFlight]?.hangUp() ?? hangUp());
+  } else if (native.receiveEof(socket[kNumber]) || socket[kFlags] & TRUNCATABLE) {
+    readablePush.call(socket, null);
+  } else {
+    fail(socket, endError(native.end(socket[kNumber])));
+  }
+  return false;
+}
+
+function emitKeyLog(socket, lines) {
+  for (const line of lines) {
+    const bytes = Buffer.from(line, 'latin1');
+    socket.emit('keylog', bytes);
+    socket[kFlight]?.server?.emit('keylog', bytes, socket);
+  }
+}
+
+function emitSession(socket, session) {
+  if (session) socket.emit('session', session);
+}
+
+// Sending
+
+/** Sends bytes to the peer, past the stream of what the program writes. */
+function sendRaw(socket, bytes, callback) {
+  const transport = socket[kTransport];
+  if (transport !== null) {
+    if (transport.writable) transport.write(bytes, callback);
+    else callback(codedError(Error, 'EPIPE', 'the stream below has ended'));
+    return;
+  }
+  netSocket._write.call(socket, bytes, 'buffer', callback);
+}
+
+/** Sends what the engine answers: messages of the handshake, KeyUpdate, alerts. */
+function answer(socket, bytes) {
+  if (bytes.length === 0 || socket.destroyed) return;
+  sendRaw(socket, bytes, (error) => {
+    if (error) socket.destroy(error);
+    else unthrottle(socket);
+  });
+  const queued = socket[kTransport]?.writableLength ?? socket._handle?.writeQueueSize ?? 0;
+  if (queued > ANSWERS_MAX) socket[kFlags] |= THROTTLED;
+}
+
+function unthrottle(socket) {
+  if (!(socket[kFlags] & THROTTLED) || socket.destroyed) return;
+  socket[kFlags] &= ~THROTTLED;
+  socket._read(0);
+}
+
+/** Seals and sends plaintext. */
+function send(socket, data, callback) {
+  const number = socket[kNumber];
+  if (number === GONE) return callback(codedError(Error, 'ERR_SOCKET_CLOSED', 'Socket is closed'));
+  if (data.length === 0) return callback();
+  if (data.length > PIECE_MAX) return sendPieces(socket, data, 0, callback);
+  let sealed;
+  try {
+    sealed = seal(number, data);
+  } catch (error) {
+    return callback(error);
+  }
+  sendRaw(socket, sealed, callback);
+}
+
+function sendPieces(socket, data, from, callback) {
+  if (from >= data.length) return callback();
+  const to = from + PIECE_MAX;
+  send(socket, data.subarray(from, to), (error) => {
+    if (error) callback(error);
+    else sendPieces(socket, data, to, callback);
+  });
+}
+
+function seal(number, data) {
+  const bytes = ArrayBuffer.isView(data) && !isShared(data) ? data : Buffer.from(data);
+  const room = bytes.length + RECORD_OVERHEAD * (2 + (bytes.length >>> RECORD_CONTENT)) + RECORD_OVERHEAD;
+  let output = Buffer.allocUnsafe(room);
+  let length = native.seal(number, bytes, output);
+  if (length === 0) {
+    output = Buffer.allocUnsafe(native.sealedLen(number, bytes.length));
+    length = native.seal(number, bytes, output);
+  }
+  return output.subarray(0, length);
+}
+
+/** Other threads may change shared memory while it is sealed. */
+function isShared(view) {
+  return typeof SharedArrayBuffer !== 'undefined' && view.buffer instanceof SharedArrayBuffer;
+}
+
+/** Sends close_notify, then the transport's end. */
+function finish(socket, callback) {
+  if (socket[kNumber] !== GONE) {
+    try {
+      // If it can't be sent, the peer is gone; what was lost before has been reported.
+      sendRaw(socket, native.close(socket[kNumber]), ignore);
+    } catch (error) {
+      // The connection has failed; then there is nothing to end.
+      if (error.code !== 'ERR_TLS_INVALID_STATE') return callback(error);
+    }
+  }
+  const transport = socket[kTransport];
+  if (transport === null) netSocket._final.call(socket, callback);
+  else if (transport.writable) transport.end(() => callback());
+  else callback();
+}
+
+function ignore() {}
+
+// The handshake's end
+
+/** Starts the native connection: the handshake's bytes go to it from now on. */
+function start(socket, number) {
+  socket[kNumber] = number;
+}
+
+/** Lets the engine go on without input: it has a ClientHello to send, or was given a context. */
+function proceed(socket) {
+  // The handshake reads even while the program has paused the socket.
+  if (!socket.destroyed) socket._read(0);
+  receive(socket, Buffer.alloc(0));
+}
+
+function establish(socket) {
+  const flight = socket[kFlight];
+  if (flight === null) return;
+  flight.verify(socket);
+  if (socket.destroyed) return;
+  socket[kFlags] |= SECURE;
+  socket[kFlight] = null;
+  flight.stop();
+  if (socket[kFlags] & CLIENT && native.awaitsSessions(socket[kNumber])) {
+    setTimeout(ignoreSessions, SESSIONS_WAIT_MS, socket, socket[kNumber]).unref();
+  }
+  if (flight.held !== null) send(socket, flight.held.data, flight.held.callback);
+  if (flight.final !== null) finish(socket, flight.final);
+  flight.announce(socket);
+}
+
+function ignoreSessions(socket, number) {
+  if (socket[kNumber] === number) native.ignoreSessions(number);
+}
+
+function release(socket) {
+  if (socket[kNumber] !== GONE && socket[kNumber] !== undefined) native.release(socket[kNumber]);
+  socket[kNumber] = GONE;
+}
+
+// What was agreed
+
+function servername(socket) {
+  if (socket[kNumber] === GONE || !(socket[kFlags] & SECURE)) return null;
+  const name = native.serverName(socket[kNumber]);
+  // An address is no server name (RFC 6066 §3).
+  return name === null || net.isIP(name) ? false : name;
+}
+
+function alpnProtocol(socket) {
+  if (socket[kNumber] === GONE || !(socket[kFlags] & SECURE)) return null;
+  return native.alpn(socket[kNumber]) ?? false;
+}
+
+function cipherVersion([iana]) {
+  return iana.startsWith('TLS_ECDHE') ? 'TLSv1.2' : 'TLSv1.3';
+}
+
+function linkIssuers(chain, objects) {
+  objects.forEach((object, i) => {
+    if (i + 1 < objects.length) object.issuerCertificate = objects[i + 1];
+    else if (chain[i].checkIssued(chain[i])) object.issuerCertificate = object;
+  });
+}
+
+// Continuing elsewhere
+
+function invalidState(what, why) {
+  return codedError(Error, 'ERR_TLS_INVALID_STATE', `${what}: ${why}`);
+}
+
+function checkExportable(socket) {
+  const refuse = (why) => {
+    throw invalidState('export()', why);
+  };
+  if (socket[kTransport] !== null) refuse('the connection lies over another stream');
+  if (socket.destroyed || socket[kNumber] === GONE) refuse('the socket is closed');
+  if (!(socket[kFlags] & SECURE)) refuse('the handshake is not done');
+  if (socket[kFlags] & ENDED || socket.writableEnded) refuse('one direction of the connection has ended');
+  if (socket.writableLength > 0 || socket._handle.writeQueueSize > 0) refuse('not everything is sent; wait for the callback of write()');
+}
+
+/** Continues an exported connection on its socket, which becomes a TLSSocket. */
+function continueOn(socket, exported, { isClient, flags = 0 }) {
+  const unreadLength = exported.length >= 4 ? exported.readUInt32LE(0) : Infinity;
+  if (exported.length < 4 + unreadLength) {
+    throw codedError(TypeError, 'ERR_INVALID_ARG_VALUE', `state: ${exported.length} bytes are not an exported connection`);
+  }
+  const number = native.restore(exported.subarray(4 + unreadLength));
+  const received = [];
+  for (let chunk; (chunk = socket.read()) !== null;) received.push(chunk);
+  adopt(socket, null);
+  socket[kNumber] = number;
+  socket[kFlags] = SECURE | (isClient ? CLIENT : 0) | flags;
+  if (unreadLength > 0) readablePush.call(socket, Buffer.from(exported.subarray(4, 4 + unreadLength)));
+  for (const chunk of received) receive(socket, chunk);
+  exported.fill(0);
+  socket.read(0);
+  return socket;
+}
+
+module.exports = {
+  TLSSocket, adopt, continueOn, fail, invalidState, proceed, start, takeHandle, kFlags, kFlight, kNumber,
+  AUTHORIZED, CLIENT, GONE, REQUESTS_CERT, SECURE, TRUNCATABLE,
+};

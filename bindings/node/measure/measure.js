@@ -1,0 +1,199 @@
+'use strict';
+
+// Measures the servers of server.js, each several times, in turn: bytes and CPU of quiet connections.
+//
+//     measure.js [--connections 4900] [--runs 3] [--only KIND…]
+//
+// The client is the same for all: node:net and node:tls.
+
+const { execFileSync, fork } = require('node:child_process');
+const { once } = require('node:events');
+const fs = require('node:fs');
+const net = require('node:net');
+const os = require('node:os');
+const path = require('node:path');
+const tls = require('node:tls');
+const { parseArgs } = require('node:util');
+
+const RESULTS = path.join(__dirname, '..', '..', '..', 'lab', 'results');
+const KINDS = { echo: 'echo', http: 'http.Server' };
+const TLS = ['plain', 'own', 'dormouse'];
+// Bytes that Dormouse may add to plaintext.
+const GOAL = 1536;
+const WARM_UP = 300;
+const ECHOES = 5;
+const BULK_MIB = 64;
+const TICKS_PER_S = Number(execFileSync('getconf', ['CLK_TCK']));
+
+const messages = {
+  echo: Buffer.alloc(100, 'x'),
+  http: Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'),
+};
+
+class Server {
+  static async start(kind, tlsKind, files) {
+    const server = new Server();
+    server.child = fork(path.join(__dirname, 'server.js'), [kind, tlsKind, files.certificate, files.key], { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });
+    server.port = Number(await once(server.child.stdout, 'data'));
+    server.secure = tlsKind === 'plain' ? null : tls.createSecureContext({ ca: files.pem });
+    return server;
+  }
+
+  async connect() {
+    const to = { port: this.port, host: '127.0.0.1', servername: 'localhost', secureContext: this.secure };
+    const socket = this.secure ? tls.connect(to) : net.connect(to);
+    await once(socket, this.secure ? 'secureConnect' : 'connect');
+    socket.setNoDelay(true);
+    return socket;
+  }
+
+  /** Bytes of its memory, after a collection. */
+  async memory() {
+    this.child.send('collect');
+    const [heap] = await once(this.child, 'message');
+    const rollup = fs.readFileSync(`/proc/${this.child.pid}/smaps_rollup`, 'utf8');
+    return { bytes: Number(/^Pss:\s+(\d+)/m.exec(rollup)[1]) * 1024, ...heap };
+  }
+
+  cpu() {
+    const fields = fs.readFileSync(`/proc/${this.child.pid}/stat`, 'utf8').split(') ')[1].split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
+  }
+
+  stop() {
+    this.child.kill('SIGKILL');
+  }
+}
+
+/** Sends a message and waits for its answer: as long an echo, or one packet. */
+function talk(kind, socket, data = messages[kind]) {
+  let left = kind === 'echo' ? data.length : 1;
+  return new Promise((resolve) => {
+    socket.on('data', function read(chunk) {
+      left -= chunk.length;
+      if (left > 0) return;
+      socket.off('data', read);
+      resolve();
+    });
+    socket.write(data);
+  });
+}
+
+async function measure(kind, tlsKind, files, connections) {
+  const server = await Server.start(kind, tlsKind, files);
+  const sockets = [];
+  try {
+    for (let i = 0; i < WARM_UP; i++) {
+      const socket = await server.connect();
+      await talk(kind, socket);
+      socket.destroy();
+    }
+    const before = await server.memory();
+    const cpuBefore = server.cpu();
+    for (let i = 0; i < connections; i++) {
+      sockets.push(await server.connect());
+      await talk(kind, sockets[i]);
+    }
+    const cpuConnected = server.cpu();
+    const after = await server.memory();
+    const cpuQuiet = server.cpu();
+    for (let i = 0; i < ECHOES; i++) {
+      for (const socket of sockets) await talk(kind, socket);
+    }
+    const cpuEchoed = server.cpu();
+    const each = (name) => (after[name] - before[name]) / connections;
+    return {
+      bytes: each('bytes'),
+      heap: each('heapUsed'),
+      external: each('external'),
+      connectUs: (cpuConnected - cpuBefore) * 1e6 / connections,
+      echoUs: (cpuEchoed - cpuQuiet) * 1e6 / connections / ECHOES,
+      ...kind === 'echo' ? await bulk(server, sockets[0]) : { mibS: NaN, bulkMs: NaN },
+    };
+  } finally {
+    for (const socket of sockets) socket.destroy();
+    server.stop();
+  }
+}
+
+async function bulk(server, socket) {
+  const block = Buffer.alloc(128 * 1024, 'y');
+  const cpu = server.cpu();
+  const begun = process.hrtime.bigint();
+  for (let i = 0; i < BULK_MIB * 8; i++) await talk('echo', socket, block);
+  const seconds = Number(process.hrtime.bigint() - begun) / 1e9;
+  return { mibS: BULK_MIB / seconds, bulkMs: (server.cpu() - cpu) * 1000 / BULK_MIB };
+}
+
+function certificate(folder) {
+  const files = { certificate: path.join(folder, 'cert.pem'), key: path.join(folder, 'key.pem') };
+  execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', files.key,
+    '-out', files.certificate, '-subj', '/CN=localhost', '-days', '30', '-addext', 'subjectAltName=DNS:localhost',
+    '-addext', 'basicConstraints=critical,CA:FALSE'], { stdio: 'ignore' });
+  return { ...files, pem: fs.readFileSync(files.certificate) };
+}
+
+function interval(values, digits = 0) {
+  const text = (value) => value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  if (values.some(Number.isNaN)) return '';
+  const [low, high] = [text(Math.min(...values)), text(Math.max(...values))];
+  return low === high ? low : `${low} to ${high}`;
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)];
+}
+
+async function main() {
+  const { values: chosen } = parseArgs({
+    options: {
+      connections: { type: 'string', default: '4900' },
+      runs: { type: 'string', default: '3' },
+      only: { type: 'string', multiple: true, default: Object.keys(KINDS) },
+    },
+  });
+  const connections = Number(chosen.connections);
+  const lines = [];
+  const out = (line = '') => {
+    console.log(line);
+    lines.push(line);
+  };
+  out(`Servers in Node.js with ${connections} quiet connections, one echo or request each; ${chosen.runs} runs in turn`);
+  out(`machine: ${os.cpus().length} cores, ${os.release()}; Node.js ${process.versions.node}; OpenSSL ${process.versions.openssl}`);
+  out(`load before: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
+  out('bytes: proportional set size, after a collection; heap: of V8, external: memory that V8 knows of besides. own: node:tls');
+  out();
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'dormouse-measure-'));
+  const files = certificate(folder);
+  const found = {};
+  for (let run = 0; run < Number(chosen.runs); run++) {
+    for (const kind of chosen.only) {
+      for (const tlsKind of TLS) {
+        const result = await measure(kind, tlsKind, files, connections);
+        (found[`${kind} ${tlsKind}`] ??= []).push(result);
+        console.error(`${kind}, ${tlsKind}: ${result.bytes.toFixed(0)} bytes, heap ${result.heap.toFixed(0)}`);
+      }
+    }
+  }
+  const columns = [['bytes', 18], ['heap', 18], ['external', 16], ['handshake and echo, us CPU', 28], ['echo, us CPU', 16], ['one stream, MiB/s', 20], ['ms CPU per MiB', 16]];
+  out(' '.repeat(24) + columns.map(([name, width]) => name.padStart(width)).join(''));
+  for (const kind of chosen.only) {
+    for (const tlsKind of TLS) {
+      const of = (name) => found[`${kind} ${tlsKind}`].map((one) => one[name]);
+      const cells = [interval(of('bytes')), interval(of('heap')), interval(of('external')), interval(of('connectUs')), interval(of('echoUs')), interval(of('mibS')), interval(of('bulkMs'), 1)];
+      out(KINDS[kind].padEnd(14) + tlsKind.padEnd(10) + cells.map((cell, i) => cell.padStart(columns[i][1])).join(''));
+    }
+    const plain = found[`${kind} plain`];
+    const added = found[`${kind} dormouse`].map((one, i) => one.bytes - plain[i].bytes);
+    out(`${''.padEnd(14)}dormouse adds ${interval(added)}; goal ${GOAL}: ${median(added) <= GOAL ? 'reached' : 'NOT REACHED'}`);
+    out();
+  }
+  out(`load after: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
+  const file = path.join(RESULTS, `node-${new Date().toISOString().slice(0, 10)}.txt`);
+  fs.writeFileSync(file, `${lines.join('\n')}\n`);
+  console.log(`written: ${file}`);
+  fs.rmSync(folder, { recursive: true });
+}
+
+main();

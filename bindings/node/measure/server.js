@@ -1,0 +1,53 @@
+'use strict';
+
+// A server for `compare`: server.js KIND TLS CERTIFICATE KEY. It prints its port; a message makes it collect garbage.
+//
+// KIND: echo, http. TLS: plain, own, dormouse.
+
+const fs = require('node:fs');
+const v8 = require('node:v8');
+const vm = require('node:vm');
+
+const [kind, tls, certificate, key] = process.argv.slice(2);
+v8.setFlagsFromString('--expose-gc');
+const collect = vm.runInNewContext('gc');
+
+const modules = {
+  echo: { plain: 'node:net', own: 'node:tls', dormouse: '..' },
+  http: { plain: 'node:http', own: 'node:https', dormouse: '../lib/https' },
+};
+const listeners = {
+  echo: (socket) => {
+    socket.on('data', echo);
+    socket.on('error', ignore);
+  },
+  http: (request, response) => {
+    response.setHeader('Content-Length', 2);
+    response.end('ok');
+  },
+};
+
+function echo(data) {
+  this.write(data);
+}
+
+function ignore() {}
+
+const options = tls === 'plain' ? {} : { cert: fs.readFileSync(certificate), key: fs.readFileSync(key) };
+const server = require(modules[kind][tls]).createServer(options, listeners[kind]);
+server.keepAliveTimeout = 0;
+server.requestTimeout = 0;
+server.listen({ port: 0, host: '127.0.0.1', backlog: 1000 }, () => console.log(server.address().port));
+process.on('message', () => {
+  collect();
+  collect();
+  setTimeout(() => {
+    collect();
+    process.send(histogram());
+  }, 500);
+});
+
+function histogram() {
+  const { heapUsed, external, arrayBuffers } = process.memoryUsage();
+  return { heapUsed, external, arrayBuffers };
+}

@@ -1,0 +1,288 @@
+//! Settings of servers and clients, prepared once.
+
+use std::sync::Arc;
+
+use dormouse_embed::{
+    ClientCertificates, ClientSettings, Group, Protocols, ResumptionSettings, Reuse, Roots,
+    ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version,
+};
+use napi_derive::napi;
+use zeroize::Zeroizing;
+
+use crate::errors::{self, Result};
+use crate::judge::Judge;
+use crate::key_log::KeyLog;
+
+/// A certificate chain with its key.
+#[napi]
+pub struct Identity(dormouse_embed::Identity);
+
+#[napi]
+impl Identity {
+    /// Reads a chain and its key, both PEM.
+    #[napi(constructor)]
+    pub fn new(certificate: &[u8], key: &[u8]) -> Result<Identity> {
+        dormouse_embed::Identity::from_pem(certificate, key, "options.cert", "options.key")
+            .map(Identity)
+            .map_err(errors::settings)
+    }
+
+    /// Returns the certificates, DER, its own first.
+    #[napi]
+    pub fn chain(&self) -> Vec<napi::bindgen_prelude::Buffer> {
+        let chain = self.0.chain();
+        chain.into_iter().map(|der| der.to_vec().into()).collect()
+    }
+}
+
+/// Makes a certificate for `name` that nobody trusts: the certificate and its key, PEM.
+#[napi]
+pub fn self_signed(name: String) -> Result<Vec<String>> {
+    let (certificate, key) =
+        dormouse_embed::Identity::self_signed_pem(&name).map_err(errors::settings)?;
+    Ok(vec![certificate, (*key).clone()])
+}
+
+/// Certificates that are trusted, parsed once.
+#[napi]
+pub struct Trust {
+    store: TrustStore,
+    pem: Vec<u8>,
+}
+
+#[napi]
+impl Trust {
+    /// Reads a PEM bundle, in which every certificate must be usable.
+    #[napi(constructor)]
+    pub fn new(pem: &[u8]) -> Result<Trust> {
+        let store = TrustStore::from_pem(pem).map_err(errors::settings)?;
+        let pem = pem.to_vec();
+        Ok(Trust { store, pem })
+    }
+}
+
+/// Settings that servers and clients share.
+#[napi(object)]
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// Oldest version: 12 or 13.
+    pub oldest: u32,
+    /// Newest version.
+    pub newest: u32,
+    /// Key exchange groups by their names in OpenSSL or IANA's registry; empty: all.
+    pub groups: Vec<String>,
+    /// Application protocols.
+    pub alpn: Vec<String>,
+    /// Whether lines for `keylog` are collected.
+    pub logs_keys: bool,
+    /// Whether connections can export keying material.
+    pub exports_keys: bool,
+}
+
+impl Settings {
+    fn protocols(&self) -> Result<Protocols> {
+        let version = |number| match number {
+            12 => Ok(Version::Tls12),
+            13 => Ok(Version::Tls13),
+            _ => Err(errors::argument(format!("{number} is not a version of TLS"))),
+        };
+        Ok(Protocols {
+            min: version(self.oldest)?,
+            max: version(self.newest)?,
+        })
+    }
+
+    fn groups(&self) -> Result<Vec<Group>> {
+        match self.groups.as_slice() {
+            [] => Ok(Group::ALL.to_vec()),
+            names => names.iter().map(|name| group(name)).collect(),
+        }
+    }
+
+    fn alpn(&self) -> Vec<Vec<u8>> {
+        self.alpn.iter().map(|name| latin1(name)).collect()
+    }
+}
+
+/// The bytes of a protocol's name, which JavaScript has as one character each.
+fn latin1(name: &str) -> Vec<u8> {
+    name.chars().map(|one| u32::from(one) as u8).collect()
+}
+
+fn group(name: &str) -> Result<Group> {
+    let name_in_iana = match name {
+        "prime256v1" | "P-256" => "secp256r1",
+        "P-384" => "secp384r1",
+        name => name,
+    };
+    let mut groups = Group::ALL.into_iter();
+    let found = groups.find(|group| group.name().eq_ignore_ascii_case(name_in_iana));
+    found.ok_or_else(|| {
+        let known = Group::ALL.map(Group::name).join(", ");
+        errors::settings(format!(
+            "options.ecdhCurve: the group {name:?} is unknown; there are {known}"
+        ))
+    })
+}
+
+/// Settings of a server.
+#[napi(object)]
+pub struct ServerOptions {
+    /// Whether clients are asked for a certificate.
+    pub asks: bool,
+    /// Whether a client without a good certificate is refused.
+    pub rejects: bool,
+    /// 48 or 80 bytes; `None`: own keys, which rotate.
+    pub ticket_keys: Option<napi::bindgen_prelude::Buffer>,
+    /// Lifetime of a ticket in seconds.
+    pub ticket_lifetime_s: Option<u32>,
+    /// Whether sessions can be resumed.
+    pub resumes: bool,
+    /// Names of the allowed suites in OpenSSL; empty: all.
+    pub suites: Vec<String>,
+    /// Revocation lists, PEM.
+    pub crls: Vec<String>,
+}
+
+/// What the connections of a server share.
+#[napi]
+pub struct ServerContext {
+    pub(crate) context: dormouse_embed::ServerContext,
+}
+
+#[napi]
+impl ServerContext {
+    /// Prepares the settings.
+    #[napi(constructor)]
+    pub fn new(
+        identities: Vec<&Identity>,
+        trust: Option<&Trust>,
+        settings: Settings,
+        options: ServerOptions,
+    ) -> Result<ServerContext> {
+        let identities = identities.into_iter().map(|one| one.0.clone()).collect();
+        let mut server = ServerSettings::new(identities);
+        server.protocols = settings.protocols()?;
+        server.alpn = settings.alpn();
+        server.groups = settings.groups()?;
+        server.exporter = settings.exports_keys;
+        if !options.suites.is_empty() {
+            server.suites = crate::suites::by_openssl_names(&options.suites);
+        }
+        if settings.logs_keys {
+            server.secret_log = Some(Arc::new(KeyLog));
+        }
+        if options.asks {
+            server.client_certificates = Some(ClientCertificates {
+                required: options.rejects,
+                roots: trust.map(|trust| trust.pem.clone()).unwrap_or_default(),
+                crls: options.crls.iter().map(crl).collect(),
+                ..ClientCertificates::default()
+            });
+            server.judge = Some(Arc::new(Judge {
+                rejects: options.rejects,
+            }));
+        }
+        server.tickets = tickets(&options)?;
+        let context = dormouse_embed::ServerContext::new(server).map_err(errors::settings)?;
+        if !settings.logs_keys {
+            // The first connection costs no more than the thousandth.
+            let warm = context.warm_up(UnixTime::now());
+            warm.map_err(|failure| errors::settings(failure.reason))?;
+        }
+        Ok(ServerContext { context })
+    }
+
+    /// Returns the same context with one application protocol.
+    #[napi]
+    pub fn with_protocol(&self, name: String) -> Result<ServerContext> {
+        let context = self.context.with_alpn(vec![latin1(&name)]);
+        let context = context.map_err(errors::settings)?;
+        Ok(ServerContext { context })
+    }
+}
+
+fn crl(pem: &String) -> (String, Vec<u8>) {
+    ("options.crl".to_owned(), pem.clone().into_bytes())
+}
+
+fn tickets(options: &ServerOptions) -> Result<Option<TicketSettings>> {
+    if !options.resumes {
+        return Ok(None);
+    }
+    let mut settings = TicketSettings::default();
+    if let Some(lifetime_s) = options.ticket_lifetime_s {
+        settings.lifetime_s = lifetime_s;
+    }
+    if let Some(keys) = &options.ticket_keys {
+        let keys = Zeroizing::new(keys.to_vec());
+        let keys = dormouse_embed::TicketKeys::from_file(&keys, &[]).map_err(errors::settings)?;
+        settings.keys = Some(keys);
+    }
+    Ok(Some(settings))
+}
+
+/// Settings of a client.
+#[napi(object)]
+pub struct ClientOptions {
+    /// Whether a server without a good certificate is refused.
+    pub rejects: bool,
+    /// Whether sessions are received and can be resumed.
+    pub resumes: bool,
+}
+
+/// What the connections of a client share.
+#[napi]
+pub struct ClientContext {
+    pub(crate) context: dormouse_embed::ClientContext,
+    pub(crate) rejects: bool,
+}
+
+#[napi]
+impl ClientContext {
+    /// Prepares the settings.
+    #[napi(constructor)]
+    pub fn new(
+        identity: Option<&Identity>,
+        trust: &Trust,
+        settings: Settings,
+        options: ClientOptions,
+    ) -> Result<ClientContext> {
+        let mut client = ClientSettings::new(Roots::Store(trust.store.clone()));
+        client.protocols = settings.protocols()?;
+        client.alpn = settings.alpn();
+        client.groups = settings.groups()?;
+        client.exporter = settings.exports_keys;
+        client.identity = identity.map(|one| one.0.clone());
+        client.judge = Some(Arc::new(Judge {
+            rejects: options.rejects,
+        }));
+        if settings.logs_keys {
+            client.secret_log = Some(Arc::new(KeyLog));
+        }
+        client.resumption = options.resumes.then(|| ResumptionSettings {
+            // JavaScript keeps the sessions, and decides how often each is used.
+            by_caller: Some(Reuse {
+                uses_max: u32::MAX,
+                age_max_s: u64::MAX,
+            }),
+            ..ResumptionSettings::default()
+        });
+        let context = dormouse_embed::ClientContext::new(client).map_err(errors::settings)?;
+        let rejects = options.rejects;
+        Ok(ClientContext { context, rejects })
+    }
+}
+
+/// Checks that these key exchange groups are known.
+#[napi]
+pub fn check_groups(names: Vec<String>) -> Result<()> {
+    names.iter().try_for_each(|name| group(name).map(drop))
+}
+
+/// Returns the names of all suites in OpenSSL.
+#[napi]
+pub fn suite_names() -> Vec<String> {
+    let names = (0..Suite::ALL.len() as u8).filter_map(crate::suites::names);
+    names.map(|(_, openssl)| openssl.to_owned()).collect()
+}

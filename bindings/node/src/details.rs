@@ -1,0 +1,58 @@
+//! What a handshake agreed. Many connections agree the same, and share it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+/// Names and certificates of connections.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Details {
+    /// The server name that the client sent, or that we asked for.
+    pub(crate) server_name: Option<String>,
+    /// The application protocol.
+    pub(crate) alpn: Option<Vec<u8>>,
+    /// The key exchange group.
+    pub(crate) group: Option<String>,
+    /// The peer's certificates, DER, its own first.
+    pub(crate) peer: Vec<Vec<u8>>,
+}
+
+/// Entries whose connections are gone are removed when the map has doubled since.
+struct Known {
+    map: HashMap<Details, Weak<Details>>,
+    clean_at: usize,
+}
+
+const CLEAN_MIN: usize = 64;
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::new(Known {
+        map: HashMap::new(),
+        clean_at: CLEAN_MIN,
+    });
+}
+
+impl Details {
+    /// Returns the details that are equal to these. `None`: there is nothing to say.
+    pub(crate) fn shared(self) -> Option<Rc<Details>> {
+        if self == Details::default() {
+            return None;
+        }
+        KNOWN.with_borrow_mut(|known| {
+            if let Some(found) = known.map.get(&self).and_then(Weak::upgrade) {
+                return Some(found);
+            }
+            if known.map.len() >= known.clean_at {
+                known.map.retain(|_, details| details.strong_count() > 0);
+                known.map.shrink_to_fit();
+                known.clean_at = CLEAN_MIN.max(2 * known.map.len());
+            }
+            let details = Rc::new(self);
+            // The key is a copy; details that differ for every connection are rare.
+            known
+                .map
+                .insert(Details::clone(&details), Rc::downgrade(&details));
+            Some(details)
+        })
+    }
+}

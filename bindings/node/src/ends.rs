@@ -1,0 +1,45 @@
+//! How connections end, for the half in JavaScript, which has Node's codes.
+
+use dormouse_embed::{CertificateProblem, End, FailureKind};
+
+/// The kind of an end.
+pub(crate) fn kind(end: &End) -> &'static str {
+    let End::Handshake(failure) = end else {
+        return match end {
+            End::Closed => "closed",
+            End::Truncated => "truncated",
+            End::Alert(_) => "alert",
+            _ => "refused",
+        };
+    };
+    match &failure.kind {
+        FailureKind::PlainHttp => "plainHttp",
+        FailureKind::NotTls => "notTls",
+        FailureKind::NoCommonVersion => "noCommonVersion",
+        FailureKind::NoCommonSuite => "noCommonSuite",
+        FailureKind::NoCommonGroup => "noCommonGroup",
+        FailureKind::NoCommonSignature => "noCommonSignature",
+        FailureKind::NoCommonAlpn => "noCommonAlpn",
+        FailureKind::UnknownName => "unknownName",
+        FailureKind::Refused => "refusedByProgram",
+        FailureKind::PeerIncompatible => "peerIncompatible",
+        FailureKind::PeerAlert(_) => "alert",
+        FailureKind::PeerClosed => "peerClosed",
+        FailureKind::TooLarge => "tooLarge",
+        FailureKind::Malformed => "malformed",
+        FailureKind::Misbehaved => "misbehaved",
+        FailureKind::Forged => "forged",
+        FailureKind::Certificate(CertificateProblem::Missing) => "noCertificate",
+        FailureKind::Certificate(_) => "certificate",
+        _ => "internal",
+    }
+}
+
+/// The alert that the peer sent, or that was sent to it.
+pub(crate) fn alert(end: &End) -> Option<u8> {
+    match end {
+        End::Alert(alert) => Some(*alert),
+        End::Handshake(failure) => failure.alert(),
+        _ => None,
+    }
+}

@@ -1,0 +1,28 @@
+//! The native half of the npm package `dormouse`: contexts and sessions, without sockets.
+//!
+//! | | |
+//! |---|---|
+//! | `contexts` | settings of servers and clients, prepared once |
+//! | `session` | what JavaScript calls on a connection: bytes in, bytes out |
+//! | `table` | the connections of a thread, found by number |
+//! | `details` | handshake results, shared by connections with equal ones |
+//! | `judge` | peers' certificates: what the roots found, by OpenSSL's names |
+//! | `ends` | how connections end |
+//! | `client_session` | sessions that a client resumes |
+//! | `exported` | a connection as bytes, for another process |
+//! | `key_log` | secrets for Wireshark, on request |
+//!
+//! A connection is a number for JavaScript. An object with a finalizer would cost more than the connection.
+#![deny(unsafe_code)]
+
+mod client_session;
+pub mod contexts;
+mod details;
+mod ends;
+mod errors;
+mod exported;
+mod judge;
+mod key_log;
+pub mod session;
+mod suites;
+mod table;

@@ -1,0 +1,440 @@
+'use strict';
+
+// Options and methods of node:tls.
+
+const assert = require('node:assert/strict');
+const crypto = require('node:crypto');
+const { once } = require('node:events');
+const net = require('node:net');
+const { PassThrough, Duplex } = require('node:stream');
+const tls = require('node:tls');
+const test = require('node:test');
+const dormouse = require('..');
+const { authority, connect, first, issue, listen, readAll } = require('./support');
+
+const own = issue();
+const to = { host: '127.0.0.1', servername: 'localhost', ca: own.ca };
+
+function ignoreErrors(socket) {
+  socket.on('error', () => {});
+}
+
+test('ALPN', async (t) => {
+  const port = await listen(t, dormouse.createServer({ ...own, ALPNProtocols: ['h2', 'http/1.1'] }, (socket) => socket.end(socket.alpnProtocol || 'none')));
+  for (const [offered, chosen] of [[['http/1.1', 'h2'], 'h2'], [['http/1.1'], 'http/1.1'], [undefined, false]]) {
+    const client = connect({ ...to, port, ALPNProtocols: offered });
+    assert.equal((await readAll(client)).toString(), chosen || 'none');
+    assert.equal(client.alpnProtocol, chosen);
+  }
+  const refused = connect({ ...to, port, ALPNProtocols: [Buffer.from('x')] });
+  const [error] = await once(refused, 'error');
+  assert.equal(error.code, 'ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL');
+});
+
+test('ALPNCallback', async (t) => {
+  const hellos = [];
+  const server = dormouse.createServer({
+    ...own,
+    ALPNCallback: (hello) => {
+      hellos.push(hello);
+      return hello.protocols.includes('bad') ? 'not offered' : hello.protocols.find((one) => one === 'b');
+    },
+  }, (socket) => socket.end(socket.alpnProtocol || 'none'));
+  const port = await listen(t, server);
+  assert.equal((await readAll(connect({ ...to, port, ALPNProtocols: ['a', 'b'] }))).toString(), 'b');
+  assert.deepEqual(hellos[0], { servername: 'localhost', protocols: ['a', 'b'] });
+  assert.equal((await readAll(connect({ ...to, port }))).toString(), 'none');
+
+  const refused = tls.connect({ ...to, port, ALPNProtocols: ['a'] });
+  const [[error], [ofServer]] = await Promise.all([once(refused, 'error'), once(server, 'tlsClientError')]);
+  assert.equal(error.code, 'ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL');
+  assert.equal(typeof ofServer.code, 'string');
+
+  ignoreErrors(connect({ ...to, port, ALPNProtocols: ['bad'] }));
+  const [invalid] = await once(server, 'tlsClientError');
+  assert.equal(invalid.code, 'ERR_TLS_ALPN_CALLBACK_INVALID_RESULT');
+  assert.throws(() => dormouse.createServer({ ...own, ALPNCallback() {}, ALPNProtocols: ['a'] }), { code: 'ERR_TLS_ALPN_CALLBACK_WITH_PROTOCOLS' });
+});
+
+test('SNICallback, at once and later, and addContext', async (t) => {
+  const one = issue({ names: ['DNS:one.test'], cn: 'one.test' });
+  const two = issue({ names: ['DNS:two.test'], cn: 'two.test' });
+  const contexts = { 'one.test': dormouse.createSecureContext(one), 'two.test': dormouse.createSecureContext(two) };
+  const server = dormouse.createServer({
+    ...own,
+    SNICallback: (name, callback) => {
+      if (name === 'bad.test') throw new Error('no such name');
+      if (name === 'refused.test') return callback(new Error('refused'));
+      if (name === 'foreign.test') return callback(null, tls.createSecureContext(own));
+      if (name === 'two.test') return setImmediate(callback, null, contexts[name]);
+      callback(null, contexts[name]);
+    },
+  }, (socket) => socket.end(String(socket.servername)));
+  const port = await listen(t, server);
+  for (const name of ['one.test', 'two.test', 'localhost']) {
+    const client = connect({ ...to, port, servername: name });
+    await once(client, 'secureConnect');
+    assert.equal(client.getPeerCertificate().subject.CN, name);
+    assert.equal((await readAll(client)).toString(), name);
+  }
+  for (const [name, message] of [['bad.test', /no such name/], ['refused.test', /refused/], ['foreign.test', /dormouse/]]) {
+    const client = connect({ ...to, port, servername: name });
+    const [[error], [ofServer]] = await Promise.all([once(client, 'error'), once(server, 'tlsClientError')]);
+    assert.match(ofServer.message, message);
+    assert.match(error.code, /^ERR_SSL_.*ALERT/);
+  }
+
+  const patterns = dormouse.createServer(own, (socket) => socket.end());
+  patterns.addContext('*.test', contexts['one.test']);
+  patterns.addContext('two.test', two);
+  const port2 = await listen(t, patterns);
+  for (const [name, cn] of [['one.test', 'one.test'], ['two.test', 'two.test'], ['localhost', 'localhost']]) {
+    const client = connect({ ...to, port: port2, servername: name });
+    await once(client, 'secureConnect');
+    assert.equal(client.getPeerCertificate().subject.CN, cn);
+  }
+  assert.throws(() => patterns.addContext('', two), { code: 'ERR_TLS_REQUIRED_SERVER_NAME' });
+});
+
+for (const maxVersion of ['TLSv1.2', 'TLSv1.3']) {
+  test(`client certificates, ${maxVersion}`, async (t) => {
+    const stranger = issue({ by: 'other' });
+    const strict = dormouse.createServer({ ...own, ca: own.ca, requestCert: true, maxVersion }, (socket) => {
+      socket.end(`${socket.authorized} ${socket.getPeerCertificate().subject.CN}`);
+    });
+    const port = await listen(t, strict);
+    const mine = issue({ cn: 'me' });
+    const good = connect({ ...to, port, cert: mine.cert, key: mine.key });
+    assert.equal((await readAll(good)).toString(), 'true me');
+    for (const [identity, code, alert] of [
+      [{}, 'ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE', maxVersion === 'TLSv1.3' ? 'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED' : 'ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE'],
+      [{ cert: stranger.cert, key: stranger.key }, 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'ERR_SSL_TLSV1_ALERT_UNKNOWN_CA'],
+    ]) {
+      const client = connect({ ...to, port, ...identity });
+      const [[error], [ofServer]] = await Promise.all([once(client, 'error'), once(strict, 'tlsClientError')]);
+      assert.equal(ofServer.code, code);
+      assert.match(error.code, new RegExp(`^(${alert}|ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED)$`));
+    }
+
+    const lenient = dormouse.createServer({ ...own, ca: own.ca, requestCert: true, rejectUnauthorized: false, maxVersion }, (socket) => {
+      socket.end(`${socket.authorized} ${socket.authorizationError}`);
+    });
+    const port2 = await listen(t, lenient);
+    for (const [identity, said] of [
+      [mine, 'true null'], [{}, 'false UNABLE_TO_GET_ISSUER_CERT'], [stranger, 'false UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
+    ]) {
+      const client = connect({ ...to, port: port2, cert: identity.cert, key: identity.key });
+      assert.equal((await readAll(client)).toString(), said);
+    }
+  });
+}
+
+test('servers that a client refuses, and that it is told to accept', async (t) => {
+  authority('other');
+  const cases = [
+    [issue({ by: 'other' }), 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
+    [issue({ names: ['DNS:elsewhere.test'] }), 'ERR_TLS_CERT_ALTNAME_INVALID'],
+    [{ ...dormouse.selfSigned('localhost') }, 'DEPTH_ZERO_SELF_SIGNED_CERT'],
+  ];
+  for (const [identity, code] of cases) {
+    const port = await listen(t, dormouse.createServer(identity, (socket) => {
+      ignoreErrors(socket);
+      socket.end('hello');
+    }));
+    const strict = connect({ ...to, port });
+    strict.on('secureConnect', () => assert.fail('refused'));
+    const [error] = await once(strict, 'error');
+    assert.equal(error.code, code);
+    assert.equal(strict.authorized, false);
+    const lenient = connect({ ...to, port, rejectUnauthorized: false });
+    await once(lenient, 'secureConnect');
+    assert.equal(lenient.authorized, false);
+    assert.equal(lenient.authorizationError, code);
+    assert.equal((await readAll(lenient)).toString(), 'hello');
+  }
+});
+
+test('checkServerIdentity, and a common name where there is no other name', async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.end()));
+  const asked = [];
+  const client = connect({ ...to, port, checkServerIdentity: (host, certificate) => void asked.push(host, certificate.subject.CN) });
+  await once(client, 'secureConnect');
+  assert.deepEqual(asked, ['localhost', 'localhost']);
+  const refused = connect({ ...to, port, checkServerIdentity: () => new Error('not this one') });
+  const [error] = await once(refused, 'error');
+  assert.equal(error.message, 'not this one');
+
+  const old = issue({ names: [], cn: 'localhost' });
+  const port2 = await listen(t, dormouse.createServer(old, (socket) => socket.end()));
+  const accepted = connect({ ...to, port: port2 });
+  await once(accepted, 'secureConnect');
+  assert.equal(accepted.authorized, true);
+});
+
+for (const maxVersion of ['TLSv1.2', 'TLSv1.3']) {
+  test(`sessions, ${maxVersion}`, async (t) => {
+    const port = await listen(t, dormouse.createServer({ ...own, maxVersion }, (socket) => socket.end('x')));
+    const sessionOf = async (options) => {
+      const client = connect({ ...to, port, ...options });
+      const session = first(client, 'session');
+      await once(client, 'secureConnect');
+      const reused = client.isSessionReused();
+      const [, bytes] = await session;
+      await readAll(client);
+      return { bytes, reused };
+    };
+    const full = await sessionOf({});
+    assert.equal(full.reused, false);
+    const again = await sessionOf({ session: full.bytes });
+    assert.equal(again.reused, true);
+    const other = await sessionOf({ session: full.bytes, host: '127.0.0.1', servername: '', rejectUnauthorized: false });
+    assert.equal(other.reused, false, 'a session is for the name for which its server was verified');
+    const unverified = await sessionOf({ rejectUnauthorized: false, ca: authority('other') });
+    const strict = connect({ ...to, port, ca: authority('other'), session: unverified.bytes });
+    const [error] = await once(strict, 'error');
+    assert.equal(error.code, 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'a session does not vouch for a server that was not verified');
+  });
+}
+
+test('bytes that are no session', async (t) => {
+  const port = await listen(t, dormouse.createServer(own));
+  const client = connect({ ...to, port, session: Buffer.from('nonsense') });
+  const [error] = await once(client, 'error');
+  assert.equal(error.code, 'ERR_INVALID_ARG_VALUE');
+});
+
+test('servers with the same ticket keys resume each other’s sessions', async (t) => {
+  const ticketKeys = crypto.randomBytes(48);
+  const server = () => dormouse.createServer({ ...own, ticketKeys }, (socket) => socket.end('x'));
+  const [one, two] = [await listen(t, server()), await listen(t, server())];
+  const client = connect({ ...to, port: one });
+  const [, session] = await first(client, 'session');
+  client.resume();
+  const again = connect({ ...to, port: two, session });
+  await once(again, 'secureConnect');
+  assert.equal(again.isSessionReused(), true);
+  assert.ok(server().getTicketKeys().equals(ticketKeys));
+});
+
+test('a server’s sessions for node:tls', async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.end('x')));
+  const client = tls.connect({ ...to, port });
+  const [, session] = await first(client, 'session');
+  client.resume();
+  const again = tls.connect({ ...to, port, session });
+  await once(again, 'secureConnect');
+  assert.equal(again.isSessionReused(), true);
+  again.resume();
+});
+
+test('the handshake timeout', async (t) => {
+  const server = dormouse.createServer({ ...own, handshakeTimeout: 50 });
+  const port = await listen(t, server);
+  const slow = net.connect(port, '127.0.0.1');
+  let port2;
+  server.on('tlsClientError', (error, socket) => {
+    assert.equal(error.code, 'ERR_TLS_HANDSHAKE_TIMEOUT');
+    port2 = socket.remotePort;
+  });
+  await once(server, 'tlsClientError');
+  assert.equal(port2, slow.localPort, 'the address can still be asked for');
+  await once(slow, 'close');
+});
+
+test('a client that hangs up during the handshake', async (t) => {
+  const server = dormouse.createServer(own);
+  const port = await listen(t, server);
+  net.connect(port, '127.0.0.1').end();
+  const [error] = await once(server, 'tlsClientError');
+  assert.equal(error.code, 'ECONNRESET');
+});
+
+test('a server that hangs up during the handshake', async (t) => {
+  const port = await listen(t, net.createServer((socket) => socket.end()));
+  const [error] = await once(connect({ ...to, port }), 'error');
+  assert.equal(error.code, 'ECONNRESET');
+  assert.match(error.message, /before secure TLS connection was established/);
+  assert.equal(error.port, port);
+});
+
+test('half-open connections', async (t) => {
+  const server = dormouse.createServer({ ...own, allowHalfOpen: true }, async (socket) => {
+    const request = await readAll(socket);
+    socket.end(`got ${request}`);
+  });
+  const port = await listen(t, server);
+  for (const open of [connect, tls.connect]) {
+    const client = open({ ...to, port, allowHalfOpen: true });
+    client.end('all');
+    assert.equal((await readAll(client)).toString(), 'got all');
+  }
+});
+
+test('an end without close_notify is no end', async (t) => {
+  for (const allowTruncation of [false, true]) {
+    const server = dormouse.createServer({ ...own, allowTruncation });
+    const port = await listen(t, server);
+    const client = tls.connect({ ...to, port });
+    const [socket] = await once(server, 'secureConnection');
+    client.write('half of', () => client._parent?.destroy() ?? client.destroy());
+    socket.on('data', () => {});
+    const [event, error] = await first(socket, 'end', 'error');
+    assert.equal(event, allowTruncation ? 'end' : 'error');
+    if (!allowTruncation) assert.equal(error.code, 'ERR_SSL_UNEXPECTED_EOF_WHILE_READING');
+  }
+});
+
+test('setTimeout', async (t) => {
+  const port = await listen(t, dormouse.createServer(own));
+  const client = connect({ ...to, port, timeout: 50 });
+  await once(client, 'timeout');
+  client.destroy();
+});
+
+test('over another stream', async (t) => {
+  const [near, far] = pair();
+  const server = new dormouse.TLSSocket(far, { isServer: true, ...own });
+  server.pipe(server);
+  const client = connect({ socket: near, ca: own.ca, servername: 'localhost' });
+  client.end('hello');
+  assert.equal((await readAll(client)).toString(), 'hello');
+
+  // TLS in TLS, with node:tls outside.
+  const inner = dormouse.createServer(own, (socket) => socket.end(`inner ${socket.encrypted}`));
+  const outer = tls.createServer(own, (socket) => inner.emit('connection', socket));
+  const port = await listen(t, outer);
+  const tunnel = tls.connect({ ...to, port });
+  const through = connect({ socket: tunnel, ca: own.ca, servername: 'localhost' });
+  assert.equal((await readAll(through)).toString(), 'inner true');
+});
+
+test('STARTTLS: a socket that was used in plaintext', async (t) => {
+  const plain = net.createServer((socket) => {
+    socket.once('data', () => {
+      socket.write('go', () => {
+        const secure = new dormouse.TLSSocket(socket, { isServer: true, ...own });
+        secure.once('secure', () => secure.end(`hello ${secure.remotePort === socket.remotePort}`));
+      });
+    });
+  });
+  const port = await listen(t, plain);
+  const socket = net.connect(port, '127.0.0.1');
+  socket.write('STARTTLS');
+  await once(socket, 'data');
+  const client = connect({ socket, ca: own.ca, servername: 'localhost' });
+  assert.equal((await readAll(client)).toString(), 'hello true');
+});
+
+function pair() {
+  const [there, back] = [new PassThrough(), new PassThrough()];
+  return [Duplex.from({ readable: back, writable: there }), Duplex.from({ readable: there, writable: back })];
+}
+
+test('a unix socket', async (t) => {
+  const server = dormouse.createServer(own, (socket) => socket.end('hello'));
+  const path = require('node:path').join(require('./support').folder, 'socket');
+  server.listen(path);
+  await once(server, 'listening');
+  t.after(() => server.close());
+  assert.equal((await readAll(connect({ path, ca: own.ca, servername: 'localhost' }))).toString(), 'hello');
+});
+
+test('onread', async (t) => {
+  const port = await listen(t, dormouse.createServer(own, (socket) => socket.end('0123456789')));
+  const parts = [];
+  const client = connect({
+    ...to,
+    port,
+    onread: { buffer: Buffer.alloc(4), callback: (count, buffer) => void parts.push(buffer.toString('latin1', 0, count)) },
+  });
+  await once(client, 'close');
+  assert.equal(parts.join(''), '0123456789');
+  assert.ok(parts.every((part) => part.length <= 4));
+});
+
+test('keylog', async (t) => {
+  const server = dormouse.createServer(own, (socket) => socket.end());
+  const ofServer = [];
+  server.on('keylog', (line) => ofServer.push(String(line)));
+  const port = await listen(t, server);
+  const client = connect({ ...to, port });
+  const lines = [];
+  client.on('keylog', (line) => lines.push(String(line)));
+  await readAll(client);
+  assert.match(lines.join(''), /^CLIENT_TRAFFIC_SECRET_0 [0-9a-f]{64} [0-9a-f]+\n/m);
+  assert.deepEqual(ofServer.sort(), lines.sort());
+});
+
+test('exportKeyingMaterial', async (t) => {
+  const options = { exportKeyingMaterial: true };
+  const server = dormouse.createServer({ ...own, ...options }, (socket) => socket.end(socket.exportKeyingMaterial(32, 'EXPORTER-test', Buffer.from('c'))));
+  const port = await listen(t, server);
+  const client = tls.connect({ ...to, port });
+  await once(client, 'secureConnect');
+  const expected = client.exportKeyingMaterial(32, 'EXPORTER-test', Buffer.from('c'));
+  assert.ok((await readAll(client)).equals(expected));
+  const without = connect({ ...to, port });
+  await once(without, 'secureConnect');
+  assert.throws(() => without.exportKeyingMaterial(32, 'x'), { code: 'ERR_FEATURE_UNAVAILABLE' });
+});
+
+test('keys: encrypted, KeyObject, wrong', () => {
+  const encrypted = crypto.createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'secret' });
+  dormouse.createSecureContext({ cert: own.cert, key: encrypted, passphrase: 'secret' });
+  dormouse.createSecureContext({ cert: own.cert, key: [{ pem: encrypted, passphrase: 'secret' }] });
+  dormouse.createSecureContext({ cert: own.cert, key: crypto.createPrivateKey(own.key) });
+  assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: encrypted, passphrase: 'wrong' }));
+  assert.throws(() => dormouse.createSecureContext({ cert: own.cert }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /each chain needs its key/ });
+  assert.throws(() => dormouse.createSecureContext({ cert: own.cert, key: issue().key }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+  assert.throws(() => dormouse.createSecureContext({ cert: 'x', key: own.key }), { code: 'ERR_TLS_INVALID_CONTEXT', message: /options\.cert/ });
+  assert.throws(() => dormouse.createSecureContext({ ca: 'x' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+});
+
+test('what is not supported throws when it is asked for', async (t) => {
+  const unavailable = { code: 'ERR_FEATURE_UNAVAILABLE' };
+  for (const options of [{ pfx: 'x' }, { sigalgs: 'x' }, { dhparam: 'auto' }, { privateKeyEngine: 'x' }, { minVersion: 'TLSv1' },
+    { secureOptions: crypto.constants.SSL_OP_LEGACY_SERVER_CONNECT }, { ciphers: 'ECDHE+AESGCM' }, { sessionIdContext: 'x' }]) {
+    assert.throws(() => dormouse.createSecureContext(options), unavailable, JSON.stringify(options));
+  }
+  assert.throws(() => dormouse.createSecureContext({ minVersion: 'x' }), { code: 'ERR_TLS_INVALID_PROTOCOL_VERSION' });
+  assert.throws(() => dormouse.createSecureContext({ secureProtocol: 'SSLv3_method' }), { code: 'ERR_TLS_INVALID_PROTOCOL_METHOD' });
+  assert.throws(() => dormouse.createSecureContext({ secureProtocol: 'TLS_method', minVersion: 'TLSv1.2' }), { code: 'ERR_TLS_PROTOCOL_VERSION_CONFLICT' });
+  assert.throws(() => dormouse.createSecureContext({ ciphers: 'AES128-SHA' }), { code: 'ERR_SSL_NO_CIPHER_MATCH' });
+  assert.throws(() => dormouse.createSecureContext({ ecdhCurve: 'sect113r1' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+  for (const options of [{ pskCallback() {} }, { requestOCSP: true }, { enableTrace: true }]) {
+    assert.throws(() => connect({ port: 1, ...options }), unavailable);
+  }
+  const server = dormouse.createServer(own, (socket) => socket.end());
+  for (const event of ['newSession', 'resumeSession', 'OCSPRequest']) assert.throws(() => server.on(event, () => {}), unavailable);
+  const port = await listen(t, server);
+  const client = connect({ ...to, port });
+  await once(client, 'secureConnect');
+  for (const method of ['renegotiate', 'getSession', 'getFinished', 'setMaxSendFragment', 'enableTrace', 'getCertificate']) {
+    assert.throws(() => client[method](), unavailable, method);
+  }
+});
+
+test('ciphers', async (t) => {
+  const port = await listen(t, dormouse.createServer({ ...own, ciphers: 'TLS_CHACHA20_POLY1305_SHA256:ECDHE-ECDSA-CHACHA20-POLY1305:!RC4' }, (socket) => socket.end()));
+  for (const [version, name] of [['TLSv1.2', 'ECDHE-ECDSA-CHACHA20-POLY1305'], ['TLSv1.3', 'TLS_CHACHA20_POLY1305_SHA256']]) {
+    const client = connect({ ...to, port, minVersion: version, maxVersion: version });
+    await once(client, 'secureConnect');
+    assert.equal(client.getCipher().name, name);
+    assert.equal(client.getEphemeralKeyInfo().name.length > 0, true);
+  }
+});
+
+test('setSecureContext replaces the certificate', async (t) => {
+  const server = dormouse.createServer(own, (socket) => socket.pipe(socket));
+  const port = await listen(t, server);
+  const before = connect({ ...to, port });
+  await once(before, 'secureConnect');
+  server.setSecureContext(issue({ cn: 'renewed' }));
+  const after = connect({ ...to, port });
+  await once(after, 'secureConnect');
+  assert.equal(after.getPeerCertificate().subject.CN, 'renewed');
+  assert.equal(after.getPeerCertificate(true).issuerCertificate, undefined);
+  before.end('still there');
+  assert.equal((await readAll(before)).toString(), 'still there');
+  assert.throws(() => server.setSecureContext({ cert: 'x', key: 'y' }), { code: 'ERR_TLS_INVALID_CONTEXT' });
+});
