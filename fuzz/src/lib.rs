@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     target("heap", targets::instrument::heap),
     target("server_replies", targets::instrument::server_replies),
     target("audited_client", targets::instrument::audited_client),
+    target("starttls", targets::instrument::starttls),
     target("printable", targets::messages::printable),
 ];
 

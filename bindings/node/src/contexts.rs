@@ -84,7 +84,9 @@ impl Settings {
         let version = |number| match number {
             12 => Ok(Version::Tls12),
             13 => Ok(Version::Tls13),
-            _ => Err(errors::argument(format!("{number} is not a version of TLS"))),
+            _ => Err(errors::argument(format!(
+                "{number} is not a version of TLS"
+            ))),
         };
         Ok(Protocols {
             min: version(self.oldest)?,

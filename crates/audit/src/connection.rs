@@ -43,14 +43,14 @@ pub(super) fn complete_handshake(
         let count = loop {
             match stream.read(&mut room) {
                 Ok(0) if passed.received.is_empty() => {
-                    return Err(format!("{peer} closed the connection without a word"));
+                    return Err(format!("{peer} closed the connection before the handshake"));
                 }
                 Ok(0) => return Err(format!("{peer} closed the connection during the handshake")),
                 Ok(count) => break count,
                 Err(error) if is_timeout(&error) && go_on() => {}
                 Err(error) if is_timeout(&error) => {
                     return Err(format!(
-                        "during the handshake: {peer} kept us waiting too long"
+                        "during the handshake: {peer} did not answer in time"
                     ));
                 }
                 Err(error) => return Err(words(error)),

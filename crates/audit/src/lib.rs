@@ -60,7 +60,7 @@ impl Audit {
             duration_s: 0.0,
             machine: Machine::this(),
             settings: BTreeMap::from([(LOAD.to_owned(), load_average().into())]),
-            software: Measured::not("it was not looked at"),
+            software: Measured::not("the audit ended before this part"),
             processes: Vec::new(),
             server: None,
             client: None,

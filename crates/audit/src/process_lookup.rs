@@ -30,7 +30,7 @@ pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
         match ask("systemctl", &words) {
             Err(ToolError::Missing) => {
                 return Err(Error::system(
-                    "--unit: there is no systemctl here; give the process with --pid",
+                    "--unit: systemctl is not installed; give the process with --pid",
                 ));
             }
             // The first error, which is the system manager's, is reported: user units are rare.
@@ -57,7 +57,7 @@ fn main_pid(answer: &str) -> Result<i32, String> {
     match value("MainPID").and_then(|pid| pid.trim().parse::<i32>().ok()) {
         Some(pid @ 1..) => Ok(pid),
         _ if value("LoadState") == Some("not-found") => Err("there is no such unit".into()),
-        _ => Err("it has no main process: it does not run".into()),
+        _ => Err("it has no main process: it is not running".into()),
     }
 }
 
@@ -76,13 +76,13 @@ pub fn pid_of_container(name: &str) -> Result<i32, Error> {
             Err(ToolError::Refused(why)) => said.push(format!("{keeper}: {why}")),
             Ok(answer) => match answer.trim().parse::<i32>() {
                 Ok(pid @ 1..) => return Ok(pid),
-                _ => said.push(format!("{keeper}: it does not run")),
+                _ => said.push(format!("{keeper}: it is not running")),
             },
         }
     }
     if said.is_empty() {
         return Err(Error::system(
-            "--container: there is neither docker nor podman here; give the process with --pid",
+            "--container: neither docker nor podman is installed; give the process with --pid",
         ));
     }
     Err(Error::target(format!(
@@ -103,13 +103,13 @@ mod tests {
     fn the_main_process_of_a_unit() {
         assert_eq!(main_pid("MainPID=4711\nLoadState=loaded\n"), Ok(4711));
         let stopped = main_pid("LoadState=loaded\nMainPID=0\n").unwrap_err();
-        assert!(stopped.contains("does not run"), "{stopped}");
+        assert!(stopped.contains("not running"), "{stopped}");
         let none = main_pid("MainPID=0\nLoadState=not-found\n").unwrap_err();
         assert!(none.contains("no such unit"), "{none}");
     }
 
     #[test]
-    fn a_name_is_never_taken_for_an_option() {
+    fn a_name_is_never_an_option() {
         // The lookup fails on every machine: no such unit or container, or none of the tools installed.
         for refused in [pid_of_unit("--version"), pid_of_container("--version")] {
             assert!(refused.unwrap_err().message.contains("--pid"));

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_takes_them_as_they_are() {
+    fn a_shell_reads_quoted_words_unchanged() {
         let words = [
             "perl",
             "-e",

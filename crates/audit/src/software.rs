@@ -49,6 +49,18 @@ pub enum SoftwareKind {
     Go,
     /// A program that uses rustls.
     Rustls,
+    /// curl.
+    Curl,
+    /// wget.
+    Wget,
+    /// ApacheBench.
+    Ab,
+    /// git.
+    Git,
+    /// PostgreSQL's psql.
+    Psql,
+    /// The command-line client of MySQL or MariaDB.
+    Mysql,
     /// A program that uses OpenSSL.
     OpenSsl,
     /// Any other software.
@@ -89,13 +101,19 @@ impl SoftwareKind {
             Self::Stunnel => "stunnel",
             Self::NettyJdk => "Netty (JDK SSLEngine)",
             Self::NettyTcnative => "Netty (tcnative)",
-            Self::Jvm => "a program on a JVM",
+            Self::Jvm => "JVM program",
             Self::Twisted => "Twisted/pyOpenSSL",
             Self::Python => "Python ssl",
             Self::Perl => "Perl IO::Socket::SSL",
             Self::Go => "Go crypto/tls",
-            Self::Rustls => "a program over rustls",
-            Self::OpenSsl => "a program over OpenSSL",
+            Self::Rustls => "rustls program",
+            Self::Curl => "curl",
+            Self::Wget => "wget",
+            Self::Ab => "ApacheBench",
+            Self::Git => "git",
+            Self::Psql => "psql",
+            Self::Mysql => "MySQL client",
+            Self::OpenSsl => "OpenSSL program",
             Self::Unknown => "unknown software",
         }
     }
@@ -145,15 +163,15 @@ pub(crate) fn recognise(
 ) -> Result<Software, String> {
     let mut signs = Signs::default();
     for process in processes {
-        look(process.pid, &mut signs);
+        collect(process.pid, &mut signs);
     }
     if signs.programs.is_empty() && banner.is_none() {
-        return Err("its processes are not known: give --pid or --cmd".into());
+        return Err("the server's process is not known: give --pid or --cmd".into());
     }
     Ok(conclude(&signs, banner))
 }
 
-fn look(pid: i32, signs: &mut Signs) {
+fn collect(pid: i32, signs: &mut Signs) {
     if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let name = dormouse_printable::line(name.trim_end_matches(" (deleted)")).to_string();
@@ -243,7 +261,8 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
             .any(|program| program.starts_with(name))
     };
     let file = |part: &str| signs.files.iter().find(|file| file.contains(part));
-    let said = |word: &str| banner.is_some_and(|banner| banner.to_ascii_lowercase().contains(word));
+    let announces =
+        |word: &str| banner.is_some_and(|banner| banner.to_ascii_lowercase().contains(word));
     let word = |word: &str| signs.words.to_ascii_lowercase().contains(word);
     let jvm = file("libjvm.so").is_some();
     let rules = [
@@ -273,12 +292,21 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         ),
         (program("python"), SoftwareKind::Python),
         (program("perl"), SoftwareKind::Perl),
+        (program("curl"), SoftwareKind::Curl),
+        (program("wget"), SoftwareKind::Wget),
+        (signs.programs.contains("ab"), SoftwareKind::Ab),
+        (program("git"), SoftwareKind::Git),
+        (signs.programs.contains("psql"), SoftwareKind::Psql),
+        (
+            signs.programs.contains("mysql") || signs.programs.contains("mariadb"),
+            SoftwareKind::Mysql,
+        ),
         (signs.go, SoftwareKind::Go),
         (signs.rustls, SoftwareKind::Rustls),
         (file("libssl.so").is_some(), SoftwareKind::OpenSsl),
-        (said("nginx"), SoftwareKind::Nginx),
-        (said("apache"), SoftwareKind::Apache),
-        (said("twisted"), SoftwareKind::Twisted),
+        (announces("nginx"), SoftwareKind::Nginx),
+        (announces("apache"), SoftwareKind::Apache),
+        (announces("twisted"), SoftwareKind::Twisted),
     ];
     let kind = rules
         .iter()
@@ -294,7 +322,7 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
     );
     evidence.extend(library.iter().map(|library| format!("mapped {library}")));
     evidence.extend(file("/_asyncio.").map(|_| ASYNCIO.to_owned()));
-    evidence.extend(banner.iter().map(|banner| format!("says {banner:?}")));
+    evidence.extend(banner.iter().map(|banner| format!("banner {banner:?}")));
     let version = banner.and_then(|banner| version_of(kind, banner));
     Software {
         kind,
@@ -351,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn software_is_told_by_its_signs() {
+    fn software_is_recognised_by_its_signs() {
         let kind =
             |program, files: &[&str], words| conclude(&signs(program, files, words), None).kind;
         assert_eq!(
@@ -386,6 +414,14 @@ mod tests {
             kind("something", &["/lib/libssl.so.3"], ""),
             SoftwareKind::OpenSsl
         );
+        assert_eq!(
+            kind("git-remote-http", &["/lib/libcurl-gnutls.so.4"], ""),
+            SoftwareKind::Git
+        );
+        assert_eq!(
+            kind("abc", &["/lib/libssl.so.3"], ""),
+            SoftwareKind::OpenSsl
+        );
         assert_eq!(kind("something", &[], ""), SoftwareKind::Unknown);
     }
 
@@ -409,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_is_over_rustls() {
+    fn this_program_is_recognised() {
         let own = ProcessInfo {
             pid: i32::try_from(std::process::id()).unwrap(),
             command: "test".into(),

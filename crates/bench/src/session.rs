@@ -255,15 +255,7 @@ impl<'a> Session<'a> {
             Some(fleet) => fleet,
             None => self.start_beside(lanes)?,
         };
-        let order = Order::Cycle(Cycle {
-            connections,
-            lanes,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms: 0,
-        });
+        let order = Order::Cycle(Cycle::once(connections, lanes));
         let patience = self.spec.timeout + Duration::from_secs(5);
         let (watch, server, began) = (&mut self.watch, &self.server, Instant::now());
         let report = fleet.carry_out(&order, patience, &mut |tally| {

@@ -7,9 +7,6 @@ use dormouse_measure::proc_files;
 use crate::snapshot::ObjectCounts;
 use crate::tool::{Tool, ToolError};
 
-/// A full collection of a large heap takes long.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// Returns the classes of a process; `None` if it is not a JVM.
 ///
 /// `-all` also counts unreachable objects, so the JVM makes no collection and the process is left as it was.
@@ -17,14 +14,18 @@ const PATIENCE: Duration = Duration::from_secs(120);
 ///
 /// A JVM's own `jcmd` lies beside its `java`, but that path is under the audited process's control. So the `jcmd` in
 /// the `PATH` is run, as the process's user: a JVM answers no other user.
-pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<ObjectCounts, String>> {
+pub(super) fn histogram(
+    pid: i32,
+    living: bool,
+    patience: Duration,
+) -> Option<Result<ObjectCounts, String>> {
     if !proc_files::maps(pid).ok()?.contains("libjvm.so") {
         return None;
     }
     let id = pid.to_string();
     let words = [id.as_str(), "GC.class_histogram", "-all"];
     let words = words.get(..if living { 2 } else { 3 }).unwrap_or_default();
-    let said = Tool::find("jcmd").and_then(|jcmd| jcmd.run_for(pid, words, PATIENCE));
+    let said = Tool::find("jcmd").and_then(|jcmd| jcmd.run_for(pid, words, patience));
     Some(match said {
         Ok(text) => Ok(parse(&text)),
         Err(ToolError::Missing) => Err(

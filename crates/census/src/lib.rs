@@ -53,7 +53,7 @@ pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
     if whole.heap_bytes == 0 {
         let why = whole.refused.into_iter().next();
         return Err(why.unwrap_or_else(|| {
-            "its processes have no heap of glibc's malloc, CPython or Go".into()
+            "the server's processes have no heap of glibc's malloc, CPython or Go".into()
         }));
     }
     Ok(whole)

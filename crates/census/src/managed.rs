@@ -1,10 +1,14 @@
 //! Objects of a garbage-collected runtime, as the runtime itself counts them.
 
+use std::time::{Duration, Instant};
+
 use crate::snapshot::ObjectCounts;
 use crate::{jvm, v8};
 
 /// Maximum number of classes of a managed heap in a report.
 pub(super) const MANAGED_MAX: usize = 20;
+/// Maximum wait for all runtimes of a process tree: a full collection or a snapshot of a large heap takes long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Objects in managed heaps at one moment, by class.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -20,21 +24,24 @@ pub struct ManagedHeap {
 impl ManagedHeap {
     /// Counts the objects in the runtimes of these processes.
     pub fn of(pids: &[i32]) -> Self {
-        Self::count(pids, false)
+        Self::count(pids, None)
     }
 
-    /// Asks each runtime for a full collection, then counts the objects that survive it.
-    pub fn after_collection(pids: &[i32]) -> Self {
-        Self::count(pids, true)
+    /// Asks each runtime for a full collection, then counts the objects that survive it, within `patience` for all.
+    pub fn after_collection(pids: &[i32], patience: Duration) -> Self {
+        Self::count(pids, Some(patience))
     }
 
-    fn count(pids: &[i32], living: bool) -> Self {
+    /// Counts living objects only if there is a patience for collections.
+    fn count(pids: &[i32], collection: Option<Duration>) -> Self {
         let mut heap = Self::default();
+        let until = Instant::now() + collection.unwrap_or(PATIENCE);
         for &pid in pids {
             // A V8 snapshot contains only live objects in any case.
+            let left = || until.saturating_duration_since(Instant::now());
             let answers = [
-                ("the JVM", jvm::histogram(pid, living)),
-                ("V8", v8::classes(pid)),
+                ("the JVM", jvm::histogram(pid, collection.is_some(), left())),
+                ("V8", v8::classes(pid, left())),
             ];
             for (who, answer) in answers {
                 match answer {

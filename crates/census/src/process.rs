@@ -193,8 +193,8 @@ impl ProcessMemory {
 fn words(pid: i32, name: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
-            "/proc/{pid}/{name} may not be read: be its owner with kernel.yama.ptrace_scope=0, or root; \
-             or the process forbids it (PR_SET_DUMPABLE)"
+            "this user cannot read /proc/{pid}/{name}: run as root, or as the process's user with kernel.yama.ptrace_scope=0; \
+             a process can also forbid it (PR_SET_DUMPABLE)"
         ),
         io::ErrorKind::NotFound => format!("process {pid} is gone"),
         _ => format!("/proc/{pid}/{name} cannot be read: {error}"),

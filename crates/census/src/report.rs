@@ -175,7 +175,7 @@ impl CensusReport {
             grown: Vec::new(),
             managed: Vec::new(),
             pages: None,
-            notes: vec![format!("the heap was not walked, because {why}")],
+            notes: vec![format!("the heap was not counted, because {why}")],
         }
     }
 

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_and_how_it_fails() {
+    fn output_and_failure_of_a_tool() {
         assert_eq!(
             shell().run(&["-c", "echo some words"], SOON).unwrap(),
             "some words\n"
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_ended() {
+    fn a_tool_that_does_not_exit_is_killed() {
         let begun = Instant::now();
         let patience = Duration::from_millis(200);
         // The first keeps its pipes open, the second closes them, the third writes without end.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_nothing_of_ours() {
+    fn a_tool_gets_no_environment_and_no_privileges() {
         let own = i32::try_from(std::process::id()).unwrap();
         let said = shell()
             .run_for(

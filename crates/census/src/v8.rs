@@ -16,8 +16,6 @@ use serde_json::Value;
 
 use crate::snapshot::ObjectCounts;
 
-/// Maximum wait for a snapshot.
-const PATIENCE: Duration = Duration::from_secs(120);
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
 /// Maximum size of a snapshot in bytes, and of one message with a part of it.
@@ -25,7 +23,7 @@ const SNAPSHOT_MAX: usize = 1 << 30;
 const MESSAGE_MAX: u64 = 64 << 20;
 
 /// Returns the classes of a process; `None` if it has no inspector.
-pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
+pub(super) fn classes(pid: i32, patience: Duration) -> Option<Result<ObjectCounts, String>> {
     if !offers(pid) {
         return None;
     }
@@ -40,9 +38,9 @@ pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     });
     Some(match found {
         None => Err(
-            "it was started with --inspect, but its inspector was not found on 127.0.0.1".into(),
+            "the process was started with --inspect, but no inspector listens on 127.0.0.1".into(),
         ),
-        Some((address, path)) => snapshot(address, &path).and_then(|text| count(&text)),
+        Some((address, path)) => snapshot(address, &path, patience).and_then(|text| count(&text)),
     })
 }
 
@@ -161,9 +159,9 @@ impl Write for Inspector {
 }
 
 /// Requests a snapshot and returns its text.
-fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
+fn snapshot(address: SocketAddr, path: &str, patience: Duration) -> Result<String, String> {
     let words = |error: io::Error| format!("the inspector: {error}");
-    let mut stream = Inspector::connect(address, PATIENCE).map_err(words)?;
+    let mut stream = Inspector::connect(address, patience).map_err(words)?;
     // The key protects against caches (RFC 6455 §1.3), and none is in between.
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -176,11 +174,11 @@ fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
         stream.read_exact(&mut byte).map_err(words)?;
         head.extend_from_slice(&byte);
         if head.len() as u64 > HTTP_MAX {
-            return Err("the inspector's answer has no end".into());
+            return Err("the inspector's answer is too long".into());
         }
     }
     if !head.starts_with(b"HTTP/1.1 101") {
-        return Err("the inspector refused: somebody else may be connected to it".into());
+        return Err("the inspector refused the connection: another client may be connected".into());
     }
     let order = br#"{"id":1,"method":"HeapProfiler.takeHeapSnapshot"}"#;
     stream.write_all(&frame(order)).map_err(words)?;
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inspector_that_answers_slowly_is_left() {
+    fn a_slow_inspector_is_given_up() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let slow = std::thread::spawn(move || {
@@ -324,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_its_own_is_not_ours() {
+    fn another_network_namespace_is_recognised() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(shares_network(own));
         assert!(!shares_network(i32::MAX));

@@ -26,3 +26,20 @@ pub(crate) fn audited_client(data: &[u8]) {
     let (first, second) = cut(data);
     assert!(fuzzed::client(&[first, second]) <= data.len());
 }
+
+/// What a server sends before TLS; the first byte chooses the protocol. The outcome does not depend on where the bytes
+/// were cut.
+pub(crate) fn starttls(data: &[u8]) {
+    const LONGEST: usize = 32 * 1024;
+    let Some((protocol, answer)) = data.split_first() else {
+        return;
+    };
+    let answer = answer.get(..LONGEST).unwrap_or(answer);
+    let (first, second) = cut(answer);
+    let whole = [first, second].concat();
+    let divided = dormouse_bench::fuzzed::starttls(*protocol, &[first, second]);
+    assert_eq!(
+        divided,
+        dormouse_bench::fuzzed::starttls(*protocol, &[&whole])
+    );
+}

@@ -13,6 +13,7 @@ use dormouse_engine::{Handshake, HandshakeLimits, ServerContext, ServerSettings}
 
 use super::authority::Authority;
 use super::client_hello::{self, ClientHello};
+use super::openers::Openers;
 use super::requests::{ClientMessage, Requests};
 use super::session_ids::SessionIdStore;
 use crate::connection::{Incoming, TlsConnection, complete_handshake, is_timeout};
@@ -82,7 +83,7 @@ impl AuditServer {
             .and_then(|address| listener.set_nonblocking(true).map(|()| address));
         let address = address.map_err(|error| Error::system(error.to_string()))?;
         let (authority, identity) = Authority::make(address)
-            .map_err(|why| Error::system(format!("making a certificate: {why}")))?;
+            .map_err(|why| Error::system(format!("creating a certificate: {why}")))?;
         let mut settings = ServerSettings::new(vec![identity]);
         settings.sessions_by_id = Some(Arc::new(SessionIdStore::default()));
         let context =
@@ -108,6 +109,7 @@ impl AuditServer {
     pub(super) fn start(
         self,
         seen: Arc<Mutex<ConnectionLog>>,
+        openers: Arc<Openers>,
         stop: Arc<AtomicBool>,
         began: Instant,
     ) -> JoinHandle<()> {
@@ -115,18 +117,21 @@ impl AuditServer {
             let busy = Arc::new(AtomicUsize::new(0));
             while !stop.load(Ordering::Relaxed) {
                 let room = busy.load(Ordering::Relaxed) < THREADS_MAX;
-                let Some((stream, _)) = room.then(|| self.listener.accept().ok()).flatten() else {
+                let Some((stream, from)) = room.then(|| self.listener.accept().ok()).flatten()
+                else {
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 };
                 let (context, relay) = (self.context.clone(), self.relay);
                 let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+                let openers = Arc::clone(&openers);
                 busy.fetch_add(1, Ordering::Relaxed);
                 let here = BusyGuard(Arc::clone(&busy));
                 // If no thread can be started, the client's connection is closed, which the client reports.
                 let _ = thread::Builder::new().spawn(move || {
                     let _here = here;
                     let at_s = began.elapsed().as_secs_f64();
+                    openers.look_up(from);
                     if let Err(reason) = serve(stream, &context, relay, &seen, &stop, at_s) {
                         *book(&seen).failed.entry(reason).or_default() += 1;
                     }
@@ -184,7 +189,7 @@ fn serve(
         }
         return Err(reason);
     }
-    let hello = hello.ok_or("a ClientHello could not be read")?;
+    let hello = hello.ok_or("the ClientHello could not be parsed")?;
     let (connection, info) = TlsConnection::rest(stream, handshake)?;
     let raw = ClientConnection {
         at_s,

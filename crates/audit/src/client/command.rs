@@ -111,7 +111,7 @@ impl Recognition {
         self.over.store(true, Ordering::Relaxed);
         let found = self.looks.and_then(|looks| looks.join().ok().flatten());
         found.map_or_else(
-            || Measured::not("the client ended before it could be looked at"),
+            || Measured::not("the client exited before it was recognised"),
             Measured::Value,
         )
     }

@@ -8,6 +8,7 @@ mod authority;
 mod client_hello;
 mod command;
 mod environment;
+mod openers;
 mod requests;
 mod session_ids;
 mod spec;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use self::audit_server::{AuditServer, ConnectionLog};
 use self::command::{Client, Recognition};
 use self::environment::Environment;
+use self::openers::Openers;
 pub use self::spec::ClientSpec;
 use super::model::{Audit, ClientFigures, Measured};
 use super::shell;
@@ -87,18 +89,25 @@ fn examine(
     }
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::new(Mutex::new(ConnectionLog::default()));
-    let server = peer.start(Arc::clone(&seen), Arc::clone(&stop), began);
+    let openers = Arc::new(Openers::default());
+    let server = peer.start(
+        Arc::clone(&seen),
+        Arc::clone(&openers),
+        Arc::clone(&stop),
+        began,
+    );
     if spec.command.is_empty() {
         let (port, ca) = (address.port(), environment.ca().display());
         let title = format!("listening on https://localhost:{port} (CA: {ca})");
         console.stage(&title, None);
     } else {
         // The client writes to the same terminal, so a progress bar would mix with its output.
-        console.note("the client runs; what it says follows");
+        console.note("the client is running; its output follows");
     }
     let mut watch = ClientMonitor {
         spec,
         console,
+        openers: Arc::clone(&openers),
         interrupts,
         began,
         samples: Vec::new(),
@@ -122,23 +131,30 @@ fn examine(
     let mut figures = figures(&seen);
     figures.run_ms = run_ms;
     if spec.command.is_empty() {
-        let foreign = "the client was started by somebody else";
-        figures.cpu_ms = Measured::not(foreign);
-        figures.cpu_startup_ms = Measured::not(foreign);
-        figures.memory_max_bytes = Measured::not(foreign);
-        figures.exit_status = Measured::not(foreign);
-        audit.software = Measured::not(foreign);
+        forget_process(&mut figures, audit);
     } else {
         figures.cpu_ms = Measured::Value(cpu_ms);
         figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
+        figures.processes = openers.processes();
         figures.memory_max_bytes = match watch.memory_max {
-            0 => Measured::not("the client ended before it could be read"),
+            0 => Measured::not("the client exited before the first sample"),
             most => Measured::Value(most),
         };
     }
     let outcome = ended.and_then(|status| judge_end(status, address, &mut figures, audit));
     audit.client = Some(figures);
     outcome
+}
+
+/// Gives the reason for the missing figures of clients that the audit did not start.
+fn forget_process(figures: &mut ClientFigures, audit: &mut Audit) {
+    const FOREIGN: &str = "the audit did not start the client";
+    figures.cpu_ms = Measured::not(FOREIGN);
+    figures.cpu_startup_ms = Measured::not(FOREIGN);
+    figures.memory_max_bytes = Measured::not(FOREIGN);
+    figures.processes = Measured::not(FOREIGN);
+    figures.exit_status = Measured::not(FOREIGN);
+    audit.software = Measured::not(FOREIGN);
 }
 
 /// Reports a client that made no connection as a failure.
@@ -151,7 +167,7 @@ fn judge_end(
     if let Some(status) = status {
         figures.exit_status = Measured::Value(status);
         if status != 0 {
-            let note = format!("the client ended with exit status {status}");
+            let note = format!("the client exited with status {status}");
             audit.notes.push(note);
         }
     }
@@ -160,7 +176,7 @@ fn judge_end(
     }
     let whose = status.map_or_else(
         || "no client".to_owned(),
-        |status| format!("the client ended with exit status {status} and"),
+        |status| format!("the client exited with status {status} and"),
     );
     let reasons = failures(figures);
     let words = match status {
@@ -187,6 +203,7 @@ fn failures(figures: &ClientFigures) -> String {
 struct ClientMonitor<'a> {
     spec: &'a ClientSpec,
     console: &'a mut dyn Console,
+    openers: Arc<Openers>,
     interrupts: Interrupts,
     began: Instant,
     samples: Vec<Sample>,
@@ -209,15 +226,17 @@ impl ClientMonitor<'_> {
         audit: &mut Audit,
     ) -> Result<ClientRun, Error> {
         let mut client = Client::start(self.spec, environment)?;
+        self.openers.watch(client.tree.clone());
         let recognition = Recognition::begin(client.tree.clone());
         let ended = self.wait(Some(&client), seen);
         let run_ms = self.elapsed_ms();
         let left = client.others();
         let status = client.end().and_then(|status| status.code());
-        audit.software = recognition.end();
+        let of_tree = recognition.end();
+        audit.software = self.openers.software().map_or(of_tree, Measured::Value);
         if ended.is_ok() && left > 0 {
             audit.notes.push(format!(
-                "the command ended and left {left} process(es) running; they were ended too"
+                "the command exited and left {left} process(es) running, which the audit stopped"
             ));
         }
         Ok((ended.map(|()| Some(status.unwrap_or(128))), run_ms))
@@ -240,7 +259,7 @@ impl ClientMonitor<'_> {
                 return match (client, interrupted) {
                     (Some(_), true) => Err(Error::interrupted()),
                     (Some(_), false) => Err(Error::target(format!(
-                        "the client did not end within {} s (--limit)",
+                        "the client did not exit within {} s (--limit)",
                         self.spec.limit.as_secs()
                     ))),
                     (None, _) => Ok(()),
@@ -301,9 +320,9 @@ fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
 fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
         failed: seen.failed.clone(),
-        cpu_ms: Measured::not("not yet"),
-        memory_max_bytes: Measured::not("not yet"),
-        exit_status: Measured::not("it did not end by itself"),
+        cpu_ms: Measured::not("not measured yet"),
+        memory_max_bytes: Measured::not("not measured yet"),
+        exit_status: Measured::not("the client did not exit by itself"),
         hello_bytes: (u64::MAX, 0),
         ..ClientFigures::default()
     };

@@ -78,12 +78,10 @@ impl Baseline {
     pub(super) fn words(&self) -> String {
         let row = quoted::filled(&format!("{{{{{}}}}}", self.row));
         if self.usual == self.best {
-            return format!("the lab measured {row}");
+            return format!("in the lab {row}");
         }
         let saved = bytes(self.usual - self.best);
-        format!(
-            "the lab measured {row}, out of the box → at the best known setting; {saved} can be saved"
-        )
+        format!("in the lab {row}, with default → best known settings, which save {saved}")
     }
 }
 

@@ -56,35 +56,38 @@ macro_rules! findings {
 findings! {
     /// Every idle connection keeps buffers as large as a record.
     RecordBuffersKept = "record-buffers-kept":
-        "keep a buffer only while something is in it; begin with the size of real flights and let it grow. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
+        "hold a buffer only while it contains data; start with the size of real flights and let it grow. If that cannot be changed, put `dormouse serve` in front to terminate TLS"
         or memory::retained;
     /// An idle connection uses many bytes, and no single cause explains them.
     BytesPerConnection = "bytes-per-connection":
-        "drop what a connection does not need to go on: buffers, handshake state, parsed certificates. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
+        "free what an established connection no longer needs: buffers, handshake state, parsed certificates. If that cannot be changed, put `dormouse serve` in front to terminate TLS"
         or memory::retained;
+    /// Every connection has a process of its own.
+    ProcessPerConnection = "process-per-connection":
+        "let one process serve many connections if the server has a setting for that (Dovecot: `service_count = 0` of its login services; PostgreSQL: a connection pool in front; neither was tried in the lab), or put `dormouse serve` in front of a server that speaks TLS from the first byte";
     /// Every connection has a context or a trust store of its own.
     ContextPerConnection = "context-per-connection":
-        "parse certificates, trust stores and configuration once and share them: in a case this project began with (Node 0.4) a store for each connection was 20 % of the memory and 90 % of the time of a request";
+        "parse certificates, trust stores and configuration once and share them. In a case that started this project (Node 0.4), a store for each connection took 20 % of the memory and 90 % of the time of a request";
     /// Blocks in use pin pages that are otherwise free.
     HeapFragmented = "heap-fragmented":
-        "keep long-lived entries (the session cache) in memory of their own, bounded and apart from what a handshake allocates; malloc_trim(0) after a burst helps only where nothing pins the pages"
+        "keep long-lived entries, such as the session cache, in a bounded memory area of their own, separate from what a handshake allocates. malloc_trim(0) does not help: it returns only pages without a block in use"
         or memory::holes;
     /// The allocator retains whole free pages.
     FreeMemoryRetained = "free-memory-retained":
-        "call malloc_trim(0) after a burst, or limit the arenas (MALLOC_ARENA_MAX=1) and let malloc give back sooner (MALLOC_TRIM_THRESHOLD_=131072). Nothing needs to be changed if bursts come again: the pages are used again";
+        "if bursts recur, change nothing: the next burst uses the pages. Otherwise call malloc_trim(0) after a burst, or limit the arenas (MALLOC_ARENA_MAX=1) and lower the threshold at which malloc returns memory (MALLOC_TRIM_THRESHOLD_=131072)";
     /// A session cache grows without a bound.
     SessionCacheGrows = "session-cache-grows":
-        "give the cache a bound in entries or bytes and evict the oldest; or turn it off and use tickets, which take nothing on the server"
+        "limit the cache in entries or bytes and evict the oldest; or turn it off and use tickets, which need no memory on the server"
         or memory::growth;
     /// Some memory of each connection is never freed.
     LeakPerConnection = "leak-per-connection":
-        "look for what is allocated when a connection begins and has no counterpart when it ends; the size of the blocks that become more is above";
+        "look for what a connection allocates at its start and does not free at its end; `measured` has the sizes of the blocks that accumulate";
     /// A mapping of a fixed size fills page by page.
     SharedMemoryFills = "shared-memory-fills":
-        "nothing, if its bound suits the machine: for nginx `ssl_session_cache shared:NAME:SIZE`, for Apache `SSLSessionCache shmcb:PATH(SIZE)`, for HAProxy tune.ssl.cachesize";
+        "change nothing if the machine has room for the full mapping. Its size is set by `ssl_session_cache shared:NAME:SIZE` in nginx, `SSLSessionCache shmcb:PATH(SIZE)` in Apache, tune.ssl.cachesize in HAProxy";
     /// Memory grows as connections open and close, and the cause is not known.
     GrowsUnderChurn = "grows-under-churn":
-        "turn the session cache off and audit again: if it still grows, something of each connection is never freed"
+        "turn the session cache off and audit again: if memory still grows, each connection leaves memory behind"
         or memory::growth;
     /// No session is ever resumed.
     NoResumption = "no-resumption":
@@ -92,7 +95,7 @@ findings! {
         or sessions::server;
     /// Sessions are resumed by id only.
     NoTickets = "no-tickets":
-        "turn session tickets on: they take nothing on the server, and all processes can share their keys"
+        "turn session tickets on: they need no memory on the server, and all processes can share their keys"
         or sessions::server;
     /// No session of one version is resumed.
     NoResumptionInOneVersion = "no-resumption-in-one-version":
@@ -104,10 +107,10 @@ findings! {
         or sessions::server;
     /// Sessions are not resumed at another address of the same name.
     ResumptionNotShared = "resumption-not-shared":
-        "give all machines behind the name the same ticket keys, and rotate them together; a store of sessions which all of them reach does it too";
+        "give all machines behind the name the same ticket keys, and rotate the keys together; or use a session store that all machines share";
     /// A ticket is refused before its lifetime is over.
     ResumptionEndsEarly = "resumption-ends-early":
-        "accept tickets of the keys before the present one for as long as tickets are said to live, or say a shorter lifetime";
+        "accept tickets under earlier keys until their announced lifetime ends, or announce a shorter lifetime";
     /// The server accepts TLS compression.
     CompressionAccepted = "compression-accepted":
         "turn TLS compression off"
@@ -127,46 +130,46 @@ findings! {
         "update the TLS library; allow TLS 1.3 only until then";
     /// A client may renegotiate as often as it likes.
     RenegotiationByClient = "renegotiation-by-client":
-        "refuse it (OpenSSL: SSL_OP_NO_RENEGOTIATION, and what 3.0 does by itself), or allow TLS 1.3 only"
+        "refuse renegotiation (OpenSSL: SSL_OP_NO_RENEGOTIATION, the default since 3.0), or allow TLS 1.3 only"
         or handshakes::renegotiation;
     /// The server accepts 0-RTT data, which can be replayed.
     EarlyData = "early-data":
-        "turn 0-RTT off unless every request is safe to be repeated";
+        "turn 0-RTT off unless every request is safe to repeat";
     /// A certificate of the chain has expired or will soon.
     CertificateExpires = "certificate-expires":
         "renew the certificate and load it";
     /// The server's first flight takes an additional round trip.
     FlightLarge = "flight-large":
-        "leave the root certificate out of the chain, and use ECDSA certificates";
+        "remove the root certificate from the chain, and use ECDSA certificates";
     /// A full handshake costs a multiple of what it needs.
     HandshakeCpu = "handshake-cpu":
-        "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
+        "find out with a profiler what a handshake does besides its cryptography, and create or parse once what all connections share"
         or handshakes::server_cpu;
     /// Signatures with a large RSA key dominate the handshake.
     SignatureDear = "signature-dear":
-        "use an ECDSA P-256 certificate beside the RSA one or in place of it; or an RSA key of 2,048 bits"
+        "use an ECDSA P-256 certificate beside the RSA one or instead of it, or an RSA key of 2,048 bits"
         or handshakes::server_cpu;
     /// A resumed handshake costs as much as a full one.
     ResumptionNotCheaper = "resumption-not-cheaper":
-        "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
+        "find out with a profiler what a handshake does besides its cryptography, and create or parse once what all connections share"
         or handshakes::server_cpu;
     /// Idle connections cost CPU time.
     IdleCpu = "idle-cpu":
-        "one timer for all connections in place of one for each; wait for events in place of asking every connection";
+        "use one timer for all connections instead of one for each, and wait for events instead of polling every connection";
     /// The first connection does work that the server could do at its start.
     FirstConnectionSlow = "first-connection-slow":
-        "do at the start what belongs there: seed the random generator, load keys and certificates, make one handshake with oneself before the listener opens";
+        "do this work at the start: seed the random generator, load keys and certificates, and make one handshake in memory before the listener opens";
     /// The client never offers a session.
     ClientNeverResumes = "client-never-resumes":
-        "keep one TLS context for all connections to a server; sessions live in it"
+        "use one TLS context for all connections to a server: it holds the sessions"
         or sessions::client;
     /// The client resumes fewer than half of the connections that it could.
     ClientSeldomResumes = "client-seldom-resumes":
-        "share one context between all connections, and read at least one answer before a connection is closed: TLS 1.3 sends tickets after the handshake"
+        "use one context for all connections, and read at least one answer before closing a connection: in TLS 1.3 the server sends tickets after the handshake"
         or sessions::client;
     /// The client resumes the same session again and again.
     ClientSameSessionForEver = "client-same-session-for-ever":
-        "take the session that the newest connection was given, and make a full handshake from time to time"
+        "offer the session that the latest connection received, and make a full handshake from time to time"
         or sessions::client;
     /// The client uses a TLS 1.3 ticket more than once.
     ClientTicketsReused = "client-tickets-reused":
@@ -174,7 +177,7 @@ findings! {
         or sessions::client;
     /// The client opens a connection for each request.
     ClientNoKeepAlive = "client-no-keep-alive":
-        "keep the connection and send the next request on it"
+        "keep the connection open and send the next request on it"
         or sessions::keep_alive;
     /// The client offers TLS compression.
     ClientCompressionOffered = "client-compression-offered":
@@ -188,13 +191,13 @@ findings! {
         "connect by name, and set the name on the connection";
     /// The ClientHello does not fit into one segment.
     ClientHelloLarge = "client-hello-large":
-        "keep a post-quantum share, which makes it so and is worth a packet; if it is the ticket, its server can make that shorter, which a client can't";
+        "if a post-quantum key share is the cause, change nothing: it is worth a packet. If a ticket is the cause, only its server can issue shorter ones";
     /// Handshakes of the client take an additional round trip.
     ClientExtraRoundTrip = "client-extra-round-trip":
         "offer a key share for X25519 first";
     /// The client uses much CPU time per connection.
     ClientCpu = "client-cpu":
-        "make the context once; load the trust store once; do not start a process for each request"
+        "create the context once, load the trust store once, and do not start a process for each request"
         or handshakes::client_cpu;
 }
 

@@ -16,8 +16,21 @@ const FOR_EVER: u64 = 8;
 /// A larger ClientHello does not fit into one segment.
 const SEGMENT: u64 = 1_440;
 
+/// Share of connections with a process of their own from which the process is the cause.
+const PROCESS_EACH_SHARE: f64 = 0.9;
+const PROCESS_EACH: &str = "each connection comes from a process of its own, which starts without a session and loads its trust store again";
+const ONE_PROCESS: &str = "use one process for many requests: it keeps its sessions and its connections. Or leave the client unchanged and connect through `dormouse connect`, which keeps both for all processes. Not tried in the lab";
+
+/// Whether nearly every connection has a process of its own.
+fn is_process_each(client: &ClientFigures) -> bool {
+    client.processes.value().is_some_and(|(processes, seen)| {
+        *processes >= ENOUGH && *processes as f64 >= PROCESS_EACH_SHARE * *seen as f64
+    })
+}
+
 pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
     let command = format!("dormouse audit client -- {}", subject.target);
+    let is_many = is_process_each(client);
     let mut add = |id: FindingId,
                    severity,
                    title: String,
@@ -33,11 +46,18 @@ pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &m
             reference: reference.into(),
             cause: cause.into(),
             confidence,
-            advice: subject.advice(id),
+            advice: match id {
+                _ if !is_many => subject.advice(id),
+                FindingId::ClientNeverResumes
+                | FindingId::ClientNoKeepAlive
+                | FindingId::ClientCpu => ONE_PROCESS.into(),
+                _ => subject.advice(id),
+            },
             command: command.clone(),
         });
     };
     resumption(client, &mut add);
+    keep_alive(client, &mut add);
     hello(client, &mut add);
     cpu(client, &mut add);
 }
@@ -58,8 +78,8 @@ fn cpu(
     }
     let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
     let start = startup.map_or_else(
-        || "the start of the program is counted too".to_owned(),
-        |startup| format!("{} ms more for the start of the program", whole(startup)),
+        || "including the start of the program".to_owned(),
+        |startup| format!("plus {} ms for the start of the program", whole(startup)),
     );
     add(
         FindingId::ClientCpu,
@@ -71,8 +91,12 @@ fn cpu(
             client.connections,
             bytes(memory as f64)
         ),
-        "a handshake takes a client a few milliseconds",
-        "the client loads the trust store or makes a whole context for each connection, or it starts a process for each",
+        "a client needs a few milliseconds for a handshake",
+        if is_process_each(client) {
+            PROCESS_EACH
+        } else {
+            "the client loads its trust store or creates a context for each connection"
+        },
         Confidence::Low,
     );
 }
@@ -96,7 +120,11 @@ fn resumption(
             "the client never offers a session".into(),
             format!("{connections} connections, each with a full handshake; {requests} requests"),
             "all connections but the first resume",
-            "the client makes a new TLS context for each connection, which holds no session; or it discards sessions",
+            if is_process_each(client) {
+                PROCESS_EACH
+            } else {
+                "the client creates a new TLS context for each connection, without a session, or it discards sessions"
+            },
             Confidence::High,
         );
     } else if chances >= ENOUGH && resumed * 2 < chances {
@@ -105,7 +133,7 @@ fn resumption(
             Severity::Medium,
             "the client resumes fewer than half of the connections that could resume".into(),
             format!(
-                "{resumed} of {connections} resumed, {offered} offered a session, {chances} could have"
+                "{connections} connections: {chances} could have resumed, {offered} offered a session, {resumed} resumed"
             ),
             "all connections but the first resume",
             "several contexts, many connections at the same time, or tickets that arrive after the client has closed",
@@ -122,7 +150,7 @@ fn resumption(
                 client.same_session_max
             ),
             "a client renews a session after some uses or some time, with a full handshake that verifies the certificate again",
-            "the client keeps the session of its first connection, sets it on all others, and ignores later tickets",
+            "the client offers the session of its first connection on all others and ignores later tickets",
             Confidence::High,
         );
     } else if client.tickets_reused > 0 {
@@ -136,6 +164,13 @@ fn resumption(
             Confidence::High,
         );
     }
+}
+
+fn keep_alive(
+    client: &ClientFigures,
+    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
+) {
+    let (connections, requests) = (client.connections, client.requests);
     if requests >= 5 && client.kept_alive == 0 && connections * 10 >= requests * 9 {
         add(
             FindingId::ClientNoKeepAlive,
@@ -146,7 +181,11 @@ fn resumption(
                 whole(client.handshake_ms)
             ),
             "one connection for many requests",
-            "keep-alive is off, or the program makes a new client object for each request",
+            if is_process_each(client) {
+                PROCESS_EACH
+            } else {
+                "keep-alive is off, or the program creates a new client object for each request"
+            },
             Confidence::Medium,
         );
     }
@@ -176,7 +215,7 @@ fn hello(
             "the client offers TLS compression".into(),
             "the ClientHello offers DEFLATE".into(),
             &filled(
-                "none (CRIME; and it takes memory where it is accepted; without it, {{advice.openssl.compression}})",
+                "no compression: it leaks secrets (CRIME), and where the server accepts it, it takes memory. Turned off in a server with {{advice.openssl.compression}}",
             ),
             "the TLS library was built with zlib, and compression is not switched off",
             Confidence::High,
@@ -243,7 +282,7 @@ mod tests {
     use crate::model::ClientConnection;
 
     #[test]
-    fn who_begins_side_by_side_has_nothing_to_resume() {
+    fn parallel_first_connections_have_nothing_to_resume() {
         let begun = |times: [f64; 5]| {
             let raw = times.map(|at_s| ClientConnection {
                 at_s,

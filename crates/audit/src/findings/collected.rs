@@ -1,8 +1,8 @@
 //! Growth of garbage-collected runtimes: only memory that survives a collection can be a leak.
 //!
-//! From outside, garbage that is not collected yet looks like a leak, and so does a compiler that warms up. Therefore
-//! only growth that remains after full collections, round by round, is called a leak. If the runtime could not be
-//! asked to collect, the finding states the measurements and no more.
+//! From outside, uncollected garbage looks like a leak, and so does a compiler that warms up. Therefore a finding calls
+//! growth a leak only if it remains after a full collection in every round. If the audit could not make the runtime
+//! collect, the finding states the measurements and names no cause.
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Severity};
@@ -11,7 +11,7 @@ use crate::model::GROWTH_BYTES;
 use crate::model::{CollectedPoint, CollectedRounds, MemoryFigures};
 use dormouse_measure::{Growth, Verdict};
 
-/// Classes of which every connection has an instance and that nothing else needs.
+/// Classes with an instance for every connection and for nothing else.
 const OF_CONNECTIONS: [&str; 6] = [
     "SSLEngine",
     "SSLSocketImpl",
@@ -26,7 +26,7 @@ const OF_SESSIONS: &str = "SSLSession";
 const EACH: f64 = 0.5;
 /// Growth per round below which there is no finding, whatever the growth per connection.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
-/// Share of the growth that may remain if the growth was garbage.
+/// Share of the growth that may remain after a collection if the growth was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
 /// Growth of a garbage-collected heap and its likely cause.
@@ -41,42 +41,41 @@ pub(super) struct CollectedGrowth {
     pub(super) measured: String,
 }
 
-/// Judges the growth. `None`: it was garbage, or the heap had not reached its size yet. If the process's memory does
-/// not clearly grow, a leak of objects that survive collections is still reported.
+/// Judges the growth. `None`: it was garbage, or the heap had not reached its usual size yet. Reports a leak of objects
+/// that survive collections even if the process's memory does not clearly grow.
 pub(super) fn judge(
     memory: &MemoryFigures,
     growth: &Growth,
     grows: bool,
 ) -> Option<CollectedGrowth> {
-    look(memory, growth).filter(|kept| grows || kept.severity > Severity::Low)
+    classify(memory, growth).filter(|kept| grows || kept.severity > Severity::Low)
 }
 
-fn look(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
+fn classify(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
     let Some(collected) = memory.growth_collected.value() else {
         let why = memory.growth_collected.why_not().unwrap_or("?");
-        return Some(unknown(format!("what outlives a collection: {why}")));
+        return Some(unknown(format!(
+            "objects that survive a collection were not counted: {why}"
+        )));
     };
     match &collected.by {
-        Some(by) => asked(by, collected),
-        None => unasked(memory, growth, collected),
+        Some(by) => with_collections(by, collected),
+        None => without_collections(memory, growth, collected),
     }
 }
 
-/// Judges a runtime that was asked to collect before each point.
-fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
+/// Judges a runtime that the audit made collect before each point.
+fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     let living = growth_of(collected, |point| point.living_bytes);
     let blocks = growth_of(collected, |point| point.in_use_bytes);
     let memory = growth_of(collected, |point| Some(point.pss_bytes))?;
     let rounds = collected.points.len();
-    let living_words = living.as_ref().map(|living| {
-        span(
-            living,
-            &format!("objects that outlive a collection by {by}"),
-        )
-    });
+    let living_words = living
+        .as_ref()
+        .map(|living| span(living, &format!("live objects after a collection by {by}")));
     if let Some(living) = living.as_ref().filter(|living| grows(living)) {
         let per_connection = living.bytes_per_connection()?;
-        let (id, cause) = whose(collected);
+        let (id, cause) = cause_by_class(collected);
         return Some(CollectedGrowth {
             id,
             severity: Severity::High,
@@ -84,10 +83,10 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
             confidence: Confidence::High,
             per_connection: Some(per_connection),
             measured: format!(
-                "after each of {rounds} more rounds, {}: {} per connection{}",
+                "{rounds} more rounds, {}, {} per connection{}",
                 living_words.unwrap_or_default(),
                 bytes(per_connection),
-                classes(collected)
+                largest_class(collected)
             ),
         });
     }
@@ -98,11 +97,11 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
         return Some(CollectedGrowth {
             id: FindingId::LeakPerConnection,
             severity: Severity::High,
-            cause: "after full collections the runtime's own objects do not become more, but blocks of the C library do: native memory of connections which nobody frees".into(),
+            cause: "the runtime's live objects do not grow, but blocks of malloc do: each connection allocates native memory that is never freed".into(),
             confidence: Confidence::Medium,
             per_connection: blocks.bytes_per_connection(),
             measured: format!(
-                "after each of {rounds} more rounds, {}",
+                "{rounds} more rounds, {}",
                 span(&blocks, "blocks of malloc")
             ),
         });
@@ -112,16 +111,16 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     }
     Some(CollectedGrowth {
         measured: format!(
-            "after each of {rounds} more rounds, {}",
+            "{rounds} more rounds, {}",
             living_words.unwrap_or_default()
         ),
-        cause: "no leak: what outlives a full collection does not grow. It is the heap that the runtime has not used yet, or its compiled code".into(),
+        cause: "no leak: the live objects after full collections do not grow. The growth is heap that the runtime reserves, or compiled code".into(),
         ..unknown(String::new())
     })
 }
 
-/// Judges a runtime that could not be asked to collect, by whether its memory falls by itself.
-fn unasked(
+/// Judges a runtime that the audit could not make collect, by whether its memory falls without that.
+fn without_collections(
     memory: &MemoryFigures,
     growth: &Growth,
     collected: &CollectedRounds,
@@ -145,7 +144,7 @@ fn unasked(
     }
     let more = collected.points.len() as u64 * collected.connections_per_round;
     Some(unknown(format!(
-        "it goes on for {} more connections, and nobody could be asked to collect",
+        "memory kept growing over {} more connections, and the audit could not make the runtime collect",
         whole(more as f64)
     )))
 }
@@ -154,7 +153,7 @@ fn unknown(measured: String) -> CollectedGrowth {
     CollectedGrowth {
         id: FindingId::GrowsUnderChurn,
         severity: Severity::Low,
-        cause: "garbage which was not collected yet, the heap of a runtime that grows to its size, its compiled code; or a leak. It was not seen to collect, so these can't be told apart; more rounds (--thorough) may".into(),
+        cause: "not known: uncollected garbage, a heap that still grows to its usual size, compiled code, or a leak. The audit saw no collection, so it cannot distinguish them; more rounds (--thorough) may".into(),
         confidence: Confidence::Low,
         per_connection: None,
         measured,
@@ -187,7 +186,7 @@ fn span(growth: &Growth, what: &str) -> String {
 }
 
 /// Derives the cause from the classes that grew: connections or sessions.
-fn whose(collected: &CollectedRounds) -> (FindingId, String) {
+fn cause_by_class(collected: &CollectedRounds) -> (FindingId, String) {
     // The classes were compared between the second and the last point.
     let rounds = collected.points.len().saturating_sub(2) as u64;
     let connections = (rounds * collected.connections_per_round).max(1) as f64;
@@ -199,30 +198,30 @@ fn whose(collected: &CollectedRounds) -> (FindingId, String) {
     };
     if let Some((class, ..)) = each(&OF_CONNECTIONS) {
         let cause = format!(
-            "connections that are closed are still held: there is one {class} more for each, after full collections"
+            "closed connections are still referenced: after full collections there is one more {class} for each"
         );
         return (FindingId::LeakPerConnection, cause);
     }
     if let Some((class, ..)) = each(&[OF_SESSIONS]) {
         let cause = format!(
-            "sessions: one {class} more for each connection, after full collections, and nothing of connections: a cache without a bound, or one that is not full yet"
+            "sessions: after full collections there is one more {class} for each connection, and no object of a connection. The session cache has no limit, or it is not full yet"
         );
         return (FindingId::SessionCacheGrows, cause);
     }
-    let cause = "something of each connection is never let go: it outlives full collections, and it is neither connections nor sessions of the TLS library";
+    let cause = "each connection leaves objects behind that survive full collections; they are neither connections nor sessions of the TLS library";
     (FindingId::LeakPerConnection, cause.into())
 }
 
 /// Describes the class that grew most.
-fn classes(collected: &CollectedRounds) -> String {
+fn largest_class(collected: &CollectedRounds) -> String {
     let Some((class, had, has, more)) = collected.grown.first() else {
         return String::new();
     };
     format!(
-        "; most of it in objects of {class}: {} → {}, {} more",
+        "; class {class} grew most, by {}: {} → {} objects",
+        bytes(*more as f64),
         whole(*had as f64),
-        whole(*has as f64),
-        bytes(*more as f64)
+        whole(*has as f64)
     )
 }
 
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_outlives_collections_is_a_leak_and_its_classes_say_of_what() {
+    fn objects_that_survive_collections_are_a_leak_and_their_classes_name_the_cause() {
         let points: Vec<_> = (0..5)
             .map(|i| (378_000_000, Some(9_800_000 + 505_000 * i), Some(30_000_000)))
             .collect();
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn native_memory_that_nobody_frees_is_a_leak_of_a_jvm_too() {
+    fn native_memory_that_is_never_freed_is_a_leak_in_a_jvm_too() {
         let points: Vec<_> = (0..5)
             .map(|i| {
                 let more = 2_600_000 * i;
@@ -356,7 +355,7 @@ mod tests {
     /// Go's io.Copy: 12 MB more in each round of a recorded audit. The later points are invented: memory grows on
     /// until the runtime collects.
     #[test]
-    fn who_collects_by_itself_has_no_leak() {
+    fn a_runtime_that_collects_has_no_leak() {
         let go = [141_450_240, 152_166_400, 164_904_960, 177_496_064];
         let goes_on = |i: u64| (177_496_064 + 12_000_000 * i, None, None);
         let mut points: Vec<_> = (1..=15).map(goes_on).collect();

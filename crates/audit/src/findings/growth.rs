@@ -71,7 +71,7 @@ fn of_blocks(
     if id != FindingId::SessionCacheGrows && sessions > EACH && connections < EACH {
         (id, confidence) = (FindingId::SessionCacheGrows, Confidence::Medium);
         cause = format!(
-            "sessions: the server keeps {sessions:.1} more of OpenSSL's session objects for each closed connection. The cache has no bound, or it is not full yet: OpenSSL's own bound is 20,480 sessions"
+            "sessions: the server keeps {sessions:.1} of OpenSSL's session objects for each closed connection. The session cache has no limit, or it is not full yet: OpenSSL's own limit is 20,480 sessions"
         );
     }
     for (size, had, has) in grown.iter().take(2) {
@@ -112,14 +112,14 @@ fn of_resident(subject: &AuditSubject, memory: &MemoryFigures) -> Option<Finding
         (
             FindingId::SharedMemoryFills,
             Severity::Info,
-            "a mapping that processes share, such as a session cache: its size was fixed when it was made, and its pages become resident one after the other until it is full".to_owned(),
+            "a shared mapping of fixed size fills, such as a session cache: its pages become resident one by one until all are".to_owned(),
             Confidence::Medium,
         )
     } else if in_use.is_some() {
         (
             FindingId::GrowsUnderChurn,
             Severity::Low,
-            "not a leak of blocks: the bytes in use do not grow. The heap still takes pages, or the growth lies in mappings that are no heap; --thorough shows whether it ends".to_owned(),
+            "not a leak of heap blocks: the bytes in use do not grow. The heap still takes new pages, or other mappings grow; --thorough shows whether the growth ends".to_owned(),
             Confidence::Medium,
         )
     } else {
@@ -147,11 +147,11 @@ fn grown_finding(
         id,
         severity: Severity::High,
         title: format!(
-            "memory grows by {} for every connection that has come and gone",
+            "memory grows by {} for every closed connection",
             bytes(per_connection)
         ),
         measured,
-        reference: "no growth: what a connection took is free when it has closed".into(),
+        reference: "no growth: a closed connection leaves nothing behind".into(),
         cause,
         confidence: Confidence::Low,
         advice: subject.advice(id),
@@ -185,17 +185,17 @@ fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confid
     match share {
         Some(share) if share > 0.6 => (
             FindingId::LeakPerConnection,
-            format!("not sessions: resumed connections, which make no new session, leave as much behind ({} of it). Something of each connection is never freed", percent(share)),
+            format!("not sessions: resumed connections, which create no session, leave {} as much behind as full ones. Each connection leaves memory that is never freed", percent(share)),
             Confidence::High,
         ),
         Some(share) if share < 0.3 => (
             FindingId::SessionCacheGrows,
-            format!("sessions: resumed connections leave nothing behind ({} of it), full ones do. The cache has no bound, or it is not full yet", percent(share.max(0.0))),
+            format!("sessions: resumed connections leave only {} as much behind as full ones. The session cache has no limit, or it is not full yet", percent(share.max(0.0))),
             Confidence::High,
         ),
         _ => (
             FindingId::GrowsUnderChurn,
-            "not known: a leak per connection, or a session cache without a bound. No session was resumed, so the two can't be distinguished".into(),
+            "not known: a leak per connection, or a session cache without a limit. No session was resumed, so the audit cannot distinguish them".into(),
             Confidence::Low,
         ),
     }
@@ -212,6 +212,7 @@ mod tests {
             title: String::new(),
             at_s: 0.0,
             connections: 0,
+            processes: 1,
             memory: Memory {
                 pss: 1000 * pss_kb,
                 pss_shared: 1000 * shared_kb,
@@ -227,7 +228,7 @@ mod tests {
 
     /// Measurements of nginx 1.22 with `ssl_session_cache shared` and with `builtin`.
     #[test]
-    fn a_mapping_that_fills_is_told_from_a_heap_that_grows() {
+    fn a_shared_mapping_that_fills_is_distinguished_from_a_growing_heap() {
         let shared = [
             (41_435, 3_436),
             (39_956, 3_624),

@@ -93,7 +93,7 @@ pub(super) fn words(profile: &[HotSpot]) -> String {
         .map(|(what, share)| format!("{} {what}", percent(*share)))
         .collect();
     if named.is_empty() {
-        return "sampled: no part of the program stands out".into();
+        return "sampled during handshakes: no part of the program stands out".into();
     }
     format!("sampled during handshakes: {}", named.join(", "))
 }

@@ -12,11 +12,13 @@ use dormouse_census::{CensusReport, SizeClass};
 
 /// Block sizes that hold a 16 kB record in one or both directions.
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
-/// Minimum number of blocks in a context or trust store of a connection's own.
+/// Minimum number of blocks in a connection's own context or trust store.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates.
 const ONE_SIZE: f64 = 0.8;
+/// Buffers of a TLS library per connection, one for each direction; more are the program's own.
+const OF_LIBRARY: f64 = 2.5;
 /// Growth with large records, as a share of the buffers' bytes, above which the buffers grew for those records.
 const GREW: f64 = 0.6;
 /// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
@@ -45,6 +47,10 @@ pub(super) fn judge(
         severity
     };
     let command = subject.bench("hold", "-n 2000");
+    if memory.is_process_each() {
+        findings.push(process_each(subject, memory, command));
+        return;
+    }
     let mut explained = 0.0;
     let context = census.filter(|census| has_contexts(subject.kind, census));
     if let Some(census) = context {
@@ -111,9 +117,9 @@ fn buffers(
     Some(Finding {
         id: FindingId::RecordBuffersKept,
         severity,
-        title: format!("every idle connection keeps {number:.1} record buffers"),
+        title: format!("every idle connection keeps {number:.1} buffers as large as a record"),
         measured: format!(
-            "{} blocks of {} bytes for {} connections, {} of them zeros; {} per connection in all",
+            "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
             whole(more),
             whole(first.size_bytes as f64),
             whole(more / first.per_connection),
@@ -121,10 +127,12 @@ fn buffers(
             bytes(all)
         ),
         reference: filled(&format!("no buffer while no record is in flight; {REFERENCE}")),
-        cause: if grew {
-            "the buffers grew when records of 16 kB came, and keep that size as long as the connection lives"
+        cause: if number > OF_LIBRARY {
+            "a TLS library has at most two such buffers per connection; the others are the program's own buffers, allocated in advance and mostly unused"
+        } else if grew {
+            "the buffers grew when 16 kB records arrived, and keep that size until the connection closes"
         } else {
-            "a buffer for the largest record (2^14 bytes) is allocated for each direction and kept as long as the connection lives"
+            "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps it until it closes"
         }
         .into(),
         confidence: Confidence::High,
@@ -133,20 +141,45 @@ fn buffers(
     })
 }
 
+/// Reports a process for each connection. Its blocks are those of a whole program, so their sizes say nothing.
+fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String) -> Finding {
+    let held = memory.phases.iter().max_by_key(|phase| phase.connections);
+    let (processes, connections) = held.map_or((0, 0), |held| (held.processes, held.connections));
+    Finding {
+        id: FindingId::ProcessPerConnection,
+        severity: Severity::Medium,
+        title: format!(
+            "every connection has a process of its own, {} each",
+            bytes(memory.per_connection_bytes())
+        ),
+        measured: format!(
+            "{} processes for {} connections; {}",
+            whole(processes as f64),
+            whole(connections as f64),
+            measured(memory)
+        ),
+        reference: "a few processes or threads for all connections".into(),
+        cause: "the server starts a process for each connection, with its own heap, TLS context and session keys".into(),
+        confidence: Confidence::High,
+        advice: subject.advice(FindingId::ProcessPerConnection),
+        command,
+    }
+}
+
 fn contexts(subject: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
     let largest = census.classes.first().map_or(0, |class| class.size_bytes);
     Finding {
         id: FindingId::ContextPerConnection,
         severity: Severity::High,
-        title: "every connection has a context or a trust store of its own".into(),
+        title: "every connection has its own context or trust store".into(),
         measured: format!(
             "{} blocks and {} of heap per connection; most of it in blocks of {} bytes",
             whole(census.blocks_per_connection),
             bytes(census.heap_bytes_per_connection),
             whole(largest as f64)
         ),
-        reference: "one context for all: certificates, trust stores and keys are parsed once".into(),
-        cause: "so many blocks per connection are those of parsed certificates or of a whole configuration, which each connection parses and keeps".into(),
+        reference: "one context for all connections: certificates, trust stores and keys are parsed once".into(),
+        cause: "blocks of that number and variety are parsed certificates or a whole configuration, which each connection parses and keeps".into(),
         confidence: Confidence::Medium,
         advice: subject.advice(FindingId::ContextPerConnection),
         command: command.to_owned(),
@@ -212,7 +245,7 @@ fn where_it_is(
     idle: f64,
 ) -> (String, Confidence) {
     if subject.kind == SoftwareKind::Dormouse {
-        let cause = "the server behind dormouse, if it is in the same process tree".to_owned();
+        let cause = "the server behind Dormouse, if it is in the same process tree".to_owned();
         return (cause, Confidence::Low);
     }
     let mut parts = Vec::new();
@@ -227,7 +260,7 @@ fn where_it_is(
                 .block(class.size_bytes)
                 .unwrap_or(&class.heap);
             format!(
-                "{:.1} blocks of {} bytes ({known}, {} zeros)",
+                "{:.1} blocks of {} bytes ({known}, {} zero)",
                 class.per_connection,
                 whole(class.size_bytes as f64),
                 percent(class.zero_share)
@@ -253,9 +286,54 @@ fn where_it_is(
         }));
     }
     if parts.is_empty() {
-        let cause = "not known: no size of block stands out. A heap profiler of the language shows who allocates them";
+        let cause = "not known: no block size stands out. A heap profiler for the server's language shows what allocates them";
         return (cause.to_owned(), Confidence::Low);
     }
-    let cause = format!("most of it is in: {}", parts.join("; "));
+    let cause = format!("most of the memory is in {}", parts.join("; "));
     (cause, Confidence::Medium)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Audit, MemoryPhase};
+
+    fn phase(name: &str, connections: u64, processes: u64) -> MemoryPhase {
+        MemoryPhase {
+            name: name.into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections,
+            processes,
+            memory: Default::default(),
+            kernel: Default::default(),
+        }
+    }
+
+    /// Blocks of a Dovecot login process, from a recorded audit: they look like a context of the connection's own.
+    #[test]
+    fn a_process_for_each_connection_is_no_context_for_each() {
+        let census = CensusReport {
+            blocks_per_connection: 6_835.0,
+            heap_bytes_per_connection: 657_000.0,
+            ..CensusReport::without_malloc("")
+        };
+        let judged = |processes: [u64; 2]| -> Vec<FindingId> {
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = Measured::Value(674_302.0);
+            memory.phases = vec![
+                phase("before", 0, processes[0]),
+                phase("2n", 40, processes[1]),
+            ];
+            let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+            let mut findings = Vec::new();
+            judge(&subject, &memory, Some(&census), &mut findings);
+            findings.into_iter().map(|finding| finding.id).collect()
+        };
+        assert_eq!(judged([7, 47]), [FindingId::ProcessPerConnection]);
+        // Four workers and a helper that starts later are no process for each.
+        assert_ne!(judged([4, 5]), [FindingId::ProcessPerConnection]);
+        // Audits by older versions did not count processes.
+        assert_ne!(judged([0, 0]), [FindingId::ProcessPerConnection]);
+    }
 }

@@ -49,7 +49,7 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
         .collect();
     let each: Vec<_> = by_ticket
         .iter()
-        .map(|(version, trials)| format!("{version}: {}", said(trials)))
+        .map(|(version, trials)| format!("{version}: {}", outcome(trials)))
         .collect();
     let by_id = all
         .iter()
@@ -60,7 +60,8 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
         .iter()
         .filter(|(_, trials)| Resumes::of(trials) == Resumes::None)
         .collect();
-    let reference = "all of them; a resumed handshake needs no signature and no certificate";
+    let reference =
+        "all sessions are resumed: a resumed handshake needs no signature and no certificate";
     let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
         findings.push(Finding {
             id,
@@ -171,7 +172,7 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
             Severity::Medium
         },
         title: format!(
-            "{} of the sessions are resumed at another address of the name",
+            "{} of the sessions are resumed at another address of the server's name",
             if taken == 0 {
                 "none".into()
             } else {
@@ -179,11 +180,11 @@ fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<F
             }
         ),
         measured: format!(
-            "each address resumes its own sessions; {taken} of {of} at another one (not: {}{more})",
+            "each address resumes its own sessions, but only {taken} of {of} of another address (refused: {}{more})",
             pairs.join(", ")
         ),
-        reference: "all of them: a client that comes back may reach any of the machines".into(),
-        cause: "each machine has ticket keys or a session cache of its own".into(),
+        reference: "all of them: a returning client may reach any of the machines".into(),
+        cause: "each machine has its own ticket keys or session cache".into(),
         confidence: Confidence::High,
         advice: subject.advice(FindingId::ResumptionNotShared),
         command: subject.audit(),
@@ -208,13 +209,13 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
     })?;
     let (cause, confidence, severity) = if early.load_between {
         (
-            "the server replaced its ticket keys and forgot the former ones; or it keeps sessions in a cache, which the load of this audit has filled",
+            "the server replaced its ticket keys and dropped the earlier ones, or this audit's load filled its session cache",
             Confidence::Low,
             Severity::Low,
         )
     } else {
         (
-            "the server replaced its ticket keys and forgot the former ones",
+            "the server replaced its ticket keys and dropped the earlier ones",
             Confidence::Medium,
             Severity::Medium,
         )
@@ -222,7 +223,7 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
     Some(Finding {
         id: FindingId::ResumptionEndsEarly,
         severity,
-        title: "the server forgets sessions before their lifetime ends".into(),
+        title: "the server refuses sessions before their lifetime ends".into(),
         measured: format!(
             "the server refused a ticket of {} that was {:.0} s old, and accepts new ones",
             early.version, early.age_s
@@ -238,7 +239,7 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
     })
 }
 
-fn said(trials: &Trials) -> String {
+fn outcome(trials: &Trials) -> String {
     let (least, most) = trials.interval();
     match trials.offered {
         // Without a ticket there is nothing to resume.
@@ -260,11 +261,11 @@ fn why_partly(trials: &Trials) -> String {
     let (least, most) = trials.interval();
     let places = |share: f64| (1.0 / share.max(0.001)).round();
     if places(trials.share()) < 2.0 {
-        return "some of the processes or machines do not know the sessions of the others, or a session cache is too small".into();
+        return "some processes or machines do not share ticket keys or a session cache with the others, or a session cache is too small".into();
     }
     format!(
-        "the share is that of {:.0} processes or machines ({:.0} to {:.0} fit) with ticket keys or session caches of their own: \
-         a client that comes back to another of them is not recognised there",
+        "the share fits {:.0} processes or machines ({:.0} to {:.0}) that each have their own ticket keys or session cache: \
+         a client that returns to another one is not recognised",
         places(trials.share()),
         places(most),
         places(least)

@@ -94,15 +94,15 @@ fn pinned(
         severity,
         title: "blocks in use keep pages resident that are otherwise free".into(),
         measured: format!(
-            "when all connections had closed, {} more free bytes lay on pages with a block in use, {} for each of {} connections; only {} more bytes were in use; blocks on mostly free pages, more than before: {}",
+            "after all connections closed, {} more of free memory lay on pages with a block in use ({} for each of {} connections), and {} more were in use; additional blocks on mostly free pages: {}",
             bytes(free.pinned),
             bytes(each),
             whole(connections),
             bytes(free.in_use.max(0.0)),
             if by.is_empty() { "none".into() } else { by.join(", ") }
         ),
-        reference: filled("memory is back where it was before (of what its connections took, dormouse serve keeps {{compare.dormouse-left}})"),
-        cause: "blocks that live longer than a connection (sessions, statistics, caches) were allocated between those of connections, and each keeps its page".into(),
+        reference: filled("memory returns to its level before the connections (dormouse serve keeps {{compare.dormouse-left}} of what they took)"),
+        cause: "blocks that outlive connections (sessions, statistics, caches) lie between the blocks of connections, and each keeps its page resident".into(),
         confidence: Confidence::High,
         advice: subject.advice(FindingId::HeapFragmented),
         command: subject.bench("churn", "-n 20000 -c 500 --rounds 5"),
@@ -130,13 +130,13 @@ fn returnable(
         severity: Severity::Low,
         title: "the allocator keeps free memory after a burst of connections".into(),
         measured: format!(
-            "when all connections had closed, {} lay in whole free pages, {} more than before them: {} of what they took",
+            "after all connections closed, {} lay in whole free pages, {} more than before: {} of what the connections took",
             bytes(free.returnable),
             bytes(free.more_returnable),
             percent(free.more_returnable / took.max(1.0))
         ),
-        reference: "free pages go back to the system, or are used again by the next burst".into(),
-        cause: "malloc gives back only the end of its heap, or nothing until the program calls malloc_trim; the pages are used again, so this is no leak and no fragmentation".into(),
+        reference: "free pages return to the system, or the next burst uses them".into(),
+        cause: "malloc returns only the end of its heap to the system until the program calls malloc_trim. Later connections use these pages, so this is neither a leak nor fragmentation".into(),
         confidence: Confidence::High,
         advice: subject.advice(FindingId::FreeMemoryRetained),
         command: subject.bench("hold", "-n 2000"),
@@ -169,6 +169,7 @@ mod tests {
             title: String::new(),
             at_s: 0.0,
             connections: 1000,
+            processes: 1,
             memory: Default::default(),
             kernel: Default::default(),
         });

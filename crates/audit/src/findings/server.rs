@@ -28,7 +28,9 @@ const PARSING_SHARE: f64 = 0.25;
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
 /// CPU time of the first handshake beyond that of a later one, in milliseconds.
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
-const COMPRESSION: &str = "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}";
+const PROCESS_EACH: &str =
+    "the server starts a process for each connection, which costs more than a handshake";
+const COMPRESSION: &str = "no compression: it leaks secrets (CRIME) and takes memory for every connection. Turned off with {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
 /// Bytes that a server may send before the first acknowledgement: ten segments (RFC 6928).
 const FIRST_WINDOW: u32 = 14_600;
@@ -39,7 +41,9 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
     }
     resumption::judge(subject, figures, findings);
     if let Some(cpu) = figures.cpu.value() {
-        handshakes(subject, cpu, findings);
+        let memory = figures.memory.value();
+        let is_process_each = memory.is_some_and(|memory| memory.is_process_each());
+        handshakes(subject, cpu, is_process_each, findings);
     }
     if let Some(first) = figures.first.value() {
         findings.extend(first_connection(subject, first));
@@ -115,7 +119,7 @@ fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
             "the server does not offer TLS 1.3",
             measured,
             "TLS 1.3 needs one round trip less",
-            "an old TLS library, or the configuration",
+            "an old TLS library, or the configuration forbids it",
         );
     }
     if offer.secure_renegotiation == Some(false) {
@@ -160,7 +164,7 @@ fn renegotiation(
         add(
             FindingId::RenegotiationInsecure,
             Severity::High,
-            "renegotiation is not protected: an attacker can put bytes of their own before those of the client (CVE-2009-3555)",
+            "renegotiation is not protected: an attacker can insert data before the client's (CVE-2009-3555)",
             measured,
             reference,
             "an old TLS library, or a setting that allows unsafe renegotiation",
@@ -190,15 +194,25 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String,
         FindingId::CertificateExpires,
         severity,
         title,
-        format!("{} days are left", left_s / DAY_S),
+        format!("{} days left", left_s / DAY_S),
         "more than 14 days",
         "the certificate was not renewed",
     );
 }
 
-fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
+fn handshakes(
+    subject: &AuditSubject,
+    cpu: &CpuFigures,
+    is_process_each: bool,
+    findings: &mut Vec<Finding>,
+) {
     findings.extend(signature(subject, cpu));
-    findings.extend(full_handshake(subject, cpu));
+    let mut full = full_handshake(subject, cpu);
+    if let Some(finding) = full.as_mut().filter(|_| is_process_each) {
+        finding.cause = format!("{PROCESS_EACH}; {}", finding.cause);
+        finding.advice = subject.advice(FindingId::ProcessPerConnection);
+    }
+    findings.extend(full);
     resumed_and_idle(subject, cpu, findings);
 }
 
@@ -265,19 +279,19 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     };
     let (cause, confidence) = match cpu.profile.value() {
         Some(profile) if !compiles => (hot_spots::words(profile), Confidence::High),
-        _ => (why_dear(compiles, kernel).to_owned(), Confidence::Low),
+        _ => (likely_cause(compiles, kernel).to_owned(), Confidence::Low),
     };
     Some(Finding {
         id: FindingId::HandshakeCpu,
         severity,
-        title: format!("a full handshake costs {ratio:.0} times what it needs to"),
+        title: format!("a full handshake costs {ratio:.0} times the necessary CPU time"),
         measured: format!(
             "{} µs of CPU time per connection, {} of it in the kernel",
             whole(cpu.full_us),
             percent(kernel)
         ),
         reference: format!(
-            "{} µs on this machine: {} for a handshake of dormouse ({} signature {}, key exchange {}), {} for the socket",
+            "{} µs on this machine: {} for Dormouse's handshake ({} signature {}, key exchange {}), {} for the socket",
             whole(needed),
             whole(r.handshake_us + signature),
             r.key,
@@ -306,7 +320,7 @@ fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec
             title: format!("resuming a session of {version} saves no CPU time"),
             measured: format!("{} µs resumed, {} µs full", whole(*us), whole(cpu.full_us)),
             reference: "a resumed handshake saves at least the signature".into(),
-            cause: "most of the cost is not the cryptography of the handshake".into(),
+            cause: "most of the CPU time is not spent on the handshake's cryptography".into(),
             confidence: Confidence::Low,
             advice: subject.advice(FindingId::HandshakeCpu),
             command: subject.bench("churn", "-n 2000 -c 16 --resume"),
@@ -319,8 +333,8 @@ fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec
             severity: *severity,
             title: "idle connections cost CPU time".into(),
             measured: format!("{} µs per idle connection and second", whole(idle)),
-            reference: "0: nothing happens on an idle connection".into(),
-            cause: "a timer for each connection, or a loop that looks at all of them".into(),
+            reference: "0 µs: nothing happens on an idle connection".into(),
+            cause: "a timer for each connection, or a loop over all connections".into(),
             confidence: Confidence::Medium,
             advice: subject.advice(FindingId::IdleCpu),
             command: subject.bench("hold", "-n 1000 --for 10s"),
@@ -328,13 +342,13 @@ fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec
     }
 }
 
-fn why_dear(compiles: bool, kernel: f64) -> &'static str {
+fn likely_cause(compiles: bool, kernel: f64) -> &'static str {
     if compiles {
-        "a virtual machine interprets and compiles its code during the first ten thousands of handshakes; what they cost later was not measured"
+        "a virtual machine interprets and compiles its code during the first tens of thousands of handshakes; the audit did not measure the cost after that"
     } else if kernel > 0.6 {
-        "most of it is spent in the kernel: many small system calls per connection, or memory that is given back and taken again. `strace -c -f -p PID` under load counts the calls"
+        "most of the time is spent in the kernel: many small system calls per connection, or memory that the process returns and takes again. `strace -c -f -p PID` under load counts the calls"
     } else {
-        "not known: the figures do not show what the process does. `perf record -g -p PID` while the command below runs, then `perf report`, shows it"
+        "not known: the audit could not sample the process. `perf record -g -p PID` while the command below runs, then `perf report`, shows what it does"
     }
 }
 
@@ -350,7 +364,7 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
         first.later_cpu_ms,
         bytes(first.held_bytes as f64)
     );
-    let mut cause = "the server seeds, loads or compiles something at the first connection instead of at its start".to_owned();
+    let mut cause = "the server seeds, loads or compiles something on the first connection instead of at its start".to_owned();
     let mut confidence = Confidence::Medium;
     if let Some(larger) = &first.larger {
         let held = larger.held_bytes as f64 / (first.held_bytes as f64).max(1.0);
@@ -361,7 +375,7 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
             bytes(larger.held_bytes as f64)
         );
         if held > 1.5 && took > 1.5 {
-            cause = "the first connection walks over everything that the process holds: its time grows in proportion".into();
+            cause = "the first connection walks through all of the process's memory: its time grows in proportion".into();
             confidence = Confidence::High;
         } else {
             cause += "; the time does not grow with the memory that the process holds";
@@ -370,9 +384,9 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
     Some(Finding {
         id: FindingId::FirstConnectionSlow,
         severity: *severity,
-        title: "the first connection does work that belongs to the start".into(),
+        title: "the first connection does work that belongs to the server's start".into(),
         measured,
-        reference: "the first connection costs what the thousandth costs".into(),
+        reference: "the first connection costs as much as the thousandth".into(),
         cause,
         confidence,
         advice: subject.advice(FindingId::FirstConnectionSlow),

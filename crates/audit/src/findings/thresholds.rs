@@ -37,7 +37,7 @@ impl Thresholds {
             match bytes_per_connection(audit) {
                 Measured::Value(bytes) if bytes > most => {
                     breached.push(format!(
-                        "{bytes:.0} bytes per quiet connection, {most:.0} are allowed"
+                        "{bytes:.0} bytes per idle connection; the limit is {most:.0} (--max-bytes-per-connection)"
                     ));
                 }
                 Measured::Value(_) => {}
@@ -47,7 +47,7 @@ impl Thresholds {
         if let Some(least) = self.min_resumed {
             match resumed_share(audit) {
                 Measured::Value(share) if share < least => breached.push(format!(
-                    "{:.0} % of the connections resumed, {:.0} % are asked for",
+                    "{:.0} % of the connections resumed; the minimum is {:.0} % (--min-resumed)",
                     100.0 * share,
                     100.0 * least
                 )),
@@ -91,7 +91,7 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
         .map(|trials| trials.share());
     match shares.chain(shared(figures)).reduce(f64::min) {
         Some(share) => Measured::Value(share),
-        None => Measured::not("no handshake for it could be made"),
+        None => Measured::not("no connection could offer a session"),
     }
 }
 

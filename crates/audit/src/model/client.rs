@@ -54,6 +54,9 @@ pub struct ClientFigures {
     /// CPU time that the client had used when its first connection arrived; included in `cpu_ms`.
     #[serde(default)]
     pub cpu_startup_ms: Measured<f64>,
+    /// Processes that opened connections, and the number of connections whose process is known.
+    #[serde(default)]
+    pub processes: Measured<(u64, u64)>,
     /// Peak memory of the client's process tree (PSS).
     pub memory_max_bytes: Measured<u64>,
     /// Exit status of the command.

@@ -38,7 +38,7 @@ impl<T> Measured<T> {
 
 impl<T> Default for Measured<T> {
     fn default() -> Self {
-        Self::not("it was not come to")
+        Self::not("the audit ended before this part")
     }
 }
 

@@ -16,6 +16,9 @@ pub struct MemoryPhase {
     pub at_s: f64,
     /// Open connections.
     pub connections: u64,
+    /// Processes of the tree; 0 in audits by older versions.
+    #[serde(default)]
+    pub processes: u64,
     /// Memory of the process tree.
     pub memory: Memory,
     /// Kernel memory of the whole machine.
@@ -74,7 +77,7 @@ fn not_counted<T>() -> Measured<T> {
 }
 
 fn not_looked_at() -> Measured<CollectedRounds> {
-    Measured::not("older versions did not look at it")
+    Measured::not("older versions did not measure it")
 }
 
 /// Memory of a garbage-collected runtime from round to round.
@@ -142,6 +145,27 @@ impl MemoryFigures {
     /// Returns [`MemoryFigures::per_connection`], or 0 if it was not measured.
     pub fn per_connection_bytes(&self) -> f64 {
         self.per_connection().value().copied().unwrap_or(0.0)
+    }
+
+    /// Whether the server has a process for each connection: the number of processes rises with that of connections.
+    pub fn is_process_each(&self) -> bool {
+        let before = self.phases.iter().find(|phase| phase.name == "before");
+        let held = self.phases.iter().max_by_key(|phase| phase.connections);
+        let (Some(before), Some(held)) = (before, held) else {
+            return false;
+        };
+        let more = held.processes.saturating_sub(before.processes);
+        before.processes > 0 && held.connections > 0 && 2 * more > held.connections
+    }
+
+    /// Memory retained after all connections have closed, if the load got so far.
+    pub fn retained_bytes(&self) -> Measured<f64> {
+        let closed = self.phases.iter().any(|phase| phase.name == "after_close");
+        if closed {
+            Measured::Value(self.left_bytes)
+        } else {
+            Measured::not("the connections were not held and closed")
+        }
     }
 
     /// Growth over rounds of full and of resumed handshakes: of bytes in use, or where those are not known, of

@@ -65,8 +65,8 @@ pub(super) fn tiles(audit: &Audit) -> String {
 }
 
 fn of_server(server: &ServerFigures) -> Vec<Tile> {
-    const QUIET: &str = "a quiet connection keeps";
-    const LEFT: &str = "left when all have closed";
+    const QUIET: &str = "memory per idle connection";
+    const LEFT: &str = "retained after all have closed";
     let mut tiles = Vec::new();
     match &server.memory {
         Measured::NotMeasured(why) => tiles.push(missing("memory", why)),
@@ -80,9 +80,13 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
                 }
             });
             let before = memory.phases.first().map(|phase| phase.memory.pss as f64);
-            let before = before.map(|before| format!("more than the {} before", bytes(before)));
-            let left = bytes(memory.left_bytes.max(0.0));
-            tiles.push(tile(LEFT, left, before.unwrap_or_default()));
+            let before = before.map(|before| format!("above {} before", bytes(before)));
+            tiles.push(match memory.retained_bytes() {
+                Measured::NotMeasured(why) => missing(LEFT, &why),
+                Measured::Value(left) => {
+                    tile(LEFT, bytes(left.max(0.0)), before.unwrap_or_default())
+                }
+            });
             if let Some((growth, slope)) = memory
                 .growth
                 .value()
@@ -114,7 +118,7 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
             tile(
                 "CPU time of a full handshake",
                 format!("{} µs", grouped(cpu.full_us, 0)),
-                format!("{} µs are enough on this machine", grouped(needed, 0)),
+                format!("{} µs needed on this machine", grouped(needed, 0)),
             )
         }
     });
@@ -148,12 +152,12 @@ fn resumed(server: &ServerFigures) -> Tile {
 
 fn of_client(client: &ClientFigures) -> Vec<Tile> {
     let requests = match client.requests {
-        0 => "nothing was asked on them".to_owned(),
+        0 => "without requests".to_owned(),
         1 => "for 1 request".to_owned(),
         count => format!("for {} requests", grouped(count as f64, 0)),
     };
     let offered = if client.connections == 1 {
-        "the first has nothing to resume".to_owned()
+        "the first cannot resume".to_owned()
     } else {
         format!("{} offered a session", grouped(client.offered as f64, 0))
     };
@@ -173,7 +177,7 @@ fn of_client(client: &ClientFigures) -> Vec<Tile> {
             "time in handshakes",
             format!("{} ms", grouped(client.handshake_ms, 0)),
             if share > 100.0 {
-                "side by side".to_owned()
+                "in parallel".to_owned()
             } else {
                 format!("{share:.0} % of the run")
             },
@@ -186,13 +190,13 @@ fn of_client(client: &ClientFigures) -> Vec<Tile> {
             tile(
                 "CPU time",
                 super::rows::cpu_ms(*ms),
-                format!("{} for each connection", super::rows::cpu_ms(each)),
+                format!("{} per connection", super::rows::cpu_ms(each)),
             )
         }
     });
     tiles.push(match &client.memory_max_bytes {
         Measured::NotMeasured(why) => missing("memory", why),
-        Measured::Value(most) => tile("memory", bytes(*most as f64), "at its most".into()),
+        Measured::Value(most) => tile("memory", bytes(*most as f64), "peak".into()),
     });
     tiles
 }

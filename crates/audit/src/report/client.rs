@@ -101,11 +101,11 @@ pub(super) fn time(client: &ClientFigures) -> String {
     let body = format!(
         "<div class=\"bar\" aria-hidden=\"true\"><i class=\"c0\" style=\"width:{share:.2}%\"></i><i class=\"c7\" style=\"width:{:.2}%\"></i></div>\
          <div class=\"share\"><b class=\"c0\"></b><span>in handshakes</span><span class=\"n\">{}</span>\
-         <b class=\"c7\"></b><span>everything else: its start, requests, whatever it does</span><span class=\"n\">{}</span></div>",
+         <b class=\"c7\"></b><span>everything else: start-up, requests, processing</span><span class=\"n\">{}</span></div>",
         100.0 - share,
         ms(client.handshake_ms),
         ms(rest)
     );
-    let what = "From the start of the command to its end; handshakes as the server sees them, waiting for the client included.";
+    let what = "From the start of the command to its end. Handshakes as the server sees them, including the time it waits for the client.";
     picture("Where the time goes", what, &body)
 }

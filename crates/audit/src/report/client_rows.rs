@@ -53,7 +53,7 @@ fn of_connections(client: &ClientFigures) -> Vec<Row> {
             "most uses of one session",
             client.same_session_max.to_string(),
         ),
-        row("versions agreed on", counts(&client.versions)),
+        row("negotiated versions", counts(&client.versions)),
         row("without a server name", share(client.without_sni)),
         row(
             "ClientHello",
@@ -62,7 +62,7 @@ fn of_connections(client: &ClientFigures) -> Vec<Row> {
                 (least, most) => format!("{least} to {most} bytes"),
             },
         ),
-        row("another round trip", share(client.retried)),
+        row("additional round trip", share(client.retried)),
         row(
             "time in handshakes",
             format!(
@@ -77,7 +77,7 @@ fn of_connections(client: &ClientFigures) -> Vec<Row> {
 /// Rows about the first ClientHello, even if its handshake failed.
 fn of_hello(client: &ClientFigures) -> Vec<Row> {
     if client.versions_offered.is_empty() {
-        return vec![missing("what is offered", "no ClientHello was seen")];
+        return vec![missing("what is offered", "no ClientHello arrived")];
     }
     let list = |names: &[String]| {
         if names.is_empty() {
@@ -102,12 +102,17 @@ fn of_hello(client: &ClientFigures) -> Vec<Row> {
 
 fn of_process(client: &ClientFigures) -> Vec<Row> {
     vec![
+        of(
+            "processes with connections",
+            &client.processes,
+            |(processes, connections)| format!("{processes} for {connections} connections"),
+        ),
         of("CPU time of the client", &client.cpu_ms, |ms| match ms {
             ..10.0 => "less than 10 ms".to_owned(),
             ms => cpu_ms(*ms),
         }),
         of(
-            "most memory of the client",
+            "peak memory of the client",
             &client.memory_max_bytes,
             |most| bytes(*most as f64),
         ),

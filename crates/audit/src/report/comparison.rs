@@ -24,7 +24,7 @@ pub(super) fn side_by_side(audits: &[Audit]) -> String {
     if !servers.is_empty() {
         body.push_str(&section(
             "Servers, side by side",
-            "Measured one after the other on the same machine. What stands in front of a server is measured with it. The bars compare within a group.",
+            "Measured one after the other on the same machine. A proxy in front of a server is measured with it. The bars compare within a group.",
             &table(&servers, &SERVER_COLUMNS, server_row),
         ));
     }
@@ -40,8 +40,8 @@ pub(super) fn side_by_side(audits: &[Audit]) -> String {
 
 const SERVER_COLUMNS: [&str; 7] = [
     "",
-    "bytes per quiet connection",
-    "left when closed",
+    "bytes per idle connection",
+    "retained after close",
     "growth per round",
     "CPU, full",
     "resumed 1.3 / 1.2",
@@ -113,6 +113,7 @@ fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
     let server = audit.server.as_ref();
     let memory: Option<&MemoryFigures> = server.and_then(|server| server.memory.value());
     let per = findings::bytes_per_connection(audit).value().copied();
+    let retained = memory.and_then(|memory| memory.retained_bytes().value().copied());
     let growth = memory.and_then(|memory| memory.growth.value());
     let growth = growth.and_then(|growth| match growth.verdict {
         Verdict::NoGrowth => Some("none".to_owned()),
@@ -132,7 +133,7 @@ fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
     });
     vec![
         format!("{}{bar}", per.map_or_else(dash, bytes)),
-        memory.map_or_else(dash, |memory| bytes(memory.left_bytes.max(0.0))),
+        retained.map_or_else(dash, |left| bytes(left.max(0.0))),
         growth.unwrap_or_else(dash),
         cpu.map_or_else(dash, |cpu| format!("{} µs", grouped(cpu.full_us, 0))),
         format!(
@@ -186,7 +187,7 @@ fn found(audit: &Audit) -> String {
         chips.push_str("<span class=\"chip clean\">nothing</span> ");
     }
     if lighter > 0 {
-        let _ = write!(chips, "<small>{lighter} of less weight</small>");
+        let _ = write!(chips, "<small>{lighter} less severe</small>");
     }
     chips
 }
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_together_stands_together() {
+    fn audits_of_a_group_are_adjacent() {
         let labels = [
             "a<b: bare",
             "a<b: behind dormouse",

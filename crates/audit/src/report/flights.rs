@@ -23,7 +23,7 @@ pub(super) fn sequences(flights: &[FlightRow]) -> String {
     let diagrams: String = flights.iter().map(sequence).collect();
     picture(
         "Flights",
-        "Bytes of each flight of a handshake, with the headers of its records. In TLS 1.3 the server's tickets come afterwards, and are not in it.",
+        "Bytes of each flight of a handshake, including record headers. In TLS 1.3 the server sends its tickets after the handshake, so they are not included.",
         &format!("<div class=\"flights\">{diagrams}</div>"),
     )
 }

@@ -177,7 +177,7 @@ fn found(audit: &Audit) -> String {
         let confidence = format!("{:?}", finding.confidence).to_lowercase();
         for (what, text) in [
             ("measured", escape(&finding.measured)),
-            ("a good one", escape(&finding.reference)),
+            ("good", escape(&finding.reference)),
             (
                 "likely cause",
                 format!(
@@ -185,9 +185,9 @@ fn found(audit: &Audit) -> String {
                     escape(&finding.cause)
                 ),
             ),
-            ("to change", worded(&finding.advice)),
+            ("what to change", worded(&finding.advice)),
             (
-                "see it again",
+                "reproduce it",
                 format!("<code>{}</code>", escape(&finding.command)),
             ),
         ] {
@@ -196,12 +196,12 @@ fn found(audit: &Audit) -> String {
         body.push_str("</dl></div>\n");
     }
     if !body.is_empty() {
-        return section("Findings", "The weightiest first.", &body);
+        return section("Findings", "The most severe first.", &body);
     }
     let nothing = if audit.outcome.complete {
         "Nothing was found."
     } else {
-        "Nothing was found, as far as it came."
+        "Nothing was found in the parts that were measured."
     };
     section("Findings", nothing, "")
 }
@@ -249,7 +249,7 @@ fn figures(audit: &Audit) -> String {
     let missing = parts::not_measured(audit);
     let what = match missing.len() {
         0 => "Everything was measured.".to_owned(),
-        count => format!("{count} of them could not be measured; the reason is given."),
+        count => format!("{count} figures were not measured; each has its reason."),
     };
     for note in &audit.notes {
         let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
@@ -262,7 +262,7 @@ mod tests {
     use super::worded;
 
     #[test]
-    fn what_stands_between_backticks_is_code_and_nothing_else() {
+    fn text_between_backticks_becomes_code() {
         assert_eq!(
             worded("in `a<b>` and `c`: d"),
             "in <code>a&lt;b&gt;</code> and <code>c</code>: d"

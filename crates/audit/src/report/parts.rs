@@ -73,7 +73,7 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
         let answer = offer.client_renegotiation_answer.as_deref();
         rows.push(row(
             "renegotiation begun by the client (TLS 1.2)",
-            format!("{did} ({})", answer.unwrap_or("no words")),
+            format!("{did} ({})", answer.unwrap_or("no details")),
         ));
     }
     let numbers = [
@@ -134,10 +134,7 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
         .flat_map(|flight| flight.bytes.iter().step_by(2))
         .max()
     {
-        rows.push(row(
-            "buffer that a server needs for them",
-            format!("{most} bytes"),
-        ));
+        rows.push(row("buffer that a server needs", format!("{most} bytes")));
     }
     let asked = server
         .offer
@@ -153,12 +150,12 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
     if asked == Some(false) {
         rows.push(missing(
             "with a client certificate",
-            "the server asks for none",
+            "the server does not ask for one",
         ));
     } else {
         rows.push(missing(
             "with a client certificate",
-            "none was shown: --cert and --key give one, if the server asks for it",
+            "none was given; --cert and --key set one, if the server asks for it",
         ));
     }
     rows
@@ -201,7 +198,11 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         ),
         of("… after being idle", &memory.after_quiet_bytes, words),
         of("in the kernel, both ends", &memory.kernel_bytes, words),
-        row("left when all have closed", bytes(memory.left_bytes)),
+        of(
+            "retained after all have closed",
+            &memory.retained_bytes(),
+            words,
+        ),
         of("in use over rounds of churn", &memory.growth_in_use, grows),
         of(
             "… of resumed connections",
@@ -219,7 +220,7 @@ fn census(server: &ServerFigures) -> Vec<Row> {
         Measured::Value(census) => census,
         Measured::NotMeasured(why) => return vec![missing("a census of the heap", why)],
     };
-    let mut rows = vec![row("taken of", census.method.clone())];
+    let mut rows = vec![row("method", census.method.clone())];
     if census.blocks_per_connection > 0.0 {
         let value = format!(
             "{} in {:.1} blocks",
@@ -265,11 +266,11 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     let free = census.free_bytes.get("after_close");
     if let (Some(free), Some(whole)) = (free, census.returnable_bytes.get("after_close")) {
         let value = format!(
-            "{}, of which {} lie in whole pages that malloc_trim gives back",
+            "{}, of which {} are whole pages that malloc_trim returns",
             bytes(*free as f64),
             bytes(*whole as f64)
         );
-        rows.push(row("free when all have closed", value));
+        rows.push(row("free after all have closed", value));
     }
     for class in census.managed.iter().take(6) {
         let value = format!(
@@ -283,7 +284,7 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     }
     if let Some(pages) = &census.pages {
         let value = format!(
-            "{:.0} % zero, {:.0} % repeated, of {} looked at; {:.0} % of their bytes are zero",
+            "of {2} sampled pages {0:.0} % are zero and {1:.0} % are duplicates; {3:.0} % of their bytes are zero",
             100.0 * pages.zero_share,
             100.0 * pages.repeated_share,
             pages.looked_at,
@@ -326,9 +327,9 @@ fn cpu(server: &ServerFigures) -> Vec<Row> {
     }));
     rows.push(row(
         "this machine needs",
-        format!("{} for a signature ({}), {} for a key exchange; dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
+        format!("{} for a signature ({}), {} for a key exchange; Dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
     ));
-    rows.push(of("of it, the most in", &cpu.profile, |profile| {
+    rows.push(of("most of it in", &cpu.profile, |profile| {
         hot_spots(profile)
     }));
     rows.push(of("per GB echoed", &cpu.per_gigabyte_s, |seconds| {
@@ -376,7 +377,7 @@ fn first(server: &ServerFigures) -> Vec<Row> {
         first
             .larger
             .iter()
-            .map(|larger| row("when it holds more", words(larger))),
+            .map(|larger| row("with --cmd-larger", words(larger))),
     );
     rows
 }

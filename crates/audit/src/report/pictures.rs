@@ -22,7 +22,7 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
     let named: f64 = pieces.iter().map(|piece| piece.1).sum();
     if quiet - named > 0.01 * quiet {
         pieces.push((
-            "outside of blocks that were counted: holes, stacks, mappings, a managed heap".into(),
+            "not in counted blocks: free bytes, stacks, mappings, a managed heap".into(),
             quiet - named,
         ));
     }
@@ -60,14 +60,14 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
         "<div class=\"bar\" aria-hidden=\"true\">{bar}</div><div class=\"share\">{list}</div>"
     );
     let mut what = format!(
-        "The process grew by {} for each quiet connection; and the kernel's part.",
+        "An idle connection takes {} in the process, and memory in the kernel.",
         bytes(quiet)
     );
     if process > 1.02 * quiet {
         let more = bytes(process - quiet);
         let _ = write!(
             what,
-            " {more} of its blocks lie where it held memory before."
+            " {more} of its blocks lie in memory that the process held before."
         );
     }
     picture("Where a connection's bytes go", &what, &body)
@@ -95,7 +95,7 @@ fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
                 format!("{}, ", class.heap)
             };
             let part = if resident(class) < 0.9 * class.bytes_per_connection {
-                "; what is resident of them"
+                "; their resident part"
             } else {
                 ""
             };
@@ -202,7 +202,7 @@ pub(super) fn processor(server: &ServerFigures) -> String {
     body.push_str("</div>");
     picture(
         "CPU time",
-        "Microseconds of the server per connection, beside what this machine needs for the parts.",
+        "Microseconds of the server's CPU time per connection, beside what this machine needs for each step.",
         &body,
     )
 }

@@ -11,7 +11,7 @@ pub(super) fn rows(server: &ServerFigures) -> Vec<Row> {
             &format!("{} by {}", entry.version, entry.by),
             &entry.trials,
             |trials| match trials.offered {
-                0 => "no ticket was sent, so there was nothing to offer".to_owned(),
+                0 => "the server sent no ticket, so there was no session to offer".to_owned(),
                 offered => format!(
                     "{} of {offered} ({:.0} %)",
                     trials.resumed,
@@ -29,7 +29,7 @@ pub(super) fn rows(server: &ServerFigures) -> Vec<Row> {
 fn aged(server: &ServerFigures) -> Vec<Row> {
     let aged = match &server.aged {
         Measured::Value(aged) => aged,
-        Measured::NotMeasured(why) => return vec![missing("tickets which have aged", why)],
+        Measured::NotMeasured(why) => return vec![missing("older tickets", why)],
     };
     let oldest = |version: &str| {
         let same = aged.iter().filter(|ticket| ticket.version == version);
@@ -41,11 +41,8 @@ fn aged(server: &ServerFigures) -> Vec<Row> {
             let mut words = if *resumed { "resumed" } else { "refused" }.to_owned();
             if *resumed && ticket.age_s >= oldest(&ticket.version) {
                 words += match ticket.lifetime_s {
-                    0 => "; the server does not say how long it lives, and".to_owned(),
-                    s => format!(
-                        "; it lives for {} s, the server says;",
-                        grouped(s.into(), 0)
-                    ),
+                    0 => "; the server announces no lifetime;".to_owned(),
+                    s => format!("; the announced lifetime is {} s;", grouped(s.into(), 0)),
                 }
                 .as_str();
                 words += " older ones were not tried";
@@ -72,7 +69,7 @@ fn across(server: &ServerFigures) -> Vec<Row> {
         };
         let came = match &entry.trials {
             Measured::NotMeasured(why) => format!("{at}: not measured, because {why}"),
-            Measured::Value(trials) if trials.offered == 0 => "it sent none".into(),
+            Measured::Value(trials) if trials.offered == 0 => "it sent no ticket".into(),
             Measured::Value(trials) => {
                 format!("{at} {} of {}", trials.resumed, trials.offered)
             }

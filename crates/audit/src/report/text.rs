@@ -158,7 +158,7 @@ impl Out {
     fn findings(&mut self, audit: &Audit) {
         if audit.findings.is_empty() {
             self.heading(match audit.outcome.complete {
-                true => "no findings: nothing that was measured is out of the ordinary",
+                true => "no findings: everything that was measured looks fine",
                 false => "no findings in the parts that were measured",
             });
             return;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_wherever_they_are_shown() {
+    fn lines_fit_every_width() {
         for width in [60, 80, 110] {
             let text = text(
                 &audit(),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_is_shown_and_does_nothing() {
+    fn foreign_text_is_escaped() {
         let mut audit = audit();
         audit.target = "x\n\x1b[2J\u{202e}y".into();
         audit.notes.push("a note\x07 of\u{9b}31m a stranger".into());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_all_there_is_beside() {
+    fn colours_are_the_only_difference() {
         let width = 80;
         let plain = text(
             &audit(),

@@ -40,7 +40,7 @@ pub(super) fn over_time(audit: &Audit) -> String {
     }
     let (what, list) = if names.is_empty() {
         (
-            "Megabytes (PSS) of the client with all its children.",
+            "Megabytes (PSS) of the client and all its children.",
             String::new(),
         )
     } else {

@@ -24,7 +24,7 @@ pub(super) fn try_all(
     versions: &[Protocols],
 ) -> Measured<Vec<AddressTrials>> {
     if addresses.len() < 2 {
-        return Measured::not("there is one address only");
+        return Measured::not("the server's name has only one address");
     }
     let addresses = addresses.get(..ADDRESSES_MAX).unwrap_or(addresses);
     let mut all = Vec::new();

@@ -147,7 +147,7 @@ fn one_handshake(server: &ServerContext, client: &ClientContext) -> Result<u64, 
             return Ok(spent_ns);
         }
     }
-    Err("a handshake in memory did not end".into())
+    Err("a handshake in memory did not complete".into())
 }
 
 /// Opens TCP connections over loopback that carry a handshake's bytes. Both ends are in this process, so half of the

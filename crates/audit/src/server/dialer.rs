@@ -1,11 +1,14 @@
-//! How the audit connects: target, trusted certificates, and the limit on connections.
+//! How the audit connects: target, trusted certificates, and the limits on connections and time.
 
-use dormouse_bench::load::{IdentityFiles, Trust};
+use std::time::{Duration, Instant};
+
+use dormouse_bench::load::{IdentityFiles, Starttls, Trust};
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
 };
 use dormouse_reactor::socket::Addr;
 
+use super::deadline::Deadline;
 use super::spec::ServerSpec;
 
 /// Target and settings of the audit's own connections.
@@ -19,6 +22,10 @@ pub(super) struct Dialer<'a> {
     pub(super) words: &'a [u8],
     /// Whether more than a handful of connections are allowed.
     pub(super) free: bool,
+    /// Protocol of a server that begins in plaintext.
+    pub(super) starttls: Option<Starttls>,
+    /// Time by which the connections of this part must be over.
+    pub(super) deadline: Deadline,
 }
 
 impl<'a> Dialer<'a> {
@@ -30,6 +37,8 @@ impl<'a> Dialer<'a> {
             identity: spec.identity.as_ref(),
             words: &[],
             free,
+            starttls: spec.starttls,
+            deadline: Deadline::NONE,
         }
     }
 }
@@ -42,6 +51,16 @@ impl Dialer<'_> {
         } else {
             all.get(..1).unwrap_or_default()
         }
+    }
+
+    /// Returns the same for a part that must end by a deadline.
+    pub(super) fn until(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Returns how long a step may wait.
+    pub(super) fn patience(&self, patience: Duration) -> Duration {
+        self.deadline.limit(Instant::now(), patience)
     }
 
     /// Size of the client's certificate chain in DER, in bytes.

@@ -4,10 +4,11 @@
 //! the server's first.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_engine::Protocols;
 
+use super::deadline::Deadline;
 use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
 use super::spec::ServerSpec;
@@ -16,6 +17,8 @@ use dormouse_measure::{Error, Interrupts, Server, ServerSource, TreeSample};
 
 /// Number of later connections to compare with.
 const LATER: usize = 8;
+/// Maximum number of checks whether the server is idle.
+const IDLE_CHECKS: u32 = 60;
 
 /// Measures the first connection to a server that the audit has started.
 pub(super) fn measure(
@@ -23,11 +26,12 @@ pub(super) fn measure(
     dialer: &Dialer<'_>,
     server: Option<&Server>,
     larger: Option<FirstConnection>,
+    until: Deadline,
 ) -> Measured<FirstConnection> {
     let (ServerSource::Command(_), Some(server)) = (&spec.source, server) else {
-        return Measured::not("the server ran already: only with --cmd it is the first connection");
+        return Measured::not("the server was already running; --cmd starts it for the audit");
     };
-    let measured = measure_started(dialer, server).map(|first| FirstConnection {
+    let measured = measure_started(dialer, server, until).map(|first| FirstConnection {
         larger: larger.map(Box::new),
         ..first
     });
@@ -49,30 +53,34 @@ pub(super) fn measure_larger(
     let Some(server) = server else {
         return Ok(None);
     };
-    let measured = measure_started(dialer, &server);
+    let measured = measure_started(dialer, &server, Deadline::NONE);
     measured
         .map(Some)
         .map_err(|why| Error::target(format!("--cmd-larger: {why}")))
 }
 
 /// Makes the first connections to a server that has just started.
-fn measure_started(dialer: &Dialer<'_>, server: &Server) -> Result<FirstConnection, String> {
+fn measure_started(
+    dialer: &Dialer<'_>,
+    server: &Server,
+    until: Deadline,
+) -> Result<FirstConnection, String> {
     let context = dialer.context(Protocols::ALL, None)?;
     let sample = || server.sample().map_err(|error| error.message);
-    let at_start = idle(&sample)?;
+    let at_start = idle(&sample, until)?;
     let visit = || -> Result<Duration, String> {
-        let visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
+        let visit = ProbeConnection::make(dialer, &context)?;
         let took = visit.took;
         visit.close();
         Ok(took)
     };
     let first = visit()?;
-    let after_first = idle(&sample)?;
+    let after_first = idle(&sample, until)?;
     let mut later = Vec::new();
     for _ in 0..LATER {
         later.push(visit()?);
     }
-    let after_later = idle(&sample)?;
+    let after_later = idle(&sample, until)?;
     later.sort();
     let median = later.get(LATER / 2).copied().unwrap_or_default();
     let ms = |ns: u64| ns as f64 / 1e6;
@@ -87,9 +95,15 @@ fn measure_started(dialer: &Dialer<'_>, server: &Server) -> Result<FirstConnecti
 }
 
 /// Samples until the server is idle, so that its start-up work does not count as its first connection.
-fn idle(sample: &impl Fn() -> Result<TreeSample, String>) -> Result<TreeSample, String> {
+fn idle(
+    sample: &impl Fn() -> Result<TreeSample, String>,
+    until: Deadline,
+) -> Result<TreeSample, String> {
     let mut before = sample()?;
-    for _ in 0..60 {
+    for _ in 0..IDLE_CHECKS {
+        if until.is_over(Instant::now()) {
+            break;
+        }
         sleep(Duration::from_millis(50));
         let now = sample()?;
         if (now.cpu - before.cpu).total_ns < 1_000_000 {

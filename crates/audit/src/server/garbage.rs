@@ -5,7 +5,7 @@
 //! enough rounds for it to collect by itself.
 
 use crate::model::{CollectedPoint, CollectedRounds};
-use dormouse_census::{self as census, ManagedHeap};
+use dormouse_census::ManagedHeap;
 
 /// Number of rounds when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;
@@ -18,8 +18,12 @@ pub(super) trait ChurnRounds {
     type Error;
     /// Makes one round; `title` appears in the progress output.
     fn round(&mut self, title: &str) -> Result<(), Self::Error>;
-    /// The server's processes.
-    fn pids(&self) -> Vec<i32>;
+    /// Makes the server's runtimes collect, and counts the objects that survive.
+    fn managed(&self) -> ManagedHeap;
+    /// Bytes in malloc blocks, where they can be read.
+    fn in_use_bytes(&self) -> Option<u64>;
+    /// Whether the next parts need the remaining time.
+    fn is_late(&self) -> bool;
     /// Memory of these processes (PSS), after it has settled.
     fn pss_bytes(&mut self) -> Option<u64>;
 }
@@ -39,16 +43,18 @@ pub(super) fn watch<R: ChurnRounds>(
     };
     let mut second = None;
     for round in 1..=ROUNDS_MAX {
+        if rounds.is_late() {
+            break;
+        }
         rounds.round(&format!("round {round} beside collections"))?;
-        let pids = rounds.pids();
-        let told = ManagedHeap::after_collection(&pids);
+        let told = rounds.managed();
         let Some(pss_bytes) = rounds.pss_bytes() else {
             break;
         };
         collected.points.push(CollectedPoint {
             pss_bytes,
             living_bytes: told.bytes().map(|(_, bytes)| bytes),
-            in_use_bytes: census::take(&pids, 0).ok().map(|taken| taken.in_use_bytes),
+            in_use_bytes: rounds.in_use_bytes(),
         });
         match told.bytes() {
             Some((by, _)) => {

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod baseline;
+mod deadline;
 mod dialer;
 mod first_connection;
 mod garbage;
@@ -21,6 +22,7 @@ use std::time::Instant;
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
 
+use self::deadline::Deadline;
 use self::dialer::{Dialer, version_name};
 use self::load::{Budget, Load};
 pub use self::spec::{Effort, ServerSpec};
@@ -32,11 +34,16 @@ use dormouse_measure::{Error, Interrupts, Server, ServerSource};
 
 /// Why the parts that need load are missing: the server is on another machine.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
-const EARLIER: &str = "the audit ended before";
+const EARLIER: &str = "the audit ended before this part";
 const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd";
 
 /// Connections that offer a session to a server that must not be loaded.
 const TRIES_POLITE: usize = 4;
+
+/// Share of the time left by which parts before the load end that can be cut short on a slow server.
+const OFFER_SHARE: f64 = 0.15;
+const RESUMPTION_SHARE: f64 = 0.25;
+const FIRST_SHARE: f64 = 0.2;
 
 /// Whether the bytes parse as a server's answer to a handmade ClientHello, or as its handshake messages.
 pub(crate) fn understands(bytes: &[u8]) -> bool {
@@ -100,14 +107,17 @@ fn examine(
     stage(console, "starting");
     let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
-    if let Some(server) = &server {
-        audit.processes = server.tree.describe()?;
-    }
-    let first = first_connection::measure(spec, &dialer, server.as_ref(), larger);
+    describe_processes(server.as_ref(), audit)?;
+    // The time limit is for the audit, not for the start of the server.
+    let deadline = Deadline::after(Instant::now(), spec.time_max());
+    let dialer = dialer.until(deadline);
+    let part = |share| deadline.share(Instant::now(), share);
+    let until = part(FIRST_SHARE);
+    let first = first_connection::measure(spec, &dialer, server.as_ref(), larger, until);
     interrupts.check()?;
 
     stage(console, "what is offered");
-    let offered = offer::examine(&dialer);
+    let offered = offer::examine(&dialer, part(OFFER_SHARE));
     // An unreachable server ends the audit.
     let asked = offered
         .value()
@@ -116,9 +126,7 @@ fn examine(
     let (talk, banner) = protocol::detect(spec, &dialer).map_err(|error| with_hint(error, want))?;
     keep_talk(spec, &talk, audit);
     interrupts.check()?;
-    if let Some(server) = &server {
-        audit.processes = server.tree.describe()?;
-    }
+    describe_processes(server.as_ref(), audit)?;
     audit.software = Measured::from(software::recognise(&audit.processes, banner.as_deref()));
 
     let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
@@ -141,7 +149,7 @@ fn examine(
             root: server.tree.root(),
             talk,
             sizes: spec.sizes(),
-            budget: Budget::of(spec, began),
+            budget: Budget::of(spec, deadline),
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
@@ -158,6 +166,13 @@ fn examine(
         console,
         audit,
     )
+}
+
+fn describe_processes(server: Option<&Server>, audit: &mut Audit) -> Result<(), Error> {
+    if let Some(server) = server {
+        audit.processes = server.tree.describe()?;
+    }
+    Ok(())
 }
 
 /// Offers the tickets that were set aside, each when it reaches its age.
@@ -221,7 +236,8 @@ fn sessions(
         return Ok(Err(EARLIER.into()));
     };
     let versions = versions(figures.offer.value());
-    let learnt = resumption::try_all(dialer, tries, &versions);
+    let until = dialer.deadline.share(Instant::now(), RESUMPTION_SHARE);
+    let learnt = resumption::try_all(dialer, tries, &versions, until);
     if let Measured::Value(offer) = &mut figures.offer {
         offer::add_tickets_13(offer, &learnt.tickets_13);
     }
@@ -246,7 +262,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
 /// Adds the remedy for a server that requested a client certificate and received none.
 fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
-        "; it asks for a client certificate: --cert and --key"
+        "; the server asks for a client certificate: give --cert and --key"
     } else {
         ""
     };
@@ -291,7 +307,7 @@ fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
     let Some(figures) = &mut audit.server else {
         return loaded.end;
     };
-    figures.memory = Measured::Value(loaded.memory);
+    figures.memory = loaded.memory;
     figures.census = loaded.census;
     figures.cpu = loaded.cpu;
     for (version, trials) in loaded.trials {

@@ -1,12 +1,13 @@
-//! Finds out what a server offers, with one ClientHello per question.
+//! Finds out what a server offers, with one ClientHello per property.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use dormouse_engine::{Protocols, ResumptionSettings};
-use dormouse_reactor::socket::Addr;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
+use super::deadline::Deadline;
 use super::dialer::{Dialer, version_name};
 use super::probe_connection::{self, ProbeConnection, Ticket};
 use super::probe_hello::{
@@ -18,18 +19,22 @@ use crate::model::{Certificate, Measured, Offer};
 
 /// Maximum wait for tickets.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
+/// Why suites or groups are missing: the server is slow.
+const NO_TIME: &str =
+    "each takes a connection, and the time for this part was over; --time raises the limit";
 
-/// Sends a server questions about its offer.
+/// Sends ClientHellos to a server.
 struct OfferProbe<'a> {
-    target: &'a Addr,
+    dialer: &'a Dialer<'a>,
+    /// The name to send in a handmade ClientHello.
     name: Option<&'a str>,
-    /// Whether the number of questions is unlimited.
-    all: bool,
+    /// Time by which suites and groups must be known.
+    until: Deadline,
 }
 
 impl OfferProbe<'_> {
     fn hello(&self, ask: &ProbeHello) -> Result<Option<ServerHello>, String> {
-        Ok(match probe_connection::ask(self.target, ask)? {
+        Ok(match probe_connection::ask(self.dialer, ask)? {
             HelloAnswer::Hello(hello) => Some(*hello),
             HelloAnswer::Refused(_) | HelloAnswer::Closed => None,
             HelloAnswer::Silent => return Err("the server did not answer".into()),
@@ -38,7 +43,7 @@ impl OfferProbe<'_> {
     }
 
     /// Repeats the hello without the values chosen so far, which reveals the server's order of preference.
-    fn one_by_one(
+    fn preferences(
         &self,
         ask: &mut ProbeHello,
         chosen: impl Fn(&ServerHello) -> Option<u16>,
@@ -46,6 +51,9 @@ impl OfferProbe<'_> {
     ) -> Result<Vec<u16>, String> {
         let mut found = Vec::new();
         while !list(ask).is_empty() {
+            if self.until.is_over(Instant::now()) {
+                return Err(NO_TIME.into());
+            }
             let Some(hello) = self.hello(ask)? else { break };
             let Some(one) = chosen(&hello).filter(|_| hello.version == ask.version) else {
                 break;
@@ -62,18 +70,19 @@ impl OfferProbe<'_> {
 }
 
 /// Finds out what the server offers, with handmade ClientHellos and with complete handshakes.
-pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<Offer> {
+/// The lists of suites and groups, which take a connection for each entry, end by `until`.
+pub(super) fn examine(dialer: &Dialer<'_>, until: Deadline) -> Measured<Offer> {
     // An IP address is not allowed as the server name (RFC 6066 §3).
     let name = dialer.name.parse::<std::net::IpAddr>().is_err();
-    let questions = OfferProbe {
-        target: dialer.target,
+    let probe = OfferProbe {
+        dialer,
         name: name.then_some(dialer.name),
-        all: dialer.free,
+        until,
     };
-    let mut offered = ask_all(&questions);
+    let mut offered = probe_all(&probe);
     if let Ok(offer) = &mut offered {
         add_handshakes(dialer, offer);
-        add_renegotiation(dialer, questions.name, offer);
+        add_renegotiation(dialer, probe.name, offer);
     }
     Measured::from(offered)
 }
@@ -87,7 +96,7 @@ fn add_handshakes(dialer: &Dialer<'_>, offer: &mut Offer) {
         let resumption = Some(ResumptionSettings::default());
         let visit = dialer
             .context(protocols, resumption)
-            .and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name));
+            .and_then(|context| ProbeConnection::make(dialer, &context));
         match visit {
             Ok(mut visit) => {
                 add_visit(offer, &mut visit, protocols == Protocols::TLS13);
@@ -120,8 +129,8 @@ fn add_renegotiation(dialer: &Dialer<'_>, name: Option<&str>, offer: &mut Offer)
     }
 }
 
-/// Asks all questions.
-fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
+/// Probes all properties that handmade ClientHellos reveal.
+fn probe_all(probe: &OfferProbe<'_>) -> Result<Offer, String> {
     let mut offer = Offer::default();
     let mut twelve = None;
     for (version, title) in [
@@ -130,10 +139,8 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
         (TLS12, "TLS 1.2"),
         (TLS13, "TLS 1.3"),
     ] {
-        let ask = ProbeHello::all(version, questions.name);
-        let hello = questions
-            .hello(&ask)?
-            .filter(|hello| hello.version == version);
+        let ask = ProbeHello::all(version, probe.name);
+        let hello = probe.hello(&ask)?.filter(|hello| hello.version == version);
         offer.versions.insert(title.into(), hello.is_some());
         if version == TLS12 {
             twelve = hello;
@@ -150,9 +157,9 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
             // A server that may issue a ticket sends no session id with it (RFC 5077 §3.4).
             let ids = ProbeHello {
                 tickets: false,
-                ..ProbeHello::all(TLS12, questions.name)
+                ..ProbeHello::all(TLS12, probe.name)
             };
-            let answer = questions.hello(&ids)?;
+            let answer = probe.hello(&ids)?;
             offer.session_ids_12 = Some(answer.is_some_and(|hello| hello.session_id));
             offer.client_certificate_asked = Some(hello.certificate_request);
             offer.chain = hello
@@ -162,10 +169,10 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
                 .collect();
             let deflate = ProbeHello {
                 deflate: true,
-                ..ProbeHello::all(TLS12, questions.name)
+                ..ProbeHello::all(TLS12, probe.name)
             };
             // A server that refuses a ClientHello with DEFLATE does not compress either.
-            let answer = questions.hello(&deflate)?;
+            let answer = probe.hello(&deflate)?;
             offer.compression = Some(answer.is_some_and(|hello| hello.compression == 1));
         }
         None => {
@@ -180,38 +187,44 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
             }
         }
     }
-    lists(questions, &mut offer)?;
+    add_preferences(probe, &mut offer);
     Ok(offer)
 }
 
-fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
-    if !questions.all {
-        let why = "it takes a connection for each, and the server is on another machine: say --i-own-this-server";
+/// Adds suites and groups in the server's order of preference.
+fn add_preferences(probe: &OfferProbe<'_>, offer: &mut Offer) {
+    if !probe.dialer.free {
+        let why = "each takes a connection, and the server is on another machine: give --i-own-this-server";
         for what in ["suites_12", "suites_13", "groups"] {
             offer.not_measured.insert(what.into(), why.into());
         }
-        return Ok(());
+        return;
     }
     let has = |offer: &Offer, version: &str| offer.versions.get(version) == Some(&true);
     let names = |table: &[(u16, &str)], ids: Vec<u16>| -> Vec<String> {
         ids.into_iter().map(|id| name_of(table, id)).collect()
     };
+    let mut not_measured = BTreeMap::new();
+    let mut known = |what: &str, ids: Result<Vec<u16>, String>| {
+        ids.unwrap_or_else(|why| {
+            not_measured.insert(what.to_owned(), why);
+            Vec::new()
+        })
+    };
     if has(offer, "TLS 1.2") {
-        let mut ask = ProbeHello::all(TLS12, questions.name);
-        let suites =
-            questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
-        offer.suites_12 = names(&SUITES_12, suites);
+        let mut ask = ProbeHello::all(TLS12, probe.name);
+        let suites = probe.preferences(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites);
+        offer.suites_12 = names(&SUITES_12, known("suites_12", suites));
     }
     if has(offer, "TLS 1.3") {
-        let mut ask = ProbeHello::all(TLS13, questions.name);
-        let suites =
-            questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
-        offer.suites_13 = names(&SUITES_13, suites);
-        let mut ask = ProbeHello::all(TLS13, questions.name);
-        let groups = questions.one_by_one(&mut ask, |hello| hello.group, |ask| &mut ask.groups)?;
-        offer.groups = names(&GROUPS, groups);
+        let mut ask = ProbeHello::all(TLS13, probe.name);
+        let suites = probe.preferences(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites);
+        offer.suites_13 = names(&SUITES_13, known("suites_13", suites));
+        let mut ask = ProbeHello::all(TLS13, probe.name);
+        let groups = probe.preferences(&mut ask, |hello| hello.group, |ask| &mut ask.groups);
+        offer.groups = names(&GROUPS, known("groups", groups));
     }
-    Ok(())
+    offer.not_measured.extend(not_measured);
 }
 
 /// Adds what an established connection reveals.
@@ -234,7 +247,7 @@ fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
 }
 
 /// Adds the TLS 1.3 tickets of a later connection if none were seen so far. BoringSSL sends tickets only with its
-/// first answer, and which request the server answers is found out after the handshake.
+/// first answer, and the audit finds out only after the handshake which request the server answers.
 pub(super) fn add_tickets_13(offer: &mut Offer, tickets: &[Ticket]) {
     let (Some(first), Some(0)) = (tickets.first(), offer.tickets_13) else {
         return;

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use dormouse_engine::{ClientContext, Handshake, HandshakeInfo, HandshakeLimits, alert_name};
 use dormouse_reactor::socket::Addr;
 
+use super::dialer::Dialer;
 use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
 use crate::connection::{Incoming, RECEIVE, TlsConnection, complete_handshake, is_timeout};
 use crate::wire::{MessageReader, hello_extension};
+use dormouse_bench::load::Dialogue;
 
 /// Maximum wait for any step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,17 +25,48 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    pub(super) fn connect(target: &Addr) -> io::Result<Self> {
+    pub(super) fn connect(target: &Addr, patience: Duration) -> io::Result<Self> {
         let stream = match target {
             Addr::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                let stream = TcpStream::connect_timeout(address, patience)?;
                 stream.set_nodelay(true)?;
                 Self::Tcp(stream)
             }
             Addr::Unix(path) => Self::Unix(UnixStream::connect(path)?),
         };
-        stream.patience(PATIENCE)?;
+        stream.patience(patience)?;
         Ok(stream)
+    }
+
+    /// Connects, and brings a server that begins in plaintext to the start of the handshake.
+    fn open(dialer: &Dialer<'_>) -> Result<Self, String> {
+        let patience = dialer.patience(PATIENCE);
+        let mut stream =
+            Self::connect(dialer.target, patience).map_err(|error| format!("connect: {error}"))?;
+        if let Some(protocol) = dialer.starttls {
+            stream.start_tls(Dialogue::new(protocol, dialer.name))?;
+        }
+        Ok(stream)
+    }
+
+    fn start_tls(&mut self, mut dialogue: Dialogue) -> Result<(), String> {
+        let mut room = [0; 4096];
+        loop {
+            self.write_all(dialogue.output())
+                .map_err(|error| format!("STARTTLS: {error}"))?;
+            dialogue.output_sent(dialogue.output().len());
+            if dialogue.is_done() {
+                return Ok(());
+            }
+            match self.read(&mut room) {
+                Ok(0) => return Err("STARTTLS: the server closed the connection".into()),
+                Ok(count) => dialogue.handle_input(room.get(..count).unwrap_or_default())?,
+                Err(error) if is_timeout(&error) => {
+                    return Err("STARTTLS: the server did not answer in time".into());
+                }
+                Err(error) => return Err(format!("STARTTLS: {error}")),
+            }
+        }
     }
 
     pub(super) fn patience(&self, time: Duration) -> io::Result<()> {
@@ -67,9 +100,8 @@ impl Write for Socket {
 }
 
 /// Sends a handmade ClientHello and reads the answer.
-pub(super) fn ask(target: &Addr, ask: &ProbeHello) -> Result<HelloAnswer, String> {
-    let connected = Socket::connect(target).map_err(|error| format!("connect: {error}"));
-    let mut stream = connected?;
+pub(super) fn ask(dialer: &Dialer<'_>, ask: &ProbeHello) -> Result<HelloAnswer, String> {
+    let mut stream = Socket::open(dialer)?;
     if stream.write_all(&ask.record()).is_err() {
         return Ok(HelloAnswer::Closed);
     }
@@ -99,7 +131,7 @@ pub(super) struct Ticket {
 pub(super) struct ProbeConnection {
     pub(super) info: HandshakeInfo,
     pub(super) chain: Vec<Vec<u8>>,
-    /// Wall time of the TCP connect and the handshake.
+    /// Wall time from the TCP connect to the end of the handshake.
     pub(super) took: Duration,
     /// Tickets received while the connection waited for them.
     pub(super) tickets: Vec<Ticket>,
@@ -112,10 +144,10 @@ pub(super) struct ProbeConnection {
 
 impl ProbeConnection {
     /// Connects and completes the handshake.
-    pub(super) fn make(target: &Addr, context: &ClientContext, name: &str) -> Result<Self, String> {
+    pub(super) fn make(dialer: &Dialer<'_>, context: &ClientContext) -> Result<Self, String> {
         let began = Instant::now();
-        let mut stream = Socket::connect(target).map_err(|error| format!("connect: {error}"))?;
-        let mut handshake = Handshake::client(context, name, HandshakeLimits::default())
+        let mut stream = Socket::open(dialer)?;
+        let mut handshake = Handshake::client(context, dialer.name, HandshakeLimits::default())
             .map_err(|error| error.to_string())?;
         let passed = complete_handshake(&mut stream, &mut handshake, "the server", || false)?;
         let took = began.elapsed();
@@ -191,7 +223,7 @@ impl ProbeConnection {
         match self.refused {
             None => Ok(()),
             Some(alert) => Err(format!(
-                "the server ended the connection behind the handshake with the alert {}",
+                "the server closed the connection after the handshake with the alert {}",
                 alert_name(alert)
             )),
         }
@@ -345,6 +377,7 @@ mod tests {
             client_name: None,
             client_certificate: None,
             peer_certificates: Vec::new(),
+            own_certificate_sent: false,
             exporter: None,
             algorithms: None,
             refused: None,
@@ -367,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_which_come_with_the_first_answer() {
+    fn tickets_that_arrive_with_the_first_answer() {
         let (mut visit, mut server) = behind_the_handshake();
         let serving = std::thread::spawn(move || {
             let mut heard = Vec::new();

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_has_the_lengths_it_says() {
+    fn lengths_in_a_hello_are_right() {
         let record = ProbeHello::all(TLS13, Some("example.org")).record();
         let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
         assert_eq!(record.len(), 5 + length);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         assert_eq!(
             read_answer(&[21, 3, 3, 0, 2, 2, 70]),
             Some(HelloAnswer::Refused(70))

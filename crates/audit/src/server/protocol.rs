@@ -7,36 +7,104 @@ use dormouse_engine::Protocols;
 use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
 use super::spec::ServerSpec;
-use dormouse_bench::load::{Expect, Traffic};
+use dormouse_bench::load::{Expect, Starttls, Traffic};
 use dormouse_measure::Error;
 
 /// Maximum length of a banner in characters.
 const BANNER_MAX: usize = 80;
+/// Maximum wait for a server that speaks first, and for an answer to the first bytes.
+const GREETING_WAIT: Duration = Duration::from_millis(300);
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// Makes one connection and detects the application protocol and the banner.
+/// Makes one connection and detects the application protocol and the banner. A protocol that the user chose is tried.
+///
+/// # Errors
+/// If the connection fails, or the server does not answer as the user expects: each connection of the load would wait
+/// for that answer.
 pub(super) fn detect(
     spec: &ServerSpec,
     dialer: &Dialer<'_>,
 ) -> Result<(Traffic, Option<String>), Error> {
     let context = dialer.context(Protocols::ALL, None);
-    let visit =
-        context.and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name));
+    let visit = context.and_then(|context| ProbeConnection::make(dialer, &context));
     let mut visit = visit.map_err(|why| {
         Error::target(format!(
             "the first connection to {} failed: {why}",
             dialer.target
         ))
     })?;
-    let found = talk(spec, &mut visit);
+    let wait = dialer.patience(spec.sizes().timeout);
+    let found = match (&spec.talk, spec.starttls) {
+        (Some(talk @ Traffic::Message { .. }), _) => chosen(talk, &mut visit, wait),
+        (None, Some(protocol)) => Ok(with_starttls(protocol, dialer.name, &mut visit, wait)),
+        _ => Ok(detected(spec, &mut visit)),
+    };
+    // A server that rejected the client has not answered either; its alert is the reason.
     visit.accepted().map_err(Error::target)?;
     visit.close();
-    Ok(found)
+    found
+}
+
+/// Tries the text and the answer that the user gave.
+fn chosen(
+    talk: &Traffic,
+    visit: &mut ProbeConnection,
+    wait: Duration,
+) -> Result<(Traffic, Option<String>), Error> {
+    let Traffic::Message {
+        message, expect, ..
+    } = talk
+    else {
+        return Ok((talk.clone(), None));
+    };
+    let least = match expect {
+        Expect::Nothing => return Ok((talk.clone(), None)),
+        Expect::Any => 1,
+        Expect::Echo => message.len(),
+    };
+    visit.say(message).map_err(Error::target)?;
+    let answer = visit.hear(wait, |heard, _| heard.len() >= least);
+    let answer = answer.map_err(Error::target)?;
+    if answer.is_empty() {
+        return Err(Error::target(format!(
+            "the server did not answer the text of --send within {:.1} s: give a text that it answers, or --expect none",
+            wait.as_secs_f64()
+        )));
+    }
+    if *expect == Expect::Echo && answer != *message {
+        return Err(Error::target(format!(
+            "the server answered the text of --send with {} other bytes instead of an echo: give --expect any",
+            answer.len()
+        )));
+    }
+    Ok((talk.clone(), None))
+}
+
+/// Tries a first message of the protocol. A server that does not answer it gets the message and no time to answer.
+fn with_starttls(
+    protocol: Starttls,
+    name: &str,
+    visit: &mut ProbeConnection,
+    wait: Duration,
+) -> (Traffic, Option<String>) {
+    let message = protocol.first_message(name);
+    let said = visit.say(&message).is_ok();
+    let answer = said.then(|| visit.hear(wait, |heard, _| !heard.is_empty()));
+    if answer.is_some_and(|answer| answer.is_ok_and(|heard| !heard.is_empty())) {
+        return (Traffic::with_starttls(protocol, name), None);
+    }
+    let silent = Traffic::Message {
+        message,
+        expect: Expect::Nothing,
+        greeting: false,
+    };
+    (silent, None)
 }
 
 /// Sends bytes that an HTTP server understands and an echo server repeats, and returns the protocol and the banner.
-fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<String>) {
+fn detected(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<String>) {
     let greeting = visit
-        .hear(Duration::from_millis(300), |heard, _| !heard.is_empty())
+        .hear(GREETING_WAIT, |heard, _| !heard.is_empty())
         .unwrap_or_default();
     let path = match &spec.talk {
         Some(Traffic::Http { path, .. }) => path.clone(),
@@ -48,9 +116,7 @@ fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<Stri
         heard.len() >= request.len() || heard.windows(4).any(|w| w == b"\r\n\r\n")
     };
     let answer = if said {
-        visit
-            .hear(Duration::from_secs(2), enough)
-            .unwrap_or_default()
+        visit.hear(ANSWER_WAIT, enough).unwrap_or_default()
     } else {
         Vec::new()
     };

@@ -26,7 +26,7 @@ use crate::wire::MessageReader;
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// Maximum wait for the end of the flight after the server has accepted.
 const END_WAIT: Duration = Duration::from_millis(500);
-const BEGUN_AND_ENDED: &str = "a ServerHello, and then the end of the connection";
+const BEGUN_AND_ENDED: &str = "a ServerHello, then it closed the connection";
 const SERVER_HELLO: u8 = 2;
 const HELLO_REQUEST: u8 = 0;
 const FINISHED: u8 = 20;
@@ -48,25 +48,25 @@ pub(super) fn attempt(
     announced: bool,
 ) -> Result<RenegotiationAnswer, String> {
     let context = dialer.context(Protocols::TLS12, None)?;
-    let mut visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
+    let mut visit = ProbeConnection::make(dialer, &context)?;
     let verify_data = verify_data(visit.connection.tls(), &visit.sent);
-    let verify_data = verify_data.ok_or("the Finished message that was sent was not found")?;
+    let verify_data = verify_data.ok_or("the audit did not find its own Finished message")?;
     let mut ask = ProbeHello::all(TLS12, name);
     ask.renegotiating = Some(if announced { verify_data } else { Vec::new() });
     visit.connection.send(HANDSHAKE, &ask.message())?;
-    let answer = listen(&mut visit)?;
+    let answer = listen(&mut visit, dialer.patience(ANSWER_WAIT))?;
     visit.close();
     Ok(answer)
 }
 
-fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
+fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAnswer, String> {
     let answer = |accepted, words: &str| {
         Ok(RenegotiationAnswer {
             accepted,
             words: words.into(),
         })
     };
-    let mut until = Instant::now() + ANSWER_WAIT;
+    let mut until = Instant::now() + wait;
     let mut begun = false;
     let mut sequence = visit.connection.tls().read_sequence();
     let mut bytes = visit.connection.take_unopened();
@@ -76,7 +76,7 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
         let mut opened = 0;
         while let Some(record) = whole_record(&mut records) {
             let content = opened_record(visit.connection.tls(), Direction::Read, sequence, record);
-            let content = content.ok_or("a record could not be opened")?;
+            let content = content.ok_or("a record could not be decrypted")?;
             sequence += 1;
             opened += record.len();
             match (record.first(), content.as_slice()) {
@@ -90,9 +90,9 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
                 (Some(&ALERT), _) if begun => return answer(false, BEGUN_AND_ENDED),
                 (Some(&ALERT), [level, alert, ..]) => {
                     let kind = if *level == FATAL {
-                        "an alert which ends the connection"
+                        "a fatal alert"
                     } else {
-                        "a warning"
+                        "a warning alert"
                     };
                     return answer(false, &format!("{kind}, {}", alert_name(*alert)));
                 }
@@ -103,11 +103,11 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
         bytes.drain(..opened);
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() && begun {
-            return answer(true, "a ServerHello: it begins anew");
+            return answer(true, "a ServerHello");
         }
         if left.is_zero() {
-            let s = ANSWER_WAIT.as_secs();
-            return Err(format!("the server did not answer within {s} s"));
+            let s = wait.as_secs_f64();
+            return Err(format!("the server did not answer within {s:.1} s"));
         }
         let stream = &visit.connection.stream;
         let patience = stream.patience(left);
@@ -116,8 +116,8 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
             Ok(1..) => bytes.append(&mut visit.connection.take_unopened()),
             Err(error) if is_timeout(&error) => {}
             Ok(_) | Err(_) if begun => return answer(false, BEGUN_AND_ENDED),
-            Ok(_) => return answer(false, "the connection was closed"),
-            Err(_) => return answer(false, "the connection was reset"),
+            Ok(_) => return answer(false, "it closed the connection"),
+            Err(_) => return answer(false, "it reset the connection"),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Tests whether the server resumes sessions. The handshake of each connection shows it: in TLS 1.3 the server selects
 //! the offered PSK, in TLS 1.2 it makes an abbreviated handshake.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_engine::{ClientContext, Protocols, ResumptionSettings, Version};
 
+use super::deadline::Deadline;
 use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
-use super::probe_connection::{ProbeConnection, Socket, Ticket};
+use super::probe_connection::{PATIENCE, ProbeConnection, Socket, Ticket};
 use crate::model::{FlightRow, Measured, Resumption, Trials};
 
+/// Minimum number of trials, however slow the server is.
+const TRIES_MIN: usize = 2;
 /// Connections held open at the same time, so that several processes of a server are tested.
 const TOGETHER: usize = 4;
 const NONE_WAIT: Duration = Duration::from_millis(50);
@@ -26,11 +29,12 @@ pub(super) struct ResumptionFindings {
 }
 
 /// Tries each version and mechanism, with `tries` connections that offer a session. `offered`: the versions that the
-/// server offers; if it is empty, that is unknown and all versions are tried.
+/// server offers; if it is empty, that is unknown and all versions are tried. At `until` the trials made so far count.
 pub(super) fn try_all(
     dialer: &Dialer<'_>,
     tries: usize,
     offered: &[Protocols],
+    until: Deadline,
 ) -> ResumptionFindings {
     let mut learnt = ResumptionFindings::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
@@ -46,7 +50,7 @@ pub(super) fn try_all(
             } else {
                 Err(format!("{} is not offered", version_name(protocols)))
             }
-            .and_then(|context| trials(dialer, &context, tries, &mut learnt));
+            .and_then(|context| trials(dialer, &context, tries, until, &mut learnt));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -61,7 +65,7 @@ pub(super) fn try_all(
         };
         if dialer.identity.is_some()
             && let Ok(visit) = context(&bare, protocols, "ticket")
-                .and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name))
+                .and_then(|context| ProbeConnection::make(&bare, &context))
         {
             keep_flights(&bare, &mut learnt.flights, &visit);
             visit.close();
@@ -93,6 +97,7 @@ fn trials(
     dialer: &Dialer<'_>,
     context: &ClientContext,
     tries: usize,
+    until: Deadline,
     learnt: &mut ResumptionFindings,
 ) -> Result<Trials, String> {
     let first = visit(dialer, context, TICKET_WAIT)?;
@@ -115,7 +120,11 @@ fn trials(
     let mut trials = Trials::default();
     let mut held = Vec::new();
     for _ in 0..2 * tries {
-        if trials.outcomes.len() == tries || (single_use && stock == 0 && wait == NONE_WAIT) {
+        let is_late = until.is_over(Instant::now()) && trials.outcomes.len() >= TRIES_MIN;
+        if is_late
+            || trials.outcomes.len() == tries
+            || (single_use && stock == 0 && wait == NONE_WAIT)
+        {
             break;
         }
         let together = dialer.free && !learnt.one_by_one;
@@ -166,7 +175,7 @@ fn visit_waiting(
     context: &ClientContext,
     wait: impl Fn(bool) -> Duration,
 ) -> Result<ProbeConnection, String> {
-    let mut visit = ProbeConnection::make(dialer.target, context, dialer.name)?;
+    let mut visit = ProbeConnection::make(dialer, context)?;
     // The session must be in the store before the next connection. In TLS 1.2 it already is.
     if visit.info.protocol == Version::Tls13 {
         visit.await_tickets_or_ask(dialer.words, wait(visit.info.resumed));
@@ -178,7 +187,7 @@ fn visit_waiting(
 /// ticket would otherwise never get the next connection, or always get it.
 fn shift(dialer: &Dialer<'_>, count: usize) {
     for _ in 0..count {
-        let _ = Socket::connect(dialer.target);
+        let _ = Socket::connect(dialer.target, dialer.patience(PATIENCE));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_bench::load::{IdentityFiles, Traffic, Trust};
+use dormouse_bench::load::{IdentityFiles, Starttls, Traffic, Trust};
 use dormouse_measure::ServerSource;
 
 /// The server to audit, and how to audit it.
@@ -29,11 +29,14 @@ pub struct ServerSpec {
     pub trust: Trust,
     /// Client certificate for a server that requests one.
     pub identity: Option<IdentityFiles>,
+    /// Protocol of a server that begins in plaintext.
+    pub starttls: Option<Starttls>,
     /// Application protocol; `None`: detected.
     pub talk: Option<Traffic>,
     /// Effort of the audit.
     pub effort: Effort,
-    /// Number of connections to hold; `None`: depends on the effort. At most twice as many are held.
+    /// Number of connections to hold; `None`: depends on the effort. Twice as many are held later, and four times as many
+    /// if the server's own pools hide what a connection takes.
     pub connections: Option<u64>,
     /// Options with which `bench` connects as the audit does: trust, server name, application data.
     pub options: Vec<String>,
@@ -46,6 +49,11 @@ pub struct ServerSpec {
 }
 
 impl ServerSpec {
+    /// Time limit of the audit.
+    pub(super) fn time_max(&self) -> Option<Duration> {
+        self.time_max.or(self.effort.time_max())
+    }
+
     pub(super) fn sizes(&self) -> Sizes {
         let sizes = self.effort.sizes();
         Sizes {

@@ -4,7 +4,7 @@ use dormouse_bench::load::is_this_machine;
 use dormouse_measure::{Error, ServerSource};
 use dormouse_reactor::socket::Addr;
 
-use super::probe_connection::Socket;
+use super::probe_connection::{PATIENCE, Socket};
 use super::spec::ServerSpec;
 use crate::model::Audit;
 
@@ -25,12 +25,12 @@ pub(super) fn addresses(spec: &ServerSpec, audit: &mut Audit) -> Result<(Addr, V
     }
     let answering = all
         .iter()
-        .find(|address| Socket::connect(address).is_ok())
+        .find(|address| Socket::connect(address, PATIENCE).is_ok())
         .cloned()
         .unwrap_or(target);
     if answering.to_string() != spec.target {
         let note = format!(
-            "{} does not answer; all but resumption across addresses is about {answering}",
+            "{} does not answer; everything except resumption across addresses was measured at {answering}",
             spec.target
         );
         audit.notes.push(note);

@@ -15,6 +15,8 @@ use dormouse_measure::{Error, Interrupts};
 
 /// Share of its lifetime at which a ticket is offered that would otherwise expire first.
 const NEARLY: f64 = 0.9;
+/// Why a ticket was not offered.
+const NO_TIME: &str = "the time limit of the audit was reached first; --time raises it";
 
 /// A ticket to be offered later, in the store of its own context.
 pub(super) struct AgeingTicket {
@@ -67,7 +69,7 @@ pub(super) fn set_aside(
         }
     }
     if all.is_empty() {
-        return Err("no ticket was sent".into());
+        return Err("the server sent no ticket".into());
     }
     all.sort_by_key(|ticket| ticket.taken + ticket.age);
     Ok(all)
@@ -99,6 +101,11 @@ pub(super) fn offer_all(
         if outcome.is_err() {
             break;
         }
+        if dialer.deadline.is_over(Instant::now()) {
+            let late = |ticket: AgeingTicket| ticket.aged(load_between, Err(NO_TIME.into()));
+            aged.extend(waiting.drain(..).map(late));
+            break;
+        }
         console.progress(&Progress {
             done: aged.len() as u64,
             total: Some(all),
@@ -113,7 +120,10 @@ pub(super) fn offer_all(
             Some(left) if !left.is_zero() => {
                 std::thread::sleep(left.min(Duration::from_millis(50)));
             }
-            _ => aged.push(offer(dialer, &waiting.remove(0), load_between)),
+            _ => {
+                let ticket = waiting.remove(0);
+                aged.push(ticket.aged(load_between, offer(dialer, &ticket)));
+            }
         }
     }
     console.stage_over();
@@ -132,27 +142,29 @@ fn last(all: &[AgeingTicket]) -> Instant {
 }
 
 /// Offers one ticket.
-fn offer(dialer: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> AgedTicket {
-    let age = ticket.taken.elapsed();
+fn offer(dialer: &Dialer<'_>, ticket: &AgeingTicket) -> Result<bool, String> {
     let lifetime = Duration::from_secs(ticket.lifetime_s.into());
-    let resumed = if ticket.lifetime_s > 0 && age >= lifetime {
-        Err(format!(
-            "it lives for {} s by the server's own account, and no client offers one that is older",
+    if ticket.lifetime_s > 0 && ticket.taken.elapsed() >= lifetime {
+        return Err(format!(
+            "its announced lifetime of {} s is over, and no client offers an expired ticket",
             ticket.lifetime_s
-        ))
-    } else {
-        visit(dialer, &ticket.context, Duration::ZERO).map(|visit| {
-            let resumed = visit.info.resumed;
-            visit.close();
-            resumed
-        })
-    };
-    AgedTicket {
-        version: version_name(ticket.protocols).into(),
-        age_s: age.as_secs_f64(),
-        lifetime_s: ticket.lifetime_s,
-        load_between,
-        resumed: Measured::from(resumed),
+        ));
+    }
+    let visit = visit(dialer, &ticket.context, Duration::ZERO)?;
+    let resumed = visit.info.resumed;
+    visit.close();
+    Ok(resumed)
+}
+
+impl AgeingTicket {
+    fn aged(&self, load_between: bool, resumed: Result<bool, String>) -> AgedTicket {
+        AgedTicket {
+            version: version_name(self.protocols).into(),
+            age_s: self.taken.elapsed().as_secs_f64(),
+            lifetime_s: self.lifetime_s,
+            load_between,
+            resumed: Measured::from(resumed),
+        }
     }
 }
 
@@ -161,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tickets_are_offered_while_they_live() {
+    fn tickets_are_offered_before_they_expire() {
         let s = Duration::from_secs;
         assert_eq!(within(s(60), 300), s(60));
         assert_eq!(within(s(600), 300), s(270));

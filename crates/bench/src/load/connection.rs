@@ -12,6 +12,7 @@ use dormouse_record::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::exchange::Exchange;
+use super::starttls::Dialogue;
 
 /// Version of [`Slot`]'s layout, for the slab's header.
 pub(super) const SLOT_LAYOUT: u32 = 1;
@@ -62,6 +63,8 @@ pub(super) struct ActiveConnection {
 /// The phase of a connection.
 pub(super) enum ConnectionState {
     Connecting,
+    /// The plaintext dialogue before the handshake.
+    StartingTls(Dialogue),
     Handshaking,
     Established,
     /// Only waits for a session ticket.

@@ -47,6 +47,8 @@ struct Generator {
     target: Addr,
     tls: Option<Contexts>,
     timeout: Duration,
+    /// Whether the current order was told to stop.
+    stopping: bool,
     poller: Poller,
     slots: Slab<Slot>,
     /// By slot.
@@ -138,6 +140,7 @@ impl Generator {
         Ok(Self {
             message: message(&setup.talk).into(),
             timeout: Duration::from_millis(setup.timeout_ms.max(1)),
+            stopping: false,
             setup,
             orders,
             target,

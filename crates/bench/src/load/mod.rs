@@ -13,6 +13,7 @@ mod job;
 mod limits;
 mod orders;
 mod sources;
+mod starttls;
 mod wire;
 
 pub use fleet::{Fleet, FleetReport, Launcher};
@@ -22,3 +23,4 @@ pub use orders::{
     Cycle, Expect, IdentityFiles, Messages, Order, OrderReport, Setup, Tally, Tls, TlsVersion,
     Traffic, Trust,
 };
+pub use starttls::{Dialogue, Starttls};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::starttls::Starttls;
 use dormouse_measure::SparseHistogram;
 
 /// First line that a generator reads: its index, and how it connects.
@@ -44,6 +45,9 @@ pub struct Tls {
     /// Certificate for a server that asks for one.
     #[serde(default)]
     pub identity: Option<IdentityFiles>,
+    /// Protocol of a server that begins in plaintext.
+    #[serde(default)]
+    pub starttls: Option<Starttls>,
 }
 
 /// Files of a client certificate. Each generator reads them, so that no key passes between processes.
@@ -98,6 +102,17 @@ pub enum Traffic {
         /// Host header.
         host: String,
     },
+}
+
+impl Traffic {
+    /// Returns an exchange with a server that began in plaintext.
+    pub fn with_starttls(protocol: Starttls, server_name: &str) -> Self {
+        Self::Message {
+            message: protocol.first_message(server_name),
+            expect: Expect::Any,
+            greeting: false,
+        }
+    }
 }
 
 /// Bytes that count as the answer to a message.
@@ -212,6 +227,21 @@ pub struct Cycle {
     pub bulk_bytes: u64,
     /// End after this time; 0: no limit.
     pub for_ms: u64,
+}
+
+impl Cycle {
+    /// Connections with one exchange each.
+    pub fn once(connections: u64, lanes: u32) -> Self {
+        Self {
+            connections,
+            lanes,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms: 0,
+        }
+    }
 }
 
 /// Messages on held connections.

@@ -92,6 +92,7 @@ pub fn spec(target: &str, mode: Mode) -> Spec {
         resume: false,
         post_quantum: false,
         identity: None,
+        starttls: None,
     };
     Spec {
         target: target.into(),

@@ -54,7 +54,7 @@ impl Heap {
         if len > HEAP_MAX.min(Machine::available_bytes() / 2) {
             let mib = len >> 20;
             return Err(format!(
-                "a heap of {mib} MiB is too large to be walked on this machine"
+                "a heap of {mib} MiB is too large to read on this machine"
             ));
         }
         let mut heap = Self {

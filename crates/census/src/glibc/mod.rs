@@ -49,7 +49,7 @@ fn walk_once(pid: i32) -> Result<Snapshot, String> {
         if region.name == "[heap]" {
             let heap = Heap::read(&reader, region.start, region.end)?;
             let top = heap.top().ok_or(
-                "its heap is not that of glibc's malloc, or it changed during every attempt to read it",
+                "its heap is not that of glibc's malloc, or changed during every attempt to read it",
             )?;
             main_top = Some(region.start + top);
             heaps.push(heap);

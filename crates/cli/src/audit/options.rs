@@ -109,7 +109,8 @@ pub(super) struct ServerArgs {
     /// Let the server grow by at most this much (default: half of the available memory)
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     memory: Option<u64>,
-    /// Hold this many quiet connections, and twice as many
+    /// Hold this many idle connections, then twice as many, and four times as many if the server has
+    /// pools of its own
     #[arg(short = 'n', long, value_parser = count)]
     connections: Option<u64>,
     /// Exit with status 1 if a quiet connection costs more bytes than this
@@ -167,6 +168,7 @@ impl ServerArgs {
             larger: self.cmd_larger.clone(),
             server_name,
             trust: self.peer.trust()?,
+            starttls: self.peer.starttls,
             talk,
             effort: match (self.quick, self.thorough) {
                 (true, _) => Effort::Quick,
@@ -202,6 +204,12 @@ impl ServerArgs {
             ),
             ("--cert", self.peer.cert.as_ref().map(path)),
             ("--key", self.peer.key.as_ref().map(path)),
+            (
+                "--starttls",
+                self.peer
+                    .starttls
+                    .map(|protocol| protocol.name().to_owned()),
+            ),
             ("--http", self.http.clone()),
             ("--send", self.send.clone()),
         ];

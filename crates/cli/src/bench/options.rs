@@ -15,6 +15,9 @@ use dormouse_measure::{Error, ServerSource};
 use peer::{ExpectArg, PeerArgs};
 use values::{bytes, count, duration, rate, resolve, unescape};
 
+/// Text that a connection sends unless told otherwise.
+const TEXT: &str = "hello\\n";
+
 /// Where results go.
 #[derive(Args, Debug, Clone)]
 pub(super) struct Output {
@@ -49,19 +52,14 @@ struct Common {
     #[arg(long)]
     post_quantum: bool,
     /// Use plain TCP without TLS, for comparison
-    #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "tls", "post_quantum"])]
+    #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "starttls", "tls", "post_quantum"])]
     plain: bool,
-    /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "hello\\n",
-        conflicts_with = "http"
-    )]
-    send: String,
-    /// What counts as an answer
-    #[arg(long, value_enum, default_value = "echo", conflicts_with = "http")]
-    expect: ExpectArg,
+    /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\ [default: hello\n]
+    #[arg(long, value_name = "TEXT", conflicts_with = "http")]
+    send: Option<String>,
+    /// What counts as an answer [default: echo]
+    #[arg(long, value_enum, conflicts_with = "http")]
+    expect: Option<ExpectArg>,
     /// The server speaks first: wait for its greeting
     #[arg(long, conflicts_with = "http")]
     greeting: bool,
@@ -302,15 +300,23 @@ impl Common {
             resume,
             post_quantum: self.post_quantum,
             identity: self.peer.identity()?,
+            starttls: self.peer.starttls,
         };
-        let talk = match self.http {
-            Some(path) => Traffic::Http {
+        let talk = match (self.http, self.peer.starttls, &self.send) {
+            (Some(_), Some(protocol), _) => {
+                return Err(Error::usage(format!(
+                    "--starttls {} is not for HTTP requests",
+                    protocol.name()
+                )));
+            }
+            (Some(path), None, _) => Traffic::Http {
                 path,
                 host: server_name,
             },
-            None => Traffic::Message {
-                message: unescape(&self.send)?,
-                expect: self.expect.into(),
+            (None, Some(protocol), None) => Traffic::with_starttls(protocol, &server_name),
+            (None, _, text) => Traffic::Message {
+                message: unescape(text.as_deref().unwrap_or(TEXT))?,
+                expect: self.expect.unwrap_or(ExpectArg::Echo).into(),
                 greeting: self.greeting,
             },
         };

@@ -97,7 +97,6 @@ fn a_server_on_another_machine_is_spared() {
 /// Ctrl-C while hundreds of connections are open: the server keeps running, no tracer is attached, it is not
 /// stopped, and the connections are closed.
 #[test]
-#[ignore = "known failure: in this scene the audit opens no hundreds of connections within a minute"]
 fn an_interrupted_audit_leaves_the_server_as_it_was() {
     let scene = Scene::new();
     let mut bystander = Peer::saying(scene.address, "echo");
@@ -114,8 +113,11 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
         "-q",
         "--pid",
         &pid,
+        // The backend reads the first line as a command and echoes what follows.
         "--send",
-        "echo\\n",
+        "echo\\nhello\\n",
+        "--expect",
+        "any",
     ]);
     wait::until("hundreds of connections", PATIENCE, || {
         (scene.backend.accepted() > before + 500).then_some(())
@@ -146,6 +148,31 @@ fn an_interrupted_audit_leaves_the_server_as_it_was() {
     Peer::saying(scene.address, "echo")
         .echo()
         .expect("an echo on a new connection");
+}
+
+/// A server that does not answer as `--send` and `--expect` promise is refused in one line, before each connection of the
+/// load waits for its answer.
+#[test]
+fn a_server_that_does_not_answer_is_refused() {
+    let scene = Scene::new();
+    let (target, pid) = (
+        scene.address.to_string(),
+        scene.terminator.pid().to_string(),
+    );
+    for (say, remedy) in [
+        ("echo\\n", "--expect none"),
+        ("echo\\nhello\\n", "--expect any"),
+    ] {
+        let before = scene.backend.accepted();
+        let words = ["server", &target, "--insecure", "-q", "--quick"];
+        let more = ["--pid", &pid, "--send", say];
+        let (audit, status) = read(&audit(&[&words[..], &more].concat()));
+        assert_eq!(status, Some(3), "{say}: {audit:#}");
+        let said = audit["outcome"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains("--send") && said.contains(remedy), "{said}");
+        let connections = scene.backend.accepted() - before;
+        assert!(connections < 100, "{say}: {connections} connections");
+    }
 }
 
 /// A server that the audit started is stopped, with all its children.

@@ -132,7 +132,7 @@ fn bytes_per_connection() {
     std::thread::scope(|scope| {
         scope.spawn(|| ends(0, &limit("10000000")));
         let said = ends(1, &limit("1000"));
-        assert!(said.contains("bytes per quiet connection"), "{said}");
+        assert!(said.contains("bytes per idle connection"), "{said}");
     });
 }
 

@@ -10,6 +10,7 @@ mod offered;
 mod page;
 mod recognised;
 mod resumption;
+mod starttls;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;

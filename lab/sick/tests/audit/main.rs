@@ -49,6 +49,12 @@ fn dormouse(arguments: &[&str]) -> Output {
         .expect(hint)
 }
 
+/// The arguments of a short audit of a server whose result is JSON.
+fn short(address: &str) -> Vec<&str> {
+    let words = ["--insecure", "--quick", "-q", "--json", "-"];
+    ["server", address].into_iter().chain(words).collect()
+}
+
 /// An audit, and its findings with their severities.
 type Judged = (Value, Vec<(String, String)>);
 
@@ -61,16 +67,9 @@ fn free_address() -> String {
 /// Audits a server that a shell command starts.
 fn audit_command(address: &str, command: &str) -> Judged {
     let _turn = Turn::take();
-    let words = [
-        "server",
-        address,
-        "--insecure",
-        "--quick",
-        "-q",
-        "--json",
-        "-",
-    ];
-    judged(&dormouse(&[&words[..], &["--cmd", command]].concat()))
+    judged(&dormouse(
+        &[&short(address)[..], &["--cmd", command]].concat(),
+    ))
 }
 
 fn judged(output: &Output) -> Judged {
@@ -90,15 +89,7 @@ fn audit_server(fault: &str) -> Judged {
     let address = free_address();
     let sick = env!("CARGO_BIN_EXE_sick");
     let command = |objects: &str| format!("exec {sick} server {fault} {address} {objects}");
-    let mut arguments = vec![
-        "server",
-        &address,
-        "--insecure",
-        "--quick",
-        "-q",
-        "--json",
-        "-",
-    ];
+    let mut arguments = short(&address);
     let (with_heap, with_larger) = (command("200000"), command("800000"));
     let plain = command("");
     if fault.starts_with("first") {
@@ -123,15 +114,7 @@ fn audit_address(fault: &str) -> Judged {
         assert!(server.try_wait().unwrap().is_none(), "it ended");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let output = dormouse(&[
-        "server",
-        &address,
-        "--insecure",
-        "--quick",
-        "-q",
-        "--json",
-        "-",
-    ]);
+    let output = dormouse(&short(&address));
     let group = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
     kill_process_group(group, Signal::KILL).unwrap();
     server.wait().unwrap();
@@ -276,17 +259,7 @@ fn an_audited_server_is_the_same_the_second_time() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let pid = server.id().to_string();
-    let words = [
-        "server",
-        &address,
-        "--insecure",
-        "--quick",
-        "-q",
-        "--json",
-        "-",
-        "--pid",
-        &pid,
-    ];
+    let words = [&short(&address)[..], &["--pid", &pid]].concat();
     let audits: Vec<_> = (0..3).map(|_| judged(&dormouse(&words))).collect();
     server.kill().unwrap();
     server.wait().unwrap();

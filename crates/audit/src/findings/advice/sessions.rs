@@ -6,46 +6,46 @@ use crate::software::SoftwareKind;
 pub(in super::super) fn server(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Nginx => {
-            "ssl_session_tickets on, as it is by default ({{advice.nginx.tickets}}); for clients without tickets `ssl_session_cache shared:SSL:10m` (tried with {{advice.nginx.ids}}); for several machines the same ssl_session_ticket_key file on all (tried with {{advice.nginx.shared}})"
+            "leave `ssl_session_tickets on`, which is the default ({{advice.nginx.tickets}}). For clients without tickets add `ssl_session_cache shared:SSL:10m` (tried with {{advice.nginx.ids}}). Several machines need the same ssl_session_ticket_key file (tried with {{advice.nginx.shared}})"
         }
         SoftwareKind::Apache => {
-            "SSLSessionTickets on and `SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)`, which all its processes share. Tried with {{advice.apache.cache}}; without tickets, by the cache alone, {{advice.apache.ids}}. In the case this project began with, a browser's share of the server's CPU fell from 6.83 % to under 1 %. Several machines need the same SSLSessionTicketKeyFile: tried with {{advice.apache.shared}}"
+            "set `SSLSessionTickets on` and `SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)`, which all of Apache's processes share. Tried with {{advice.apache.cache}}; without tickets, by the cache alone, {{advice.apache.ids}}. In the case that started this project, a browser's share of the server's CPU fell from 6.83 % to under 1 %. Several machines need the same SSLSessionTicketKeyFile (tried with {{advice.apache.shared}})"
         }
         SoftwareKind::Haproxy => {
-            "do not set no-tls-tickets. The cache (tune.ssl.cachesize, 20,000) is shared by all its threads; several machines need the same tls-ticket-keys file on their bind lines: tried with {{advice.haproxy.shared}}"
+            "remove no-tls-tickets. All threads share the session cache (tune.ssl.cachesize, 20,000 by default). Several machines need the same tls-ticket-keys file on their bind lines (tried with {{advice.haproxy.shared}})"
         }
         SoftwareKind::Hitch => {
-            "do not turn tickets off: its workers share them. Several machines cannot: let `dormouse serve` terminate"
+            "leave tickets on: hitch's workers share their keys. Several machines cannot share them: let `dormouse serve` terminate TLS"
         }
         SoftwareKind::Stunnel => {
-            "sessionCacheSize above 0, and for several machines the same ticketKeySecret and ticketMacSecret: tried with {{advice.stunnel.shared}}"
+            "set sessionCacheSize above 0. Several machines need the same ticketKeySecret and ticketMacSecret (tried with {{advice.stunnel.shared}})"
         }
         SoftwareKind::Node => {
-            "give all processes and machines the same ticketKeys (48 bytes) and the same sessionIdContext in tls.createServer's options; the latter is made of the command line by default, so the keys alone do not help where command lines differ. Tried with {{advice.node.shared}}; with the keys alone, {{advice.node.shared-alone}}"
+            "give all processes and machines the same ticketKeys (48 bytes) and the same sessionIdContext in the options of tls.createServer. By default sessionIdContext is derived from the command line, so the keys alone do not help where command lines differ. Tried with {{advice.node.shared}}; with the keys alone, {{advice.node.shared-alone}}"
         }
         SoftwareKind::Twisted => {
-            "CertificateOptions turns sessions and tickets off: add enableSessionTickets=True. Tried with {{advice.twisted.sessions}}"
+            "add enableSessionTickets=True: CertificateOptions turns sessions and tickets off. Tried with {{advice.twisted.sessions}}"
         }
         SoftwareKind::Python => {
-            "the context must be one for all connections: so {{advice.python.one-context}}. With several processes the ticket keys cannot be shared through the ssl module: one process, or let `dormouse serve` terminate"
+            "use one SSLContext for all connections. Tried with {{advice.python.one-context}}. The ssl module cannot share ticket keys between processes: use one process, or let `dormouse serve` terminate TLS"
         }
         SoftwareKind::NettyJdk | SoftwareKind::Jvm => {
-            "one SSLContext for all connections: so {{advice.netty-jdk.one-context}}. Keys cannot be shared between processes: let `dormouse serve` terminate"
+            "use one SSLContext for all connections. Tried with {{advice.netty-jdk.one-context}}. The JDK cannot share ticket keys between processes: let `dormouse serve` terminate TLS"
         }
         SoftwareKind::NettyTcnative => {
-            "one SslContext for all connections, and in all processes OpenSslSessionContext.setTicketKeys with the same keys: tried with {{advice.netty-tcnative.shared}}"
+            "use one SslContext for all connections, and call OpenSslSessionContext.setTicketKeys with the same keys in all processes. Tried with {{advice.netty-tcnative.shared}}"
         }
         SoftwareKind::Go => {
-            "one tls.Config for all connections, and in all processes SetSessionTicketKeys with the same keys: tried with {{advice.go.shared}}"
+            "use one tls.Config for all connections, and call SetSessionTicketKeys with the same keys in all processes. Tried with {{advice.go.shared}}"
         }
         SoftwareKind::Rustls => {
-            "set ServerConfig.ticketer (rustls has none by default for TLS 1.2; its memory cache is per process), with keys that all processes share. Tried in lab/sick: in four processes a quarter of the sessions was resumed with keys of their own, all with shared ones"
+            "set ServerConfig.ticketer, with keys that all processes share. By default rustls issues no TLS 1.2 tickets, and its session cache belongs to one process. Tried in lab/sick with four processes: a quarter of the sessions was resumed with separate keys, all with shared keys"
         }
         SoftwareKind::OpenSsl => {
-            "SSL_CTX_set_session_id_context, tickets on, and SSL_CTX_set_tlsext_ticket_key_evp_cb with keys that all processes share: tried with a server on {{advice.openssl.shared}}"
+            "call SSL_CTX_set_session_id_context, leave tickets on, and set SSL_CTX_set_tlsext_ticket_key_evp_cb with keys that all processes share. Tried with a server on {{advice.openssl.shared}}"
         }
         SoftwareKind::Dormouse => {
-            "`tickets` of the configuration is 0, or the ticket keys of several machines differ"
+            "set `tickets` above 0 in the configuration; several machines need the same ticket keys"
         }
         _ => return None,
     })
@@ -55,49 +55,50 @@ pub(in super::super) fn server(kind: SoftwareKind) -> Option<&'static str> {
 pub(in super::super) fn client(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Perl => {
-            "make one context for all: my $ctx = IO::Socket::SSL::SSL_Context->new(…, SSL_session_cache_size => 64), passed as ssl_opts => { SSL_reuse_ctx => $ctx }. Tried with {{advice.lwp.context}}. With TLS 1.2 it does not help ({{advice.lwp.context-12}}): LWP closes connections without close_notify, and OpenSSL then forgets their sessions. Or leave the script as it is and connect through `dormouse connect`: {{advice.lwp.connect}}. In the case this project began with, the script's share of the server's CPU fell from 20.5 % to under 1 %; a session which is never renewed is cured by a fresh context after a number of requests"
+            "create one context for all connections: my $ctx = IO::Socket::SSL::SSL_Context->new(…, SSL_session_cache_size => 64), passed as ssl_opts => { SSL_reuse_ctx => $ctx }. Tried with {{advice.lwp.context}}. It does not help with TLS 1.2 ({{advice.lwp.context-12}}): LWP closes connections without close_notify, and OpenSSL then drops their sessions. Or leave the script unchanged and connect through `dormouse connect`: {{advice.lwp.connect}}. In the case that started this project, the script's share of the server's CPU fell from 20.5 % to under 1 %. If a session is never renewed, create a new context after a number of requests"
         }
         SoftwareKind::Python => {
-            "one ssl.SSLContext for all is not enough, for http.client sets no session by itself (tried with {{advice.http-client.context}}). Pass session=previous.session to wrap_socket, taken after the first answer was read: {{advice.python.session}}. Or keep connections: http.client ({{advice.http-client.connection}}), requests ({{advice.requests.session}}). Or connect through `dormouse connect`: {{advice.http-client.connect}}, without a change to the client's TLS"
+            "pass session=previous.session to wrap_socket, read after the first answer has arrived: {{advice.python.session}}. One ssl.SSLContext for all connections is not enough, because http.client sets no session (tried with {{advice.http-client.context}}). Or keep connections open: http.client ({{advice.http-client.connection}}), requests ({{advice.requests.session}}). Or leave the client unchanged and connect through `dormouse connect`: {{advice.http-client.connect}}"
         }
         SoftwareKind::Node => {
-            "keep one https.Agent: it caches sessions per host. Tried with {{advice.agent.one}}; with keepAlive: true, {{advice.agent.keep-alive}}"
+            "use one https.Agent for all requests: it caches sessions per host. Tried with {{advice.agent.one}}; with keepAlive: true, {{advice.agent.keep-alive}}"
         }
         SoftwareKind::Go => {
-            "tls.Config.ClientSessionCache = tls.NewLRUClientSessionCache(64), and one http.Transport for all requests. Tried with {{advice.go.cache}}"
+            "set tls.Config.ClientSessionCache = tls.NewLRUClientSessionCache(64), and use one http.Transport for all requests. Tried with {{advice.go.cache}}"
         }
         SoftwareKind::Rustls => {
-            "one ClientConfig for all connections: its session store is in it. Tried in lab/sick: 0 of 12 resumed with a new one each time, 11 of 12 with one"
+            "use one ClientConfig for all connections: it holds the session store. Tried in lab/sick: 0 of 12 connections resumed with a new one each time, 11 of 12 with one"
         }
         SoftwareKind::Jvm | SoftwareKind::NettyJdk => {
-            "one SSLContext for all connections; sessions live in it, by host name and port. Tried with HttpsURLConnection and {{advice.java.context}}"
+            "use one SSLContext for all connections: it holds the sessions, by host name and port. Tried with HttpsURLConnection and {{advice.java.context}}"
         }
         SoftwareKind::NettyTcnative => {
-            "one SslContext for all connections, with newHandler(allocator, host, port), for sessions are kept by host and port. Tried with {{advice.netty-client.context}}; without host and port, {{advice.netty-client.unnamed}}"
+            "use one SslContext for all connections, and newHandler(allocator, host, port): sessions are stored by host and port. Tried with {{advice.netty-client.context}}; without host and port, {{advice.netty-client.unnamed}}"
         }
         SoftwareKind::OpenSsl => {
-            "one SSL_CTX for all; keep the session from SSL_CTX_sess_set_new_cb (in TLS 1.3 it comes after the handshake), give it to the next connection by SSL_set_session, and renew it. Tried through Python, which does so: {{advice.python.session}}"
+            "use one SSL_CTX for all connections, keep the session that the callback of SSL_CTX_sess_set_new_cb receives (in TLS 1.3 after the handshake), pass it to the next connection with SSL_set_session, and renew it. Tried with Python, which does this: {{advice.python.session}}"
         }
         _ => return None,
     })
 }
 
+/// Advice for a client that opens a connection for each request.
 pub(in super::super) fn keep_alive(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
         SoftwareKind::Perl => {
-            "LWP::UserAgent->new(keep_alive => 8), one for all requests. Tried with {{advice.lwp.keep-alive}}"
+            "use one LWP::UserAgent->new(keep_alive => 8) for all requests. Tried with {{advice.lwp.keep-alive}}"
         }
         SoftwareKind::Python => {
-            "one requests.Session or http.client.HTTPSConnection for all requests. Tried with {{advice.requests.session}}; {{advice.http-client.connection}}"
+            "use one requests.Session or http.client.HTTPSConnection for all requests. Tried with {{advice.requests.session}}; {{advice.http-client.connection}}"
         }
         SoftwareKind::Node => {
-            "one https.Agent with keepAlive: true. Tried with {{advice.agent.keep-alive}}"
+            "use one https.Agent with keepAlive: true. Tried with {{advice.agent.keep-alive}}"
         }
         SoftwareKind::Go => {
-            "one http.Client; read the body to its end and close it, or the connection is not used again. Tried with {{advice.go.keep-alive}}"
+            "use one http.Client, and read each body to its end and close it: otherwise the connection is not reused. Tried with {{advice.go.keep-alive}}"
         }
         SoftwareKind::Jvm | SoftwareKind::NettyJdk => {
-            "read the answer to its end, and leave http.keepAlive on. Tried with HttpsURLConnection and {{advice.java.keep-alive}}"
+            "read each answer to its end, and leave http.keepAlive on. Tried with HttpsURLConnection and {{advice.java.keep-alive}}"
         }
         _ => return None,
     })

@@ -2,21 +2,29 @@
 
 use std::time::{Duration, Instant};
 
+use crate::server::deadline::Deadline;
 use crate::server::spec::{ServerSpec, Sizes};
 use dormouse_measure::Machine;
 
 /// Minimum number of connections for figures per connection.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
+/// Number of held connections that a server gets even if that takes this share of the remaining time.
+const HELD: u64 = 100;
+const HELD_SHARE: f64 = 0.15;
 /// Share of the remaining time that is planned; the rest is a reserve in case the server slows down.
 const PLANNED: f64 = 0.7;
 /// Number of memory readings while connections are held, each after memory has settled.
 const MOMENTS: u32 = 7;
+/// Number of censuses while connections are held: before, at N and 2N, after being idle, after closing.
+pub(super) const CENSUSES_HELD: u32 = 5;
+/// Share of the time left that censuses may take.
+const CENSUS_SHARE: f64 = 0.35;
 
 /// Limits of the load.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Budget {
-    /// Time by which the last connection must be closed; `None`: no limit.
-    pub(in crate::server) until: Option<Instant>,
+    /// Time by which the last connection must be closed.
+    pub(in crate::server) deadline: Deadline,
     /// Maximum growth of the server in bytes.
     pub(in crate::server) memory_bytes: u64,
 }
@@ -25,24 +33,31 @@ pub(in crate::server) struct Budget {
 const AFTER_LOAD: Duration = Duration::from_secs(4);
 
 impl Budget {
-    /// Returns the limits of an audit that began at this time.
-    pub(in crate::server) fn of(spec: &ServerSpec, began: Instant) -> Self {
-        let time_max = spec.time_max.or(spec.effort.time_max());
+    /// Returns the limits of an audit with this deadline.
+    pub(in crate::server) fn of(spec: &ServerSpec, deadline: Deadline) -> Self {
         let memory_bytes = spec.memory_max_bytes;
         Self {
-            until: time_max.map(|time_max| began + time_max.saturating_sub(AFTER_LOAD)),
+            deadline: deadline.earlier(AFTER_LOAD),
             memory_bytes: memory_bytes.unwrap_or_else(|| Machine::available_bytes() / 2),
         }
     }
 
-    /// Returns the sizes that fit into the remaining time, at `each` per connection. `versions` is the number of
-    /// versions that resume.
-    pub(super) fn fit(&self, sizes: Sizes, each: Duration, versions: u32) -> Sizes {
-        let Some(until) = self.until else {
+    /// Returns the sizes that fit into the time left at `now`, where a connection takes `each` and a census `census`.
+    /// `versions` is the number of versions that resume.
+    pub(super) fn fit(
+        &self,
+        now: Instant,
+        sizes: Sizes,
+        (each, census): (Duration, Duration),
+        versions: u32,
+    ) -> Sizes {
+        let Some(left) = self.deadline.left(now) else {
             return sizes;
         };
-        let left = until.saturating_duration_since(Instant::now());
-        let waits = sizes.settle * (sizes.rounds * 2 + MOMENTS) + sizes.quiet * 2 + sizes.after * 2;
+        let waits = sizes.settle * (sizes.rounds * 2 + MOMENTS)
+            + sizes.quiet * 2
+            + sizes.after * 2
+            + census * (sizes.rounds + CENSUSES_HELD);
         let room = left.mul_f64(PLANNED).saturating_sub(waits);
         let planned = u64::from(sizes.rounds) * sizes.per_round
             + 4 * sizes.n
@@ -53,19 +68,21 @@ impl Budget {
             return sizes;
         }
         let part = |count: u64| ((count as f64 * share) as u64).max(CONNECTIONS_MIN.min(count));
+        // With few connections, a server's own pools hide what one takes.
+        let few = HELD.min(sizes.n);
+        let is_fast = each.as_secs_f64() * 4.0 * few as f64 <= HELD_SHARE * left.as_secs_f64();
         Sizes {
-            n: part(sizes.n),
+            n: part(sizes.n).max(if is_fast { few } else { 0 }),
             per_round: part(sizes.per_round),
             resumed: part(sizes.resumed),
             ..sizes
         }
     }
 
-    /// Returns the end of a part that may use this share of the remaining time.
-    pub(super) fn part(&self, share: f64) -> Option<Instant> {
-        let now = Instant::now();
-        let left = self.until?.saturating_duration_since(now);
-        Some(now + left.mul_f64(share))
+    /// Whether this many censuses leave enough of the time for everything else.
+    pub(super) fn affords(&self, now: Instant, census: Duration, count: u32) -> bool {
+        let left = self.deadline.left(now);
+        left.is_none_or(|left| census * count <= left.mul_f64(CENSUS_SHARE))
     }
 
     /// Whether twice the connections that grew the server by `grown` bytes would exceed the memory limit.
@@ -79,41 +96,73 @@ mod tests {
     use super::*;
     use crate::server::spec::Effort;
 
-    fn budget(seconds: u64) -> Budget {
+    const NONE: Duration = Duration::ZERO;
+
+    fn budget(now: Instant, seconds: Option<u64>) -> Budget {
         Budget {
-            until: Some(Instant::now() + Duration::from_secs(seconds)),
+            deadline: Deadline::after(now, seconds.map(Duration::from_secs)),
             memory_bytes: 1 << 30,
         }
     }
 
+    /// Time that the planned connections, waits and censuses take.
+    fn planned(sizes: Sizes, each: Duration, census: Duration) -> Duration {
+        let connections =
+            u64::from(sizes.rounds) * sizes.per_round + 4 * sizes.n + 2 * sizes.resumed;
+        each * u32::try_from(connections).unwrap()
+            + sizes.settle * (2 * sizes.rounds + MOMENTS)
+            + (sizes.quiet + sizes.after) * 2
+            + census * (sizes.rounds + CENSUSES_HELD)
+    }
+
     #[test]
     fn a_slow_server_gets_fewer_connections() {
-        let sizes = Effort::Normal.sizes();
-        let fast = budget(170).fit(sizes, Duration::from_micros(500), 2);
+        let (now, sizes) = (Instant::now(), Effort::Normal.sizes());
+        let fit = |seconds, each| budget(now, Some(seconds)).fit(now, sizes, (each, NONE), 2);
+        let fast = fit(170, Duration::from_micros(500));
         assert_eq!((fast.n, fast.per_round), (sizes.n, sizes.per_round));
-        let slow = budget(170).fit(sizes, Duration::from_millis(20), 2);
+        let slow = fit(170, Duration::from_millis(20));
         assert!(
             slow.n < sizes.n / 2 && slow.n >= CONNECTIONS_MIN,
             "{slow:?}"
         );
-        let dead = budget(1).fit(sizes, Duration::from_secs(1), 2);
+        let dead = fit(1, Duration::from_secs(1));
         assert_eq!((dead.n, dead.per_round), (CONNECTIONS_MIN, CONNECTIONS_MIN));
     }
 
     #[test]
-    fn parts_share_the_time() {
-        let half = budget(100).part(0.5).unwrap();
-        let left = half.saturating_duration_since(Instant::now());
-        assert!((45..=50).contains(&left.as_secs()), "{left:?}");
+    fn the_plan_of_any_server_fits_the_time() {
+        let now = Instant::now();
+        for (effort, seconds) in [(Effort::Quick, 22), (Effort::Normal, 150)] {
+            for each_us in [200, 2_000, 10_000, 30_000] {
+                for census_ms in [1, 50, 300] {
+                    let each = Duration::from_micros(each_us);
+                    let census = Duration::from_millis(census_ms);
+                    let sizes = effort.sizes();
+                    let fitted = budget(now, Some(seconds)).fit(now, sizes, (each, census), 2);
+                    let is_least = fitted.n == CONNECTIONS_MIN;
+                    let planned = planned(fitted, each, census);
+                    assert!(
+                        is_least || planned <= Duration::from_secs(seconds),
+                        "{effort:?}, {each:?}, {census:?}: {planned:?} for {fitted:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn censuses_of_a_large_heap_are_too_long() {
+        let (now, s) = (Instant::now(), Duration::from_secs);
+        assert!(budget(now, Some(22)).affords(now, s(1), 7));
+        assert!(!budget(now, Some(22)).affords(now, s(3), 5));
+        assert!(budget(now, None).affords(now, s(60), 10));
     }
 
     #[test]
     fn without_a_limit_nothing_changes() {
-        let sizes = Effort::Thorough.sizes();
-        let endless = Budget {
-            until: None,
-            ..budget(0)
-        };
-        assert_eq!(endless.fit(sizes, Duration::from_secs(1), 2).n, sizes.n);
+        let (now, sizes) = (Instant::now(), Effort::Thorough.sizes());
+        let times = (Duration::from_secs(1), NONE);
+        assert_eq!(budget(now, None).fit(now, sizes, times, 2).n, sizes.n);
     }
 }

@@ -37,11 +37,12 @@ impl CpuProfile {
     pub(super) fn hot_spots(&self, pids: &[i32]) -> Result<Vec<HotSpot>, String> {
         match &self.sampler {
             Err(error) => Err(format!(
-                "CPU time can't be sampled by this user ({error}): be root, or set kernel.perf_event_paranoid to 0"
+                "this user cannot sample CPU time ({error}): run as root, or set kernel.perf_event_paranoid to 0"
             )),
-            Ok(_) if self.samples.len() < SAMPLES_MIN => {
-                Err(format!("only {} samples were taken", self.samples.len()))
-            }
+            Ok(_) if self.samples.len() < SAMPLES_MIN => Err(format!(
+                "only {} samples were taken, too few for shares",
+                self.samples.len()
+            )),
             Ok(_) => Ok(census::hot_spots(&self.samples, pids)),
         }
     }

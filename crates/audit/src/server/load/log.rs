@@ -14,9 +14,9 @@ use dormouse_census::{self as census, CensusReport, HotSpot, ManagedHeap, PageSa
 use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
 /// Why large records were not measured.
-const NOT_ECHO: &str = "the server does not echo, so it cannot be made to send a record of 16 kB";
+const NOT_ECHO: &str = "the server does not echo, so the audit cannot make it send 16 kB records";
 /// Why a figure is missing: the load ended before its part.
-const NOT_REACHED: &str = "the load ended before that; see the missing parts";
+const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
 /// Readings of one load, in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct LoadLog {
@@ -24,6 +24,12 @@ pub(super) struct LoadLog {
     pub(super) each: Duration,
     /// Maximum number of concurrent connections that the server serves, if it is below the number tried.
     pub(super) served_at_once: Option<u64>,
+    /// Duration of one census.
+    pub(super) census_took: Duration,
+    /// Whether there is time for a census after each round.
+    pub(super) counts_rounds: bool,
+    /// Parts that were begun.
+    pub(super) attempted: Vec<&'static str>,
     /// The numbers of connections, adapted to the server's speed.
     pub(super) sizes: Option<Sizes>,
     /// Number of connections held at the end.
@@ -58,7 +64,7 @@ pub(super) struct LoadLog {
 #[derive(Clone, Default)]
 pub(super) struct RoundsGrowth {
     pub(super) resident: Option<Growth>,
-    /// `None` where the blocks in use can't be counted.
+    /// `None` where the blocks in use cannot be counted.
     pub(super) in_use: Option<Growth>,
 }
 
@@ -85,13 +91,9 @@ impl RoundsGrowth {
 }
 
 impl LoadLog {
-    /// Records a missing part. A reason that is already recorded is not repeated.
+    /// Records why a part is missing, once for each part.
     pub(super) fn missing(&mut self, part: &str, error: &Error) {
-        let known = self
-            .incomplete
-            .iter()
-            .any(|known| known.why == error.message);
-        if !known {
+        if self.incomplete.iter().all(|known| known.part != part) {
             self.incomplete.push(MissingPart {
                 part: part.to_owned(),
                 why: error.message.clone(),
@@ -137,12 +139,19 @@ impl LoadLog {
 
     /// The last census while connections were held: after an exchange and an idle period, if the load got so far.
     fn held_snapshot(&self) -> Option<&Snapshot> {
-        let moments = ["after_quiet", "2n", "n"];
+        let moments = ["after_quiet", "4n", "2n", "n"];
         moments.into_iter().find_map(|name| self.snapshot(name))
     }
 
     /// Memory with 0, N and 2N connections, and over the rounds.
-    pub(super) fn memory(&self) -> MemoryFigures {
+    pub(super) fn memory(&self) -> Measured<MemoryFigures> {
+        if self.phases.is_empty() {
+            return Measured::not(NOT_REACHED);
+        }
+        Measured::Value(self.memory_figures())
+    }
+
+    fn memory_figures(&self) -> MemoryFigures {
         let held = self.held.max(1) as f64;
         let before = self.pss("before").unwrap_or(0.0);
         let per = |name: &str, why: &str| match self.pss(name) {
@@ -150,15 +159,18 @@ impl LoadLog {
             None => Measured::not(why),
         };
         let silent =
-            "the server does not answer what is sent to it: give --http, --send or --expect";
+            "the server does not answer what the audit sends: give --http, --send or --expect";
         let growth = |growth: &Option<Growth>, why: &str| {
             growth
                 .clone()
                 .map_or_else(|| Measured::not(why), Measured::Value)
         };
-        let not_in_use = "the blocks in use can't be counted in this server";
+        let not_in_use = "the blocks in use cannot be counted in this server";
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
-        let after = if self.pss("2n").is_some() { "2n" } else { "n" };
+        let after = ["4n", "2n"]
+            .into_iter()
+            .find(|name| self.pss(name).is_some());
+        let after = after.unwrap_or("n");
         MemoryFigures {
             used_bytes: self.used_bytes(self.held_snapshot()),
             used_after_handshake_bytes: self.used_bytes(self.snapshot(after)),
@@ -178,7 +190,9 @@ impl LoadLog {
             growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
             growth_collected: match &self.collected {
                 Some(collected) => Measured::Value(collected.clone()),
-                None => Measured::not("nothing grows, or there is no collector of garbage in it"),
+                None => Measured::not(
+                    "memory does not grow, or the server's runtime does not collect garbage",
+                ),
             },
             phases: self.phases.clone(),
         }
@@ -192,16 +206,25 @@ impl LoadLog {
         };
         if self.uncollected {
             return Measured::not(
-                "the server did not collect its garbage in the time of this audit; --time gives it more",
+                "the server did not collect its garbage within the time limit; --time raises it",
             );
         }
         let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
         let used = census::used_per_connection((none, objects_before), (held, objects));
-        let hidden = match (self.snapshot("n"), self.snapshot("2n")) {
-            (Some(n), Some(two_n)) => census::hidden_per_connection(none, n, two_n),
-            _ => 0.0,
+        used.map(|used| used + self.hidden_bytes()).into()
+    }
+
+    /// Bytes per connection in blocks that a server's own pools held before.
+    pub(super) fn hidden_bytes(&self) -> f64 {
+        let Some(none) = self.snapshot("before") else {
+            return 0.0;
         };
-        used.map(|used| used + hidden).into()
+        let steps = [("2n", "4n"), ("n", "2n")];
+        let both = |(half, whole)| self.snapshot(half).zip(self.snapshot(whole));
+        let known = steps.into_iter().find_map(both);
+        known.map_or(0.0, |(half, whole)| {
+            census::hidden_per_connection(none, half, whole)
+        })
     }
 
     /// Bytes of the kernel's objects per connection.
@@ -215,9 +238,9 @@ impl LoadLog {
                 Measured::Value((at - before) as f64 / connections)
             }
             (Some(_), Some(_)) => Measured::not(
-                "others closed sockets meanwhile: the kernel counts for the whole machine",
+                "the kernel counts for the whole machine, and other programs closed sockets at the same time",
             ),
-            _ => Measured::not("/proc/slabinfo may only be read by root"),
+            _ => Measured::not("only root can read /proc/slabinfo"),
         }
     }
 

@@ -8,9 +8,10 @@ mod cpu_profile;
 mod log;
 mod steps;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) use self::budget::Budget;
+use self::budget::CENSUSES_HELD;
 use self::log::{LoadLog, title};
 use self::steps::LoadSteps;
 use super::spec::{ServerSpec, Sizes};
@@ -40,7 +41,7 @@ pub(super) struct Load<'a> {
 }
 
 pub(super) struct LoadFigures {
-    pub(super) memory: MemoryFigures,
+    pub(super) memory: Measured<MemoryFigures>,
     pub(super) census: Measured<CensusReport>,
     pub(super) cpu: Measured<CpuFigures>,
     /// Connections that offered a session under load, by version.
@@ -58,7 +59,13 @@ impl Load<'_> {
         let mut log = LoadLog::default();
         let end = self.parts(&mut log);
         if let Err(error) = &end {
-            log.missing("the rest of the load", error);
+            let resumes = !self.resuming.is_empty();
+            let planned = PARTS.iter().filter(|part| resumes || **part != RESUMED);
+            for part in planned {
+                if !log.attempted.contains(part) {
+                    log.missing(part, error);
+                }
+            }
         }
         LoadFigures {
             census: log.census(),
@@ -76,29 +83,49 @@ impl Load<'_> {
     fn parts(&mut self, log: &mut LoadLog) -> Result<(), Error> {
         let http = matches!(self.talk, Traffic::Http { .. });
         let talk = self.talk.clone();
-        self.part("speed", &talk, log, |load, session, log| {
+        self.part(SPEED, &talk, log, |load, session, log| {
             load.try_out(session, log)
         })?;
-        let versions = u32::try_from(self.resuming.len()).unwrap_or(2);
-        self.sizes = self.budget.fit(log.fitted(self.sizes), log.each, versions);
-        log.sizes = Some(self.sizes);
+        self.fit(log);
         self.part(GROWTH, &talk, log, |load, session, log| {
             load.churn(session, log)
         })?;
         if http {
             self.hold_http(&talk, log)?;
         } else {
-            self.part("idle connections", &talk, log, |load, session, log| {
+            self.part(IDLE, &talk, log, |load, session, log| {
                 load.hold(session, log, true)
             })?;
         }
-        self.part("throughput", &talk, log, |load, session, log| {
+        self.part(THROUGHPUT, &talk, log, |load, session, log| {
             load.bulk(session, log)
         })?;
         for version in self.resuming.clone() {
             self.resume(version, log)?;
         }
         Ok(())
+    }
+
+    /// Adapts the numbers of connections and censuses to the server's speed and the size of its heap.
+    fn fit(&mut self, log: &mut LoadLog) {
+        let now = Instant::now();
+        let affords = |count| self.budget.affords(now, log.census_took, count);
+        if !affords(CENSUSES_HELD) && log.no_census.is_none() {
+            let s = log.census_took.as_secs_f64();
+            log.no_census = Some(format!(
+                "one takes {s:.1} s in so large a heap, too long for the time limit; --time raises it"
+            ));
+        }
+        log.counts_rounds = affords(CENSUSES_HELD + self.sizes.rounds);
+        let census = if log.counts_rounds {
+            log.census_took
+        } else {
+            Duration::ZERO
+        };
+        let versions = u32::try_from(self.resuming.len()).unwrap_or(2);
+        let sizes = log.fitted(self.sizes);
+        self.sizes = self.budget.fit(now, sizes, (log.each, census), versions);
+        log.sizes = Some(self.sizes);
     }
 
     /// Holds HTTP connections first without a request and then with one. Some servers close connections without a
@@ -123,7 +150,7 @@ impl Load<'_> {
             log.forget_held();
             log.silence_refused = Some(error.message);
         }
-        self.part("idle connections", talk, log, |load, session, log| {
+        self.part(IDLE, talk, log, |load, session, log| {
             if log.silence_refused.is_some() {
                 load.hold(session, log, false)?;
             }
@@ -144,7 +171,7 @@ impl Load<'_> {
                 Ok(())
             },
         );
-        self.kept("resumed handshakes", done, log)?;
+        self.kept(RESUMED, done, log)?;
         let Some((us, of)) = of_version else {
             return Ok(());
         };
@@ -165,30 +192,32 @@ impl Load<'_> {
     /// Runs a part in a session of its own.
     fn part(
         &mut self,
-        name: &str,
+        name: &'static str,
         talk: &Traffic,
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let share = if name == GROWTH {
-            GROWTH_SHARE
-        } else {
-            HOLD_SHARE
+        let share = match name {
+            SPEED => SPEED_SHARE,
+            GROWTH => GROWTH_SHARE,
+            _ => HOLD_SHARE,
         };
         let done = self.session(talk, None, share, log, work);
         self.kept(name, done, log)
     }
 
     /// Records why a part is missing. The load goes on after a failure that the server caused, if time is left.
-    fn kept(&self, name: &str, done: Result<(), Error>, log: &mut LoadLog) -> Result<(), Error> {
+    fn kept(
+        &self,
+        name: &'static str,
+        done: Result<(), Error>,
+        log: &mut LoadLog,
+    ) -> Result<(), Error> {
+        log.attempted.push(name);
         let Err(error) = done else { return Ok(()) };
         log.missing(name, &error);
-        let is_over = self
-            .budget
-            .until
-            .is_some_and(|until| Instant::now() >= until);
         match error.blame {
-            Blame::Target if !is_over => Ok(()),
+            Blame::Target if !self.budget.deadline.is_over(Instant::now()) => Ok(()),
             _ => Err(error),
         }
     }
@@ -205,6 +234,7 @@ impl Load<'_> {
                 resume: resumes.is_some(),
                 post_quantum: false,
                 identity: self.spec.identity.clone(),
+                starttls: self.spec.starttls,
             }),
             talk,
             sources: Vec::new(),
@@ -238,17 +268,17 @@ impl Load<'_> {
         let steps = LoadSteps {
             sizes: self.sizes,
             budget: self.budget,
-            until: self.budget.part(share),
+            until: self.budget.deadline.share(Instant::now(), share),
             echo: says(Expect::Echo),
             silent: says(Expect::Nothing),
             collects: self.collects,
             began: self.began,
         };
-        let most = 2 * self.sizes.n.max(u64::from(self.sizes.lanes));
+        let most = 4 * self.sizes.n.max(u64::from(self.sizes.lanes));
         let mut run = Run::begin("audit", &spec.label, &spec.target);
         let offset = self.began.elapsed().as_secs_f64();
         let mut session = Session::open(&spec, self.launcher, &mut *self.console, most, &mut run)?;
-        if let Some(until) = self.budget.until {
+        if let Some(until) = self.budget.deadline.instant() {
             session.end_by(until);
         }
         let done = work(&steps, &mut session, log);
@@ -264,9 +294,16 @@ impl Load<'_> {
     }
 }
 
-/// Name of the part that opens and closes connections in rounds.
+/// Parts of the load, in order.
+const PARTS: [&str; 5] = [SPEED, GROWTH, IDLE, THROUGHPUT, RESUMED];
+const SPEED: &str = "speed";
+/// Connections that open and close in rounds.
 const GROWTH: &str = "growth";
+const IDLE: &str = "idle connections";
+const THROUGHPUT: &str = "throughput";
+const RESUMED: &str = "resumed handshakes";
 /// Share of the remaining time for each part, taken when the part begins.
+const SPEED_SHARE: f64 = 0.15;
 const GROWTH_SHARE: f64 = 0.45;
 const HOLD_SHARE: f64 = 0.7;
 const REST_SHARE: f64 = 0.5;

@@ -6,6 +6,7 @@ use super::budget::{Budget, CONNECTIONS_MIN};
 use super::cpu_profile::CpuProfile;
 use super::log::{LoadLog, RoundsGrowth};
 use crate::model::{MemoryPhase, Trials};
+use crate::server::deadline::Deadline;
 use crate::server::garbage::{self, ChurnRounds};
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
@@ -28,7 +29,9 @@ const FIRST: u64 = 100;
 /// Minimum number of rounds for a line fit, the first round not counted.
 const ROUNDS_MIN: usize = 4;
 
-/// Maximum wait for a garbage collection, also limited to a part of the remaining time.
+/// Maximum wait for a full collection that the audit asks for, and for one that a runtime makes on its own; also limited
+/// by the remaining time.
+const COLLECTION_WAIT: Duration = Duration::from_secs(120);
 const GARBAGE_FOR: Duration = Duration::from_secs(8);
 const MOMENTS: u32 = 4;
 
@@ -37,7 +40,7 @@ pub(super) struct LoadSteps {
     pub(super) sizes: Sizes,
     pub(super) budget: Budget,
     /// Time by which this part should end, to leave time for the next ones.
-    pub(super) until: Option<Instant>,
+    pub(super) until: Deadline,
     pub(super) echo: bool,
     pub(super) silent: bool,
     pub(super) collects: bool,
@@ -68,12 +71,21 @@ impl LoadSteps {
         if alive < few {
             log.served_at_once = Some(alive);
         }
-        let order = Order::Cycle(self.cycle_of(FIRST, u32::try_from(alive).unwrap_or(1)));
+        let left = self.until.left(Instant::now());
+        let order = Order::Cycle(Cycle {
+            for_ms: left.map_or(0, |left| {
+                u64::try_from(left.as_millis() / 2).unwrap_or(0).max(1)
+            }),
+            ..Cycle::once(FIRST, u32::try_from(alive).unwrap_or(1))
+        });
         let began = Instant::now();
         let report = session.order("warming up", Some(FIRST), &order, |tally| tally.closed)?;
         let closed = report.of.tally.closed.max(1);
         log.each = began.elapsed().div_f64(closed as f64);
         report.ensure_complete()?;
+        let began = Instant::now();
+        log.no_census = census::take(&pids(session), 0).err();
+        log.census_took = began.elapsed();
         go_on(session)
     }
 
@@ -86,14 +98,14 @@ impl LoadSteps {
     ) -> Result<(), Error> {
         if log.served_at_once == Some(1) {
             return Err(Error::target(
-                "the server serves one connection at a time, so it holds no idle ones",
+                "the server serves one connection at a time, so idle connections cannot be held",
             ));
         }
         let Sizes { n, quiet, .. } = self.sizes;
         log.uncollected = !self.await_collection(session, log);
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
-        log.managed[0] = Some(ManagedHeap::after_collection(&pids(session)));
+        log.managed[0] = Some(self.managed(session));
         let n = open_as_many(session, n)?;
         self.held(session, log, ("n", "N connections"), n);
         let grown = log.pss("n").zip(log.pss("before"));
@@ -101,11 +113,11 @@ impl LoadSteps {
         if self.is_late() {
             session
                 .run
-                .note("there was no time to open twice as many connections");
+                .note("the time was too short to open twice as many connections");
         } else if self.budget.is_exceeded_by_twice(grown) {
             session
                 .run
-                .note("twice as many connections would exceed the limit of memory");
+                .note("twice as many connections would exceed the memory limit (--memory)");
         } else if let Err(error) = open(session, "opening", 2 * n) {
             // The readings of the first half stay valid; all connections are closed and the first half is opened
             // again.
@@ -115,6 +127,7 @@ impl LoadSteps {
             open(session, "opening", n)?;
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
+            self.hold_more(session, log, 4 * n)?;
         }
         let held = log.held;
         let pids = pids(session);
@@ -133,8 +146,33 @@ impl LoadSteps {
         if exchanges {
             self.quiet(session, log, quiet);
         }
-        log.managed[1] = Some(ManagedHeap::after_collection(&pids));
+        log.managed[1] = Some(self.managed(session));
         self.close(session, log)
+    }
+
+    /// Opens more connections if the server's own pools had free blocks for the first ones: only connections beyond
+    /// these take blocks that a census can count.
+    fn hold_more(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        count: u64,
+    ) -> Result<(), Error> {
+        let grown = log.pss("2n").zip(log.pss("before"));
+        let grown = grown.map_or(0.0, |(at, before)| at - before);
+        let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
+        if log.hidden_bytes() == 0.0 || !has_room {
+            return Ok(());
+        }
+        let held = log.held;
+        if open(session, "opening", count).is_ok() {
+            self.held(session, log, ("4n", "4N connections"), count);
+            return Ok(());
+        }
+        // The readings so far stay valid with the connections that they are about.
+        go_on(session)?;
+        session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+        open(session, "opening", held)
     }
 
     /// The same for HTTP, where each held connection has received a response.
@@ -147,7 +185,7 @@ impl LoadSteps {
         open(session, "opening with a request", held)?;
         self.phase(session, log, ("after_exchange", "after a request"), held);
         self.quiet(session, log, self.sizes.quiet);
-        log.managed[1] = Some(ManagedHeap::after_collection(&pids(session)));
+        log.managed[1] = Some(self.managed(session));
         self.close(session, log)
     }
 
@@ -213,8 +251,10 @@ impl LoadSteps {
                 "round_last"
             };
             log.snapshots.retain(|(known, _)| *known != name);
-            self.census(session, log, name, 0);
-            in_use.extend(counted(log.snapshot(name)));
+            if log.counts_rounds {
+                self.census(session, log, name, 0);
+                in_use.extend(counted(log.snapshot(name)));
+            }
             if self.is_late() && resident.len() >= ROUNDS_MIN {
                 break;
             }
@@ -247,7 +287,7 @@ impl LoadSteps {
         let lanes = 4.min(self.sizes.lanes);
         let cycle = Cycle {
             bulk_bytes: self.sizes.bulk_bytes,
-            ..self.cycle_of(u64::from(lanes), lanes)
+            ..Cycle::once(u64::from(lanes), lanes)
         };
         let before = session.server_cpu();
         let harvest = session.order("streaming", None, &Order::Cycle(cycle), |tally| {
@@ -294,7 +334,9 @@ impl LoadSteps {
             self.cycle(session, &stage, self.sizes.per_round)?;
             resident.extend(session.settled(0).map(|sample| sample.memory.pss));
             self.await_collection(session, log);
-            in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
+            if log.counts_rounds {
+                in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
+            }
             if self.is_late() && resident.len() >= ROUNDS_MIN {
                 break;
             }
@@ -303,30 +345,22 @@ impl LoadSteps {
         Ok(RoundsGrowth::judge(&resident, in_use, self.sizes.per_round))
     }
 
+    /// Objects of language runtimes that survive a collection.
+    fn managed(&self, session: &Session<'_>) -> ManagedHeap {
+        let patience = self.budget.deadline.limit(Instant::now(), COLLECTION_WAIT);
+        ManagedHeap::after_collection(&pids(session), patience)
+    }
+
     /// Whether the next parts need the remaining time.
     fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
+        self.until.is_over(Instant::now())
     }
 
     /// Waits for a garbage collection where a census counts only objects that survive one.
     fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
         log.no_census.is_some() || {
-            let left = self
-                .until
-                .map(|until| until.saturating_duration_since(Instant::now()));
+            let left = self.until.left(Instant::now());
             session.await_collection(log.held, left.map_or(GARBAGE_FOR, |left| left / MOMENTS))
-        }
-    }
-
-    fn cycle_of(&self, connections: u64, lanes: u32) -> Cycle {
-        Cycle {
-            connections,
-            lanes,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms: 0,
         }
     }
 
@@ -336,7 +370,7 @@ impl LoadSteps {
         stage: &str,
         connections: u64,
     ) -> Result<Tally, Error> {
-        let order = Order::Cycle(self.cycle_of(connections, self.sizes.lanes));
+        let order = Order::Cycle(Cycle::once(connections, self.sizes.lanes));
         let harvest = session.order(stage, Some(connections), &order, |tally| tally.closed)?;
         harvest.ensure_complete()?;
         go_on(session)?;
@@ -358,6 +392,7 @@ impl LoadSteps {
             title: title.to_owned(),
             at_s: self.began.elapsed().as_secs_f64(),
             connections,
+            processes: sample.processes,
             memory: sample.memory,
             kernel: KernelMemory::now(),
         });
@@ -402,8 +437,17 @@ impl ChurnRounds for SessionRounds<'_, '_, '_> {
             .map(|_| ())
     }
 
-    fn pids(&self) -> Vec<i32> {
-        pids(self.session)
+    fn managed(&self) -> ManagedHeap {
+        self.work.managed(self.session)
+    }
+
+    fn is_late(&self) -> bool {
+        self.work.is_late()
+    }
+
+    fn in_use_bytes(&self) -> Option<u64> {
+        let taken = census::take(&pids(self.session), 0).ok();
+        taken.map(|taken| taken.in_use_bytes)
     }
 
     fn pss_bytes(&mut self) -> Option<u64> {
@@ -447,7 +491,7 @@ fn open_as_many(session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
     open(session, "opening", held)?;
     session
         .run
-        .note(format!("{}: {held} are held", error.message));
+        .note(format!("{}; the audit held {held}", error.message));
     Ok(held)
 }
 
@@ -479,7 +523,7 @@ fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> R
 
 fn go_on(session: &Session<'_>) -> Result<(), Error> {
     if session.is_over() {
-        return Err(Error::lost("it ended early"));
+        return Err(Error::lost("the load ended early"));
     }
     Ok(())
 }

@@ -42,6 +42,9 @@ impl Generator {
                 socket::take_error(fd).map_err(|error| connect_words(&error))?;
                 self.connected(index, active)
             }
+            ConnectionState::StartingTls(_) => {
+                self.starttls_step(index, active, event.is_readable())
+            }
             ConnectionState::Handshaking => self.handshake_step(index, active, event),
             ConnectionState::Established | ConnectionState::AwaitingTicket => {
                 if event.is_readable() && self.read(index, active)? == NextAction::Close {

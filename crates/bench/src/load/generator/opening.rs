@@ -1,4 +1,4 @@
-//! Opening a connection: connect, handshake, negotiated parameters.
+//! Opening a connection: connect, STARTTLS, handshake, negotiated parameters.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,9 +12,10 @@ use dormouse_reactor::{Fd, OnExec};
 
 use super::super::connection::{ActiveConnection, ConnectionState};
 use super::super::job::Job;
+use super::super::starttls::Dialogue;
 use super::super::wire::{self, Received};
 use super::Generator;
-use super::outcome::{FlowResult, NextAction, connect_words, handshake_words};
+use super::outcome::{FlowResult, NextAction, connect_words, handshake_words, starttls_words};
 
 impl Generator {
     /// Opens a connection. Returns `false` if no slot is left.
@@ -73,6 +74,55 @@ impl Generator {
         let _ = socket::set_nodelay(fd, true);
         self.record("connect", now - active.began);
         (active.began, active.deadline) = (now, Some(now + self.timeout));
+        let Some(tls) = &self.setup.tls else {
+            return self.established(index, active);
+        };
+        if let Some(protocol) = tls.starttls {
+            active.step = ConnectionState::StartingTls(Dialogue::new(protocol, &tls.server_name));
+            return self.starttls_step(index, active, false);
+        }
+        self.begin_handshake(index, active)
+    }
+
+    /// Continues the plaintext dialogue, and begins the handshake after it.
+    pub(super) fn starttls_step(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        is_readable: bool,
+    ) -> FlowResult {
+        let fd = self.fd(index)?;
+        let ConnectionState::StartingTls(dialogue) = &mut active.step else {
+            return Ok(NextAction::Wait);
+        };
+        if is_readable {
+            match socket::recv(fd, &mut self.scratch).map_err(|error| starttls_words(&error))? {
+                Attempt::WouldBlock => {}
+                Attempt::Done(0) => {
+                    return Err(starttls_words(&"the server closed the connection"));
+                }
+                Attempt::Done(count) => {
+                    dialogue.handle_input(self.scratch.get(..count).unwrap_or_default())?;
+                }
+            }
+        }
+        let mut blocked = false;
+        while !dialogue.output().is_empty() && !blocked {
+            match socket::send(fd, dialogue.output()).map_err(|error| starttls_words(&error))? {
+                Attempt::Done(count) => dialogue.output_sent(count),
+                Attempt::WouldBlock => blocked = true,
+            }
+        }
+        if dialogue.is_done() {
+            self.record("starttls", active.began.elapsed());
+            active.began = Instant::now();
+            return self.begin_handshake(index, active);
+        }
+        self.watch(index, active, blocked)?;
+        Ok(NextAction::Wait)
+    }
+
+    fn begin_handshake(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let lane = self.slots.get(index).map_or(0, |slot| slot.lane);
         let Some(contexts) = &mut self.tls else {
             return self.established(index, active);

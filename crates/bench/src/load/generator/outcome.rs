@@ -25,3 +25,7 @@ pub(super) fn connect_words(error: &std::io::Error) -> String {
 pub(super) fn handshake_words(reason: &impl std::fmt::Display) -> String {
     format!("handshake: {reason}")
 }
+
+pub(super) fn starttls_words(reason: &impl std::fmt::Display) -> String {
+    format!("STARTTLS: {reason}")
+}

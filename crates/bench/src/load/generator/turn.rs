@@ -15,6 +15,8 @@ const IDLE: Duration = Duration::from_millis(100);
 const PER_TURN: usize = 64;
 /// Connections closed per turn.
 const CLOSES_PER_TURN: usize = 256;
+/// How long connections in progress may take after the order to stop.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 /// Interval between two checks of the deadlines.
 const SWEEP_EVERY: Duration = Duration::from_millis(200);
 
@@ -26,7 +28,7 @@ impl Generator {
                 self.quit = true;
                 return;
             }
-            Order::Stop => return self.stop(),
+            Order::Stop => return self.stop(now),
             Order::Open {
                 alive,
                 per_s,
@@ -48,12 +50,21 @@ impl Generator {
             Order::Messages(spec) => Job::Messages(MessagesJob::new(spec, now)),
             Order::Close => Job::Close,
         };
+        self.stopping = false;
+        self.timeout = Duration::from_millis(self.setup.timeout_ms.max(1));
         self.job = Some(job);
         self.job_began = now;
         self.failures_in_row = 0;
     }
 
-    fn stop(&mut self) {
+    /// Stops the order. Connections that are not done get little more time.
+    fn stop(&mut self, now: Instant) {
+        self.stopping = true;
+        self.timeout = self.timeout.min(STOP_GRACE);
+        let soon = now + self.timeout;
+        for active in self.active.iter_mut().flatten() {
+            active.deadline = active.deadline.map(|deadline| deadline.min(soon));
+        }
         match &mut self.job {
             Some(Job::Open(open)) => open.alive = 0,
             Some(Job::Cycle(cycle)) => cycle.stopped = true,
@@ -226,16 +237,20 @@ impl Generator {
             };
             let timeout = self.timeout.as_secs_f64();
             let outcome = match &active.step {
+                ConnectionState::AwaitingTicket => Ok(NextAction::Close),
+                _ if self.stopping => Err("not done when the run was stopped".to_owned()),
                 ConnectionState::Connecting => {
                     Err(format!("connect: no answer within {timeout} s"))
                 }
+                ConnectionState::StartingTls(_) => Err(format!(
+                    "STARTTLS: the server stopped answering for {timeout} s"
+                )),
                 ConnectionState::Handshaking => Err(format!(
                     "handshake: the server stopped answering for {timeout} s"
                 )),
                 ConnectionState::Established => {
                     Err(format!("the server stopped answering for {timeout} s"))
                 }
-                ConnectionState::AwaitingTicket => Ok(NextAction::Close),
             };
             self.settle(place as u32, active, outcome);
         }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use dormouse_bench::load::{Expect, IdentityFiles, Trust};
+use dormouse_bench::load::{Expect, IdentityFiles, Starttls, Trust};
 use dormouse_measure::Error;
 
 /// Trusted certificates, server name, and client certificate.
@@ -25,6 +26,15 @@ pub(crate) struct PeerArgs {
     /// Private key (PEM) of --cert
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
+    /// Start TLS within this protocol, which begins in plaintext. Without --send a connection then
+    /// sends a command that the server answers without a login
+    #[arg(long, value_name = "PROTOCOL", value_parser = starttls(), conflicts_with = "http")]
+    pub(crate) starttls: Option<Starttls>,
+}
+
+fn starttls() -> impl TypedValueParser<Value = Starttls> {
+    PossibleValuesParser::new(Starttls::ALL.map(Starttls::name))
+        .try_map(|name| Starttls::named(&name).ok_or_else(|| format!("unknown protocol {name}")))
 }
 
 impl PeerArgs {

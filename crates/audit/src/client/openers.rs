@@ -1,0 +1,166 @@
+//! The processes that open a client's connections: their number and their software.
+//!
+//! A command may be a shell or a script that starts other programs. What matters is the process with the socket. It is
+//! looked up when its connection arrives, before the handshake: until then it waits for the server, so it exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::model::Measured;
+use crate::software::{self, Software, SoftwareKind};
+use dormouse_measure::{ProcessInfo, ProcessTree};
+
+/// Maximum number of connections whose process is looked up.
+const CONNECTIONS_MAX: u64 = 200;
+
+/// The processes of a client that opened connections.
+#[derive(Default)]
+pub(super) struct Openers {
+    tree: OnceLock<ProcessTree>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: u64,
+    processes: BTreeSet<i32>,
+    software: Option<Software>,
+}
+
+impl Openers {
+    /// Looks among these processes from now on.
+    pub(super) fn watch(&self, tree: ProcessTree) {
+        let _ = self.tree.set(tree);
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks up the process that opened the connection from this address.
+    pub(super) fn look_up(&self, from: SocketAddr) {
+        let Some(tree) = self.tree.get() else { return };
+        if self.seen().connections >= CONNECTIONS_MAX {
+            return;
+        }
+        let Some(pid) = opener(tree, from) else {
+            return;
+        };
+        let is_new = {
+            let mut seen = self.seen();
+            seen.connections += 1;
+            seen.processes.insert(pid) && !is_known(seen.software.as_ref())
+        };
+        if is_new {
+            let command = String::new();
+            let found = software::recognise(&[ProcessInfo { pid, command }], None).ok();
+            let mut seen = self.seen();
+            if is_known(found.as_ref()) || seen.software.is_none() {
+                seen.software = found;
+            }
+        }
+    }
+
+    /// The software of the first process that was recognised.
+    pub(super) fn software(&self) -> Option<Software> {
+        self.seen()
+            .software
+            .clone()
+            .filter(|found| is_known(Some(found)))
+    }
+
+    /// Number of processes among the connections that were looked up, and the number of these connections.
+    pub(super) fn processes(&self) -> Measured<(u64, u64)> {
+        let seen = self.seen();
+        match seen.connections {
+            0 => Measured::not("no process of the client was seen with a connection"),
+            connections => Measured::Value((seen.processes.len() as u64, connections)),
+        }
+    }
+}
+
+fn is_known(software: Option<&Software>) -> bool {
+    software.is_some_and(|found| found.kind != SoftwareKind::Unknown)
+}
+
+/// Returns the process of the tree that holds the socket with this local address.
+fn opener(tree: &ProcessTree, local: SocketAddr) -> Option<i32> {
+    let root = tree.root();
+    let inode = ["tcp", "tcp6"].iter().find_map(|table| {
+        let rows = fs::read_to_string(format!("/proc/{root}/net/{table}")).ok()?;
+        let names = names_of(local);
+        rows.lines().find_map(|row| inode_of(row, &names))
+    })?;
+    let link = format!("socket:[{inode}]");
+    let holds = |pid: &i32| {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten();
+        let mut links = entries
+            .flatten()
+            .filter_map(|fd| fs::read_link(fd.path()).ok());
+        links.any(|target| target.as_os_str() == &*link)
+    };
+    // A parent may hold the sockets of its children; the youngest process uses them.
+    tree.pids().ok()?.into_iter().rev().find(holds)
+}
+
+/// The forms of an address in the kernel's tables: a socket for both families has an IPv6 one.
+fn names_of(address: SocketAddr) -> [String; 2] {
+    let words = |octets: &[u8]| -> String {
+        let words = octets.chunks_exact(4).filter_map(|word| word.first_chunk());
+        words
+            .map(|word| format!("{:08X}", u32::from_le_bytes(*word)))
+            .collect()
+    };
+    let port = address.port();
+    let (own, mapped) = match address.ip() {
+        IpAddr::V4(ip) => (words(&ip.octets()), words(&ip.to_ipv6_mapped().octets())),
+        IpAddr::V6(ip) => (words(&ip.octets()), words(&ip.octets())),
+    };
+    [format!("{own}:{port:04X}"), format!("{mapped}:{port:04X}")]
+}
+
+/// Returns the inode in a row of the table if the row has one of these local addresses.
+fn inode_of(row: &str, names: &[String]) -> Option<String> {
+    let mut columns = row.split_whitespace().skip(1);
+    let local = columns.next()?;
+    names.iter().any(|name| name == local).then_some(())?;
+    columns.nth(7).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_process_with_the_socket_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let tree = ProcessTree::of_pid(own).unwrap();
+        assert_eq!(opener(&tree, client.local_addr().unwrap()), Some(own));
+        assert_eq!(opener(&tree, "127.0.0.9:1".parse().unwrap()), None);
+        let openers = Openers::default();
+        openers.look_up(client.local_addr().unwrap());
+        assert!(
+            openers.processes().value().is_none(),
+            "no tree is known yet"
+        );
+        openers.watch(tree);
+        openers.look_up(client.local_addr().unwrap());
+        assert_eq!(openers.processes().value(), Some(&(1, 1)));
+    }
+
+    #[test]
+    fn a_row_has_the_address_in_one_of_two_forms() {
+        let names = names_of("127.0.0.1:8443".parse().unwrap());
+        assert_eq!(names[0], "0100007F:20FB");
+        let row = "  1: 0000000000000000FFFF00000100007F:20FB 00000000000000000000000000000000:0000 01 00000000:00000000 00:00000000 00000000     0        0 4711 1";
+        assert_eq!(inode_of(row, &names).as_deref(), Some("4711"));
+        assert_eq!(inode_of("sl local_address", &names), None);
+    }
+}

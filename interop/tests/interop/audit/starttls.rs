@@ -1,0 +1,309 @@
+//! `--starttls` with real servers: `bench` and `audit` reach the TLS inside each protocol.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::Path;
+use std::process::Command;
+
+use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::process::Process;
+use dormouse_interop::scene::unused_host;
+use dormouse_interop::{tools, wait};
+use serde_json::Value;
+
+use super::{PATIENCE, audit, read};
+
+const PORT: u16 = 2500;
+
+/// A server in its own folder.
+struct StarttlsServer {
+    process: Process,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl StarttlsServer {
+    /// Starts a program; `command` writes its configuration into the folder and returns its arguments.
+    fn start(
+        program: &str,
+        command: impl FnOnce(&Path, SocketAddr, &Files) -> Vec<String>,
+    ) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Servers that give up their privileges enter it as other users.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
+        let address = SocketAddr::new(unused_host(), PORT);
+        let files = authority().certificate(Kind::EcdsaP256);
+        let own = Files {
+            cert: folder.path().join("cert.pem"),
+            key: folder.path().join("key.pem"),
+            both: files.both.clone(),
+        };
+        fs::copy(&files.cert, &own.cert).expect("a copy of the certificate");
+        fs::copy(&files.key, &own.key).expect("a copy of its key");
+        let command = command(folder.path(), address, &own);
+        let process = Process::start(program, &command, folder.path());
+        wait::until(&format!("{program} to listen"), PATIENCE, || {
+            TcpStream::connect(address).ok()
+        });
+        Self {
+            process,
+            address,
+            _folder: folder,
+        }
+    }
+
+    /// Measures the server with `bench` and audits it.
+    fn measure(&self, protocol: &str) {
+        let target = self.address.to_string();
+        let reach = [
+            "--starttls",
+            protocol,
+            "--insecure",
+            "--sni",
+            "localhost",
+            "-q",
+            "--json",
+            "-",
+        ];
+        let churn = Command::new(tools::dormouse())
+            .args(["bench", "churn", &target, "-n", "20", "-c", "4"])
+            .args(["--rounds", "1", "--after", "0s"])
+            .args(reach)
+            .output()
+            .expect("bench");
+        let said = String::from_utf8_lossy(&churn.stderr);
+        assert_eq!(churn.status.code(), Some(0), "{protocol}: {said}");
+        let run: Value = serde_json::from_slice(&churn.stdout).expect("a run");
+        assert_eq!(run["failures"], serde_json::json!({}), "{run:#}");
+
+        let pid = self.process.pid().to_string();
+        let words = [
+            &["server", &target, "--quick", "-n", "20", "--pid", &pid][..],
+            &reach[..6],
+        ];
+        let (audit, _) = read(&audit(&words.concat()));
+        let server = &audit["server"];
+        let offer = &server["offer"]["measured"];
+        assert_eq!(offer["versions"]["TLS 1.3"], true, "{protocol}: {audit:#}");
+        let trials = server["resumption"][0]["trials"]["measured"].is_object();
+        assert!(trials, "{protocol}: {:#}", server["resumption"]);
+        let full_us = &server["cpu"]["measured"]["full_us"];
+        assert!(full_us.as_f64() > Some(50.0), "{protocol}: {audit:#}");
+        let again = audit["settings"]["options"].as_str().unwrap_or_default();
+        assert!(again.contains(&format!("--starttls {protocol}")), "{again}");
+    }
+}
+
+/// Whether these programs are installed and this user may start them.
+fn can_run(programs: &[&str]) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    (is_root || tools::unavailable("these servers are started by root")) && tools::present(programs)
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The number of a user or group in `/etc/passwd` or `/etc/group`.
+fn id_of(file: &str, name: &str) -> u32 {
+    let text = fs::read_to_string(file).expect("it can be read");
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(name));
+    let id = line.and_then(|line| line.split(':').nth(2)?.parse().ok());
+    id.unwrap_or_else(|| panic!("{name} is not in {file}"))
+}
+
+#[test]
+fn smtp_of_postfix() {
+    const MASTER: &str = "/usr/lib/postfix/sbin/master";
+    if !can_run(&["postfix"]) {
+        return;
+    }
+    let server = StarttlsServer::start("postfix", |folder, address, files| {
+        let here = folder.display();
+        let (conf, queue) = (folder.join("conf"), folder.join("queue"));
+        let (user, group) = (
+            id_of("/etc/passwd", "postfix"),
+            id_of("/etc/group", "postdrop"),
+        );
+        fs::create_dir_all(&conf).expect("a folder");
+        let private = ["active", "deferred", "incoming", "private", "pid", "public"];
+        for name in private {
+            fs::create_dir_all(queue.join(name)).expect("a folder");
+        }
+        for (name, group) in [("private", None), ("public", Some(group))] {
+            chown(queue.join(name), Some(user), group).expect("its owner");
+        }
+        fs::create_dir(folder.join("data")).expect("a folder");
+        chown(folder.join("data"), Some(user), None).expect("its owner");
+        let main = format!(
+            "compatibility_level = 3.6\nqueue_directory = {here}/queue\ndata_directory = {here}/data\n\
+             mail_owner = postfix\ninet_interfaces = loopback-only\ninet_protocols = ipv4\n\
+             myhostname = localhost.localdomain\nmynetworks = 127.0.0.0/8\nalias_maps =\n\
+             maillog_file = {here}/log\nmaillog_file_prefixes = {here}\n\
+             smtpd_tls_security_level = may\nsmtpd_tls_cert_file = {}\nsmtpd_tls_key_file = {}\n",
+            files.cert.display(),
+            files.key.display()
+        );
+        fs::write(conf.join("main.cf"), main).expect("written");
+        let services = format!(
+            "{address} inet n - n - - smtpd\nanvil unix - - n - 1 anvil\ntlsmgr unix - - n 1000? 1 tlsmgr\n\
+             rewrite unix - - n - - trivial-rewrite\nproxymap unix - - n - - proxymap\n\
+             postlog unix-dgram n - n - 1 postlogd\n"
+        );
+        fs::write(conf.join("master.cf"), services).expect("written");
+        words(&format!("{MASTER} -d -c {}", conf.display()))
+    });
+    server.measure("smtp");
+}
+
+#[test]
+fn imap_and_pop3_of_dovecot() {
+    if !can_run(&["dovecot"]) {
+        return;
+    }
+    for (protocol, login) in [("imap", "imap-login"), ("pop3", "pop3-login")] {
+        let server = StarttlsServer::start("dovecot", |folder, address, files| {
+            let here = folder.display();
+            let conf = format!(
+                "base_dir = {here}/run\nstate_dir = {here}/state\nlog_path = {here}/log\n\
+                 protocols = {protocol}\nlisten = {}\nssl = yes\nssl_cert = <{}\nssl_key = <{}\n\
+                 service {login} {{\n  inet_listener {protocol} {{\n    port = {}\n  }}\n\
+                   inet_listener {protocol}s {{\n    port = 0\n  }}\n}}\n\
+                 passdb {{\n  driver = static\n}}\nuserdb {{\n  driver = static\n}}\n",
+                address.ip(),
+                files.cert.display(),
+                files.key.display(),
+                address.port()
+            );
+            let file = folder.join("dovecot.conf");
+            fs::write(&file, conf).expect("written");
+            words(&format!(
+                "{} -F -c {}",
+                tools::path("dovecot"),
+                file.display()
+            ))
+        });
+        server.measure(protocol);
+    }
+}
+
+#[test]
+fn ldap_of_slapd() {
+    if !can_run(&["slapd"]) {
+        return;
+    }
+    let server = StarttlsServer::start("slapd", |folder, address, files| {
+        let file = folder.join("slapd.conf");
+        let conf = format!(
+            "TLSCertificateFile {}\nTLSCertificateKeyFile {}\n",
+            files.cert.display(),
+            files.key.display()
+        );
+        fs::write(&file, conf).expect("written");
+        let slapd = tools::path("slapd");
+        words(&format!(
+            "{slapd} -d 0 -h ldap://{address} -f {}",
+            file.display()
+        ))
+    });
+    server.measure("ldap");
+}
+
+#[test]
+fn xmpp_of_prosody() {
+    if !can_run(&["prosody"]) {
+        return;
+    }
+    let server = StarttlsServer::start("prosody", |folder, address, files| {
+        let here = folder.display();
+        let conf = format!(
+            "pidfile = '{here}/pid'\ndata_path = '{here}'\nrun_as_root = true\n\
+             interfaces = {{ '{}' }}\nc2s_ports = {{ {} }}\ns2s_ports = {{ }}\n\
+             modules_enabled = {{ 'tls', 'saslauth' }}\nmodules_disabled = {{ 's2s' }}\n\
+             ssl = {{ certificate = '{}', key = '{}' }}\nlog = {{ info = '*console' }}\nVirtualHost 'localhost'\n",
+            address.ip(),
+            address.port(),
+            files.cert.display(),
+            files.key.display()
+        );
+        let file = folder.join("prosody.cfg.lua");
+        fs::write(&file, conf).expect("written");
+        let prosody = tools::path("prosody");
+        words(&format!("{prosody} -F --root --config {}", file.display()))
+    });
+    server.measure("xmpp");
+}
+
+#[test]
+fn postgres() {
+    let Some(programs) = postgres_programs() else {
+        tools::unavailable("`postgres` is not installed: run interop/install");
+        return;
+    };
+    if !can_run(&["setpriv"]) {
+        return;
+    }
+    let server = StarttlsServer::start("postgres", |folder, address, files| {
+        let user = id_of("/etc/passwd", "postgres");
+        let as_user = format!("setpriv --reuid={user} --clear-groups");
+        let data = folder.join("data");
+        for path in [folder, &files.key] {
+            chown(path, Some(user), None).expect("its owner");
+        }
+        fs::set_permissions(&files.key, fs::Permissions::from_mode(0o600)).expect("its mode");
+        let init = words(&format!(
+            "{as_user} {}/initdb -D {} -A trust -N",
+            programs.display(),
+            data.display()
+        ));
+        let made = Command::new(&init[0]).args(&init[1..]).output();
+        let made = made.expect("initdb");
+        assert!(made.status.success(), "{made:?}");
+        // The client is not let in without a password, so the server asks for one and waits.
+        let rule = "hostssl all all all scram-sha-256\n";
+        fs::write(data.join("pg_hba.conf"), rule).expect("written");
+        words(&format!(
+            "{as_user} {}/postgres -D {} -h {} -p {} -k {} -c ssl=on -c ssl_cert_file={} -c ssl_key_file={}",
+            programs.display(),
+            data.display(),
+            address.ip(),
+            address.port(),
+            folder.display(),
+            files.cert.display(),
+            files.key.display()
+        ))
+    });
+    server.measure("postgres");
+}
+
+/// The folder of PostgreSQL's programs, which Debian keeps out of the search path.
+fn postgres_programs() -> Option<std::path::PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut folders = versions.flatten().map(|entry| entry.path().join("bin"));
+    folders.find(|folder| folder.join("postgres").exists())
+}
+
+#[test]
+fn mysql_of_mariadb() {
+    if !can_run(&["mariadbd"]) {
+        return;
+    }
+    let server = StarttlsServer::start("mariadbd", |folder, address, files| {
+        let here = folder.display();
+        fs::create_dir(folder.join("data")).expect("a folder");
+        words(&format!(
+            "{} --no-defaults --user=root --skip-grant-tables --skip-networking=0 --skip-innodb \
+             --default-storage-engine=MyISAM --datadir={here}/data --socket={here}/socket --pid-file={here}/pid \
+             --bind-address={} --port={} --ssl-cert={} --ssl-key={}",
+            tools::path("mariadbd"),
+            address.ip(),
+            address.port(),
+            files.cert.display(),
+            files.key.display()
+        ))
+    });
+    server.measure("mysql");
+}
