@@ -1,13 +1,17 @@
-//! `unsafe` is allowed in `reactor`, the interface to the operating system, and in `capi`, the
-//! interface to C; every other crate root forbids it.
+//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java; every
+//! other crate root forbids it.
 
 use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-const HOMES_OF_UNSAFE: [&str; 2] = ["crates/reactor/", "crates/capi/"];
+const HOMES_OF_UNSAFE: [&str; 3] = ["crates/reactor/", "crates/capi/", "bindings/java/native/"];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
+
+/// The code that napi's macros generate allows `unsafe` for itself, which `forbid` would refuse.
+const DENIES_ONLY: &str = "bindings/node/src/lib.rs";
+const DENY_ATTRIBUTE: &str = "#![deny(unsafe_code)]";
 
 pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -16,7 +20,7 @@ pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new(
                 path,
                 lex::line_of(&file.code, at),
-                "`unsafe` outside reactor and capi",
+                "`unsafe` outside reactor, capi and Java's natives",
             ));
         }
     }
@@ -38,15 +42,21 @@ pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding
     paths.sort_unstable();
     paths.dedup();
     paths.retain(|path| !is_home_of_unsafe(path));
-    let lacks = |path: &&str| {
-        tree.get(path)
-            .is_some_and(|file| !file.code.contains(ATTRIBUTE))
+    let missing = |path: &str| {
+        let attribute = attribute_of(path);
+        let file = tree.get(path)?;
+        (!file.code.contains(attribute))
+            .then(|| Finding::new(path, 1, format!("must say `{attribute}`")))
     };
-    paths
-        .into_iter()
-        .filter(lacks)
-        .map(|path| Finding::new(path, 1, format!("must say `{ATTRIBUTE}`")))
-        .collect()
+    paths.into_iter().filter_map(missing).collect()
+}
+
+fn attribute_of(path: &str) -> &'static str {
+    if path == DENIES_ONLY {
+        DENY_ATTRIBUTE
+    } else {
+        ATTRIBUTE
+    }
 }
 
 fn is_home_of_unsafe(path: &str) -> bool {
@@ -90,6 +100,7 @@ mod tests {
             ("crates/dataplane/src/lib.rs", "// #![forbid(unsafe_code)]"),
             ("crates/cli/src/bin/extra.rs", ""),
             ("lab/x/src/main.rs", ""),
+            (DENIES_ONLY, "#![deny(unsafe_code)]"),
         ]);
         let mut cli = package("dormouse", &[]);
         cli.targets[0].path = "crates/cli/src/bin/extra.rs".to_string();
