@@ -1,5 +1,4 @@
-//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java; every
-//! other crate root forbids it.
+//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java; every other crate root forbids it, or denies it if its macros need it.
 
 use super::finding::Finding;
 use crate::lex;
@@ -8,10 +7,9 @@ use crate::workspace::Package;
 
 const HOMES_OF_UNSAFE: [&str; 3] = ["crates/reactor/", "crates/capi/", "bindings/java/native/"];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
-
-/// The code that napi's macros generate allows `unsafe` for itself, which `forbid` would refuse.
-const DENIES_ONLY: &str = "bindings/node/src/lib.rs";
-const DENY_ATTRIBUTE: &str = "#![deny(unsafe_code)]";
+/// Crates whose macros write `unsafe`, with an `allow` that `forbid` refuses. They deny it for their own code.
+const UNSAFE_IN_MACROS: [&str; 1] = ["bindings/node/"];
+const WEAKER_ATTRIBUTE: &str = "#![deny(unsafe_code)]";
 
 pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -42,18 +40,22 @@ pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding
     paths.sort_unstable();
     paths.dedup();
     paths.retain(|path| !is_home_of_unsafe(path));
-    let missing = |path: &str| {
-        let attribute = attribute_of(path);
-        let file = tree.get(path)?;
-        (!file.code.contains(attribute))
-            .then(|| Finding::new(path, 1, format!("must say `{attribute}`")))
+    let lacks = |path: &&str| {
+        tree.get(path)
+            .is_some_and(|file| !file.code.contains(attribute(path)))
     };
-    paths.into_iter().filter_map(missing).collect()
+    paths
+        .into_iter()
+        .filter(lacks)
+        .map(|path| Finding::new(path, 1, format!("must say `{}`", attribute(path))))
+        .collect()
 }
 
-fn attribute_of(path: &str) -> &'static str {
-    if path == DENIES_ONLY {
-        DENY_ATTRIBUTE
+/// The attribute that a crate root needs.
+fn attribute(path: &str) -> &'static str {
+    let is_weaker = UNSAFE_IN_MACROS.iter().any(|home| path.starts_with(home));
+    if is_weaker {
+        WEAKER_ATTRIBUTE
     } else {
         ATTRIBUTE
     }
@@ -100,7 +102,8 @@ mod tests {
             ("crates/dataplane/src/lib.rs", "// #![forbid(unsafe_code)]"),
             ("crates/cli/src/bin/extra.rs", ""),
             ("lab/x/src/main.rs", ""),
-            (DENIES_ONLY, "#![deny(unsafe_code)]"),
+            ("bindings/node/src/lib.rs", "#![deny(unsafe_code)]"),
+            ("bindings/python/src/lib.rs", "#![deny(unsafe_code)]"),
         ]);
         let mut cli = package("dormouse", &[]);
         cli.targets[0].path = "crates/cli/src/bin/extra.rs".to_string();
@@ -109,6 +112,7 @@ mod tests {
         assert_eq!(
             paths,
             [
+                "bindings/python/src/lib.rs",
                 "crates/cli/src/bin/extra.rs",
                 "crates/dataplane/src/lib.rs",
                 "lab/x/src/main.rs"

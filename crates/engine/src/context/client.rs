@@ -13,7 +13,7 @@ use rustls_pki_types::ServerName;
 
 use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
 use crate::context::suites::{self, Suite};
-use crate::handshake::call_scope::{CallerTime, SecretCatcher};
+use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::hooks::secret_log::SecretLog;
@@ -231,10 +231,9 @@ impl ResolvesClientCert for OwnCertificate {
         _root_hint_subjects: &[&[u8]],
         schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        self.0
-            .key
-            .choose_scheme(schemes)
-            .map(|_| Arc::clone(&self.0))
+        self.0.key.choose_scheme(schemes)?;
+        in_scope(|scope| scope.own_certificate_sent = true);
+        Some(Arc::clone(&self.0))
     }
 
     fn has_certs(&self) -> bool {
