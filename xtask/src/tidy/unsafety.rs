@@ -1,25 +1,11 @@
-<<<<<<< HEAD
-//! `unsafe` is allowed in `reactor`, the interface to the operating system, in `capi`, the
-//! interface to C, and in two files of Java's natives, for addresses that Java keeps; every other crate root forbids it, or denies it if its macros need it.
-=======
 //! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java; every other crate root forbids it, or denies it if its macros need it.
->>>>>>> main
 
 use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-<<<<<<< HEAD
-const HOMES_OF_UNSAFE: [&str; 4] = [
-    "crates/reactor/",
-    "crates/capi/",
-    "bindings/java/native/buffers.rs",
-    "bindings/java/native/handle.rs",
-];
-=======
 const HOMES_OF_UNSAFE: [&str; 3] = ["crates/reactor/", "crates/capi/", "bindings/java/native/"];
->>>>>>> main
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 /// Crates whose macros write `unsafe`, with an `allow` that `forbid` refuses. They deny it for their own code.
 const UNSAFE_IN_MACROS: [&str; 1] = ["bindings/node/"];
@@ -94,7 +80,6 @@ mod tests {
         let tree = Tree::of(&[
             ("crates/reactor/src/lib.rs", "unsafe { x() }"),
             ("crates/capi/src/boundary.rs", "unsafe { x() }"),
-            ("bindings/java/native/handle.rs", "unsafe { x() }"),
             (
                 "crates/record/src/lib.rs",
                 "// unsafe\n#![forbid(unsafe_code)]\nlet a = \"unsafe\";",
