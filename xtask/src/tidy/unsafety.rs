@@ -1,12 +1,11 @@
-//! `unsafe` is allowed in `reactor`, the interface to the operating system, and in `capi`, the
-//! interface to C; every other crate root forbids it, or denies it if its macros need it.
+//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java; every other crate root forbids it, or denies it if its macros need it.
 
 use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-const HOMES_OF_UNSAFE: [&str; 2] = ["crates/reactor/", "crates/capi/"];
+const HOMES_OF_UNSAFE: [&str; 3] = ["crates/reactor/", "crates/capi/", "bindings/java/native/"];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 /// Crates whose macros write `unsafe`, with an `allow` that `forbid` refuses. They deny it for their own code.
 const UNSAFE_IN_MACROS: [&str; 1] = ["bindings/node/"];
@@ -19,7 +18,7 @@ pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new(
                 path,
                 lex::line_of(&file.code, at),
-                "`unsafe` outside reactor and capi",
+                "`unsafe` outside reactor, capi and Java's natives",
             ));
         }
     }
