@@ -55,8 +55,8 @@ pub struct ClientSettings {
 pub struct ResumptionSettings {
     /// Maximum number of sessions over all servers; those of the oldest server are dropped first.
     pub sessions_max: usize,
-    /// Number of tickets that a TLS 1.3 connection waits for before it drops its last library object; see
-    /// [`TicketWatch`](crate::TicketWatch).
+    /// Number of tickets that a TLS 1.3 connection waits for after a full handshake, before it drops its last
+    /// library object; see [`TicketWatch`](crate::TicketWatch). After a resumed one it waits for one ticket.
     pub tickets_expected: u32,
     /// Set if the caller stores the sessions (see [`Handshake::keep_sessions`](crate::Handshake)), so that they
     /// can be shared with other processes and outlive this one. Says how often each may be reused.
