@@ -13,6 +13,7 @@ DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/
 
 # The load on every server in a comparison, small enough that all servers together take less than an
 # hour. All other options have their defaults.
+OTHERS = "1-"  # the cores of load and backend, if the server has core 0 for itself
 QUICK = ["--settle", "300ms", "--after", "0s"]  # where memory is not the question
 MODES = {
     "hold": ["hold", "--connections", "9500"],
@@ -40,10 +41,13 @@ LEFT_AFTER_CLOSE = "memory.left"  # hold: % of what the connections took; churn:
 CPU_PER_HANDSHAKE = "cpu.server.per_handshake"  # churn: microseconds
 CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
 RATE = "bytes.rate"  # bulk: MB/s each way
-# And three that are elsewhere in its JSON.
+PER_SECOND = "handshakes.per_second"  # churn
+# And those that are elsewhere in its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
 PER_ROUND_UNSURE = "growth.unsure"  # churn: by how much that may be off
 WAKE = "latencies.after rest.p50"  # wake: microseconds
+WAKE_P99 = "latencies.after rest.p99"  # wake: microseconds
+HANDSHAKE_P99 = "latencies.handshake.p99"  # churn: microseconds
 
 
 class Run:
@@ -56,7 +60,12 @@ class Run:
         slope = growth.get("slope") or {}
         self.figures[PER_ROUND] = slope.get("per_unit")
         self.figures[PER_ROUND_UNSURE] = slope.get("plus_minus")
-        self.figures[WAKE] = self.json["latencies"].get("after rest", {}).get("p50_us")
+        self.figures[WAKE] = self.latency_us("after rest", "p50_us")
+        self.figures[WAKE_P99] = self.latency_us("after rest", "p99_us")
+        self.figures[HANDSHAKE_P99] = self.latency_us("handshake", "p99_us")
+
+    def latency_us(self, what, percentile):
+        return self.json["latencies"].get(what, {}).get(percentile)
 
     def value(self, name):
         return self.figures.get(name)
@@ -74,7 +83,7 @@ def run(asked, server, kind, out, more=(), table=None):
     if not DORMOUSE.exists():
         raise servers.Failed(f"{DORMOUSE} is not there: make release")
     Path(out).unlink(missing_ok=True)  # An old result is not this one's.
-    command = [str(DORMOUSE), "bench", *words, *map(str, more)]
+    command = [*servers.pinned(server.cores and OTHERS), str(DORMOUSE), "bench", *words, *map(str, more)]
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if table else None, text=True
     )

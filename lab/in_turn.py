@@ -19,6 +19,10 @@ CHURN = [
 ]  # fmt: skip
 BULK = ["bulk", "--streams", "8", "--bytes", "32M"]
 STREAM = ["bulk", "--streams", "1", "--bytes", "128M"]
+# One worker that has a core for itself, and established connections that are quiet otherwise.
+WAKE = ["wake", "--busy", "0", "-k", "500", "--for", "4s", "--settle", "500ms", "--rate", "1500", "--connections"]
+# Clients at a time, until the handshake's 99th percentile is above the limit.
+CLIENTS_AT_A_TIME, HANDSHAKE_P99_MAX_US = (10, 25, 50, 100, 200, 400, 800), 100_000
 # The load, and the instrument's figure. In `rate`, more is better.
 MODES = {
     "full": (CHURN, bench.CPU_PER_HANDSHAKE),
@@ -26,8 +30,16 @@ MODES = {
     "bulk": (BULK, bench.CPU_PER_GB),
     "stream": (STREAM, bench.CPU_PER_GB),
     "rate": (STREAM, bench.RATE),
+    "latency-1000": ([*WAKE, "1000"], bench.WAKE_P99),
+    "latency-9500": ([*WAKE, "9500"], bench.WAKE_P99),
 }
-UNITS = {"full": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s"}
+PER_SECOND = "per-second"
+OF_CPU_TIME = ["full", "resumed", "bulk", "stream"]
+WITH_FLOOR = ["full", "bulk", "stream", "rate"]
+UNITS = {
+    "full": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
+    "latency-1000": "µs", "latency-9500": "µs", PER_SECOND: "1/s",
+}  # fmt: skip
 RESAMPLES = 2000
 FLOOR = servers.LAB / ".cache/floor"
 FLOOR_HANDSHAKES, FLOOR_BYTES = 500, 256_000_000
@@ -82,6 +94,26 @@ def member(name, server, mode, directory, kind="proxy"):
 
     def ask():
         return bench.run(asked, server, kind, out, table=out.with_suffix(".txt")).value(figure)
+
+    return Member(name, server, ask)
+
+
+def accepting(name, server, directory):
+    """A server, and the connections that it accepts per second before the 99th percentile of their handshakes exceeds
+    the limit: the highest rate among those with more and more clients at a time."""
+    out = Path(directory) / "in-turn.json"
+
+    def ask():
+        best = 0.0
+        for clients in CLIENTS_AT_A_TIME:
+            load = ["churn", "--connections", str(4 * clients + 800), "--concurrency", str(clients), "--rounds", "1"]
+            run = bench.run([*load, *bench.QUICK], server, "proxy", out, table=out.with_suffix(".txt"))
+            if run.value(bench.HANDSHAKE_P99) > HANDSHAKE_P99_MAX_US:
+                break
+            best = max(best, run.value(bench.PER_SECOND))
+        if not best:
+            raise servers.Failed(f"{name}: handshakes of {CLIENTS_AT_A_TIME[0]} clients take more than 100 ms")
+        return best
 
     return Member(name, server, ask)
 

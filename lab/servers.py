@@ -91,12 +91,21 @@ def running_s(pid):
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
+def pinned(cores):
+    """The command that pins another one to these cores; `None`: none."""
+    if cores is None:
+        return []
+    last = os.cpu_count() - 1
+    return ["taskset", "-c", f"{cores}{last}" if cores.endswith("-") else cores]
+
+
 class Server:
     """A server in the foreground in a process group of its own; its port (or the path of its unix socket) accepts
-    connections when the block begins."""
+    connections when the block begins. `cores`: the only ones that it runs on."""
 
-    def __init__(self, command, port, environment=None):
-        self.command, self.port = [str(word) for word in command], port
+    def __init__(self, command, port, environment=None, cores=None):
+        self.command, self.port = [*pinned(cores), *map(str, command)], port
+        self.cores = cores
         self.environment = environment or {}
 
     def __enter__(self):
@@ -191,9 +200,9 @@ class Server:
         self.directory.cleanup()
 
 
-def backend():
+def backend(cores=None):
     port = free_port()
-    return Server([LAB / "echo", port], port)
+    return Server([LAB / "echo", port], port, cores=cores)
 
 
 def unix_backend(path):
@@ -201,8 +210,8 @@ def unix_backend(path):
     return Server([LAB / "echo", f"unix:{path}"], path)
 
 
-def peer(name, variant, backend, key_type="ecdsa", with_=""):
+def peer(name, variant, backend, key_type="ecdsa", with_="", cores=None):
     """Starts a peer. `with_` is put before the server's program: `lab/trixie`."""
     port = free_port()
     environment = {"LAB_KEY_TYPE": key_type, "LAB_WITH": str(with_)}
-    return Server([LAB / "peer", name, variant, port, backend], port, environment)
+    return Server([LAB / "peer", name, variant, port, backend], port, environment, cores)

@@ -25,11 +25,11 @@ RESULTS = HERE.parents[2] / "lab" / "results"
 TLS = ["plain", "dormouse", "tcnative", "jdk"]
 # Bytes that Dormouse may add to plaintext.
 GOAL = 512
-WARM_UP = 1_000
+WARM_UP = 2_000
 ECHOES = 5
 BULK_MIB = 64
 # The whole heap is resident from the start: a change of resident memory is then outside of it.
-JVM = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"]
+JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"]
 
 
 class Server:
@@ -54,13 +54,25 @@ class Server:
 
     def memory(self):
         """Bytes of live objects, and resident bytes outside the heap (plus the heap's size, which is constant)."""
+        self.await_quiet()
         self.process.stdin.write("collect\n")
         self.process.stdin.flush()
         live = int(self.process.stdout.readline())
+        # What the JIT compiler has freed is no connection's.
+        command = ["jcmd", str(self.process.pid), "System.trim_native_heap"]
+        subprocess.run(command, check=True, capture_output=True)
         for line in Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return live, int(line.split()[1]) * 1024
         raise RuntimeError("no Pss")
+
+    def await_quiet(self):
+        """Waits until the JIT compiler has no work left."""
+        for _ in range(60):
+            before = self.cpu()
+            time.sleep(1)
+            if self.cpu() - before <= 0.02:
+                return
 
     def histogram(self):
         command = ["jcmd", str(self.process.pid), "GC.class_histogram"]
@@ -179,7 +191,7 @@ def main():
     out(f"machine: {os.cpu_count()} cores, {platform.release()}; {version}; client: {ssl.OPENSSL_VERSION}")
     out(f"JVM: {' '.join(JVM)}")
     out(f"load before: {' '.join(map(str, os.getloadavg()))}")
-    out("bytes: live objects after a collection, plus resident memory outside the heap. jdk, dormouse: SslHandler with")
+    out("bytes: live objects after a collection, plus resident memory outside the heap, trimmed. jdk, dormouse: SslHandler with")
     out("an SSLEngine of that provider; tcnative: BoringSSL with Netty's own engine")
     out()
     with tempfile.TemporaryDirectory() as folder:

@@ -143,7 +143,7 @@ fn tell_hello(env: &mut Env<'_>, engine: &JObject<'_>, hello: &ClientHello) -> R
     Ok(())
 }
 
-/// `void established(boolean tls13, String suite, byte[] alpn, String signature, byte[][] peer)`
+/// `void established(boolean tls13, String suite, byte[] alpn, String signature, boolean showedOwn, byte[][] peer)`
 fn tell_established(
     env: &mut Env<'_>,
     engine: &JObject<'_>,
@@ -162,12 +162,13 @@ fn tell_established(
     env.call_method(
         engine,
         jni_str!("established"),
-        jni_sig!("(ZLjava/lang/String;[BLjava/lang/String;[[B)V"),
+        jni_sig!("(ZLjava/lang/String;[BLjava/lang/String;Z[[B)V"),
         &[
             JValue::Bool(info.protocol == Version::Tls13),
             JValue::Object(&suite),
             JValue::Object(&alpn),
             JValue::Object(&signature),
+            JValue::Bool(info.own_certificate_sent),
             JValue::Object(&peer),
         ],
     )?;

@@ -123,13 +123,13 @@ pub fn free_client_context(_env: EnvUnowned<'_>, _class: JClass<'_>, context: jl
 /// Frees a connection and wipes its secrets.
 #[jni_mangle("dormouse.Native")]
 pub fn free_connection(_env: EnvUnowned<'_>, _class: JClass<'_>, connection: jlong) {
-    handle::free::<Session>(connection);
+    handle::free_connection(connection);
 }
 
 /// A connection with a client whose context Java chooses after its ClientHello.
 #[jni_mangle("dormouse.Native")]
 pub fn listen(_env: EnvUnowned<'_>, _class: JClass<'_>) -> jlong {
-    handle::give(Session::listen(Default::default()))
+    handle::give_connection(Session::listen(Default::default()))
 }
 
 /// A connection to the server `name`. The first `open`, of nothing, makes the ClientHello.
@@ -140,7 +140,7 @@ pub fn connect<'local>(
     context: jlong,
     name: JString<'local>,
 ) -> jlong {
-    env.with_env(|env| connection::connect(env, context, &name).map(handle::give))
+    env.with_env(|env| connection::connect(env, context, &name).map(handle::give_connection))
         .resolve::<Throw>()
 }
 
@@ -321,6 +321,6 @@ pub fn restore<'local>(
     _class: JClass<'local>,
     exported: JByteArray<'local>,
 ) -> jlong {
-    env.with_env(|env| connection::restore(env, &exported).map(handle::give))
+    env.with_env(|env| connection::restore(env, &exported).map(handle::give_connection))
         .resolve::<Throw>()
 }

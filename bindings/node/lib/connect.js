@@ -6,7 +6,7 @@ const tls = require('node:tls');
 const { invalidArgument } = require('./errors');
 const { ClientFlight, refuseOptions } = require('./handshake');
 const { contextOf, protocolsOf } = require('./secure_context');
-const { TLSSocket, kFlight, takeHandle } = require('./socket');
+const { TLSSocket, kFlight } = require('./socket');
 
 /** connect(options[, callback]), connect(port[, host][, options][, callback]), connect(path[, options][, callback]) */
 function connect(...args) {
@@ -33,13 +33,11 @@ function dial(options, flight) {
   const socket = new TLSSocket(undefined, { allowHalfOpen, highWaterMark, onread, signal });
   socket[kFlight] = flight;
   if (options.timeout) socket.setTimeout(options.timeout);
-  if (options.noDelay) socket.setNoDelay(true);
+  // Records are sent whole; waiting to fill a packet would only delay their last part.
+  if (options.noDelay !== false) socket.setNoDelay(true);
   if (options.keepAlive) socket.setKeepAlive(true, options.keepAliveInitialDelay);
   // Before the listeners of the program.
-  socket.connect(options, () => {
-    takeHandle(socket);
-    flight.begin(socket);
-  });
+  socket.connect(options, () => flight.begin(socket));
   return socket;
 }
 

@@ -6,7 +6,7 @@ const net = require('node:net');
 const { codedError, invalidArgument, unsupported } = require('./errors');
 const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
 const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
-const { TLSSocket, TRUNCATABLE, adopt, continueOn, kNumber } = require('./socket');
+const { TLSSocket, TRUNCATABLE, continueOn, takeOver } = require('./socket');
 
 const kSettings = Symbol('settings');
 const kContexts = Symbol('contexts');
@@ -24,7 +24,8 @@ const withTls = (Base) => class extends Base {
     options ??= {};
     if (typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
     refuseOptions(options);
-    super(options);
+    // Records are sent whole; waiting to fill a packet would only delay their last part.
+    super({ noDelay: true, ...options });
     this[kContexts] = [];
     this[kSettings] = settingsOf(this, options);
     this.setSecureContext(options);
@@ -34,8 +35,12 @@ const withTls = (Base) => class extends Base {
       this.removeListener('connection', handle);
       this.on('secureConnection', handle);
     }
-    this.on('connection', accept);
     if (listener) this.on('secureConnection', listener);
+  }
+
+  /** Whoever listens to 'connection' gets the TLSSocket, before its handshake. */
+  emit(event, ...args) {
+    return event === 'connection' ? super.emit(event, accept(this, args[0])) : super.emit(event, ...args);
   }
 
   get requestCert() {
@@ -92,12 +97,12 @@ const withTls = (Base) => class extends Base {
   /** Continues a connection that `TLSSocket.export()` gave out, as one of this server. */
   restore(state, socket) {
     const flags = this[kSettings].allowTruncation ? TRUNCATABLE : 0;
-    continueOn(socket, state, { isClient: false, flags });
-    socket.server = this;
-    socket._server = this;
+    const secure = continueOn(socket, state, { isClient: false, flags });
+    secure.server = this;
+    secure._server = this;
     this._connections++;
-    this.emit('secureConnection', socket);
-    return socket;
+    this.emit('secureConnection', secure);
+    return secure;
   }
 };
 
@@ -133,22 +138,24 @@ function contextFor(server, name) {
   return server[kContexts].findLast(({ pattern }) => pattern.test(name))?.context;
 }
 
-/** The listener for 'connection'. */
-function accept(socket) {
-  const settings = this[kSettings];
+/** Begins TLS on a connection. Returns the TLSSocket. */
+function accept(server, socket) {
+  const settings = server[kSettings];
   const flight = new ServerFlight(settings.context, settings);
-  if (isFresh(socket, this)) {
-    adopt(socket, flight);
-    flight.begin(socket);
-  } else {
-    new TLSSocket(socket, { flight }); // eslint-disable-line no-new
-  }
+  if (!isFresh(socket, server)) return new TLSSocket(socket, { flight });
+  const { highWaterMark, keepAlive, keepAliveInitialDelay, noDelay } = server;
+  const secure = takeOver(socket, flight, { highWaterMark, keepAlive, keepAliveInitialDelay, noDelay });
+  process.nextTick(begin, secure, flight);
+  return secure;
+}
+
+function begin(socket, flight) {
+  if (!socket.destroyed) flight.begin(socket);
 }
 
 /** Whether this server has just accepted the connection, and nobody else has used it. */
 function isFresh(socket, server) {
-  return socket.constructor === net.Socket && socket._server === server && socket._handle &&
-    socket[kNumber] === undefined && socket.readableLength === 0;
+  return socket.constructor === net.Socket && socket._server === server && socket._handle && socket.readableLength === 0;
 }
 
 const Server = withTls(net.Server);

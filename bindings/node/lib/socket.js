@@ -20,6 +20,8 @@ const kFlight = Symbol('flight');
 // The stream below, if it is not the socket's own handle.
 const kTransport = Symbol('transport');
 const kOnread = Symbol('onread');
+// An option: the handle of a connection that exists.
+const kHandle = Symbol('handle');
 // What the getters return after the socket was destroyed.
 const kLast = Symbol('last');
 
@@ -66,8 +68,12 @@ class TLSSocket extends net.Socket {
    */
   constructor(socket, options = {}) {
     super({
+      handle: options[kHandle],
       allowHalfOpen: socket ? socket.allowHalfOpen : options.allowHalfOpen,
       highWaterMark: options.highWaterMark,
+      keepAlive: options.keepAlive,
+      keepAliveInitialDelay: options.keepAliveInitialDelay,
+      noDelay: options.noDelay,
       signal: options.signal,
     });
     this[kNumber] = GONE;
@@ -297,22 +303,30 @@ TLSSocket.prototype[kOnread] = null;
 TLSSocket.prototype[kLast] = null;
 TLSSocket.prototype.authorizationError = null;
 
+// Others must not use the handle past the engine: Node's HTTP parser, HTTP/2 and others would, with a handle of a
+// stream that they can use from C++.
+const handleOfSocket = Object.getOwnPropertyDescriptor(netSocket, '_handle');
+Object.defineProperty(TLSSocket.prototype, '_handle', {
+  get: handleOfSocket.get,
+  set(handle) {
+    if (handle) handle.isStreamBase = false;
+    handleOfSocket.set.call(this, handle);
+  },
+});
+
 // Beginning
 
-/** Makes a TLSSocket of a net.Socket that is connected and unused. */
-function adopt(socket, flight) {
-  Object.setPrototypeOf(socket, TLSSocket.prototype);
-  socket[kNumber] = GONE;
-  socket[kFlags] = 0;
-  socket[kFlight] = flight;
-  takeHandle(socket);
-}
-
-/**
- * Others must not use the handle past the engine, as Node's HTTP parser and HTTP/2 do with handles of this mark.
- */
-function takeHandle(socket) {
-  socket._handle.isStreamBase = false;
+/** Makes a TLSSocket of the handle of `socket`, which nobody has used. Nothing remains of `socket`. */
+function takeOver(socket, flight, options) {
+  const handle = socket._handle;
+  const server = socket._server;
+  socket._handle = null;
+  socket._server = null;
+  const secure = new TLSSocket(undefined, { ...options, [kHandle]: handle, allowHalfOpen: socket.allowHalfOpen });
+  secure.server = server;
+  secure._server = server;
+  secure[kFlight] = flight;
+  return secure;
 }
 
 function layOver(socket, transport, flight) {
@@ -623,7 +637,7 @@ function checkExportable(socket) {
   if (socket.writableLength > 0 || socket._handle.writeQueueSize > 0) refuse('not everything is sent; wait for the callback of write()');
 }
 
-/** Continues an exported connection on its socket, which becomes a TLSSocket. */
+/** Continues an exported connection over its socket, of which nothing remains. */
 function continueOn(socket, exported, { isClient, flags = 0 }) {
   const unreadLength = exported.length >= 4 ? exported.readUInt32LE(0) : Infinity;
   if (exported.length < 4 + unreadLength) {
@@ -632,17 +646,17 @@ function continueOn(socket, exported, { isClient, flags = 0 }) {
   const number = native.restore(exported.subarray(4 + unreadLength));
   const received = [];
   for (let chunk; (chunk = socket.read()) !== null;) received.push(chunk);
-  adopt(socket, null);
-  socket[kNumber] = number;
-  socket[kFlags] = SECURE | (isClient ? CLIENT : 0) | flags;
-  if (unreadLength > 0) readablePush.call(socket, Buffer.from(exported.subarray(4, 4 + unreadLength)));
-  for (const chunk of received) receive(socket, chunk);
+  const secure = takeOver(socket, null);
+  secure[kNumber] = number;
+  secure[kFlags] = SECURE | (isClient ? CLIENT : 0) | flags;
+  if (unreadLength > 0) readablePush.call(secure, Buffer.from(exported.subarray(4, 4 + unreadLength)));
+  for (const chunk of received) receive(secure, chunk);
   exported.fill(0);
-  socket.read(0);
-  return socket;
+  secure._read(0);
+  return secure;
 }
 
 module.exports = {
-  TLSSocket, adopt, continueOn, fail, invalidState, proceed, start, takeHandle, kFlags, kFlight, kNumber,
+  TLSSocket, continueOn, fail, invalidState, proceed, start, takeOver, kFlags, kFlight, kNumber,
   AUTHORIZED, CLIENT, GONE, REQUESTS_CERT, SECURE, TRUNCATABLE,
 };

@@ -20,7 +20,9 @@ const KINDS = { echo: 'echo', http: 'http.Server' };
 const TLS = ['plain', 'own', 'dormouse'];
 // Bytes that Dormouse may add to plaintext.
 const GOAL = 1536;
-const WARM_UP = 300;
+const WARM_UP = 500;
+// The young generation grows by steps of megabytes, at any time, and would hide the connections.
+const V8_FLAGS = ['--max-semi-space-size=1'];
 const ECHOES = 5;
 const BULK_MIB = 64;
 const TICKS_PER_S = Number(execFileSync('getconf', ['CLK_TCK']));
@@ -33,7 +35,10 @@ const messages = {
 class Server {
   static async start(kind, tlsKind, files) {
     const server = new Server();
-    server.child = fork(path.join(__dirname, 'server.js'), [kind, tlsKind, files.certificate, files.key], { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });
+    server.child = fork(path.join(__dirname, 'server.js'), [kind, tlsKind, files.certificate, files.key], {
+      execArgv: V8_FLAGS,
+      stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    });
     server.port = Number(await once(server.child.stdout, 'data'));
     server.secure = tlsKind === 'plain' ? null : tls.createSecureContext({ ca: files.pem });
     return server;
@@ -163,6 +168,7 @@ async function main() {
   out(`machine: ${os.cpus().length} cores, ${os.release()}; Node.js ${process.versions.node}; OpenSSL ${process.versions.openssl}`);
   out(`load before: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
   out('bytes: proportional set size, after a collection; heap: of V8, external: memory that V8 knows of besides. own: node:tls');
+  out(`all with ${V8_FLAGS.join(' ')}, because V8's young generation grows by megabytes at any time`);
   out();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'dormouse-measure-'));
   const files = certificate(folder);

@@ -84,7 +84,9 @@ impl Settings {
         let version = |number| match number {
             12 => Ok(Version::Tls12),
             13 => Ok(Version::Tls13),
-            _ => Err(errors::argument(format!("{number} is not a version of TLS"))),
+            _ => Err(errors::argument(format!(
+                "{number} is not a version of TLS"
+            ))),
         };
         Ok(Protocols {
             min: version(self.oldest)?,
@@ -176,7 +178,7 @@ impl ServerContext {
             server.client_certificates = Some(ClientCertificates {
                 required: options.rejects,
                 roots: trust.map(|trust| trust.pem.clone()).unwrap_or_default(),
-                crls: options.crls.iter().map(crl).collect(),
+                crls: options.crls.iter().map(|pem| crl(pem)).collect(),
                 ..ClientCertificates::default()
             });
             server.judge = Some(Arc::new(Judge {
@@ -202,8 +204,9 @@ impl ServerContext {
     }
 }
 
-fn crl(pem: &String) -> (String, Vec<u8>) {
-    ("options.crl".to_owned(), pem.clone().into_bytes())
+/// A revocation list with its name for errors.
+fn crl(pem: &str) -> (String, Vec<u8>) {
+    ("options.crl".to_owned(), pem.as_bytes().to_vec())
 }
 
 fn tickets(options: &ServerOptions) -> Result<Option<TicketSettings>> {

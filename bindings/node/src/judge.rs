@@ -28,7 +28,12 @@ pub(crate) const WRONG_NAME: u8 = 11;
 pub(crate) fn name(problem: u8) -> Option<&'static str> {
     match problem {
         0 => None,
-        problem => Some(NAMES.get(usize::from(problem)).copied().unwrap_or("UNSPECIFIED")),
+        problem => Some(
+            NAMES
+                .get(usize::from(problem))
+                .copied()
+                .unwrap_or("UNSPECIFIED"),
+        ),
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `key_log` | secrets for Wireshark, on request |
 //!
 //! A connection is a number for JavaScript. An object with a finalizer would cost more than the connection.
-#![deny(unsafe_code)]
+#![deny(unsafe_code)] // `forbid` refuses the macros of napi-rs
 
 mod client_session;
 pub mod contexts;

@@ -68,11 +68,13 @@ pub fn connect(context: &ClientContext, name: String, offered: Option<&[u8]>) ->
             [] => None,
             bytes => client_session::read(bytes, &name)?,
         };
-        let offered = offered.filter(|offered| {
-            !context.rejects || matches!(offered.problem, 0 | judge::WRONG_NAME)
-        });
+        let offered = offered
+            .filter(|offered| !context.rejects || matches!(offered.problem, 0 | judge::WRONG_NAME));
         connection.problem = offered.as_ref().map_or(0, |offered| offered.problem);
-        let one = Arc::new(OneSession::new(name, offered.map(|offered| offered.session)));
+        let one = Arc::new(OneSession::new(
+            name,
+            offered.map(|offered| offered.session),
+        ));
         connection.session.keep_sessions(Arc::clone(&one) as _);
         connection.rare().resumption = Some(one);
     }
@@ -288,8 +290,9 @@ pub fn decide(number: u32, context: &ServerContext) -> Result<()> {
 /// Refuses the client with this alert, after `CLIENT_HELLO`. Call `receive` next.
 #[napi]
 pub fn refuse(number: u32, alert: u8) -> Result<()> {
-    let why = AlertDescription::from_code(alert)
-        .ok_or_else(|| errors::argument(format!("{alert} is not an alert of RFC 8446 section 6")))?;
+    let why = AlertDescription::from_code(alert).ok_or_else(|| {
+        errors::argument(format!("{alert} is not an alert of RFC 8446 section 6"))
+    })?;
     table::with(number, |connection| {
         connection.session.refuse(why).map_err(errors::session)
     })
@@ -315,7 +318,10 @@ pub fn ignore_sessions(number: u32) -> Result<()> {
 pub fn take_session<'env>(env: &'env Env, number: u32) -> Result<Option<BufferSlice<'env>>> {
     let session = table::with(number, |connection| {
         let problem = connection.problem;
-        let resumption = connection.rare.as_deref().and_then(|rare| rare.resumption.as_ref());
+        let resumption = connection
+            .rare
+            .as_deref()
+            .and_then(|rare| rare.resumption.as_ref());
         let taken = resumption.and_then(|one| one.take_received(problem));
         if let Some(rare) = connection.rare.as_deref_mut()
             && !connection.session.awaits_tickets()

@@ -1,8 +1,8 @@
 //! The connections of a thread, found by number.
 //!
 //! A number holds a place in the table and the place's generation, so that a number from before `release` does
-//! not find the next connection in the same place. Each connection stays where it was allocated: a table that
-//! moved them would leave copies of their secrets behind.
+//! not find the next connection in the same place. Places are allocated in blocks: a table that moved connections
+//! would leave copies of their secrets behind, and single allocations would keep pages from handshakes in use.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -58,16 +58,19 @@ const PLACE_BITS: u32 = 22;
 const PLACES_MAX: usize = 1 << PLACE_BITS;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
+/// Places that are allocated together.
+const BLOCK_LEN: usize = 64;
+
 /// A place, whose generation counts its connections so far.
 #[derive(Default)]
 struct Place {
-    connection: Option<Box<Connection>>,
+    connection: Option<Connection>,
     generation: u8,
 }
 
 #[derive(Default)]
 struct Table {
-    places: Vec<Place>,
+    blocks: Vec<Box<[Place]>>,
     free: Vec<u32>,
 }
 
@@ -77,21 +80,13 @@ thread_local! {
 
 /// Adds a connection and returns its number, which is below 2^30: V8 keeps such a number without an object.
 pub(crate) fn insert(connection: Connection) -> Result<u32> {
-    let connection = Some(Box::new(connection));
     TABLE.with_borrow_mut(|table| {
-        let at = match table.free.pop() {
-            Some(at) => at,
-            None if table.places.len() < PLACES_MAX => {
-                table.places.push(Place::default());
-                table.places.len() as u32 - 1
-            }
-            None => {
-                let why = format!("{PLACES_MAX} connections are open, the limit of a thread");
-                return Err(errors::Error::new("ERR_DORMOUSE_LIMIT", why));
-            }
-        };
-        let place = table.places.get_mut(at as usize).ok_or_else(errors::gone)?;
-        place.connection = connection;
+        if table.free.is_empty() {
+            table.grow()?;
+        }
+        let at = table.free.pop().ok_or_else(errors::gone)?;
+        let place = table.at(at).ok_or_else(errors::gone)?;
+        place.connection = Some(connection);
         Ok(u32::from(place.generation) << PLACE_BITS | at)
     })
 }
@@ -103,23 +98,42 @@ pub(crate) fn with<T>(number: u32, work: impl FnOnce(&mut Connection) -> Result<
 
 /// Drops a connection, which wipes its secrets. Does nothing if it is dropped already.
 pub(crate) fn release(number: u32) {
-    let dropped = TABLE.with_borrow_mut(|table| {
-        let connection = table.place(number)?.connection.take()?;
-        let place = table.place(number)?;
-        place.generation = place.generation.wrapping_add(1);
-        table.free.push(number & PLACE_MASK);
-        Some(connection)
+    TABLE.with_borrow_mut(|table| {
+        if let Some(place) = table.place(number)
+            && place.connection.is_some()
+        {
+            place.connection = None;
+            place.generation = place.generation.wrapping_add(1);
+            table.free.push(number & PLACE_MASK);
+        }
     });
-    drop(dropped);
 }
 
 impl Table {
+    fn grow(&mut self) -> Result<()> {
+        let first = self.blocks.len() * BLOCK_LEN;
+        if first >= PLACES_MAX {
+            let why = format!("{PLACES_MAX} connections are open, the limit of a thread");
+            return Err(errors::Error::new("ERR_DORMOUSE_LIMIT", why));
+        }
+        self.blocks
+            .push((0..BLOCK_LEN).map(|_| Place::default()).collect());
+        let places = first as u32..(first + BLOCK_LEN) as u32;
+        self.free.extend(places.rev());
+        Ok(())
+    }
+
+    fn at(&mut self, at: u32) -> Option<&mut Place> {
+        let at = at as usize;
+        self.blocks.get_mut(at / BLOCK_LEN)?.get_mut(at % BLOCK_LEN)
+    }
+
     fn place(&mut self, number: u32) -> Option<&mut Place> {
-        let place = self.places.get_mut((number & PLACE_MASK) as usize)?;
+        let place = self.at(number & PLACE_MASK)?;
         (u32::from(place.generation) == number >> PLACE_BITS).then_some(place)
     }
 
     fn find(&mut self, number: u32) -> Option<&mut Connection> {
-        self.place(number)?.connection.as_deref_mut()
+        self.place(number)?.connection.as_mut()
     }
 }

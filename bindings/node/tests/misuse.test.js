@@ -196,7 +196,8 @@ test('worker threads have connections of their own', async () => {
       client.write('from a thread');
     });`;
   const workers = [1, 2, 3].map(() => new Worker(script, { eval: true }));
-  for (const worker of workers) assert.deepEqual(await once(worker, 'message'), ['from a thread']);
+  const said = await Promise.all(workers.map((worker) => once(worker, 'message')));
+  assert.deepEqual(said, workers.map(() => ['from a thread']));
   // Their connections are open: the threads drop them.
   await Promise.all(workers.map((worker) => worker.terminate()));
   const other = native.accept(dormouse.createSecureContext(own).server({}));

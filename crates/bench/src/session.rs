@@ -82,12 +82,12 @@ pub struct Session<'a> {
     pub server: Option<Server>,
     /// Established connections that ended early.
     pub lost: u64,
-    beside: Beside<'a>,
+    beside: SideLoad<'a>,
     watch: RunMonitor<'a>,
 }
 
 /// A generator for connections that come and go while others are held.
-struct Beside<'a> {
+struct SideLoad<'a> {
     launcher: &'a Launcher,
     setup: Setup,
     fleet: Option<Fleet>,
@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
             fleet,
             server,
             lost: 0,
-            beside: Beside {
+            beside: SideLoad {
                 launcher,
                 setup,
                 fleet: None,
@@ -320,7 +320,7 @@ impl<'a> Session<'a> {
     }
 
     fn start_beside(&mut self, lanes: u32) -> Result<Fleet, Error> {
-        let Beside {
+        let SideLoad {
             launcher, setup, ..
         } = &self.beside;
         let target: Addr = setup

@@ -228,9 +228,12 @@ fn a_started_server_is_stopped_with_all_its_processes() {
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&command).contains(&mark)
     });
-    assert!(!left, "a daemon is still there");
+    assert!(!left, "a daemon still runs");
     // A started process must receive signals, whatever signals this process blocks.
-    assert!(Path::new(&asked).exists(), "it was killed without a word");
+    assert!(
+        Path::new(&asked).exists(),
+        "the process was killed without a signal to stop"
+    );
 }
 
 #[test]

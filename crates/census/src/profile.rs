@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_program_have_no_symbols() {
+    fn bytes_that_are_not_a_program_have_no_symbols() {
         assert!(Symbols::parse(b"\x7fELF\x02\x01\x01").is_none());
         assert!(Symbols::parse(&[0; 4096]).is_none());
         assert!(codes("nonsense\n7f00-7f10 r-xp zz 0 0 /x").is_empty());

@@ -59,7 +59,7 @@ impl Tool {
             if !is_program(&path) {
                 continue;
             }
-            match foreign_hand(&path).filter(|_| is_root) {
+            match writer_besides_root(&path).filter(|_| is_root) {
                 None => return Ok(Self { name, path }),
                 Some(why) => missing = ToolError::Refused(why),
             }
@@ -146,7 +146,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Describes who besides root can replace a file; `path` is absolute and contains no links.
-fn foreign_hand(path: &Path) -> Option<String> {
+fn writer_besides_root(path: &Path) -> Option<String> {
     for part in path.ancestors() {
         let Ok(found) = fs::metadata(part) else {
             return Some(format!("cannot examine {}", part.display()));

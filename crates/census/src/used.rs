@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_can_not_be_read_is_no_zero() {
+    fn unreadable_memory_is_not_reported_as_zero() {
         let before = snapshot(0, 5_000_000, 0);
         let mapped = used(&before, &snapshot(1000, 6_000_000, 30_000_000));
         assert!(mapped.unwrap_err().contains("unknown allocator"));

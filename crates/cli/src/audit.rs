@@ -29,11 +29,11 @@ Exit status: 0 clean, 1 a threshold was exceeded or a finding reached --fail-on,
 )]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
-    what: What,
+    what: AuditCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum AuditCommand {
     /// Audit a server: what it offers, whether it resumes sessions, what its connections cost
     #[command(after_help = "\
 Examples:\n  \
@@ -65,11 +65,11 @@ curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is t
 /// Carries out `dormouse audit`.
 pub(crate) fn run(args: AuditArgs) -> ExitCode {
     let outcome = match args.what {
-        What::Server(args) => server(&args),
-        What::Client(args) => client(&args),
-        What::Report(args) => draw(&args),
-        What::Diff(args) => diff(&args),
-        What::Judge(args) => judge(&args),
+        AuditCommand::Server(args) => server(&args),
+        AuditCommand::Client(args) => client(&args),
+        AuditCommand::Report(args) => draw(&args),
+        AuditCommand::Diff(args) => diff(&args),
+        AuditCommand::Judge(args) => judge(&args),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),

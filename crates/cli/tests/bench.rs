@@ -18,20 +18,20 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     MEMORY.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Ran {
+struct RunOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-fn bench(args: &[&str]) -> Ran {
+fn bench(args: &[&str]) -> RunOutput {
     let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
         .arg("bench")
         .args(args)
         .output()
         .expect("the binary runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    Ran {
+    RunOutput {
         code: output.status.code(),
         out: text(output.stdout),
         err: text(output.stderr),

@@ -10,20 +10,20 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// The result of a run.
-struct Ran {
+struct RunOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-fn dormouse(directory: &Path, args: &[&str]) -> Ran {
+fn dormouse(directory: &Path, args: &[&str]) -> RunOutput {
     let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
         .args(args)
         .current_dir(directory)
         .output()
         .expect("the binary runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    Ran {
+    RunOutput {
         code: output.status.code(),
         out: text(output.stdout),
         err: text(output.stderr),

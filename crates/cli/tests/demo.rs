@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The result of a run.
-struct Ran {
+struct RunOutput {
     code: Option<i32>,
     out: String,
     err: String,
@@ -20,10 +20,10 @@ fn demo() -> Command {
     command
 }
 
-fn run(arguments: &[&str]) -> Ran {
+fn run(arguments: &[&str]) -> RunOutput {
     let output = demo().args(arguments).output().expect("the binary runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    let ran = Ran {
+    let ran = RunOutput {
         code: output.status.code(),
         out: text(output.stdout),
         err: text(output.stderr),
@@ -56,7 +56,7 @@ fn assert_gone(address: SocketAddr) {
 #[test]
 fn connections_rest_wake_and_survive_their_workers() {
     let ran = run(&[]);
-    let Ran { out, err, .. } = &ran;
+    let RunOutput { out, err, .. } = &ran;
     assert_eq!(ran.code, Some(0), "{out}\n{err}");
     assert_eq!(err, "");
     assert!(out.contains("500 TLS connections in"), "{out}");

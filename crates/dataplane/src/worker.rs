@@ -346,6 +346,7 @@ impl<I: Io> Worker<I> {
     fn give_back_memory(&mut self) {
         let tickets_done = self.cx.work.tickets.expire(self.cx.work.now_ms);
         if self.handshakes.burst_ended() || tickets_done {
+            self.cx.work.keys.clear();
             self.cx.work.io.return_heap();
             self.cx.connections.trim();
             self.cx.work.pending.trim();

@@ -9,6 +9,7 @@ use crate::connection_log::{ConnectionLog, FailedHandshake};
 use crate::effects::Effect;
 use crate::established::close_reason::CloseReason;
 use crate::established::connect_times::ConnectTimes;
+use crate::established::kept_keys::KeptKeys;
 use crate::established::tickets::Tickets;
 use crate::io::Io;
 use crate::memory::kernel::KernelMemory;
@@ -50,6 +51,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) now_ms: u64,
     pub(crate) scratch: Scratch,
     pub(crate) pending: Pending,
+    /// Expanded keys of the connections that had the latest events.
+    pub(crate) keys: KeptKeys,
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
@@ -148,6 +151,7 @@ impl<I: Io> Workspace<I> {
             io,
             scratch: Scratch::new(),
             pending,
+            keys: KeptKeys::new(),
             count,
             clients,
             backends,

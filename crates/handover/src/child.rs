@@ -2,7 +2,7 @@
 
 use crate::trial;
 use dormouse_config::{Backend, Config, SYSTEMD_VARIABLES, Sandbox};
-use dormouse_reactor::process::Kept;
+use dormouse_reactor::process::KeptPrivileges;
 use dormouse_reactor::sandbox::{self, Role, UnixSockets};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -71,10 +71,10 @@ impl Bounds {
 
     /// Privileges that these processes keep: a worker that stays root needs one to connect to unix
     /// sockets of other users.
-    pub fn kept(self) -> Kept {
+    pub fn kept(self) -> KeptPrivileges {
         match self.unix {
-            UnixSockets::No => Kept::Nothing,
-            UnixSockets::Files | UnixSockets::Abstract => Kept::FilesOfOthers,
+            UnixSockets::No => KeptPrivileges::Nothing,
+            UnixSockets::Files | UnixSockets::Abstract => KeptPrivileges::FilesOfOthers,
         }
     }
 }

@@ -24,7 +24,8 @@ pub struct Formats {
     handover: u64,
     /// Chunks of pending memory.
     pending: u32,
-    /// The mapping of the counters (their names may change without a new version).
+    /// The tables that processes share: counters (their names may change without a new version), sessions, clients,
+    /// backends, traffic.
     shared: u32,
     /// Epoll's tokens.
     tokens: u32,

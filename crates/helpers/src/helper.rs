@@ -5,7 +5,7 @@ use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
 use dormouse_handover::{message, parts};
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, Inherit, Kept, Pid, Program, User};
+use dormouse_reactor::process::{self, Inherit, KeptPrivileges, Pid, Program, User};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::Attempt;
 use serde::de::DeserializeOwned;
@@ -46,10 +46,10 @@ impl Privileges {
     }
 
     /// A helper that stays root also keeps the capability to look at other users' sockets and files.
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptPrivileges {
         match self.user {
-            Some(_) => Kept::Nothing,
-            None => Kept::FilesOfOthers,
+            Some(_) => KeptPrivileges::Nothing,
+            None => KeptPrivileges::FilesOfOthers,
         }
     }
 

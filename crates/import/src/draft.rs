@@ -87,7 +87,7 @@ impl Draft {
     }
 
     /// Returns whether a section has this to do.
-    pub(super) fn has_to_do(&self, what: &str) -> bool {
+    pub(super) fn has_step(&self, what: &str) -> bool {
         let mut all = self.sections.iter().flat_map(|one| &one.remarks.to_do);
         all.any(|there| there.starts_with(what))
     }

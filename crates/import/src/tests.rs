@@ -60,7 +60,7 @@ fn examples_have_their_results() {
 /// Quotes of the file in comments: no control character breaks the TOML, no line feed begins a new
 /// line.
 #[test]
-fn quotes_can_not_escape_their_comment() {
+fn quotes_cannot_end_their_comment() {
     for hostile in ["\u{1}", "\u{7f}", "\u{1b}[2J", "\u{9b}", "\u{202e}"] {
         let text = format!(
             "listen l\n  bind 127.0.0.1:{hostile}4 ssl crt a.pem\n  server s 127.0.0.1:1\n  what{hostile} ever\n"

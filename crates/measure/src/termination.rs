@@ -34,7 +34,7 @@ pub fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) -> Option<
 
 /// Returns whether a child is still running. Does not reap the child, so that its process id is not
 /// reused.
-pub fn goes_on(child: &Child) -> bool {
+pub fn is_running(child: &Child) -> bool {
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     matches!(process::peek(process::Pid(pid)), Ok(None))
 }

@@ -28,6 +28,23 @@ impl OpenKey {
         key.0.expand(state, Direction::Read);
         key
     }
+
+    /// Returns a key that opens nothing, until [`OpenKey::renew`] expands one in its place.
+    pub fn empty() -> Self {
+        Self(Expanded::EMPTY)
+    }
+
+    /// Whether this key was expanded from the current read secret of `state`.
+    pub fn is_current(&self, state: &State) -> bool {
+        self.0.belongs_to(state, Direction::Read).is_some()
+    }
+
+    /// Expands the read key of `state` in place, unless this key is current.
+    pub fn renew(&mut self, state: &State) {
+        if !self.is_current(state) {
+            self.0.expand(state, Direction::Read);
+        }
+    }
 }
 
 impl SealKey {
@@ -36,6 +53,23 @@ impl SealKey {
         let mut key = Self(Expanded::EMPTY);
         key.0.expand(state, Direction::Write);
         key
+    }
+
+    /// Returns a key that seals nothing, until [`SealKey::renew`] expands one in its place.
+    pub fn empty() -> Self {
+        Self(Expanded::EMPTY)
+    }
+
+    /// Whether this key was expanded from the current write secret of `state`.
+    pub fn is_current(&self, state: &State) -> bool {
+        self.0.belongs_to(state, Direction::Write).is_some()
+    }
+
+    /// Expands the write key of `state` in place, unless this key is current.
+    pub fn renew(&mut self, state: &State) {
+        if !self.is_current(state) {
+            self.0.expand(state, Direction::Write);
+        }
     }
 }
 

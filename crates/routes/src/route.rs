@@ -29,6 +29,8 @@ pub struct Route {
     pub access: Access,
     /// How to treat a TLS peer that closes without close_notify.
     pub truncation: Truncation,
+    /// Whether the backend's direction stays open after the client has closed its own.
+    pub half_close: bool,
     /// What the client gets when no backend can be reached.
     pub backend_down: BackendDown,
     /// TLS settings for backends. `None`: plaintext.
@@ -102,6 +104,7 @@ impl Route {
             backend_name: names(&route.to),
             access: Access::of(route),
             truncation: route.truncation,
+            half_close: route.half_close,
             backend_down: route.backend_down,
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
@@ -145,6 +148,7 @@ impl Route {
             backend_name: "none: a reload removed the route".to_owned(),
             access: Access::default(),
             truncation: Truncation::Abort,
+            half_close: true,
             backend_down: BackendDown::Alert,
             backend_tls: None,
             sources: Vec::new(),
@@ -227,6 +231,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             backend_name: names.join(", "),
             access: Access::default(),
             truncation: originate.truncation,
+            half_close: true,
             backend_down: BackendDown::Alert,
             backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),

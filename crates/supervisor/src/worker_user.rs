@@ -16,7 +16,7 @@ pub(crate) fn choose(config: &Config) -> Result<Option<(u32, u32)>, ServeError> 
     match &config.process.user {
         Some(name) => configured(name, config.process.group.as_deref()).map(Some),
         None if process::user_id() != 0 => Ok(None),
-        None => match why_not_nobody(config) {
+        None => match obstacle_to_nobody(config) {
             None => Ok(Some(NOBODY)),
             Some(why) => {
                 tracing::warn!(reason = why, "workers run as root");
@@ -47,7 +47,7 @@ fn configured(name: &str, group: Option<&str>) -> Result<(u32, u32), ServeError>
 }
 
 /// Why keepers and workers of root do not run as nobody by default.
-fn why_not_nobody(config: &Config) -> Option<String> {
+fn obstacle_to_nobody(config: &Config) -> Option<String> {
     let (uid, gid) = NOBODY;
     if !process::can_become(User { uid, gid }) {
         return Some(

@@ -35,6 +35,7 @@ const OF_THE_ROUTE: &[&str] = &[
     "backend_alpn",
     "backend_truncation",
     "backend_down",
+    "half_close",
     "source_addresses",
     "client_certificates",
     "client_ca",

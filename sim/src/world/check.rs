@@ -115,6 +115,7 @@ fn pair(scenario: &Scenario, sender: &Peer, receiver: &Peer) -> Result<(), Strin
         && !scenario.gateway_may_close()
         && !aborts(sender)
         && !aborts(receiver)
+        && !is_closed_by_client(scenario, sender, receiver)
     {
         return Err(format!(
             "{:?}, but neither peer aborted; received {received} of {} bytes",
@@ -124,6 +125,14 @@ fn pair(scenario: &Scenario, sender: &Peer, receiver: &Peer) -> Result<(), Strin
     Ok(())
 }
 
+/// Whether the gateway ends the backend's direction, because the client has ended its own.
+fn is_closed_by_client(scenario: &Scenario, one: &Peer, other: &Peer) -> bool {
+    let client = [one, other]
+        .into_iter()
+        .find(|peer| peer.role == Role::Client);
+    scenario.options.closes_both && client.is_some_and(|client| client.sent_end.is_some())
+}
+
 /// Checks a clean end: everything has arrived, and the sender ended cleanly.
 fn no_false_end(scenario: &Scenario, sender: &Peer, receiver: &Peer) -> Result<(), String> {
     if receiver.received_end != Some(End::Clean) {
@@ -131,6 +140,9 @@ fn no_false_end(scenario: &Scenario, sender: &Peer, receiver: &Peer) -> Result<(
     }
     if receiver.role == Role::Backend && scenario.route_kind == RouteKind::TerminateUnix {
         // A unix socket cannot tell an abort from an end.
+        return Ok(());
+    }
+    if receiver.role == Role::Client && is_closed_by_client(scenario, sender, receiver) {
         return Ok(());
     }
     let (received, sent) = (receiver.content_received, sender.content_sent);

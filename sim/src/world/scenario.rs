@@ -57,6 +57,11 @@ impl RouteKind {
                 | RouteKind::BackendTls
         )
     }
+
+    /// Whether `half_close = false` is possible.
+    pub fn may_close_both(self) -> bool {
+        self.terminates() && !self.has_tls_backends()
+    }
 }
 
 /// An order of main.
@@ -99,6 +104,8 @@ pub struct Options {
     pub paced: bool,
     /// Number of connections to servers that are opened in advance (`warm`).
     pub warm: u32,
+    /// Whether a client's end also ends the backend's direction (`half_close = false`).
+    pub closes_both: bool,
 }
 
 /// The initial conditions and faults of a simulation.
@@ -247,6 +254,7 @@ fn any_options(route_kind: RouteKind, random: &mut Random) -> Options {
             RouteKind::Originate => [0, 0, 2][random.below(3)],
             _ => 0,
         },
+        closes_both: route_kind.may_close_both() && random.once_in(4),
     }
 }
 

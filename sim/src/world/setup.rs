@@ -202,6 +202,7 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     };
     for route in &mut config.routes {
         (route.truncation, route.backend_truncation) = (truncation, truncation);
+        route.half_close = !options.closes_both;
         route.proxy_protocol = match options.proxy_headers {
             ProxyHeaders::None | ProxyHeaders::FromClients => ProxyProtocol::Off,
             ProxyHeaders::ToBackendsV1 => ProxyProtocol::V1,

@@ -265,6 +265,10 @@ fn options_of_the_configuration() {
             warm: 2,
             ..Options::default()
         },
+        Options {
+            closes_both: true,
+            ..Options::default()
+        },
     ];
     for options in options {
         for seed in 1..=12 {
@@ -275,7 +279,7 @@ fn options_of_the_configuration() {
                 ProxyHeaders::FromClients => !is_originate,
                 _ => !is_originate && route_kind != RouteKind::Echo,
             };
-            if !is_possible {
+            if !is_possible || (options.closes_both && !route_kind.may_close_both()) {
                 continue;
             }
             let scenario = Scenario {

@@ -54,7 +54,7 @@ impl Client {
 
     /// Whether the client is running.
     pub(super) fn goes_on(&self) -> bool {
-        termination::goes_on(&self.child)
+        termination::is_running(&self.child)
     }
 
     /// Number of running child processes.

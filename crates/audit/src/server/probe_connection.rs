@@ -377,6 +377,7 @@ mod tests {
             client_name: None,
             client_certificate: None,
             peer_certificates: Vec::new(),
+            own_certificate_sent: false,
             exporter: None,
             algorithms: None,
             refused: None,

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_no_division_by_zero() {
+    fn an_empty_report_does_not_divide_by_zero() {
         let none = std::iter::empty::<f64>;
         for scale in [
             Scale::linear(none(), 0.0, 9.0),

@@ -89,6 +89,13 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
             Problem::new("`echo:` answers by itself, so there is no backend to use TLS with"),
         );
     }
+    if !route.half_close {
+        mistakes.error(
+            &at.location("half_close", None),
+            Problem::new("with `backend_tls`, each direction ends with its own close_notify")
+                .help("remove half_close, or backend_tls"),
+        );
+    }
     if route.pass_through {
         mistakes.error(
             &location,

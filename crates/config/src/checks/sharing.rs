@@ -128,6 +128,7 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "suites",
         "groups",
         "truncation",
+        "half_close",
         "backend_down",
     ];
     for name in without_effect {

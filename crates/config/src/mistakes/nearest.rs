@@ -94,7 +94,11 @@ mod tests {
         assert_eq!(nearest("wokers", &known), Some("workers"));
         assert_eq!(nearest("idle-time-out", &known), Some("idle_timeout"));
         assert_eq!(nearest("handshake", &known), Some("handshake_timeout"));
-        assert_eq!(nearest("timeout", &known), None, "it could be either");
+        assert_eq!(
+            nearest("timeout", &known),
+            None,
+            "two options are equally near"
+        );
         assert_eq!(nearest("colour", &known), None);
         assert_eq!(nearest(&"x".repeat(100_000), &known), None);
     }

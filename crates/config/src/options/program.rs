@@ -230,8 +230,9 @@ option_groups! {
 
     /// Tickets let a returning client skip the costly part of the handshake.
     Tickets, "Tickets" {
-        /// Number of tickets that a TLS 1.3 client gets after its handshake. 0 turns resumption
-        /// off, for TLS 1.2 too.
+        /// Number of tickets that a TLS 1.3 client gets after a full handshake. After a resumed one
+        /// it gets one, in place of the one that it has used. 0 turns resumption off, for TLS 1.2
+        /// too.
         tickets: u32 = default "2", "0" ..= "8",
             costs "about 250 bytes on the wire per ticket";
 

@@ -130,6 +130,7 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nserver_names = ['a.example', '*.example']\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nserver_names = ['A.example']\naccept_proxy_from = '10.0.0.0/8'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nalpn = ['h2', 'mqtt']\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nalpn = 'h2'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\npass_through = true\nself_signed = 'x'\nclient_certificates = 'required'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'localhost:80'\nself_signed = 'x'\nbackend_tls = true\nhalf_close = false\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'optional'\nclient_ca = 'a'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'uri=a', 'uri=spiffe://*/x', 'sha256=12:34']\n",

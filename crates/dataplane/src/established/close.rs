@@ -22,11 +22,13 @@ use dormouse_record::{Alert, AlertDescription};
 use dormouse_tables::counters::Count;
 use std::io;
 
-/// Passes on the end of each direction that has ended.
-pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+/// Passes on the end of each direction that has ended. Without `half_close`, the TLS peer's end also ends
+/// the plain side's direction.
+pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>, half_close: bool) -> Flow {
     if has_tls_ended(slot) && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
-        if slot.has(Flag::Echo) {
+        if slot.has(Flag::Echo) || !half_close {
+            // The plain side is closed with the connection.
             slot.set(Flag::PlainEnded);
         } else if let Err(e) = end_plain(slot, work) {
             return Err(Fault::PlainFailed(e));
@@ -228,11 +230,12 @@ pub(crate) struct Remains {
     reset_tls: bool,
 }
 
-/// Frees the pending memory and takes the descriptors out of the slot. The caller frees the slot, then
-/// calls [`Remains::close`]: a slot must never name a closed descriptor.
+/// Frees the pending memory, drops the keys and takes the descriptors out of the slot. The caller frees
+/// the slot, then calls [`Remains::close`]: a slot must never name a closed descriptor.
 pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remains {
     backlog::free_opening(slot, &mut work.pending);
     backlog::free_sealed(slot, &mut work.pending);
+    work.keys.forget(slot);
     Remains {
         tls_fd: slot.tls_fd(),
         plain_fd: slot.plain_fd(),

@@ -34,10 +34,11 @@ pub(crate) fn seal_and_send(
 
 /// Seals an alert and sends it after the pending records.
 pub(crate) fn send_alert(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) -> Flow {
-    let mut key = SealKey::new(&slot.tls);
+    let mut key = work.keys.take_seal(slot);
     let mut record = [0; SMALL_RECORD_MAX];
-    let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
-        .map_err(|_| Fault::KeyExhausted)?;
+    let sealed = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record);
+    work.keys.keep_seal(slot, key);
+    let n = sealed.map_err(|_| Fault::KeyExhausted)?;
     if slot.tls.closed() && slot.sealing_pending.is_none() {
         // The sending direction is closed next: one segment carries the alert and the FIN.
         return match work.io.send_before_more(slot.tls_fd(), &record[..n]) {
@@ -57,10 +58,11 @@ pub(crate) fn answer_key_update(slot: &mut Slot, work: &mut Workspace<impl Io>) 
     if !slot.tls.owes_key_update() || slot.tls.closed() || slot.sealing_pending.is_some() {
         return Ok(());
     }
-    let mut key = SealKey::new(&slot.tls);
+    let mut key = work.keys.take_seal(slot);
     let mut record = [0; SMALL_RECORD_MAX];
-    let n = dormouse_record::seal_key_update(&mut slot.tls, &mut key, &mut record)
-        .map_err(|_| Fault::KeyExhausted)?;
+    let sealed = dormouse_record::seal_key_update(&mut slot.tls, &mut key, &mut record);
+    work.keys.keep_seal(slot, key);
+    let n = sealed.map_err(|_| Fault::KeyExhausted)?;
     work.count.add(Count::KeyUpdates, 1);
     send_sealed(slot, &work.io, &mut work.pending, &record[..n])
 }

@@ -12,6 +12,7 @@ pub(crate) mod context;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
+pub(crate) mod kept_keys;
 pub(crate) mod logged;
 pub(crate) mod opening;
 pub(crate) mod pass_through;

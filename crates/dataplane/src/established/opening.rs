@@ -28,7 +28,12 @@ pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
         return pass_through::read_tls(slot, work);
     }
-    let opened = open_turn(slot, work);
+    // Taken out of the table when the first record arrives.
+    let mut key = None;
+    let opened = open_turn(slot, work, &mut key);
+    if let Some(key) = key {
+        work.keys.keep_open(slot, key);
+    }
     let answered = flow::answer_key_update(slot, work);
     opened.and(answered)
 }
@@ -39,16 +44,19 @@ pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flo
     if have == 0 {
         return Ok(());
     }
-    let mut key = OpenKey::new(&slot.tls);
+    let mut key = work.keys.take_open(slot);
     let opened = open_received(slot, work, &mut key, have);
+    work.keys.keep_open(slot, key);
     // A KeyUpdate may have followed Finished, and no data may come for a long time to carry the answer.
     let answered = flow::answer_key_update(slot, work);
     opened.and(answered)
 }
 
-fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
-    // Derived once per wake, when the first record arrives.
-    let mut key = None;
+fn open_turn(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    key: &mut Option<Box<OpenKey>>,
+) -> Flow {
     let mut moved = 0;
     while moved < work.turn_max() && may_read_tls(slot) {
         // The new bytes go after the stored beginning of a record, if there is one.
@@ -86,7 +94,7 @@ fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             return Ok(());
         }
         restore_partial(slot, work);
-        let key = key.get_or_insert_with(|| OpenKey::new(&slot.tls));
+        let key = key.get_or_insert_with(|| work.keys.take_open(slot));
         open_received(slot, work, key, have + n)?;
         if n < most {
             break;
@@ -319,17 +327,27 @@ fn keep(
 
 /// Echoes the plaintext: copies it to the sealing buffer and seals it.
 fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow {
-    if slot.tls.closed() {
+    if slot.tls.closed() || pieces.ranges.is_empty() {
         return Ok(());
     }
+    let mut key = work.keys.take_seal(slot);
+    let echoed = echo_with(slot, work, &mut key, pieces);
+    work.keys.keep_seal(slot, key);
+    echoed
+}
+
+fn echo_with(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    key: &mut SealKey,
+    pieces: &Pieces,
+) -> Flow {
     let ranges = content_ranges(slot);
-    let mut key = None;
     let mut filled = 0;
     for piece in &pieces.ranges {
         let mut from = piece.clone();
         while !from.is_empty() {
             let Some(content) = ranges.get(filled / CONTENT_MAX) else {
-                let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
                 flow::seal_and_send(slot, work, key, filled)?;
                 filled = 0;
                 continue;
@@ -344,7 +362,6 @@ fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow
         }
     }
     if filled > 0 {
-        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
         flow::seal_and_send(slot, work, key, filled)?;
     }
     Ok(())

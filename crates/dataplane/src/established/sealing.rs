@@ -22,8 +22,20 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
     if slot.has(Flag::PassThrough) {
         return pass_through::read_plain(slot, work);
     }
-    // Derived once per wake, when the first bytes arrive.
+    // Taken out of the table when the first bytes arrive.
     let mut key = None;
+    let read = read_turn(slot, work, &mut key);
+    if let Some(key) = key {
+        work.keys.keep_seal(slot, key);
+    }
+    read
+}
+
+fn read_turn(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    key: &mut Option<Box<SealKey>>,
+) -> Flow {
     let mut moved = 0;
     while moved < work.turn_max() && may_read_plain(slot) {
         // Bytes that can't be sealed are not read: they stay in the backend's socket.
@@ -59,7 +71,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
         if n == 0 {
             return Ok(());
         }
-        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+        let key = key.get_or_insert_with(|| work.keys.take_seal(slot));
         work.bytes.plain_in += n as u64;
         flow::seal_and_send(slot, work, key, n)?;
         moved += n;

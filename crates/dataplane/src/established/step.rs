@@ -285,7 +285,7 @@ fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bo
         if slot.phase() != Phase::Established {
             break;
         }
-        done = close::pass_ends(slot, cx.work);
+        done = close::pass_ends(slot, cx.work, cx.route.half_close);
         if done.is_ok() {
             break;
         }

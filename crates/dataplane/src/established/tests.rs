@@ -117,6 +117,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             backend_tls: None,
             truncation: Truncation::Abort,
+            half_close: true,
             name: "1".to_owned(),
             backend_down: BackendDown::Alert,
             backend_name: String::new(),

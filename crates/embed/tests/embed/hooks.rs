@@ -211,19 +211,31 @@ fn the_host_checks_clients_with_and_without_roots() {
             for visit in 1..=2 {
                 let mut client = Session::connect(&context, NAME).unwrap();
                 let mut server = Session::accept(&server);
-                let (_, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
+                let (by_client, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
                 let shown = by_server
                     .info
                     .as_ref()
                     .map(|info| info.peer_certificates.len());
                 assert_eq!(shown, good.then_some(1));
                 assert_eq!(judge.seen.lock().unwrap().len(), visit);
-                if let Some(info) = by_server.info {
+                if let (Some(of_client), Some(info)) = (by_client.info, by_server.info) {
                     assert_eq!(info.resumed, visit == 2);
+                    assert_eq!(of_client.own_certificate_sent, visit == 1);
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_certificate_is_sent_only_if_the_server_requests_it() {
+    let mut settings = client_settings();
+    settings.identity = Some(Authority::shared().ecdsa(&["alice"]).identity());
+    let mut client = Session::connect(&client(settings), NAME).unwrap();
+    let mut server = Session::accept(&server(server_settings()));
+    let (by_client, by_server) = run_handshake(&mut client, &mut server, usize::MAX);
+    assert!(!by_client.info.unwrap().own_certificate_sent);
+    assert!(by_server.info.unwrap().peer_certificates.is_empty());
 }
 
 #[derive(Debug, Default)]

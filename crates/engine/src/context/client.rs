@@ -13,7 +13,7 @@ use rustls_pki_types::ServerName;
 
 use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
 use crate::context::suites::{self, Suite};
-use crate::handshake::call_scope::{CallerTime, SecretCatcher};
+use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::hooks::secret_log::SecretLog;
@@ -55,8 +55,8 @@ pub struct ClientSettings {
 pub struct ResumptionSettings {
     /// Maximum number of sessions over all servers; those of the oldest server are dropped first.
     pub sessions_max: usize,
-    /// Number of tickets that a TLS 1.3 connection waits for before it drops its last library object; see
-    /// [`TicketWatch`](crate::TicketWatch).
+    /// Number of tickets that a TLS 1.3 connection waits for after a full handshake, before it drops its last
+    /// library object; see [`TicketWatch`](crate::TicketWatch). After a resumed one it waits for one ticket.
     pub tickets_expected: u32,
     /// Set if the caller stores the sessions (see [`Handshake::keep_sessions`](crate::Handshake)), so that they
     /// can be shared with other processes and outlive this one. Says how often each may be reused.
@@ -231,10 +231,9 @@ impl ResolvesClientCert for OwnCertificate {
         _root_hint_subjects: &[&[u8]],
         schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        self.0
-            .key
-            .choose_scheme(schemes)
-            .map(|_| Arc::clone(&self.0))
+        self.0.key.choose_scheme(schemes)?;
+        in_scope(|scope| scope.own_certificate_sent = true);
+        Some(Arc::clone(&self.0))
     }
 
     fn has_certs(&self) -> bool {

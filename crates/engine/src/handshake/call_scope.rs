@@ -61,6 +61,8 @@ pub(crate) struct CallScope {
     pub(crate) stored_session: Option<StoredSession>,
     /// Server side: whether the client supports tickets.
     pub(crate) knows_tickets: bool,
+    /// Client side: whether the server requested our certificate.
+    pub(crate) own_certificate_sent: bool,
     /// Client side: the caller's session store for this server.
     pub(crate) session_store: Option<Arc<dyn SessionStore>>,
     /// The chain of the offered session.
@@ -110,6 +112,7 @@ impl CallScope {
             resumption: ResumptionOutcome::default(),
             stored_session: None,
             knows_tickets: false,
+            own_certificate_sent: false,
             session_store: None,
             offered_chain: None,
             offered_tls12: None,

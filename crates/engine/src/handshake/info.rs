@@ -47,6 +47,8 @@ pub struct HandshakeInfo {
     /// The peer's certificates, DER, its own first; in a resumed handshake those of the original handshake.
     /// Empty if it sent none.
     pub peer_certificates: Vec<Vec<u8>>,
+    /// Client side: the server requested a certificate, and got ours.
+    pub own_certificate_sent: bool,
     /// Exports keying material, if the context enables it.
     pub exporter: Option<Arc<Exporter>>,
     /// Server side: why the offered session was not resumed.
@@ -152,6 +154,7 @@ pub(crate) fn handshake_info(
             .iter()
             .map(|certificate| certificate.to_vec())
             .collect(),
+        own_certificate_sent: scope.own_certificate_sent,
         exporter: scope
             .exporter
             .take()

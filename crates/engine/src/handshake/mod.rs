@@ -331,6 +331,11 @@ impl Handshake {
             }
             _ => None,
         };
+        // Servers replace the ticket that a resumption has used.
+        let tickets_expected = match info.resumed {
+            true => side.tickets_expected.min(1),
+            false => side.tickets_expected,
+        };
         let kernel = establish(self.driver.connection, &scope, state)?;
         self.driver.output.drain(..self.sent);
         Ok(Rested {
@@ -338,8 +343,8 @@ impl Handshake {
             leftover: self.leftover,
             info,
             tickets: kernel
-                .filter(|_| side.tickets_expected > 0)
-                .map(|kernel| TicketWatch::new(kernel, side.tickets_expected, chain)),
+                .filter(|_| tickets_expected > 0)
+                .map(|kernel| TicketWatch::new(kernel, tickets_expected, chain)),
         })
     }
 }

@@ -49,6 +49,9 @@ impl StoresServerSessions for SealedStore {
         if self.beside_tickets && in_scope(|scope| scope.knows_tickets) == Some(true) {
             return false;
         }
+        if Ticketer::has_enough() {
+            return false;
+        }
         let kept = in_scope(|scope| scope.now)
             .and_then(|now| self.ticketer.seal(&value, now))
             .is_some_and(|sealed| self.store.put(&key, &sealed));

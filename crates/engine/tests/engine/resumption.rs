@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use dormouse_engine::{
     CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind, Handshake,
-    HandshakeFailure, HandshakeInfo, HandshakeLimits, Protocols, ResumptionRefused, ServerContext,
-    ServerSessions, ServerSettings, TicketKeys, TicketSettings,
+    HandshakeFailure, HandshakeInfo, HandshakeLimits, Protocols, ResumptionRefused,
+    ResumptionSettings, ServerContext, ServerSessions, ServerSettings, TicketKeys, TicketSettings,
 };
 use dormouse_testkit::{Authority, Cut, Leaf, Resting, drive, now};
 
@@ -321,6 +321,38 @@ fn stored_sessions_are_resumed_and_lost_or_damaged_ones_are_not() {
         assert_refused(&client, &server, ResumptionRefused::Damaged);
         store.0.lock().unwrap().clear();
         assert_refused(&client, &server, ResumptionRefused::NotCached);
+    }
+}
+
+/// A client has as many tickets after a resumed handshake as before it.
+#[test]
+fn a_resumed_handshake_replaces_the_used_ticket() {
+    for count in [1, 2, 5] {
+        for stored in [false, true] {
+            let server = server(&keys(), |settings| {
+                settings.tickets = Some(TicketSettings {
+                    per_handshake: count,
+                    ..TicketSettings::default()
+                });
+                if stored {
+                    settings.sessions = Some(Arc::new(InMemory::default()));
+                }
+            });
+            let client = client(|settings| {
+                settings.resumption = settings.resumption.map(|resumption| ResumptionSettings {
+                    tickets_expected: count as u32,
+                    ..resumption
+                });
+            });
+            for expected in [count as u32, 1, 1] {
+                let (mut client, server) = meet(&client, &server).unwrap();
+                assert!(client.open(&[]).is_empty());
+                assert_eq!(server.info.resumed, client.info.resumed);
+                let watch = client.tickets.unwrap();
+                assert_eq!(watch.received(), expected, "of {count}, stored: {stored}");
+                assert!(watch.is_satisfied());
+            }
+        }
     }
 }
 

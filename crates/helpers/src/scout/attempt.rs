@@ -82,7 +82,7 @@ impl CheckAttempt {
 
     /// Continues until the socket would block.
     pub(super) fn step(&mut self, check: &Check) -> Progress {
-        match self.go_on(check) {
+        match self.continue_check(check) {
             Ok(next) => next,
             Err(error) => self.broken(check, &error.to_string()),
         }
@@ -99,7 +99,7 @@ impl CheckAttempt {
         Progress::Failed(format!("no {done} within {} ms", check.timeout_ms))
     }
 
-    fn go_on(&mut self, check: &Check) -> io::Result<Progress> {
+    fn continue_check(&mut self, check: &Check) -> io::Result<Progress> {
         if !self.connected {
             socket::take_error(self.fd)?;
             if Peer::of(self.fd).is_err() {

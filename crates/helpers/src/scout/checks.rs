@@ -165,7 +165,7 @@ impl Checks {
                         Instruction::Checks(checks) => self.replace_checks(checks)?,
                         Instruction::End => return Ok(()),
                     },
-                    number => self.go_on(number)?,
+                    number => self.continue_check(number)?,
                 }
             }
             let now_ms = process::monotonic_ms();
@@ -198,13 +198,13 @@ impl Checks {
                 backend.due_ms = now_ms + backend.check.timeout_ms;
                 self.poller.add(attempt.fd(), number, attempt.interest())?;
                 backend.attempt = Some(attempt);
-                self.go_on(number)
+                self.continue_check(number)
             }
             Err(why) => self.answered(number, Err(why)),
         }
     }
 
-    fn go_on(&mut self, number: u64) -> io::Result<()> {
+    fn continue_check(&mut self, number: u64) -> io::Result<()> {
         let Some((check, attempt)) = self
             .backends
             .get_mut(&number)
@@ -324,7 +324,10 @@ mod tests {
         });
         assert!(told, "no report after three answers within 10 s");
         main.close();
-        scout.join().expect("no panic").expect("a proper end");
+        scout
+            .join()
+            .expect("no panic")
+            .expect("an exit without an error");
         channel.close();
     }
 }

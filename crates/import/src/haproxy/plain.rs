@@ -13,7 +13,7 @@ pub(super) fn read(
     passes_through: impl Fn(&HaproxySection) -> bool,
     draft: &mut Draft,
 ) {
-    let haproxy_stays = draft.has_to_do(HAPROXY_STAYS);
+    let haproxy_stays = draft.has_step(HAPROXY_STAYS);
     let is_frontend = |part: &&HaproxySection| matches!(part.kind.as_str(), "frontend" | "listen");
     for part in config.parts.iter().filter(is_frontend) {
         if passes_through(part) {

@@ -14,7 +14,7 @@ struct Found<'a> {
 
 /// Reads all servers of the context that have an address without TLS.
 pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
-    let nginx_stays = draft.has_to_do(NGINX_STAYS);
+    let nginx_stays = draft.has_step(NGINX_STAYS);
     let plain: Vec<(&Directive, Vec<String>)> = (context.block.all("server"))
         .map(|server| (server, addresses(context, server)))
         .filter(|(_, addresses)| !addresses.is_empty())

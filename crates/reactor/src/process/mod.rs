@@ -18,7 +18,7 @@ mod title;
 pub use board::{Board, BoardReader, FILES_MAX, Post, TEXT_MAX};
 pub use cpu_sampler::{CpuSample, CpuSampler};
 pub use oom::OomScore;
-pub use privileges::{Kept, User, can_become, confined, drop_privileges, look_up_user};
+pub use privileges::{KeptPrivileges, User, can_become, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile, open_program};
 pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
 pub use share::{FirstThread, share_table, share_table_confined};

@@ -69,7 +69,7 @@ fn group_named(name: &str) -> Option<u32> {
 
 /// The privileges that a process keeps beyond those of its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kept {
+pub enum KeptPrivileges {
     /// Nothing.
     Nothing,
     /// If it is root and stays root: bypassing file permissions, because sockets of backends belong to other
@@ -85,18 +85,20 @@ pub enum Kept {
 ///
 /// # Errors
 /// The operating system's error; only a privileged process can switch users.
-pub fn drop_privileges(user: Option<User>, kept: Kept) -> io::Result<()> {
+pub fn drop_privileges(user: Option<User>, kept: KeptPrivileges) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     if let Some(user) = user {
         become_user(user)?;
     }
     let is_root = rustix::process::geteuid().is_root();
     let left = match kept {
-        Kept::Everything if is_root => return Ok(()),
-        Kept::FilesOfOthers if is_root => {
+        KeptPrivileges::Everything if is_root => return Ok(()),
+        KeptPrivileges::FilesOfOthers if is_root => {
             rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_OVERRIDE
         }
-        Kept::Everything | Kept::FilesOfOthers | Kept::Nothing => CapabilitySet::empty(),
+        KeptPrivileges::Everything | KeptPrivileges::FilesOfOthers | KeptPrivileges::Nothing => {
+            CapabilitySet::empty()
+        }
     };
     // A capability that is not permitted and inheritable cannot be ambient.
     let sets = CapabilitySets {
@@ -131,7 +133,7 @@ pub fn can_become(user: User) -> bool {
 pub fn confined(command: &mut Command, user: Option<User>) -> &mut Command {
     // SAFETY: before its exec the child makes only system calls; it takes no lock, and allocates only for an
     // error that ends it.
-    unsafe { command.pre_exec(move || drop_privileges(user, Kept::Everything)) }
+    unsafe { command.pre_exec(move || drop_privileges(user, KeptPrivileges::Everything)) }
 }
 
 fn become_user(User { uid, gid }: User) -> io::Result<()> {

@@ -102,7 +102,7 @@ fn session_file(config: &Config, findings: &mut Findings) {
 }
 
 /// Syslog may start later, so its absence is only a warning.
-fn syslog_is_there(address: &SyslogAddress, option: &'static str, findings: &mut Findings) {
+fn check_syslog(address: &SyslogAddress, option: &'static str, findings: &mut Findings) {
     if let Err(error) = syslog::examine(address) {
         let what = format!(
             "{address}: no syslog server receives there now ({error}); lines are dropped until one does"
@@ -113,11 +113,11 @@ fn syslog_is_there(address: &SyslogAddress, option: &'static str, findings: &mut
 
 fn connection_log(config: &Config, findings: &mut Findings) {
     if let LogDestination::Syslog(address) = &config.log.log_to {
-        syslog_is_there(address, "log_to", findings);
+        check_syslog(address, "log_to", findings);
     }
     let path = match &config.log.connection_log {
         LogTarget::File(path) => path,
-        LogTarget::Syslog(address) => return syslog_is_there(address, "connection_log", findings),
+        LogTarget::Syslog(address) => return check_syslog(address, "connection_log", findings),
         LogTarget::Off | LogTarget::Stderr => return,
     };
     let place = Place::Program("connection_log");

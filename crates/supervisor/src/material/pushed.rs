@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_before_what_it_replaces() {
+    fn a_pushed_certificate_precedes_the_one_it_replaces() {
         let files = [from_file("a.example"), from_file("b.example")];
         let mut all = RouteCertificates::of(&files);
         let first = pushed(&made("B.example"));
@@ -207,12 +207,16 @@ mod tests {
         assert_eq!(shown(&renewed), expected);
         let mut all = RouteCertificates::of(&renewed);
         assert_eq!(all.withdraw("b.EXAMPLE"), 1);
-        assert_eq!(all.withdraw("a.example"), 0, "it is from a file");
+        assert_eq!(
+            all.withdraw("a.example"),
+            0,
+            "this certificate is from a file"
+        );
         assert_eq!(all.into_pems().len(), 3);
     }
 
     #[test]
-    fn bad_ones_are_refused_in_words() {
+    fn an_invalid_certificate_is_refused_with_a_reason() {
         let (one, other) = (made("a.example"), made("b.example"));
         let key_of = |text: &SecretText| {
             let at = text.0.find("-----BEGIN PRIVATE").expect("a key");
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn they_have_a_limit() {
+    fn the_number_of_pushed_certificates_is_limited() {
         let many = (0..PUSHED_MAX).map(|n| {
             let mut pem = from_file("x.example");
             pem.name = format!("pushed: {n}");

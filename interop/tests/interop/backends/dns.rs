@@ -339,7 +339,7 @@ fn a_name_in_etc_hosts_has_no_ttl() {
         scene.echoes();
         (servers[0].accepted() > first).then_some(())
     });
-    assert_eq!(asked(), before, "nobody asks DNS for it");
+    assert_eq!(asked(), before, "no DNS query for a name in /etc/hosts");
 }
 
 /// A resolver that does not answer delays a reload, and nothing else; the reload continues when it answers,

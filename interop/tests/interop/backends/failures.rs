@@ -48,7 +48,7 @@ fn down_and_up_again() {
     }
     let _backend = Backend::tcp(behind);
     let mut peer = Peer::saying(settings.listen, "echo");
-    peer.echo().expect("an echo when the backend is there");
+    peer.echo().expect("an echo once the backend listens");
 }
 
 /// The reports of curl and `openssl s_client` for each value of `backend_down`: only `close` looks like an

@@ -107,7 +107,11 @@ fn a_backend_is_taken_out_and_put_in() {
     done(&scene, &format!("out {second}"));
     let admin = Admin::at(&scene.folder.path().join("admin.sock"));
     admin.order("/reload").expect("a reload");
-    assert_eq!(shares(&scene, 6), [3, 3], "a reload goes by the file again");
+    assert_eq!(
+        shares(&scene, 6),
+        [3, 3],
+        "a reload applies the file's weights again"
+    );
 
     let why = refused(&scene, "out 192.0.2.1:80");
     assert!(

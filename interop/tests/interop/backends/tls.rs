@@ -215,7 +215,7 @@ fn a_backend_with_a_wrong_certificate_gets_no_data() {
         let mut peer = Peer::saying(chain.scene.address, "echo");
         peer.echo().expect("an echo");
     }
-    assert_eq!(wrong.accepted(), 0, "nobody is behind the wrong one");
+    assert_eq!(wrong.accepted(), 0, "no client data at the wrong backend");
     let terminator = &chain.scene.terminator;
     let lines = terminator.lines_with("TLS connection to backend failed");
     assert!(

@@ -148,7 +148,7 @@ fn a_resumed_session_is_subject_to_the_rules() {
     let alice = peer::config_showing(&person(folder.path(), "alice", "staff"));
     let site = Site::new(&routes("'ou=staff'"), |_| {});
     assert_eq!(is_accepted(&site, &alice), Ok(false), "a full handshake");
-    assert_eq!(is_accepted(&site, &alice), Ok(true), "a resumed one");
+    assert_eq!(is_accepted(&site, &alice), Ok(true), "a resumed handshake");
     site.reload(&routes("'ou=board'"));
     let why = is_accepted(&site, &alice).expect_err("alice is no longer on the list");
     assert!(why.contains("AccessDenied"), "{why}");

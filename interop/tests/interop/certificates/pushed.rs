@@ -189,7 +189,10 @@ fn certificates_are_pushed_by_http() {
         "{answer}"
     );
     let answer = push(&third, "?route=nowhere");
-    assert!(answer.contains("there is no route nowhere"), "{answer}");
+    assert!(
+        answer.contains("no route nowhere with certificates"),
+        "{answer}"
+    );
     let answer = push(&third, "?route=shop");
     assert!(answer.contains("\"done\": true"), "{answer}");
     assert_eq!(site.shown("third.example", &[]), "third");

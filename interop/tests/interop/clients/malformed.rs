@@ -133,7 +133,7 @@ fn client_hello_in_16000_segments() {
                 .expect("an echo while another ClientHello arrives slowly");
         }
     }
-    let mut slow = Peer::over(tcp, tls).expect("a handshake in the end");
+    let mut slow = Peer::over(tcp, tls).expect("a handshake despite slow bytes");
     slow.stream().write_all(b"echo\n").expect("a line");
     slow.echo().expect("an echo after a slow handshake");
     assert_unharmed(bystander, &scene);

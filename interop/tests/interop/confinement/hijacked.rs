@@ -154,7 +154,8 @@ fn handovers_of_reloads_are_accepted() {
         let first = worker(&scene).expect("a worker");
         signal(first, Signal::KILL);
         probe.echo(100).expect("an echo after a crash");
-        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        let mut newcomer =
+            Probe::open(scene.address, peer::config(), "").expect("a new connection");
         newcomer
             .echo(100)
             .expect("an echo on a listener of the reload");

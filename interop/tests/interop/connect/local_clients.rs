@@ -563,7 +563,11 @@ fn a_reload_changes_where_connections_go() {
     for _ in 0..4 {
         echoed(&connect);
     }
-    assert_eq!(one.backend.accepted(), 5, "nobody goes there any more");
+    assert_eq!(
+        one.backend.accepted(),
+        5,
+        "no more connections to the former server"
+    );
     before
         .echo()
         .expect("an established connection stays with its server");

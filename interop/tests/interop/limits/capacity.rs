@@ -85,7 +85,7 @@ fn descriptors_run_out() {
         .echo()
         .expect("an echo while descriptors are short");
     crowd.disperse();
-    bystander.echo().expect("an echo afterwards");
+    bystander.echo().expect("a later echo");
 }
 
 /// Lowers the descriptor limit of a process to 70. Its own user may do that; root may not without
@@ -266,7 +266,7 @@ fn old_connections() {
     let mut echoes = 0;
     while busy.echo().is_ok() {
         echoes += 1;
-        assert!(echoes < 300, "it lives on");
+        assert!(echoes < 300, "the connection outlives total_timeout");
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(echoes >= 10, "not before a second: {echoes} echoes");

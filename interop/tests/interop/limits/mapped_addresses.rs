@@ -94,7 +94,7 @@ fn a_mapped_address_on_a_dual_stack_listener_is_ipv4() {
         let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 8, last));
         connect_from(ip, SocketAddr::new(host.into(), TLS_PORT))
     };
-    assert!(echoes(from(1)), "a client that no rule is about");
+    assert!(echoes(from(1)), "a client without a matching rule");
     assert!(!echoes(from(2)), "a denied client");
     let mut proxy = from(3);
     proxy

@@ -42,7 +42,11 @@ fn networks_are_allowed_and_denied() {
     assert!(echo_from(&scene, elsewhere).is_none(), "not allowed");
     let lines = scene.terminator.lines_with("connection refused");
     assert_eq!(lines.len(), 1, "one line for the burst: {lines:#?}");
-    assert_eq!(scene.backend.accepted(), 1, "nobody else came through");
+    assert_eq!(
+        scene.backend.accepted(),
+        1,
+        "no other connection was accepted"
+    );
 }
 
 /// The limit holds over all workers, closed connections free it, and a dead worker takes nothing with it.

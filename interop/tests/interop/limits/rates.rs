@@ -91,7 +91,10 @@ fn the_rate_of_one_client_is_limited() {
     let modest = curl(&scene, "127.9.8.2", &[&url("/bytes/20000")]);
     assert_eq!(body(modest).len(), 20_000);
     let still = |one: &mut Child| one.try_wait().expect("a child").is_none();
-    assert!(greedy.iter_mut().all(still), "the other one did not wait");
+    assert!(
+        greedy.iter_mut().all(still),
+        "the small download waited for the large ones"
+    );
 
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (file, content) = (folder.path().join("file"), random(big));

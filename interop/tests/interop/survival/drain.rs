@@ -154,7 +154,10 @@ fn a_drain_can_be_stopped_and_survives_a_worker() {
     }
     const COUNT: usize = 30;
     let (scene, admin) = scene(1);
-    assert!(admin.order("/drain/stop").is_err(), "there is none");
+    assert!(
+        admin.order("/drain/stop").is_err(),
+        "no drain is in progress"
+    );
     let ended = ends(quiet(&scene, COUNT));
     admin.order("/drain?over=10s").expect("a drain");
     let closed = |status: &Value| status["drain"]["closed"].as_u64().unwrap_or(0);

@@ -399,7 +399,7 @@ fn a_worker_keeps_serving_without_its_keeper() {
     for probe in &mut probes {
         probe.echo(100).expect("an echo");
     }
-    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a new connection");
     newcomer.echo(100).expect("an echo");
 }
 
@@ -431,11 +431,11 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     let going_on = probes.iter_mut().filter_map(|probe| probe.echo(100).ok());
     assert!(going_on.count() > 0, "connections end evenly, not at once");
     let gone = scene.terminator.lines_with("main process died");
-    assert!(gone.len() >= 2, "each worker says so");
+    assert!(gone.len() >= 2, "each worker logs it");
 
     // The same configuration in the same folder: address and admin socket.
     let next = scene::start(Terminator::Dormouse, &settings, scene.folder.path());
-    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a new connection");
     newcomer.echo(100).expect("an echo of the next start");
     let status = Admin::of(&scene).status();
     assert_eq!(status["main"]["pid"], next.pid(), "the next start answers");

@@ -253,7 +253,7 @@ fn routes_come_and_go_and_connections_stay() {
         .expect("an echo on a connection of a removed route");
     assert!(
         TcpStream::connect(scene.address).is_err(),
-        "it listens still"
+        "the old listener is still open"
     );
     Peer::saying(second, "echo").echo().expect("an echo");
 
@@ -261,7 +261,10 @@ fn routes_come_and_go_and_connections_stay() {
     edit(&scene, |_| first_only);
     admin.order("/reload").expect("a reload");
     Peer::saying(scene.address, "echo").echo().expect("an echo");
-    assert!(TcpStream::connect(second).is_err(), "it listens still");
+    assert!(
+        TcpStream::connect(second).is_err(),
+        "the old listener is still open"
+    );
     of_first.echo().expect("an echo");
     of_second.echo().expect("an echo");
     of_first.end_sending().expect("an end");

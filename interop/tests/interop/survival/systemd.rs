@@ -57,7 +57,7 @@ fn systemd_is_notified_of_start_and_stop() {
     );
     Peer::saying(settings.listen, "echo")
         .echo()
-        .expect("an echo when it says that it is ready");
+        .expect("an echo after `ready`");
     for _ in 0..3 {
         assert_eq!(hear(), "WATCHDOG=1\n");
     }

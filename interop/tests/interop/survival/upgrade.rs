@@ -154,7 +154,8 @@ fn connections_survive_an_upgrade() {
             let now = keepers(&scene);
             (now.len() == 2 && now.iter().all(|pid| !before.contains(pid))).then_some(())
         });
-        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        let mut newcomer =
+            Probe::open(scene.address, peer::config(), "").expect("a new connection");
         newcomer.echo(100).expect("an echo");
         // Crashes after the upgrade are repaired as usual.
         if round == 1 {
@@ -209,7 +210,8 @@ fn a_failing_binary_changes_nothing() {
                 .echo(500)
                 .expect("an echo after an upgrade that failed");
         }
-        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        let mut newcomer =
+            Probe::open(scene.address, peer::config(), "").expect("a new connection");
         newcomer.echo(100).expect("an echo");
         assert_eq!(
             keepers(&scene),
@@ -252,7 +254,8 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
         for probe in &mut probes {
             probe.echo(500).expect("an echo");
         }
-        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        let mut newcomer =
+            Probe::open(scene.address, peer::config(), "").expect("a new connection");
         newcomer.echo(100).expect("an echo");
         if round == 0 {
             for worker in scene.terminator.leaves() {

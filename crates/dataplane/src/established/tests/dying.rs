@@ -43,7 +43,7 @@ struct Traffic {
     is_reset: bool,
 }
 
-struct Play {
+struct Simulation {
     world: World,
     traffic: BTreeMap<u32, Traffic>,
     seed: Seed,
@@ -52,8 +52,8 @@ struct Play {
     deaths: u32,
 }
 
-impl Play {
-    fn begin(seed: u64, dies_at: i64) -> Play {
+impl Simulation {
+    fn begin(seed: u64, dies_at: i64) -> Simulation {
         let mut world = World::new();
         for _ in 0..CONNECTIONS {
             world.connect();
@@ -67,7 +67,7 @@ impl Play {
             client_received: Vec::new(),
             is_reset: false,
         };
-        Play {
+        Simulation {
             traffic: world.ends.keys().map(|&key| (key, traffic(key))).collect(),
             world,
             seed: Seed(seed),
@@ -241,7 +241,7 @@ impl Traffic {
     }
 }
 
-impl Drop for Play {
+impl Drop for Simulation {
     fn drop(&mut self) {
         for ends in self.world.ends.values() {
             ends.tls.close();
@@ -266,7 +266,7 @@ impl Drop for Play {
 
 /// Plays the script to its end. Returns the number of steps.
 fn play(seed: u64, dies_at: i64) -> i64 {
-    let mut play = Play::begin(seed, dies_at);
+    let mut play = Simulation::begin(seed, dies_at);
     for round in 0..ROUNDS {
         play.act();
         play.run();

@@ -9,6 +9,8 @@
 use crate::sessions::server_session::Session;
 
 const NEW_SESSION_TICKET: u8 = 4;
+/// Tickets after a resumed handshake: one in place of the one that the client has used.
+const AFTER_RESUMPTION: u8 = 1;
 
 /// The tickets of one connection.
 #[derive(Debug, Default)]
@@ -26,6 +28,16 @@ impl TicketMessages {
         self.issued = nonce.wrapping_add(1);
         self.nonce = Some(nonce);
         nonce
+    }
+
+    /// Whether the key that was just derived needs no ticket, because the client resumes a session and has its
+    /// new ticket.
+    pub(crate) fn has_enough(&mut self, is_resumed: bool) -> bool {
+        let has_enough = is_resumed && self.nonce.is_some() && self.issued > AFTER_RESUMPTION;
+        if has_enough {
+            self.nonce = None;
+        }
+        has_enough
     }
 
     /// Adds a ticket for `session`, in rustls' encoding. Returns false if it is not a TLS 1.3 ticket, so that

@@ -53,7 +53,8 @@ pub struct TicketSettings {
     pub keys: Option<TicketKeys>,
     /// Lifetime of a ticket in seconds.
     pub lifetime_s: u32,
-    /// Number of tickets after a TLS 1.3 handshake. (TLS 1.2 always has one.)
+    /// Number of tickets after a full TLS 1.3 handshake. After a resumed one the client gets one ticket at most.
+    /// (TLS 1.2 always has one.)
     pub per_handshake: usize,
 }
 
@@ -217,6 +218,16 @@ impl Ticketer {
         Some(ticket)
     }
 
+    /// Whether the client needs no TLS 1.3 ticket for the session that rustls has just made.
+    pub(crate) fn has_enough() -> bool {
+        let has_enough = in_scope(|scope| {
+            let is_resumed = scope.resumption.accepted;
+            let messages = scope.ticket_messages.as_mut();
+            messages.is_some_and(|messages| messages.has_enough(is_resumed))
+        });
+        has_enough == Some(true)
+    }
+
     /// Passes a TLS 1.3 ticket to the messages that we send to the client.
     pub(crate) fn issue(&self, session: &[u8], ticket: Option<&[u8]>) -> bool {
         let is_ours = in_scope(|scope| {
@@ -280,6 +291,9 @@ impl ProducesTickets for Ticketer {
 
     /// Returns `None` for TLS 1.3, because we send that message.
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        if Ticketer::has_enough() {
+            return None;
+        }
         let ticket = self.seal(plain, in_scope(|scope| scope.now)?);
         let is_ours = self.issue(plain, ticket.as_deref());
         ticket.filter(|_| !is_ours)

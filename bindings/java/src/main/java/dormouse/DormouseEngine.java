@@ -176,9 +176,11 @@ final class DormouseEngine extends SSLEngine {
     }
 
     /** Called by the native half: the handshake is done. */
-    void established(boolean tls13, String suite, byte[] alpn, String signature, byte[][] peer) {
-        Protocol protocol = tls13 ? Protocol.TLS13 : Protocol.TLS12;
-        session = handshake.agreed(protocol, CipherSuite.valueOf(suite), signature, peer);
+    void established(
+            boolean tls13, String suite, byte[] alpn, String signature, boolean showedOwn, byte[][] peer) {
+        handshake.noteAgreed(tls13 ? Protocol.TLS13 : Protocol.TLS12, CipherSuite.valueOf(suite), peer);
+        handshake.noteOwnCertificate(signature, showedOwn);
+        session = handshake.session;
         applicationProtocol = alpn == null ? "" : shared(new String(alpn, StandardCharsets.ISO_8859_1));
         phase = Phase.ESTABLISHED;
         justEstablished = true;
@@ -206,7 +208,7 @@ final class DormouseEngine extends SSLEngine {
         if (ended != null) {
             throw fail(takeEnd());
         }
-        if (inboundClosed && session.protocol() == Protocol.TLS12) {
+        if (inboundClosed && session.protocol == Protocol.TLS12) {
             // RFC 5246 section 7.2.1: the other side answers at once.
             closeOutbound();
         }
@@ -438,7 +440,7 @@ final class DormouseEngine extends SSLEngine {
             throw new SSLException("the engine is closed");
         }
         if (phase == Phase.ESTABLISHED) {
-            if (session.protocol() == Protocol.TLS12) {
+            if (session.protocol == Protocol.TLS12) {
                 throw new SSLException("renegotiation is not supported (RFC 9325 section 3.5); open a new connection");
             }
             Native.updateKeys(connection.handle());
@@ -555,6 +557,11 @@ final class DormouseEngine extends SSLEngine {
         return outboundClosed && !outputWaits;
     }
 
+    /** Whether nothing is kept besides this object, its session and the native state. */
+    synchronized boolean isAtRest() {
+        return handshake == null && (connection == null || Native.isAtRest(connection.handle()));
+    }
+
     // Restart
 
     /** Ends the engine and returns the connection as bytes. */
@@ -564,7 +571,7 @@ final class DormouseEngine extends SSLEngine {
         }
         byte[] state = Native.export(connection.handle());
         try {
-            return new ExportedConnection(clientMode, session.protocol(), session.suite, applicationProtocol,
+            return new ExportedConnection(clientMode, session.protocol, session.suite, applicationProtocol,
                     getPeerHost(), getPeerPort(), session.peer, state)
                     .write();
         } finally {

@@ -37,9 +37,8 @@ final class DormouseSession extends ExtendedSSLSession {
     private Map<String, Object> values;
     private boolean invalid;
 
-    /** Null: the session of an engine without a handshake. */
-    private final Protocol protocol;
-
+    /** Null: the session of an engine without a handshake. During a handshake: the newest possible. */
+    Protocol protocol;
     CipherSuite suite;
     X509Certificate[] peer;
     X509Certificate[] local;
@@ -177,10 +176,6 @@ final class DormouseSession extends ExtendedSSLSession {
     @Override
     public String getProtocol() {
         return protocol == null ? "NONE" : protocol.text;
-    }
-
-    Protocol protocol() {
-        return protocol;
     }
 
     @Override

@@ -130,6 +130,7 @@ final class Handshake {
                         "the KeyManager has no certificate for this client, with a key of type EC, RSA or EdDSA");
                 return;
             }
+            session.local = identities.get(0).chain;
             Contexts.Context shared =
                     context.contexts().server(identities, engine.settings(), context.serverSessions);
             byte[] chosen = alpn.isEmpty() ? null : alpn.getBytes(StandardCharsets.ISO_8859_1);
@@ -201,30 +202,30 @@ final class Handshake {
         }
     }
 
-    /** The session that the handshake has agreed. */
-    DormouseSession agreed(Protocol protocol, CipherSuite suite, String signature, byte[][] peer) {
-        DormouseSession agreed = new DormouseSession(
-                engine.sessionContext(), protocol, suite, engine.getPeerHost(), engine.getPeerPort());
-        agreed.requestedNames = session.requestedNames;
-        agreed.local = localChain(suite, signature);
+    /** Completes the session. */
+    void noteAgreed(Protocol protocol, CipherSuite suite, byte[][] peer) {
+        session.protocol = protocol;
+        session.suite = suite;
         try {
-            agreed.peer = peer.length == 0 ? null : parse(peer);
+            session.peer = peer.length == 0 ? null : parse(peer);
         } catch (CertificateException unreadable) {
             // The TrustManager has accepted it, so it was readable.
-            agreed.peer = null;
+            session.peer = null;
         }
-        return agreed;
     }
 
-    /** The chain whose key fits the agreed algorithms. */
-    private X509Certificate[] localChain(CipherSuite suite, String signature) {
-        boolean isRsa = signature != null ? signature.startsWith("rsa") : suite.name().contains("_RSA_");
+    /** Notes the chain that the peer got: a server's fits the agreed algorithms, a client's may not be asked for. */
+    void noteOwnCertificate(String signature, boolean clientShowedIt) {
+        if (engine.getUseClientMode()) {
+            session.local = clientShowedIt ? identities.get(0).chain : null;
+            return;
+        }
+        boolean isRsa = signature != null ? signature.startsWith("rsa") : session.suite.name().contains("_RSA_");
         for (Identities.Identity identity : identities) {
             if (identity.keyType().equals("RSA") == isRsa) {
-                return identity.chain;
+                session.local = identity.chain;
             }
         }
-        return identities.isEmpty() ? null : identities.get(0).chain;
     }
 
     static X509Certificate[] parse(byte[][] chain) throws CertificateException {

@@ -79,12 +79,16 @@ class EngineTest {
         assertNotNull(pair.server.engine.getSession().getLocalCertificates());
         assertThrows(SSLPeerUnverifiedException.class, () -> pair.server.engine.getSession().getPeerCertificates());
 
+        assertTrue(!one.serverIsOurs || ((DormouseEngine) pair.server.engine).isAtRest(), "the server is at rest");
         byte[] large = new byte[100_000];
         new Random(1).nextBytes(large);
         Pair.send(pair.client, pair.server, HELLO);
         assertArrayEquals(HELLO, pair.server.received.toByteArray());
         Pair.send(pair.server, pair.client, large);
         assertArrayEquals(large, pair.client.received.toByteArray());
+        for (Pair.Side side : List.of(pair.client, pair.server)) {
+            assertTrue(!(side.engine instanceof DormouseEngine ours) || ours.isAtRest(), "at rest after data");
+        }
 
         pair.client.engine.closeOutbound();
         assertEquals(HandshakeStatus.NEED_WRAP, pair.client.engine.getHandshakeStatus());
