@@ -146,6 +146,11 @@ function endError(end, problem) {
   }
 }
 
+/** Lets a class be called without `new`, as those of Node.js can be. */
+function callable(Class) {
+  return new Proxy(Class, { apply: (target, self, args) => new target(...args) });
+}
+
 module.exports = {
-  certificateError, codedError, endError, hangUp, invalidArgument, unsupported,
+  callable, certificateError, codedError, endError, hangUp, invalidArgument, unsupported,
 };

@@ -5,9 +5,10 @@
 const http = require('node:http');
 const https = require('node:https');
 const { connect } = require('./connect');
+const { callable } = require('./errors');
 const { withTls } = require('./server');
 
-class Server extends withTls(http.Server) {
+const Server = callable(class Server extends withTls(http.Server) {
   constructor(options, listener) {
     if (typeof options === 'function') [options, listener] = [{}, options];
     const alpn = options?.ALPNProtocols || options?.ALPNCallback ? {} : { ALPNProtocols: ['http/1.1'] };
@@ -17,10 +18,10 @@ class Server extends withTls(http.Server) {
     });
     if (listener) this.on('request', listener);
   }
-}
+});
 
 /** Opens connections for node:https, and lets them resume sessions. */
-class Agent extends https.Agent {
+const Agent = callable(class Agent extends https.Agent {
   createConnection(options) {
     const key = options._agentKey;
     const session = key && this._getSession(key);
@@ -33,7 +34,7 @@ class Agent extends https.Agent {
     }
     return socket;
   }
-}
+});
 
 const globalAgent = new Agent({ keepAlive: true, scheduling: 'lifo', timeout: 5000 });
 

@@ -253,7 +253,7 @@ function suitesOf(ciphers) {
   const named = ours.filter((name) => words.includes(name));
   if (named.length === 0) {
     throw codedError(Error, 'ERR_SSL_NO_CIPHER_MATCH',
-                     `options.ciphers ${JSON.stringify(ciphers)} names no cipher suite that dormouse has: ${ours.join(', ')}`);
+                     `no cipher match: options.ciphers ${JSON.stringify(ciphers)} names no cipher suite that dormouse has: ${ours.join(', ')}`);
   }
   // As with OpenSSL, those of TLS 1.3 stay if none of them is named.
   const all13 = ours.filter((name) => name.startsWith('TLS_'));

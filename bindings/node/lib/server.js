@@ -3,7 +3,7 @@
 // `Server`: a net.Server whose connections are TLSSockets; and the same for other servers that listen.
 
 const net = require('node:net');
-const { codedError, invalidArgument, unsupported } = require('./errors');
+const { callable, codedError, invalidArgument, unsupported } = require('./errors');
 const { HANDSHAKE_TIMEOUT_MS, ServerFlight, refuseOptions } = require('./handshake');
 const { SecureContext, checkContext, createSecureContext, protocolsOf } = require('./secure_context');
 const { TLSSocket, TRUNCATABLE, continueOn, takeOver } = require('./socket');
@@ -158,8 +158,7 @@ function isFresh(socket, server) {
   return socket.constructor === net.Socket && socket._server === server && socket._handle && socket.readableLength === 0;
 }
 
-const Server = withTls(net.Server);
-Object.defineProperty(Server, 'name', { value: 'Server' });
+const Server = callable(class Server extends withTls(net.Server) {});
 
 function createServer(options, listener) {
   return new Server(options, listener);

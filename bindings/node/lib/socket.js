@@ -336,25 +336,29 @@ function layOver(socket, transport, flight) {
   socket[kTransport] = transport;
   socket[kFlight] = flight;
   if (transport instanceof net.Socket) socket._parent = transport;
-  transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
-  transport.on('end', () => receiveEof(socket));
   transport.on('error', (error) => socket.destroy(error));
   transport.on('close', () => {
     // After a proper end the rest is still to be read.
     if (!(socket[kFlags] & ENDED)) socket.destroy();
   });
-  if (transport.connecting) {
-    socket.connecting = true;
-    transport.once('connect', () => {
-      socket.connecting = false;
-      socket.emit('connect');
-      flight.begin(socket);
-    });
-  } else {
-    process.nextTick(() => {
-      if (!socket.destroyed) flight.begin(socket);
-    });
+  if (!transport.connecting) {
+    process.nextTick(beginOver, socket, transport, flight);
+    return;
   }
+  socket.connecting = true;
+  transport.once('connect', () => {
+    socket.connecting = false;
+    socket.emit('connect');
+    beginOver(socket, transport, flight);
+  });
+}
+
+function beginOver(socket, transport, flight) {
+  if (socket.destroyed) return;
+  flight.begin(socket);
+  // Not earlier: bytes that wait in the transport need a connection to go to.
+  transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
+  transport.on('end', () => receiveEof(socket));
 }
 
 function checkOnread(onread) {

@@ -325,6 +325,20 @@ test('STARTTLS: a socket that was used in plaintext', async (t) => {
   assert.equal((await readAll(client)).toString(), 'hello true');
 });
 
+test('bytes that arrived before the TLSSocket was made', async (t) => {
+  const plain = net.createServer((socket) => {
+    socket.once('readable', () => {
+      const secure = new dormouse.TLSSocket(socket, { isServer: true, ...own });
+      secure.on('error', () => {});
+      secure.pipe(secure);
+    });
+  });
+  const port = await listen(t, plain);
+  const client = connect({ ...to, port });
+  client.end('early');
+  assert.equal((await readAll(client)).toString(), 'early');
+});
+
 function pair() {
   const [there, back] = [new PassThrough(), new PassThrough()];
   return [Duplex.from({ readable: back, writable: there }), Duplex.from({ readable: there, writable: back })];
