@@ -98,6 +98,13 @@ def member(name, server, mode, directory, kind="proxy"):
     return Member(name, server, ask)
 
 
+def resumes(server, directory):
+    """Whether a server resumes sessions."""
+    load = ["churn", "--connections", "40", "--concurrency", "4", "--rounds", "1", "--resume", *bench.QUICK]
+    out = Path(directory) / "in-turn.json"
+    return bench.run(load, server, "proxy", out, table=out.with_suffix(".txt")).value(bench.RESUMED) > 50
+
+
 def accepting(name, server, directory):
     """A server, and the connections that it accepts per second before the 99th percentile of their handshakes exceeds
     the limit: the highest rate among those with more and more clients at a time."""

@@ -154,6 +154,14 @@ test('servers that a client refuses, and that it is told to accept', async (t) =
   }
 });
 
+test('a self-signed certificate that is trusted itself', async (t) => {
+  const self = dormouse.selfSigned('localhost');
+  const port = await listen(t, dormouse.createServer(self, (socket) => socket.end()));
+  const client = connect({ ...to, port, ca: self.cert });
+  await once(client, 'secureConnect');
+  assert.equal(client.authorized, true);
+});
+
 test('checkServerIdentity, and a common name where there is no other name', async (t) => {
   const port = await listen(t, dormouse.createServer(own, (socket) => socket.end()));
   const asked = [];

@@ -1,4 +1,5 @@
-//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java; every other crate root forbids it, or denies it if its macros need it.
+//! `unsafe` is allowed in `reactor`, the interface to the operating system, and at the borders to C and Java;
+//! every other crate root forbids it, or denies it if its macros need it.
 
 use super::finding::Finding;
 use crate::lex;

@@ -114,7 +114,11 @@ fn renegotiation_by_real_servers() {
             let refused = answer(|port| openssl(port, &[]));
             assert_eq!(
                 refused,
-                (Some(false), "a warning, no_renegotiation".into(), false)
+                (
+                    Some(false),
+                    "a warning alert, no_renegotiation".into(),
+                    false
+                )
             );
         });
         for suite in [
