@@ -12,6 +12,7 @@
 //!
 //! The rules of `SSLEngine` are kept by the Java half (`src/main/java/dormouse`). It locks an engine during
 //! each call, so no connection is used by two threads at once.
+#![deny(unsafe_code)]
 
 mod buffers;
 mod connection;
