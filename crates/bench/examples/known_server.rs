@@ -88,7 +88,7 @@ impl Server {
             };
             ServerContext::new(settings).map_err(|error| error.to_string())
         };
-        // Many tickets, so that the handshakes that resume nothing do not use them up.
+        // A handshake that resumes nothing uses up a ticket. `right_figures` knows this number.
         let generous = TicketSettings {
             per_handshake: 4,
             ..TicketSettings::default()

@@ -42,7 +42,9 @@ fn site(configuration: &str) -> TempDir {
         ("other.key", other.serialize_pem()),
         ("dormouse.toml", configuration.to_owned()),
     ] {
-        fs::write(directory.path().join(name), text).expect("a file");
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a private file");
     }
     directory
 }
