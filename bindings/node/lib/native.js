@@ -20,8 +20,8 @@ function load() {
     }
   }
   throw new Error(
-    `dormouse: no native module for ${process.platform}-${process.arch}; build one with "npm rebuild dormouse", ` +
-    `which takes Rust and a C compiler (${failures.join('; ')})`);
+    `dormouse: no native module for ${process.platform}-${process.arch}; build one with bindings/node/build ` +
+    `in the sources of Dormouse, which takes Rust and a C compiler (${failures.join('; ')})`);
 }
 
 module.exports = load();
