@@ -161,8 +161,8 @@ option_groups! {
 
         /// Keep the backend's direction open after the client has closed its own. `false`: once the
         /// client has closed and its last bytes are delivered, both connections are closed, and
-        /// bytes that the backend has not sent by then are lost. That saves CPU time if connections
-        /// are short, for protocols in which a client waits for the answer before it closes.
+        /// bytes that the backend has not sent by then are lost. That is for protocols in which a
+        /// client waits for the answer before it closes.
         half_close: bool = default "true", like "false";
 
         /// Send the client's address to the backend in a PROXY protocol header before the first
