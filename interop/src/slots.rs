@@ -53,11 +53,17 @@ impl Slots {
     }
 }
 
-/// Whether a process is stopped (by SIGSTOP).
+/// Whether every thread of a process is stopped (by SIGSTOP). A thread that has not run since the signal can
+/// still be chosen to accept a connection.
 pub fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| rest.starts_with('T'))
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
 }
 
 /// Address of the program in the memory of a process.
