@@ -31,6 +31,15 @@ const ENTRIES_AT: usize = 64;
 const ENTRIES_MIN: u32 = 1 << 10;
 const ENTRIES_MAX: u32 = 1 << 22;
 
+/// See [`crate::dimensions`].
+pub(crate) const DIMENSIONS: [usize; 5] = [
+    WAYS,
+    WORDS_EACH,
+    ENTRIES_AT,
+    ENTRIES_MIN as usize,
+    ENTRIES_MAX as usize,
+];
+
 /// Window of the handshake rate.
 const RATE_WINDOW_MS: u64 = 60_000;
 
