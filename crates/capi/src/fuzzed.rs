@@ -118,7 +118,7 @@ impl Program {
                 self.handshakes[at] = match number {
                     0..4 => self.handshakes[usize::from(number)],
                     _ => dormouse_handshake {
-                        id: u64::from(more) << number % 64,
+                        id: u64::from(more) << (number % 64),
                     },
                 }
             }
