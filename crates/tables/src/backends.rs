@@ -1,6 +1,6 @@
 //! Load and health of backends, shared by all workers.
 //!
-//! There are two tables of fixed size in shared memory. The *roster* ([`roster`]) holds the place of each
+//! There are two tables of fixed size in shared memory. The *roster* (`backends/roster.rs`) holds the place of each
 //! backend, found by its address, and the results of health checks; only main can write it. The table of
 //! *marks*, in which every worker writes, holds what workers observe: the number of their own connections, each
 //! in its own block, and failures and pauses, where the last write wins. The load of a backend is the sum over
@@ -11,26 +11,20 @@
 //! longer than any configured one is ignored, a recovery in the future gives no slow start, and each worker
 //! keeps its own counts and states them again and again.
 //!
-//! Main creates and frees places ([`RetiredPlaces`]); workers look them up. A place is freed when no
-//! configuration names its backend any more and the backend has had no connections for a while.
+//! Main creates places and frees them ([`crate::retired_places`]); workers look them up.
 
-mod retired;
 mod roster;
 
-pub use retired::RetiredPlaces;
+pub(crate) use roster::PLACES;
+pub use roster::{BACKENDS_MAX, BackendPlace, CheckedHealth};
 
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
-use roster::Roster;
+use roster::{Roster, index};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Maximum number of backends in a configuration.
-pub const BACKENDS_MAX: usize = 500;
-
-/// Number of places: twice the maximum of a configuration, so that a reload can bring new backends.
-pub(crate) const PLACES: usize = 2 * BACKENDS_MAX + 24;
 /// Words per place: end of the pause (ms); failures in a row; time of recovery (ms).
 const WORDS_EACH: usize = 3;
 
@@ -39,9 +33,6 @@ pub const PAUSE_MAX_MS: u64 = 3_600_000;
 
 /// See [`crate::dimensions`].
 pub(crate) const DIMENSIONS: [usize; 3] = [PLACES, roster::WORDS_EACH, WORDS_EACH];
-
-/// Number of a backend's place, from 1 on. 0: the table was full; such a backend counts as up and idle.
-pub type BackendPlace = u16;
 
 /// The tables, from one process's view.
 #[derive(Clone, Debug)]
@@ -78,28 +69,6 @@ impl BackendFds {
     pub fn close(self) {
         self.roster.close();
         self.marks.close();
-    }
-}
-
-/// Result of health checks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum CheckedHealth {
-    /// No check is configured, or none has finished yet.
-    Unknown = 0,
-    /// The backend is healthy.
-    Up = 1,
-    /// The backend is not healthy.
-    Down = 2,
-}
-
-impl CheckedHealth {
-    fn of(word: u64) -> CheckedHealth {
-        match word {
-            1 => CheckedHealth::Up,
-            2 => CheckedHealth::Down,
-            _ => CheckedHealth::Unknown,
-        }
     }
 }
 
@@ -335,9 +304,15 @@ impl Backends {
         HealthChange::Up
     }
 
-    /// Clears the marks at a place that main frees.
-    fn forget(&self, place: BackendPlace) {
+    /// The hash of the address at a place; 0 if the place is free.
+    pub(crate) fn key(&self, place: BackendPlace) -> u64 {
+        self.roster.key(place)
+    }
+
+    /// Clears and frees a place; only main can do this.
+    pub(crate) fn free(&self, place: BackendPlace) {
         (0..WORDS_EACH).for_each(|n| self.word(place, n).store(0, Ordering::Relaxed));
+        self.roster.free(place);
     }
 
     fn word(&self, place: BackendPlace, n: usize) -> &AtomicU64 {
@@ -367,10 +342,6 @@ impl Backends {
             None => unreachable!("word {word} lies in the mapping by construction"),
         }
     }
-}
-
-fn index(place: BackendPlace) -> usize {
-    usize::from(place.max(1) - 1).min(PLACES - 1)
 }
 
 fn len(workers: u32) -> usize {

@@ -21,6 +21,7 @@ pub mod counters;
 pub mod hash;
 pub mod latency;
 pub mod pace;
+pub mod retired_places;
 pub mod traffic;
 
 /// Dimensions of a table, by its name.

@@ -3,7 +3,6 @@
 //! Main writes this table. All other processes map it read-only, so a compromised worker can neither move a
 //! backend to another place nor change the result of a check.
 
-use super::{BackendPlace, CheckedHealth, PLACES, index};
 use crate::hash;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
@@ -11,8 +10,38 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Maximum number of backends in a configuration.
+pub const BACKENDS_MAX: usize = 500;
+
+/// Number of places: twice the maximum of a configuration, so that a reload can bring new backends.
+pub(crate) const PLACES: usize = 2 * BACKENDS_MAX + 24;
 /// Words per place: hash of the address; result of health checks.
 pub(super) const WORDS_EACH: usize = 2;
+
+/// Number of a backend's place, from 1 on. 0: the table was full; such a backend counts as up and idle.
+pub type BackendPlace = u16;
+
+/// Result of health checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum CheckedHealth {
+    /// No check is configured, or none has finished yet.
+    Unknown = 0,
+    /// The backend is healthy.
+    Up = 1,
+    /// The backend is not healthy.
+    Down = 2,
+}
+
+impl CheckedHealth {
+    fn of(word: u64) -> CheckedHealth {
+        match word {
+            1 => CheckedHealth::Up,
+            2 => CheckedHealth::Down,
+            _ => CheckedHealth::Unknown,
+        }
+    }
+}
 
 /// The table, from one process's view.
 #[derive(Clone, Debug)]
@@ -105,6 +134,10 @@ impl Roster {
             None => unreachable!("word {word} lies in the mapping by construction"),
         }
     }
+}
+
+pub(super) fn index(place: BackendPlace) -> usize {
+    usize::from(place.max(1) - 1).min(PLACES - 1)
 }
 
 fn len() -> usize {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::hash;
+use crate::retired_places::RetiredPlaces;
 use std::collections::HashSet;
 
 #[test]

@@ -1,6 +1,6 @@
 //! Places whose backends were removed from the configuration.
 
-use super::{BackendPlace, Backends, PLACES};
+use crate::backends::{BackendPlace, Backends, PLACES};
 use std::collections::{HashMap, HashSet};
 
 /// Time for which an unused place is kept after its backend was removed from the configuration: a
@@ -25,7 +25,7 @@ impl RetiredPlaces {
     ) -> Vec<BackendPlace> {
         let mut freed = Vec::new();
         for place in 1..=PLACES as BackendPlace {
-            let key = all.roster.key(place);
+            let key = all.key(place);
             if key == 0 || named.contains(&key) {
                 self.retired.remove(&place);
                 continue;
@@ -34,8 +34,7 @@ impl RetiredPlaces {
             if all.load(place) > 0 {
                 *since_ms = now_ms;
             } else if now_ms.saturating_sub(*since_ms) >= RETIRED_MS {
-                all.forget(place);
-                all.roster.free(place);
+                all.free(place);
                 self.retired.remove(&place);
                 freed.push(place);
             }
