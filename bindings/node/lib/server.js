@@ -30,7 +30,7 @@ const withTls = (Base) => class extends Base {
     this[kSettings] = settingsOf(this, options);
     this.setSecureContext(options);
     this.on('newListener', refuseEvents);
-    // What the class does with connections, it does when they are secure.
+    // The class handles connections once they are secure.
     for (const handle of this.listeners('connection')) {
       this.removeListener('connection', handle);
       this.on('secureConnection', handle);
@@ -38,7 +38,7 @@ const withTls = (Base) => class extends Base {
     if (listener) this.on('secureConnection', listener);
   }
 
-  /** Whoever listens to 'connection' gets the TLSSocket, before its handshake. */
+  /** Emits 'connection' with the TLSSocket, before its handshake. */
   emit(event, ...args) {
     return event === 'connection' ? super.emit(event, accept(this, args[0])) : super.emit(event, ...args);
   }

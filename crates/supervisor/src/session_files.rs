@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Interval at which changes are saved. After a power failure later sessions are lost, and a session that
-/// was offered since may be offered again.
+/// Interval at which changes are saved. A power failure loses the changes since the last save: new sessions are
+/// gone, and a session that was used may be offered again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum size of a file; the sessions of a thousand servers need less.
 const FILE_BYTES_MAX: u64 = 16 << 20;

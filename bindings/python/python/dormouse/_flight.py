@@ -28,11 +28,11 @@ class Flight:
             self.timer = None
 
     def is_empty(self) -> bool:
-        """Return whether nothing of it is needed any more."""
+        """Return whether the flight holds nothing any more."""
         return not (self.timer or self.held or self.holds_end or self.error)
 
 
 def fail_future(future: Optional[asyncio.Future[None]], error: BaseException) -> None:
-    """Give an error to whoever waits."""
+    """Fail a future that nobody has completed yet."""
     if future is not None and not future.done():
         future.set_exception(error)
