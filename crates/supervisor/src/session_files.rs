@@ -306,7 +306,7 @@ fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
     }
     if found.permissions().mode() & 0o077 != 0 {
         return Err(format!(
-            "holds secrets, but other users than the owner may read it: chmod 600 {}",
+            "holds secrets, but users other than the owner may read it: chmod 600 {}",
             path.display()
         ));
     }

@@ -31,18 +31,18 @@ option_groups! {
         /// only.
         listen: Vec<Listen> = required "127.0.0.1:8443";
 
-        /// Backends to send the plaintext to: `HOST:PORT`, `unix:PATH`, or `echo:` to answer with
-        /// what was received, for trying out and for measuring. A name is looked up at startup and
-        /// again later (`resolve_every`); each of its IPv4 addresses, eight at most, is a backend
-        /// of its own (each of its IPv6 addresses if it has no IPv4 address). Of several backends,
+        /// Backends to send the plaintext to: `HOST:PORT`, `unix:PATH`, or `echo:`, which sends
+        /// back what it receives, for tests and measurements. A name is looked up at startup and
+        /// again later (`resolve_every`); each of its IPv4 addresses, eight at most, is a separate
+        /// backend (each of its IPv6 addresses if it has no IPv4 address). Of several backends,
         /// each may be a table with `weight` (1 to 1000), `backup` (used only while no other
         /// backend can be) and `max_connections`. If connecting to a backend fails, the next one is
         /// tried, and the client notices nothing.
         to: Vec<Upstream> = required "127.0.0.1:8080";
 
-        /// How to choose a backend: `round-robin` by weight; `least-connections` in relation to the
-        /// weight, over all workers; `client-hash`: the same client address goes to the same
-        /// backend, and when a backend goes away only its clients move.
+        /// How to choose a backend. `round-robin`: in turn, by weight. `least-connections`: the
+        /// fewest connections relative to the weight, over all workers. `client-hash`: the same
+        /// client address goes to the same backend, and when a backend fails only its clients move.
         balance: Balance = default "round-robin", like "\"least-connections\"";
 
         /// Failed connects in a row after which a backend is skipped.
@@ -137,8 +137,8 @@ option_groups! {
         certificates: Vec<CertificateFiles> = default "",
             costs "their text and key once per worker, nothing per connection";
 
-        /// Make a self-signed certificate for this name at startup, for trying out. No client
-        /// trusts it unless told to.
+        /// Create a self-signed certificate for this name at startup, for tests. No client trusts
+        /// it unless told to.
         self_signed: Option<String> = default "none";
 
         /// Names to obtain and renew certificates for automatically from an ACME server
