@@ -1,4 +1,4 @@
-//! A TLS connection, as an engine of Java holds it: records in, records out.
+//! A TLS connection of a Java engine: records in, records out.
 
 use dormouse_embed::{
     AlertDescription, ClientContext, ClientHello, End, Event, FailureKind, HandshakeInfo,
@@ -60,7 +60,7 @@ fn released() -> Error {
     Error::Misuse("the context is released".to_owned())
 }
 
-/// Events of one call that Java must know.
+/// Events of one call that are reported to Java.
 #[derive(Default)]
 struct Found {
     hello: Option<ClientHello>,

@@ -3,8 +3,8 @@
 //! A handle is an address. Only classes of the package `dormouse` see handles: they keep each one in a private
 //! field, lock its owner during every call, free it once, and then set the field to 0.
 //!
-//! Connections lie together in chunks, apart from the short-lived memory of handshakes. Between it, malloc would
-//! need three times the room for each connection.
+//! Connections lie together in chunks, apart from the short-lived memory of handshakes. Scattered among it, each
+//! connection would take three times the room.
 
 #![allow(unsafe_code)]
 
