@@ -143,7 +143,7 @@ fn tell_hello(env: &mut Env<'_>, engine: &JObject<'_>, hello: &ClientHello) -> R
     Ok(())
 }
 
-/// `void established(boolean tls13, String suite, byte[] alpn, String signature, boolean showedOwn, byte[][] peer)`
+/// `void established(boolean tls13, String suite, byte[] alpn, String signature, boolean sentOwn, byte[][] peer)`
 fn tell_established(
     env: &mut Env<'_>,
     engine: &JObject<'_>,

@@ -177,9 +177,9 @@ final class DormouseEngine extends SSLEngine {
 
     /** Called by the native half: the handshake is done. */
     void established(
-            boolean tls13, String suite, byte[] alpn, String signature, boolean showedOwn, byte[][] peer) {
+            boolean tls13, String suite, byte[] alpn, String signature, boolean sentOwn, byte[][] peer) {
         handshake.noteAgreed(tls13 ? Protocol.TLS13 : Protocol.TLS12, CipherSuite.valueOf(suite), peer);
-        handshake.noteOwnCertificate(signature, showedOwn);
+        handshake.noteOwnCertificate(signature, sentOwn);
         session = handshake.session;
         applicationProtocol = alpn == null ? "" : shared(new String(alpn, StandardCharsets.ISO_8859_1));
         phase = Phase.ESTABLISHED;

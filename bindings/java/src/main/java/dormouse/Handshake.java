@@ -214,10 +214,10 @@ final class Handshake {
         }
     }
 
-    /** Records the chain sent to the peer. A client's counts only if the server requested it. */
-    void noteOwnCertificate(String signature, boolean clientShowedIt) {
+    /** Records our own chain: a server's by the negotiated algorithms, a client's if it was sent. */
+    void noteOwnCertificate(String signature, boolean clientSentIt) {
         if (engine.getUseClientMode()) {
-            session.local = clientShowedIt ? identities.get(0).chain : null;
+            session.local = clientSentIt ? identities.get(0).chain : null;
             return;
         }
         boolean isRsa = signature != null ? signature.startsWith("rsa") : session.suite.name().contains("_RSA_");
