@@ -51,7 +51,7 @@ pub(crate) fn give_connection(connection: Session) -> jlong {
     // A chunk has at least one place.
     let handle = places.pop().unwrap_or_default();
     let place: *mut Session = std::ptr::with_exposed_provenance_mut(handle);
-    // SAFETY: the place is in a chunk, which is never freed, and belongs to nobody else: it was in the list.
+    // SAFETY: the place is in a chunk, which is never freed, and has no other owner: it was in the list.
     unsafe { place.write(connection) };
     handle as jlong
 }

@@ -235,8 +235,8 @@ pub(crate) struct ClientContext {
 
 #[pymethods]
 impl ClientContext {
-    /// `verifies`: whether servers need a certificate that `roots` vouch for; `checks_name`: one for the
-    /// name that was asked for.
+    /// `verifies`: whether servers need a certificate that `roots` vouch for; `checks_name`: one for the requested
+    /// name.
     #[new]
     fn new(
         py: Python<'_>,

@@ -14,7 +14,7 @@ use crate::exit_status::ExitStatus;
 use crate::terminal;
 use certificates::{PushArgs, WithdrawArgs};
 
-/// Interval between two checks whether a backend has connections left.
+/// Interval between checks for a backend's remaining connections.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Arguments of `ctl`.

@@ -33,6 +33,6 @@ class Flight:
 
 
 def fail_future(future: Optional[asyncio.Future[None]], error: BaseException) -> None:
-    """Fail a future that nobody has completed yet."""
+    """Fail a future that is still pending."""
     if future is not None and not future.done():
         future.set_exception(error)
