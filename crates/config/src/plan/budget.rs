@@ -320,7 +320,7 @@ fn traffic_counts(config: &Config, workers: u64) -> Cost {
     let backends: usize = addresses.sum();
     let routes = config.routes.len() + config.originate.len();
     Cost {
-        what: "counts of traffic",
+        what: "traffic counters",
         how: format!(
             "pages for each worker; routes: {}, backends: {}",
             show_number(routes as u64),

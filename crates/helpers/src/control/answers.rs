@@ -99,7 +99,7 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
 /// orders blindly, and can read answers if its own host name resolves to this address (DNS rebinding).
 fn refuse_foreign_page(request: &Request, access: Access) -> Option<Response> {
     if request.method == "POST" && request.origin.is_some() {
-        let words = "orders from web pages are refused";
+        let words = "commands from web pages are refused";
         return Some(Response::words(403, words));
     }
     let is_loopback = access == Access::Questions { is_loopback: true };
@@ -139,7 +139,7 @@ fn order(request: &Request, view: &View, access: Access) -> Handling {
     if access != Access::Orders {
         return Handling::Respond(Response::words(
             403,
-            "orders are accepted only on the admin socket (option `admin`), where the client's user is known",
+            "commands are accepted only on the admin socket (option `admin`), where the client's user is known",
         ));
     }
     if !view.main_alive() {

@@ -16,7 +16,7 @@ impl Supervisor {
         else {
             return;
         };
-        tracing::info!(order = %describe(&order), "admin order received");
+        tracing::info!(command = %describe(&order), "admin command received");
         match order {
             AdminOrder::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // The answer is sent when all workers follow the new configuration.
