@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[2] / "lab" / "results"
 TLS = ["plain", "dormouse", "tcnative", "jdk"]
-# Bytes that Dormouse may add to plaintext.
+# Maximum bytes that Dormouse may add to plaintext.
 GOAL = 512
 # The native part of a connection at rest.
 STATE = 136
@@ -66,7 +66,7 @@ class Server:
         """Bytes of live objects, and resident bytes outside the heap (plus the heap's size, which is constant)."""
         self.await_quiet()
         live = self.collect()
-        # What the JIT compiler has freed is no connection's.
+        # Memory that the JIT compiler has freed belongs to no connection.
         command = ["jcmd", str(self.process.pid), "System.trim_native_heap"]
         subprocess.run(command, check=True, capture_output=True)
         for line in Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines():
@@ -109,7 +109,7 @@ def warm_up(server, count):
         with server.connect() as sock:
             echo(sock)
         if number % 200 == 0:
-            # So that what closed connections held is not taken for room of later ones.
+            # Otherwise later connections would reuse the memory of closed ones.
             server.collect()
 
 
@@ -196,7 +196,7 @@ def interval(values, digits=0):
 
 
 def show_histogram(out, histogram, connections):
-    """The objects that each connection has."""
+    """Objects per connection."""
     shown = [(size, count, name) for name, (count, size) in histogram.items() if count >= 0.9 * connections]
     for size, count, name in sorted(shown, reverse=True)[:24]:
         out(f"    {size / connections:8.0f} bytes  {count / connections:6.1f}  {name}")
@@ -250,7 +250,7 @@ def main():
         objects = [ours["heap"] - plain["heap"] for ours, plain in pairs]
         added = statistics.median(objects) + STATE
         out(f"dormouse adds {interval(objects)} bytes of objects, and {STATE} outside the heap, in chunks of 64 KiB that")
-        out(f"the connections before have filled in part: {added:,.0f}; goal {GOAL}: {'reached' if added <= GOAL else 'NOT REACHED'}")
+        out(f"earlier connections have filled in part: {added:,.0f}; goal {GOAL}: {'reached' if added <= GOAL else 'NOT REACHED'}")
         out()
     for tls in chosen.only:
         out(f"Objects of each connection, {tls} (last run):")

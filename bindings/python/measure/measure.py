@@ -30,7 +30,7 @@ NAMES = {
     "uvloop-streams": "uvloop, streams",
     "twisted": "Twisted",
 }
-# Bytes that Dormouse may add to plaintext.
+# Maximum bytes that Dormouse may add to plaintext.
 GOALS = {"protocol": 512, "streams": 768, "uvloop": 512, "uvloop-streams": 768, "twisted": 512}
 TLS = ["plain", "own", "dormouse"]
 WARM_UP = 200
@@ -57,7 +57,7 @@ class Server:
         return self.context.wrap_socket(sock, server_hostname="localhost")
 
     def resident(self):
-        """Bytes of its own memory, after a collection."""
+        """Return the bytes of the server's own memory, after a collection."""
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(1)
         for line in Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines():
@@ -141,7 +141,7 @@ def interval(values, digits=0):
 
 
 def many_objects(count, files, out):
-    """How long connections take in a process that holds many objects."""
+    """Time connections in a process that holds many objects."""
     command = [sys.executable, str(HERE / "many_objects.py"), str(count), *files]
     out(subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip())
 

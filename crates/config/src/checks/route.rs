@@ -64,9 +64,9 @@ fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'
     {
         let help = match whole {
             Location::File(_) => {
-                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] for an automatic one, or self_signed = \"localhost\" for trying out"
+                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] for an automatic one, or self_signed = \"localhost\" for a test"
             }
-            _ => "add --cert FILE --key FILE, or --self-signed NAME for trying out",
+            _ => "add --cert FILE --key FILE, or --self-signed NAME for a test",
         };
         // One of --cert and --key without the other has been reported already.
         if matches!(whole, Location::File(_)) || !at.has("certificates") {

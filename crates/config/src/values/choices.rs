@@ -157,7 +157,7 @@ choice! {
 }
 
 choice! {
-    /// What clients get that ask for a name no certificate is for.
+    /// What clients get if no certificate matches the requested name.
     NameUnknown, "value of unknown_name", "\"default\" or \"refuse\"", "\"refuse\"" {
         /// The first certificate.
         Default = "default",
