@@ -3,6 +3,7 @@
 pub(crate) mod balance;
 mod dns;
 mod failures;
+mod first_data;
 mod health;
 mod health_tls;
 mod orders;
