@@ -13,6 +13,7 @@ import dormouse.TestKeys;
 import io.netty.bootstrap.Bootstrap;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
 import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
@@ -55,8 +56,15 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** The handler over real sockets: curl, openssl, the JDK's engine and sockets, and itself on both sides. */
 class DormouseHandlerPeersTest {
-    private static final int LARGE = 8 << 20;
     private static final int BLOCK = 100_000;
+    private static final int LARGE = 80 * BLOCK;
+    private static final byte[] PATTERN = new byte[LARGE];
+
+    static {
+        for (int i = 0; i < LARGE; i++) {
+            PATTERN[i] = (byte) (i % 251);
+        }
+    }
 
     /** Counts what the channels of both sides allocate and do not release. */
     private final UnpooledByteBufAllocator allocator = new UnpooledByteBufAllocator(true);
@@ -155,13 +163,13 @@ class DormouseHandlerPeersTest {
 
         @Override
         public void channelRead(ChannelHandlerContext context, Object message) {
-            ByteBuf bytes = (ByteBuf) message;
-            while (bytes.isReadable()) {
-                if (bytes.readByte() != (byte) (count++ % 251)) {
+            byte[] bytes = ByteBufUtil.getBytes((ByteBuf) message);
+            ((ByteBuf) message).release();
+            for (byte one : bytes) {
+                if (one != PATTERN[(int) count++]) {
                     complete.completeExceptionally(new AssertionError("byte " + (count - 1) + " is wrong"));
                 }
             }
-            bytes.release();
             if (count == expected) {
                 complete.complete(null);
             }
@@ -178,15 +186,15 @@ class DormouseHandlerPeersTest {
         }
     }
 
+    private ByteBuf block(int at) {
+        return allocator.buffer(BLOCK).writeBytes(PATTERN, at, BLOCK);
+    }
+
     /** Writes {@code length} bytes in blocks, no faster than the channel takes them. */
     private ChannelFuture writeAll(Channel channel, int length) throws InterruptedException {
         ChannelFuture last = null;
         for (int at = 0; at < length; at += BLOCK) {
-            ByteBuf block = allocator.buffer(BLOCK);
-            for (int i = at; i < Math.min(at + BLOCK, length); i++) {
-                block.writeByte(i % 251);
-            }
-            last = channel.writeAndFlush(block);
+            last = channel.writeAndFlush(block(at));
             if (!channel.isWritable()) {
                 last.sync();
             }
@@ -281,11 +289,7 @@ class DormouseHandlerPeersTest {
         accepted.get().config().setAutoRead(false);
         ChannelFuture last = null;
         for (int at = 0; at < LARGE; at += BLOCK) {
-            ByteBuf block = allocator.buffer(BLOCK);
-            for (int i = at; i < Math.min(at + BLOCK, LARGE); i++) {
-                block.writeByte(i % 251);
-            }
-            last = client.writeAndFlush(block);
+            last = client.writeAndFlush(block(at));
         }
         assertFalse(client.isWritable() || last.isDone());
         accepted.get().config().setAutoRead(true);
