@@ -77,13 +77,13 @@ public final class RestartServer {
 
     public static void main(String[] arguments) throws Exception {
         RestartServer server = new RestartServer(new File(arguments[1]), new File(arguments[2]));
+        Signal.handle(new Signal("HUP"), signal -> server.group.execute(server::restart));
         String path = System.getenv(SUCCESSOR);
         if (path == null) {
             server.listen(new EpollServerSocketChannel(), Integer.parseInt(arguments[0]));
         } else {
             server.new Inheritance().receive(path);
         }
-        Signal.handle(new Signal("HUP"), signal -> server.group.execute(server::restart));
     }
 
     /** {@code port}: -1 if the channel listens already. */
@@ -150,7 +150,7 @@ public final class RestartServer {
     // The predecessor
 
     private void restart() {
-        if (isRestarting) {
+        if (isRestarting || listener == null) {
             return;
         }
         isRestarting = true;
