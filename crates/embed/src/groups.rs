@@ -51,7 +51,8 @@ mod tests {
             Group::X25519MlKem768,
         ];
         assert_eq!(groups.as_deref(), Ok(expected.as_slice()));
-        assert_eq!(groups_by_name::<&str>(&[]), Ok(Group::ALL.to_vec()));
+        let none: [&str; 0] = [];
+        assert_eq!(groups_by_name(&none), Ok(Group::ALL.to_vec()));
         let unknown = groups_by_name(&["x25519", "x448"]).map_err(|error| error.to_string());
         let words =
             "the group \"x448\" is unknown; there are X25519MLKEM768, x25519, secp256r1, secp384r1";

@@ -13,14 +13,13 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.Callable;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -29,6 +28,7 @@ import java.util.concurrent.TimeUnit;
 import javax.net.ssl.SSLSocket;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 /** {@code examples/RestartServer.java} under load. */
 class RestartTest {
@@ -38,37 +38,37 @@ class RestartTest {
 
     /** The server's processes, by what they print. */
     private static final class Server implements AutoCloseable {
-        private final Process process;
-        private final BufferedReader printed;
-        private final List<Long> pids = new CopyOnWriteArrayList<>();
+        /** Not a pipe: the JDK closes a pipe when the first process ends. */
+        private final Path printed;
+        private final List<Long> pids = new ArrayList<>();
         int port;
 
-        Server() throws Exception {
+        Server(Path folder) throws Exception {
             Path[] files = TestKeys.pemFiles(TestKeys.EC);
+            printed = folder.resolve("printed");
             String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
             String classes = System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
-            process = new ProcessBuilder(java, "-Xmx128m", "-cp", classes, "examples/RestartServer.java", "0",
+            new ProcessBuilder(java, "-Xmx128m", "-cp", classes, "examples/RestartServer.java", "0",
                             files[0].toString(), files[1].toString())
                     .redirectErrorStream(true)
+                    .redirectOutput(printed.toFile())
                     .start();
-            // So that no read waits for ever.
-            CompletableFuture.delayedExecutor(TIMEOUT_S, TimeUnit.SECONDS).execute(this::close);
-            printed = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
             awaitStart();
         }
 
         /** Waits for the next process to listen. */
-        void awaitStart() throws IOException {
-            StringBuilder other = new StringBuilder();
-            for (String line = printed.readLine(); line != null; line = printed.readLine()) {
-                if (line.startsWith("process ")) {
+        void awaitStart() throws Exception {
+            for (int i = 0; i < TIMEOUT_S * 10; i++) {
+                List<String> lines = Files.readAllLines(printed).stream().filter(line -> line.startsWith("process ")).toList();
+                if (lines.size() > pids.size()) {
+                    String line = lines.get(pids.size());
                     pids.add(Long.parseLong(line.split(" ")[1]));
                     port = Integer.parseInt(line.substring(line.lastIndexOf(':') + 1));
                     return;
                 }
-                other.append(line).append('\n');
+                Thread.sleep(100);
             }
-            throw new IOException("the server has ended: " + other);
+            throw new IOException("no process has begun to listen: " + Files.readString(printed));
         }
 
         void restart() throws Exception {
@@ -78,7 +78,6 @@ class RestartTest {
 
         @Override
         public void close() {
-            process.destroyForcibly();
             for (long pid : pids) {
                 ProcessHandle.of(pid).ifPresent(ProcessHandle::destroyForcibly);
             }
@@ -110,10 +109,10 @@ class RestartTest {
     }
 
     @Test
-    void noConnectionIsLost() throws Exception {
+    void noConnectionIsLost(@TempDir Path folder) throws Exception {
         assumeTrue(Epoll.isAvailable(), "descriptors are passed by Netty's epoll transport");
         ExecutorService threads = Executors.newFixedThreadPool(CLIENTS);
-        try (Server server = new Server()) {
+        try (Server server = new Server(folder)) {
             List<Future<Set<Long>>> clients = new ArrayList<>();
             for (int i = 0; i < CLIENTS; i++) {
                 clients.add(threads.submit(client(server)));
