@@ -27,11 +27,12 @@ dist: ## what is shipped: one static binary, symbols, checksums, a list of conte
 tools: ## what the tests start besides: foreign servers, clients and tools, where they are missing
 	-interop/install
 
-# One profile and one selection of packages: nothing is compiled for one stage and again for the next.
-# The build comes first because `interop` starts the real binary.
+# One profile and one selection of packages: nothing is compiled for one stage and again for the next. The
+# binaries are there, too, because `interop` starts them. At the end, what a test would compile.
 .PHONY: test-build
-test-build: build
-	$(CARGO) test $(LOCKED) --workspace --no-run
+test-build:
+	$(CARGO) build $(LOCKED) --workspace --all-targets
+	$(CARGO) test $(LOCKED) --workspace --quiet --test counts compiles
 
 # Most tests wait for processes and sockets: three for each core keep the cores busy.
 TEST_THREADS ?= $(shell expr 3 '*' $$(nproc))

@@ -43,7 +43,7 @@ CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
 RATE = "bytes.rate"  # bulk: MB/s each way
 PER_SECOND = "handshakes.per_second"  # churn
 RESUMED = "handshakes.resumed"  # churn: %
-# And those that are elsewhere in its JSON.
+# Figures in other places of its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
 PER_ROUND_UNSURE = "growth.unsure"  # churn: by how much that may be off
 WAKE = "latencies.after rest.p50"  # wake: microseconds

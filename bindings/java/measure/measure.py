@@ -21,7 +21,7 @@ import side_by_side  # noqa: E402
 from side_by_side import echo, interval  # noqa: E402
 
 TLS = ["plain", "dormouse", "engine", "tcnative", "jdk"]
-# Bytes that Dormouse may add to plaintext.
+# Maximum bytes that Dormouse may add to plaintext.
 GOAL = 512
 # The native part of a connection at rest.
 STATE = 136
@@ -53,7 +53,7 @@ class Server(side_by_side.Server):
         """Bytes of live objects, and resident bytes outside the heap (plus the heap's size, which is constant)."""
         self.await_quiet()
         live = self.collect()
-        # What the JIT compiler has freed is no connection's.
+        # Memory that the JIT compiler has freed belongs to no connection.
         self.jcmd("System.trim_native_heap")
         return live, self.pss()
 
@@ -88,7 +88,7 @@ def warm_up(server, count):
         with server.connect() as sock:
             echo(sock)
         if number % 200 == 0:
-            # So that what closed connections held is not taken for room of later ones.
+            # Otherwise later connections would reuse the memory of closed ones.
             server.collect()
 
 
@@ -143,7 +143,7 @@ def difference(after, before):
 
 
 def show_histogram(out, histogram, connections):
-    """The objects that each connection has."""
+    """Objects per connection."""
     shown = [(size, count, name) for name, (count, size) in histogram.items() if count >= 0.9 * connections]
     for size, count, name in sorted(shown, reverse=True)[:24]:
         out(f"    {size / connections:8.0f} bytes  {count / connections:6.1f}  {name}")

@@ -25,7 +25,7 @@ NAMES = {
     "uvloop-streams": "uvloop, streams",
     "twisted": "Twisted",
 }
-# Bytes that Dormouse may add to plaintext.
+# Maximum bytes that Dormouse may add to plaintext.
 GOALS = {"protocol": 512, "streams": 768, "uvloop": 512, "uvloop-streams": 768, "twisted": 512}
 TLS = ["plain", "own", "dormouse"]
 WARM_UP = 200
@@ -39,7 +39,7 @@ class Server(side_by_side.Server):
         super().__init__(process, None if tls == "plain" else files[0])
 
     def resident(self):
-        """Bytes of its own memory, after a collection."""
+        """Return the bytes of the server's own memory, after a collection."""
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(1)
         return self.pss()
@@ -71,7 +71,7 @@ def measure(framework, tls, files, connections):
 
 
 def many_objects(count, files, out):
-    """How long connections take in a process that holds many objects."""
+    """Time connections in a process that holds many objects."""
     command = [sys.executable, str(HERE / "many_objects.py"), str(count), *files]
     out(subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip())
 

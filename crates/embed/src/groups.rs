@@ -11,7 +11,7 @@ pub struct UnknownGroup(String);
 impl fmt::Display for UnknownGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = Group::ALL.map(Group::name).join(", ");
-        write!(f, "the group {:?} is unknown; there are {known}", self.0)
+        write!(f, "the group {:?} is unknown; known are {known}", self.0)
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(groups_by_name(&none), Ok(Group::ALL.to_vec()));
         let unknown = groups_by_name(&["x25519", "x448"]).map_err(|error| error.to_string());
         let words =
-            "the group \"x448\" is unknown; there are X25519MLKEM768, x25519, secp256r1, secp384r1";
+            "the group \"x448\" is unknown; known are X25519MLKEM768, x25519, secp256r1, secp384r1";
         assert_eq!(unknown, Err(words.to_owned()));
     }
 }

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Interval at which changes are saved. After a power failure later sessions are lost, and a session that
-/// was offered since may be offered again.
+/// Interval at which changes are saved. A power failure loses the changes since the last save: new sessions are
+/// gone, and a session that was used may be offered again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum size of a file; the sessions of a thousand servers need less.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -306,7 +306,7 @@ fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
     }
     if found.permissions().mode() & 0o077 != 0 {
         return Err(format!(
-            "holds secrets, but other users than the owner may read it: chmod 600 {}",
+            "holds secrets, but users other than the owner may read it: chmod 600 {}",
             path.display()
         ));
     }

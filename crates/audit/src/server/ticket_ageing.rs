@@ -1,4 +1,4 @@
-//! Tests whether the server still accepts a ticket after a delay. Tickets are set aside, the audit goes on, and the
+//! Tests whether the server still accepts a ticket after a delay. Tickets are set aside, the audit continues, and the
 //! tickets are offered when they reach their age. Nothing is known about longer delays.
 
 use std::time::{Duration, Instant};

@@ -235,7 +235,7 @@ fn a_worker_cannot_pose_as_the_new_keeper() {
     assert_eq!(
         named(&scene, "keeper-0"),
         Some(keeper),
-        "the old keeper goes on"
+        "the old keeper still runs"
     );
 }
 

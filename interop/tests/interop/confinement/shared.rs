@@ -35,11 +35,11 @@ fn enter_first(scene: &Scene) -> Intruder {
     Intruder::enter(named(scene, "worker-0").expect("a worker"))
 }
 
-/// Connections that the other worker holds: opened while the first one stands still.
+/// Connections of the other worker: opened while the first one is stopped.
 fn probes_of_the_other(scene: &Scene) -> Vec<Probe> {
     let first = named(scene, "worker-0").expect("a worker");
     signal(first, Signal::STOP);
-    // Before, it would still accept a connection.
+    // Until then it could still accept a connection.
     wait::until("the first worker to stop", PATIENCE, || {
         is_stopped(first).then_some(())
     });
@@ -198,7 +198,7 @@ fn garbage_in_shared_tables_stops_no_other_process() {
             let (status, _) = admin.ask("GET", page);
             assert_eq!(status, 200, "{page} with {pattern}");
         }
-        // It may be wrong: the process ids of workers are in the counters. But there is an answer.
+        // The answer may be wrong, because the counters contain the workers' process ids. But there is one.
         admin.ask("GET", "/healthz");
         admin.order("/reload").expect("a reload");
         let still: BTreeSet<u32> = scene.terminator.tree().into_iter().collect();
@@ -241,7 +241,7 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
         .into_iter()
         .enumerate()
     {
-        // Some of them are at the first worker.
+        // Some of them belong to the first worker.
         let _peers: Vec<Peer> = (0..12)
             .map(|_| Peer::connect(scene.address).expect("a peer"))
             .collect();
