@@ -66,7 +66,10 @@ impl AdminAddress {
             (Some(given), _) => {
                 return Ok(match given.parse() {
                     Ok(address) => AdminAddress::Tcp(address),
-                    Err(_) => AdminAddress::Unix(PathBuf::from(given)),
+                    Err(_) => {
+                        let path = given.strip_prefix("unix:").unwrap_or(given);
+                        AdminAddress::Unix(PathBuf::from(path))
+                    }
                 });
             }
             (None, Some(file)) => of_configuration(file)?,

@@ -110,10 +110,14 @@ impl Footprint {
 }
 
 fn configuration(page: &mut String, running: &ConfigurationStatus) {
+    let file = match running.file.as_deref() {
+        None => "from the command line",
+        Some("-") => "from standard input",
+        Some(file) => file,
+    };
     let _ = writeln!(
         page,
-        "configuration {}, edition {}, loaded {} ago",
-        running.file.as_deref().unwrap_or("from the command line"),
+        "configuration {file}, edition {}, loaded {} ago",
         running.edition,
         age(running.loaded_ago_s)
     );

@@ -3,8 +3,8 @@
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
 use super::scenario::{ProxyHeaders, RouteKind, Scenario};
 use dormouse_config::{
-    self as config, ByteSize, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose, Section,
-    Truncation,
+    self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose,
+    Section, Truncation,
 };
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
@@ -203,6 +203,9 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     for route in &mut config.routes {
         (route.truncation, route.backend_truncation) = (truncation, truncation);
         route.half_close = !options.closes_both;
+        if options.connects_late {
+            route.backend_connect = ConnectTime::FirstData;
+        }
         route.proxy_protocol = match options.proxy_headers {
             ProxyHeaders::None | ProxyHeaders::FromClients => ProxyProtocol::Off,
             ProxyHeaders::ToBackendsV1 => ProxyProtocol::V1,

@@ -129,6 +129,7 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "groups",
         "truncation",
         "half_close",
+        "backend_connect",
         "backend_down",
     ];
     for name in without_effect {

@@ -4,8 +4,8 @@ use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
 use crate::values::amounts::SourceAddress;
 use crate::values::choices::{
-    BackendDown, Balance, ClientAsk, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
-    TlsVersion, Truncation,
+    BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
+    TlsSuite, TlsVersion, Truncation,
 };
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;
@@ -61,6 +61,11 @@ option_groups! {
         /// client cannot distinguish from an empty answer. With `pass_through` the connection is
         /// reset in any case.
         backend_down: BackendDown = default "alert", like "\"reset\"";
+
+        /// When to connect to a backend: `at-once`, after the client's handshake, or `first-data`,
+        /// when the client sends its first data. With `first-data` a silent client costs no
+        /// connection to a backend. Only for protocols in which the client speaks first.
+        backend_connect: ConnectTime = default "at-once", like "\"first-data\"";
 
         /// Use TLS to the backends, too. Their certificates are verified, and sessions are resumed.
         backend_tls: bool = default "false",

@@ -322,7 +322,7 @@ fn traffic_counts(config: &Config, workers: u64) -> Cost {
     Cost {
         what: "traffic counters",
         how: format!(
-            "pages of {} routes and {} backends, for each worker",
+            "pages for each worker; routes: {}, backends: {}",
             show_number(routes as u64),
             show_number(backends as u64)
         ),

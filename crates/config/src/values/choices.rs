@@ -93,6 +93,16 @@ choice! {
 }
 
 choice! {
+    /// When a connection to a backend is made.
+    ConnectTime, "time to connect to a backend", "\"at-once\" or \"first-data\"", "\"at-once\"" {
+        /// After the client's handshake.
+        AtOnce = "at-once",
+        /// When the client sends its first data.
+        FirstData = "first-data",
+    }
+}
+
+choice! {
     /// Whether client certificates are requested.
     ClientAsk, "way to request client certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
         /// Not requested.

@@ -228,13 +228,13 @@ fn log_level(given: Option<&str>) -> Result<LogLevel, String> {
         .find(|(word, _)| Some(*word) == given);
     found.map(|(_, level)| *level).ok_or_else(|| {
         let known: Vec<&str> = LogLevel::WORDS.iter().map(|(word, _)| *word).collect();
-        format!("level= needs one of {}", known.join(", "))
+        format!("`level` must be one of {}", known.join(", "))
     })
 }
 
 fn weight(given: Option<&str>) -> Result<u32, String> {
     let number = given.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| "weight= needs a whole number".to_owned())
+    number.ok_or_else(|| "`weight` must be a whole number".to_owned())
 }
 
 /// Response to a completed order.

@@ -151,7 +151,7 @@ fn describe(order: &AdminOrder) -> String {
                 BackendChange::Out => "out".to_owned(),
                 BackendChange::Weight(weight) => format!("weight {weight}"),
             };
-            format!("backend {address}{}: {change}", of_route(route))
+            format!("backend {address}{} {change}", of_route(route))
         }
         AdminOrder::LogLevel(level) => format!("log level {level}"),
         AdminOrder::RotateTicketKeys => "rotate ticket keys".to_owned(),

@@ -3,6 +3,7 @@
 mod balance;
 mod dns;
 mod failures;
+mod first_data;
 mod health;
 mod health_tls;
 mod orders;
