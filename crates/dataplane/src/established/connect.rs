@@ -246,6 +246,8 @@ fn connect_first<I: Io>(
             return connect_to(slot, cx, target);
         }
     }
+    // If the counts of this worker were changed by another one, the next choice finds the right ones.
+    cx.work.backends.restate();
     Connect::TryAgain(io::Error::other(
         "every backend has reached max_connections",
     ))

@@ -1,6 +1,6 @@
 //! Backends: failures, TLS, balance, health checks, DNS names, and the client's address for them.
 
-mod balance;
+pub(crate) mod balance;
 mod dns;
 mod failures;
 mod first_data;

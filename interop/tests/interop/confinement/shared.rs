@@ -91,7 +91,7 @@ fn a_worker_cannot_change_memory_files_of_others() {
     let files = memory_files(&intruder);
     let names: BTreeSet<&str> = files.iter().map(|(_, name)| name.as_str()).collect();
     for expected in [
-        "slots", "pending", "counters", "clients", "backends", "handover", "board",
+        "slots", "pending", "counters", "clients", "backends", "roster", "handover", "board",
     ] {
         assert!(names.contains(expected), "no {expected} in {names:?}");
     }
@@ -106,7 +106,7 @@ fn a_worker_cannot_change_memory_files_of_others() {
             let sealed = intruder.call(libc::SYS_fcntl, &arguments);
             assert!(sealed.is_err(), "{name} has the seal {seal}");
         }
-        if name == "handover" || name == "board" {
+        if ["handover", "board", "roster"].contains(&name.as_str()) {
             assert!(intruder.overwrite(*fd, 0, b"forged").is_err(), "{name}");
             let writable = i64::from(libc::PROT_READ | libc::PROT_WRITE);
             let shared = i64::from(libc::MAP_SHARED);
@@ -268,8 +268,11 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
             named(&scene, "worker-0").filter(|pid| *pid != first)
         });
         assert_serves(&scene, &mut probes, &format!("round {round}"));
-        let now = ["keeper-0", "keeper-1"].map(|name| named(&scene, name));
-        assert_eq!(now, keepers, "round {round}: a keeper has died");
+        // A keeper that executes itself after a crash has another name for a moment.
+        wait::until("the same keepers", PATIENCE, || {
+            let now = ["keeper-0", "keeper-1"].map(|name| named(&scene, name));
+            (now == keepers).then_some(())
+        });
     }
     signal(scene.terminator.pid(), Signal::TERM);
     let status = scene.terminator.wait_for_end(PATIENCE);
