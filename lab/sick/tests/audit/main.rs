@@ -1,5 +1,7 @@
 //! Tests that the audit finds every planted fault, and nothing severe in the healthy twins.
 
+mod callers;
+mod pairs;
 mod runtimes;
 
 use std::net::{TcpListener, TcpStream};
@@ -65,10 +67,10 @@ fn free_address() -> String {
 }
 
 /// Audits a server that a shell command starts.
-fn audit_command(address: &str, command: &str) -> Judged {
+fn audit_command(address: &str, command: &str, options: &[&str]) -> Judged {
     let _turn = Turn::take();
     judged(&dormouse(
-        &[&short(address)[..], &["--cmd", command]].concat(),
+        &[&short(address)[..], &["--cmd", command], options].concat(),
     ))
 }
 

@@ -17,6 +17,9 @@ use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 const NOT_ECHO: &str = "the server does not echo, so the audit cannot make it send 16 kB records";
 /// Why a figure is missing: the load ended before its part.
 const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
+/// Share of what a connection uses that may be hidden by a server's own pools before more connections are opened.
+const HIDDEN_SHARE: f64 = 0.05;
+
 /// Readings of one load, in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct LoadLog {
@@ -225,6 +228,13 @@ impl LoadLog {
         known.map_or(0.0, |(half, whole)| {
             census::hidden_per_connection(none, half, whole)
         })
+    }
+
+    /// Whether so much was hidden that the figure needs more connections.
+    pub(super) fn hides_much(&self) -> bool {
+        let hidden = self.hidden_bytes();
+        let used = self.used_bytes(self.snapshot("2n"));
+        hidden > HIDDEN_SHARE * used.value().copied().unwrap_or(0.0)
     }
 
     /// Bytes of the kernel's objects per connection.

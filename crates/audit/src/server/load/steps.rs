@@ -161,7 +161,7 @@ impl LoadSteps {
         let grown = log.pss("2n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
         let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
-        if log.hidden_bytes() == 0.0 || !has_room {
+        if !log.hides_much() || !has_room {
             return Ok(());
         }
         let held = log.held;
