@@ -202,6 +202,14 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         [
             ("in use over rounds of churn", &memory.growth_in_use),
             ("… of resumed connections", &memory.growth_in_use_resumed),
+            (
+                "… of resumed connections of TLS 1.2",
+                &memory.growth_in_use_tls12,
+            ),
+            (
+                "… of connections without a handshake",
+                &memory.growth_in_use_broken,
+            ),
             ("resident over rounds of churn", &memory.growth),
             ("… of resumed connections", &memory.growth_resumed),
         ]

@@ -11,7 +11,7 @@
  *   peer             takes the client's certificate and never frees it        peer-freed
  *   refused          leaks where a handshake fails                            healthy
  *   password         derives a key from a password in each handshake          password-once: at the start
- *   polling          looks at all connections every 5 ms                      timer: wakes as often and looks at none
+ *   polling          looks at all connections every 1 ms                      timer: wakes as often and looks at none
  *   no-13            issues no tickets in TLS 1.3                             healthy
  *   two-faults       sessions and password together                           two-healthy: both twins together
  */
@@ -20,7 +20,7 @@
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 
-enum { LEAK = 2000, SESSIONS_BOUND = 100, PASSWORD_ROUNDS = 4000, TICK_MS = 5, PROCESSES = 2 };
+enum { LEAK = 2000, SESSIONS_BOUND = 100, PASSWORD_ROUNDS = 4000, TICK_MS = 1, PROCESSES = 2 };
 
 struct connection {
     SSL *ssl;
@@ -166,9 +166,10 @@ int main(int argc, char **argv)
     fault = argv[1];
     files = argv + 3;
     int listener = listen_on(argv[2]);
+    SSL_CTX *context = context_of(is("context-shared"));
+    /* After the context was made: the processes share its ticket keys. */
     if (is("second") || is("two"))
         process_number = fork_processes(PROCESSES);
-    SSL_CTX *context = context_of(is("context-shared"));
     if (is("password-once") || is("two-healthy"))
         derive_key();
     poller = epoll_create1(EPOLL_CLOEXEC);

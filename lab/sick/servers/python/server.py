@@ -16,7 +16,7 @@ import ssl
 import sys
 import threading
 
-FAULT, ADDRESS, CERTIFICATE, KEY = sys.argv[1:]
+FAULT, ADDRESS, CERTIFICATE, KEY = sys.argv[1:5]
 kept = collections.deque(maxlen=100) if FAULT == "bounded" else []
 
 

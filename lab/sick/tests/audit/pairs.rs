@@ -42,10 +42,10 @@ pairs! {
     gnutls_without_tickets: GnuTls "silent" is "no-resumption", beside "healthy";
     go_goroutines: Go "goroutines" is "leak-per-connection", beside "healthy";
     go_keys_each: Go "keys-each" is "no-resumption", beside "keys-once";
-    go_two_faults: Go "two-faults" is "leak-per-connection" & "no-resumption", beside "bounded";
+    go_two_faults: Go "two-faults" is "grows-under-churn" & "no-resumption", beside "bounded";
     python_context_each: Python "context" is "handshake-cpu", beside "trusting";
     python_cycles: Python "leak" is "leak-per-connection", beside "cycles";
-    asyncio_tasks: Streams "tasks" is "leak-per-connection", beside "healthy";
+    asyncio_tasks: Asyncio "tasks" is "leak-per-connection", beside "healthy";
     node_leak: Node "leak" is "leak-per-connection", beside "bounded";
     node_listeners: Node "listeners" is "leak-per-connection", beside "healthy";
     node_context_each: Node "context" is "handshake-cpu", beside "context-cached";

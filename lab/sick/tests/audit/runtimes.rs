@@ -16,7 +16,7 @@ pub(super) enum Runtime {
     Java,
     Node,
     Python,
-    Streams,
+    Asyncio,
 }
 
 impl Runtime {
@@ -69,7 +69,7 @@ impl Runtime {
             }
             Self::Node => script(tool("node", "/usr/bin/node")?, "node/server.cjs"),
             Self::Python => script("/usr/bin/python3".into(), "python/server.py"),
-            Self::Streams => script("/usr/bin/python3".into(), "python/streams.py"),
+            Self::Asyncio => script("/usr/bin/python3".into(), "python/echo_protocol.py"),
         }
     }
 }
