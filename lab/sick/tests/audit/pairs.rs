@@ -118,7 +118,7 @@ fn is_clean_in(runtime: Runtime, twin: &str) {
 /// Audits a server; one that asks for a client certificate gets one.
 fn audit(runtime: Runtime, fault: &str) -> Option<Judged> {
     let (certificate, key) = files();
-    let identity = ["--cert", certificate, "--key", key];
+    let options = ["--sni", "localhost", "--cert", certificate, "--key", key];
     let is_asking = fault.starts_with("peer");
-    runtime.audit(fault, if is_asking { &identity } else { &[] })
+    runtime.audit(fault, if is_asking { &options } else { &options[..2] })
 }

@@ -67,9 +67,14 @@ impl Runtime {
                 let settings = "-XX:+UseSerialGC -Xmx256m";
                 Some(format!("java {settings} -cp {classes} Server"))
             }
-            Self::Node => script(tool("node", "/usr/bin/node")?, "node/server.cjs"),
-            Self::Python => script("/usr/bin/python3".into(), "python/server.py"),
-            Self::Asyncio => script("/usr/bin/python3".into(), "python/echo_protocol.py"),
+            // The audit sees V8's objects only through an open inspector.
+            Self::Node => script(
+                tool("node", "/usr/bin/node")?,
+                "--inspect=127.0.0.1:0",
+                "node/server.cjs",
+            ),
+            Self::Python => script("/usr/bin/python3".into(), "-B", "python/server.py"),
+            Self::Asyncio => script("/usr/bin/python3".into(), "-B", "python/echo_protocol.py"),
         }
     }
 }
@@ -111,10 +116,14 @@ fn tool(name: &str, usual: &str) -> Option<PathBuf> {
     found.or_else(|| Some(PathBuf::from(usual)).filter(|path| path.is_file()))
 }
 
-fn script(interpreter: PathBuf, of: &str) -> Option<String> {
+fn script(interpreter: PathBuf, option: &str, of: &str) -> Option<String> {
     let interpreter = Some(interpreter).filter(|path| path.is_file())?;
     let script = servers().join(of);
-    Some(format!("{} {}", interpreter.display(), script.display()))
+    Some(format!(
+        "{} {option} {}",
+        interpreter.display(),
+        script.display()
+    ))
 }
 
 /// Stands for the compiled program in a compiler's arguments.
