@@ -31,7 +31,13 @@ impl Collector {
 
     fn of_process(pid: i32) -> Option<Self> {
         let go = go::collections(pid).map(|collections| Self::Go { collections });
-        go.or_else(|| python::collector(pid))
+        go.or_else(|| {
+            let generations = python::collector(pid)?;
+            Some(Self::Python {
+                collections: generations.collections,
+                young: generations.young,
+            })
+        })
     }
 
     /// Number of collections so far.

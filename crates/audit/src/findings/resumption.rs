@@ -94,31 +94,10 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
                 Confidence::High,
             );
         }
-    } else if let Some((version, _)) = none.first()
-        && *version == "TLS 1.2"
-        && by_id != Resumes::None
-    {
-        add(
-            FindingId::NoTickets,
-            Severity::Low,
-            "the server resumes sessions of TLS 1.2 by id only".into(),
-            "tickets are off for this version".into(),
-            Confidence::High,
-        );
     } else if let Some((version, _)) = none.first() {
-        // Nearly all clients choose TLS 1.3 where a server offers it.
-        let is_newest = *version == "TLS 1.3";
-        add(
-            FindingId::NoResumptionInOneVersion,
-            if is_newest {
-                Severity::Medium
-            } else {
-                Severity::Low
-            },
-            format!("the server resumes no session of {version}"),
-            "tickets are off for this version".into(),
-            Confidence::Medium,
-        );
+        let (id, severity, title, confidence) = in_one_version(version, by_id);
+        let cause = "tickets are off for this version".into();
+        add(id, severity, title, cause, confidence);
     }
     let partly = by_ticket
         .iter()
@@ -137,6 +116,23 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
             Confidence::Medium,
         );
     }
+}
+
+/// Judges a server that resumes sessions of one version only: this one is not resumed by ticket.
+fn in_one_version(version: &str, by_id: Resumes) -> (FindingId, Severity, String, Confidence) {
+    if version == "TLS 1.2" && by_id != Resumes::None {
+        let title = "the server resumes sessions of TLS 1.2 by id only".into();
+        return (FindingId::NoTickets, Severity::Low, title, Confidence::High);
+    }
+    // Nearly all clients choose TLS 1.3 where a server offers it.
+    let severity = if version == "TLS 1.3" {
+        Severity::Medium
+    } else {
+        Severity::Low
+    };
+    let title = format!("the server resumes no session of {version}");
+    let id = FindingId::NoResumptionInOneVersion;
+    (id, severity, title, Confidence::Medium)
 }
 
 /// Reports machines behind one name that resume their own sessions but not each other's.

@@ -11,7 +11,6 @@
 
 use std::ops::Range;
 
-use crate::collector::Collector;
 use crate::process::{ProcessMemory, Region, regions};
 
 const GENERATION: usize = 24;
@@ -23,8 +22,17 @@ const THRESHOLD_MAX: u32 = 10_000_000;
 /// Maximum bytes of variables, and of the beginning of the heap, that are searched.
 const SEARCHED_MAX: u64 = 16 << 20;
 
+/// Progress of the collector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Generations {
+    /// Collections of the youngest objects.
+    pub(crate) collections: u64,
+    /// Objects that were made and not freed since the last one.
+    pub(crate) young: u64,
+}
+
 /// Finds the state of a process and reads the progress of the youngest generation.
-pub(in crate::python) fn progress(pid: i32) -> Option<Collector> {
+pub(in crate::python) fn progress(pid: i32) -> Option<Generations> {
     let regions = regions(pid).ok()?;
     let reader = ProcessMemory::open(pid).ok()?;
     let places = places(&regions);
@@ -65,7 +73,7 @@ fn copied(reader: &ProcessMemory, place: Range<u64>) -> Option<Vec<u8>> {
 }
 
 /// Searches bytes that begin at an address.
-pub(super) fn find(bytes: &[u8], start: u64) -> Option<Collector> {
+pub(super) fn find(bytes: &[u8], start: u64) -> Option<Generations> {
     let states = bytes
         .windows(STATE_BYTES)
         .step_by(8)
@@ -73,7 +81,7 @@ pub(super) fn find(bytes: &[u8], start: u64) -> Option<Collector> {
     states.into_iter().find_map(|(state, at)| parse(state, at))
 }
 
-fn parse(state: &[u8], at: u64) -> Option<Collector> {
+fn parse(state: &[u8], at: u64) -> Option<Generations> {
     let word = |place: usize| {
         let eight = state.get(place..place + 8)?.first_chunk()?;
         Some(u64::from_ne_bytes(*eight))
@@ -85,10 +93,11 @@ fn parse(state: &[u8], at: u64) -> Option<Collector> {
         let four = state.get(place..place + 4)?.first_chunk()?;
         Some(u32::from_ne_bytes(*four))
     };
+    let is_pointer = |word: u64| word != 0 && word.is_multiple_of(8);
     let generations = (0..GENERATIONS).map(|number| number * GENERATION);
     let are_lists = generations.clone().all(|place| {
         let ends = word(place).zip(word(place + 8));
-        ends.is_some_and(|(next, previous)| next != 0 && previous != 0)
+        ends.is_some_and(|(next, previous)| is_pointer(next) && is_pointer(previous))
             && half(place + 16).is_some_and(|threshold| threshold <= THRESHOLD_MAX)
     });
     let collections = generations.map(|place| word(STATISTICS + place));
@@ -97,7 +106,7 @@ fn parse(state: &[u8], at: u64) -> Option<Collector> {
     if !are_lists || !collections.is_sorted_by(|younger, older| younger >= older) {
         return None;
     }
-    Some(Collector::Python {
+    Some(Generations {
         collections: *collections.first()?,
         young: u64::from(half(20)?),
     })
@@ -128,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_state_points_to_itself() {
-        let expected = Collector::Python {
+        let expected = Generations {
             collections: 120,
             young: 345,
         };

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use dormouse_measure::proc_files;
 
-use crate::collector::Collector;
+use self::generations::Generations;
 use crate::process::{ProcessMemory, regions, smallest_first, unread};
 use crate::snapshot::{SizeCount, Snapshot};
 
@@ -63,7 +63,7 @@ fn add_pool(reader: &ProcessMemory, at: u64, into: &mut Snapshot) -> Option<u64>
 }
 
 /// Returns the progress of the garbage collector if the process is CPython 3.8 to 3.13.
-pub(super) fn collector(pid: i32) -> Option<Collector> {
+pub(super) fn collector(pid: i32) -> Option<Generations> {
     if is_python(pid) {
         generations::progress(pid)
     } else {
