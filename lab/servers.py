@@ -92,7 +92,7 @@ def running_s(pid):
 
 
 def pinned(cores):
-    """The command that pins another one to these cores; `None`: none."""
+    """The command prefix that pins a program to these cores; none for `None`."""
     if cores is None:
         return []
     last = os.cpu_count() - 1

@@ -34,6 +34,8 @@ pub const TARGETS: &[Target] = &[
     target("handshake_framing", targets::tls::framing),
     target("stream_server", targets::tls::server),
     target("stream_client", targets::tls::client),
+    target("session_calls", targets::calls::run),
+    target("c_calls", dormouse::fuzzed::run),
     target("server_session", targets::sessions::of_server),
     target("client_session", targets::sessions::of_client),
     target("ticket_keys", targets::sessions::ticket_keys),

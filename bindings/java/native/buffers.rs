@@ -70,7 +70,7 @@ impl<'local> Room<'local> {
         Ok(())
     }
 
-    /// Writes `bytes`, `offset` bytes behind its beginning.
+    /// Writes `bytes` at `offset` from its beginning.
     pub(crate) fn write(&self, env: &Env<'_>, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         if offset + bytes.len() > self.len {
             return Err(Error::Ssl(format!(

@@ -1,4 +1,4 @@
-//! A TLS connection, as an engine of Java holds it: records in, records out.
+//! A TLS connection of a Java engine: records in, records out.
 
 use dormouse_embed::{
     AlertDescription, ClientContext, ClientHello, End, Event, FailureKind, HandshakeInfo,
@@ -60,7 +60,7 @@ fn released() -> Error {
     Error::Misuse("the context is released".to_owned())
 }
 
-/// Events of one call that Java must know.
+/// Events of one call that are reported to Java.
 #[derive(Default)]
 struct Found {
     hello: Option<ClientHello>,
@@ -143,7 +143,7 @@ fn tell_hello(env: &mut Env<'_>, engine: &JObject<'_>, hello: &ClientHello) -> R
     Ok(())
 }
 
-/// `void established(boolean tls13, String suite, byte[] alpn, String signature, boolean showedOwn, byte[][] peer)`
+/// `void established(boolean tls13, String suite, byte[] alpn, String signature, boolean sentOwn, byte[][] peer)`
 fn tell_established(
     env: &mut Env<'_>,
     engine: &JObject<'_>,

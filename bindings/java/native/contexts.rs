@@ -1,4 +1,4 @@
-//! What connections share: certificates, trust, tickets. Prepared once; any thread uses it.
+//! The shared part of connections: certificates, trust, tickets. Prepared once; any thread may use it.
 
 use std::sync::Arc;
 
@@ -68,13 +68,12 @@ impl Common {
 
 /// Settings of a server only.
 pub(crate) struct ServerChoices {
-    /// 0: none are asked for; 1: wanted; 2: required.
+    /// Client certificates: 0 not requested, 1 wanted, 2 required.
     pub(crate) client_certificates: jint,
     pub(crate) ticket_lifetime_s: jint,
 }
 
-/// Prepares a server's context. `authorities` are what a client hears about the certificates that it may show;
-/// the TrustManager decides.
+/// Prepares a server's context. `authorities` tell a client which certificates it may send; the TrustManager decides.
 pub(crate) fn server(
     env: &mut Env<'_>,
     identities: &JLongArray<'_>,
@@ -106,7 +105,7 @@ pub(crate) fn server(
 /// Settings of a client only.
 pub(crate) struct ClientChoices {
     pub(crate) identity: Option<Identity>,
-    /// Sessions that are kept for resumption; 0: none.
+    /// Number of sessions kept for resumption.
     pub(crate) sessions_max: jint,
 }
 

@@ -1,4 +1,4 @@
-//! What a handshake asks Java: whether to trust the peer, and for signatures of keys that stay in Java.
+//! Calls from a handshake to Java: to verify the peer, and to sign with keys that stay in Java.
 //!
 //! The engine calls its hooks on the thread of [`open`](crate::open). Both methods of Java catch every
 //! exception themselves and return the reason.
@@ -14,11 +14,11 @@ use jni::{Env, JValue, JavaVM, jni_sig, jni_str};
 use crate::exceptions::{Error, none_pending};
 
 thread_local! {
-    /// The engine whose handshake the thread works on.
+    /// The engine whose handshake this thread performs.
     static CALLER: RefCell<Option<Global<JObject<'static>>>> = const { RefCell::new(None) };
 }
 
-/// Lets hooks find the engine while `work` runs. A hook may itself shake hands.
+/// Lets hooks find the engine while `work` runs. A hook may itself perform a handshake.
 pub(crate) fn on_behalf_of<R>(
     env: &Env<'_>,
     engine: &JObject<'_>,
@@ -31,7 +31,7 @@ pub(crate) fn on_behalf_of<R>(
     Ok(result)
 }
 
-/// Trusts whom the engine's TrustManager trusts.
+/// Leaves the decision to the engine's TrustManager.
 #[derive(Debug)]
 pub(crate) struct TrustManager;
 
@@ -111,7 +111,7 @@ fn in_java<R>(
 }
 
 fn unavailable(why: impl std::fmt::Display) -> String {
-    format!("Java cannot be asked: {why}")
+    format!("the call to Java failed: {why}")
 }
 
 /// Makes a `byte[][]`.

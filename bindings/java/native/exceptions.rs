@@ -11,7 +11,7 @@ use jni::strings::JNIString;
 /// Why a native method threw.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// A call that makes no sense in this state: `IllegalStateException`.
+    /// A call that is invalid in this state: `IllegalStateException`.
     Misuse(String),
     /// Settings that cannot be used, or a connection that cannot continue: `SSLException`.
     Ssl(String),
@@ -77,7 +77,7 @@ impl<T: Default> ErrorPolicy<T, Error> for Throw {
     }
 }
 
-/// Discards what a hook may have left pending.
+/// Discards an exception that a hook may have left pending.
 pub(crate) fn none_pending(env: &Env<'_>) {
     if env.exception_check() {
         env.exception_clear();

@@ -3,8 +3,8 @@
 //! A handle is an address. Only classes of the package `dormouse` see handles: they keep each one in a private
 //! field, lock its owner during every call, free it once, and then set the field to 0.
 //!
-//! Connections lie together in chunks, apart from the short-lived memory of handshakes. Between it, malloc would
-//! need three times the room for each connection.
+//! Connections lie together in chunks, apart from the short-lived memory of handshakes. Scattered among it, each
+//! connection would take three times the room.
 
 #![allow(unsafe_code)]
 
@@ -51,7 +51,7 @@ pub(crate) fn give_connection(connection: Session) -> jlong {
     // A chunk has at least one place.
     let handle = places.pop().unwrap_or_default();
     let place: *mut Session = std::ptr::with_exposed_provenance_mut(handle);
-    // SAFETY: the place is in a chunk, which is never freed, and belongs to nobody else: it was in the list.
+    // SAFETY: the place is in a chunk, which is never freed, and has no other owner: it was in the list.
     unsafe { place.write(connection) };
     handle as jlong
 }

@@ -5,7 +5,7 @@
 //! | `lib` | the native methods of the class `dormouse.Native` |
 //! | `contexts` | identities, and settings of servers and clients, prepared once |
 //! | `connection` | a connection: records in, records out |
-//! | `engine_calls` | what the engine asks Java during a handshake: trust, signatures |
+//! | `engine_calls` | calls from a handshake to Java: trust, signatures |
 //! | `buffers` | bytes of Java's arrays and direct buffers |
 //! | `handle` | objects that Java holds as a `long` |
 //! | `exceptions` | errors as exceptions |
@@ -32,7 +32,7 @@ use crate::exceptions::{Throw, session_error};
 
 type Certificates<'local> = JObjectArray<'local, JByteArray<'local>>;
 
-/// An identity whose key Java hands over, PKCS #8.
+/// An identity with a key that Java passes, PKCS #8.
 #[jni_mangle("dormouse.Native")]
 pub fn identity<'local>(
     mut env: EnvUnowned<'local>,
@@ -58,7 +58,7 @@ pub fn identity_of_signer<'local>(
         .resolve::<Throw>()
 }
 
-/// What the connections of a server share. `client_certificates`: 0 none, 1 wanted, 2 required.
+/// The context that the connections of a server share. `client_certificates`: 0 none, 1 wanted, 2 required.
 #[jni_mangle("dormouse.Native")]
 pub fn server_context<'local>(
     mut env: EnvUnowned<'local>,
@@ -81,7 +81,7 @@ pub fn server_context<'local>(
     .resolve::<Throw>()
 }
 
-/// What the connections of a client share. `identity` may be 0.
+/// The context that the connections of a client share. `identity` may be 0.
 #[jni_mangle("dormouse.Native")]
 pub fn client_context<'local>(
     mut env: EnvUnowned<'local>,
@@ -103,19 +103,19 @@ pub fn client_context<'local>(
     .resolve::<Throw>()
 }
 
-/// Frees an identity. Contexts that use it keep their share.
+/// Frees an identity. Contexts that use it keep a reference.
 #[jni_mangle("dormouse.Native")]
 pub fn free_identity(_env: EnvUnowned<'_>, _class: JClass<'_>, identity: jlong) {
     handle::free::<Identity>(identity);
 }
 
-/// Frees a server's context. Its connections keep their share.
+/// Frees a server's context. Its connections keep a reference.
 #[jni_mangle("dormouse.Native")]
 pub fn free_server_context(_env: EnvUnowned<'_>, _class: JClass<'_>, context: jlong) {
     handle::free::<ServerContext>(context);
 }
 
-/// Frees a client's context. Its connections keep their share.
+/// Frees a client's context. Its connections keep a reference.
 #[jni_mangle("dormouse.Native")]
 pub fn free_client_context(_env: EnvUnowned<'_>, _class: JClass<'_>, context: jlong) {
     handle::free::<ClientContext>(context);
@@ -133,7 +133,7 @@ pub fn listen(_env: EnvUnowned<'_>, _class: JClass<'_>) -> jlong {
     handle::give_connection(Session::listen(Default::default()))
 }
 
-/// A connection to the server `name`. The first `open`, of nothing, makes the ClientHello.
+/// A connection to the server `name`. The first `open`, without input, creates the ClientHello.
 #[jni_mangle("dormouse.Native")]
 pub fn connect<'local>(
     mut env: EnvUnowned<'local>,
@@ -172,7 +172,7 @@ pub fn refuse<'local>(
 
 /// Handles bytes of the peer. Plaintext goes to the target. Returns its length, plus [`OUTPUT_WAITS`].
 ///
-/// Each pair of array and buffer has one null.
+/// In each pair of array and buffer, one is null.
 #[jni_mangle("dormouse.Native")]
 pub fn open<'local>(
     mut env: EnvUnowned<'local>,
@@ -201,7 +201,7 @@ pub fn open<'local>(
 /// Bit of the result of [`open`]: there is output for the peer.
 pub const OUTPUT_WAITS: jlong = 1 << 32;
 
-/// Seals plaintext into the target. Returns the length, or the room that it needs, negative.
+/// Seals plaintext into the target. Returns the length; or the required room, as a negative number.
 #[jni_mangle("dormouse.Native")]
 pub fn seal<'local>(
     mut env: EnvUnowned<'local>,
@@ -226,8 +226,8 @@ pub fn seal<'local>(
     .resolve::<Throw>()
 }
 
-/// Moves whole records of the output to the target. Returns their length, or the room that the first one needs,
-/// negative.
+/// Moves whole records of the output to the target. Returns their length; or the room that the first one needs, as a
+/// negative number.
 #[jni_mangle("dormouse.Native")]
 pub fn drain<'local>(
     mut env: EnvUnowned<'local>,
@@ -274,7 +274,7 @@ pub fn update_keys<'local>(mut env: EnvUnowned<'local>, _class: JClass<'local>, 
         .resolve::<Throw>()
 }
 
-/// Client: ignores the tickets that are still to come, so that nothing of the handshake is kept.
+/// Client: ignores tickets that arrive later, so that the handshake's memory can be freed.
 #[jni_mangle("dormouse.Native")]
 pub fn ignore_tickets<'local>(
     mut env: EnvUnowned<'local>,
@@ -290,7 +290,7 @@ pub fn ignore_tickets<'local>(
     .resolve::<Throw>()
 }
 
-/// Whether the connection is nothing more than its state.
+/// Whether the connection consists only of its state.
 #[jni_mangle("dormouse.Native")]
 pub fn is_at_rest<'local>(
     mut env: EnvUnowned<'local>,

@@ -1,11 +1,11 @@
 'use strict';
 
-// An echo server that replaces itself on SIGHUP, with new code perhaps, and loses no connection.
+// An echo server that replaces itself on SIGHUP, for example with new code, and loses no connection.
 //
 //     node examples/restart.js cert.pem key.pem [port]
 //
 // The old process starts a new one, hands over the listening socket, then each connection: the socket as a handle,
-// the TLS state as bytes. It ends when all are gone.
+// the TLS state as bytes. It exits when all connections are gone.
 
 const { fork } = require('node:child_process');
 const { once } = require('node:events');
@@ -39,7 +39,7 @@ process.once('SIGHUP', async () => {
   const successor = fork(__filename, process.argv.slice(2), { env: { ...process.env, SUCCESSOR: '1' }, serialization: 'advanced' });
   const send = (message, handle) => new Promise((resolve) => successor.send(message, handle, resolve));
   await send('listen', server);
-  // Emitted when the last connection is gone. New ones go to the successor.
+  // Emitted when the last connection is gone. The successor accepts new ones.
   server.close(() => successor.disconnect());
   const moving = setInterval(() => {
     for (const socket of sockets) {
@@ -51,7 +51,7 @@ process.once('SIGHUP', async () => {
   }, 10);
 });
 
-/** Whether a connection can move now. If not, it can a little later, or it is about to end. */
+/** Whether a connection can move now. Otherwise it can soon, or it is about to end. */
 function isQuiet(socket) {
   return socket.writableLength === 0 && socket._handle?.writeQueueSize === 0 && !socket.readableEnded && !socket.writableEnded;
 }

@@ -1,8 +1,8 @@
 'use strict';
 
-// Errors with the codes that Node.js has.
+// Errors with Node's own codes.
 
-// How a connection ends, as the native half calls it: code and reason in OpenSSL's words.
+// Ends of connections by the native half's names, each with its code and OpenSSL's reason.
 const ENDS = {
   truncated: ['ERR_SSL_UNEXPECTED_EOF_WHILE_READING', 'unexpected eof while reading'],
   refused: ['ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC', 'decryption failed or bad record mac'],
@@ -75,7 +75,7 @@ function withCode(error, code) {
 }
 
 /**
- * Returns an error with the stack, the name and the `code` that Node's own have.
+ * Returns an error with stack, name and `code` like Node's own errors.
  */
 function codedError(Base, code, message) {
   const error = new Base(message);
@@ -87,7 +87,7 @@ function codedError(Base, code, message) {
   return error;
 }
 
-/** What node:tls has and this package does not. */
+/** An error for a feature of node:tls that this package does not support. */
 function unsupported(what, why) {
   return codedError(Error, 'ERR_FEATURE_UNAVAILABLE', `dormouse does not support ${what}: ${why}`);
 }
@@ -146,7 +146,7 @@ function endError(end, problem) {
   }
 }
 
-/** Lets a class be called without `new`, as those of Node.js can be. */
+/** Lets a class be called without `new`, like Node's own classes. */
 function callable(Class) {
   return new Proxy(Class, { apply: (target, self, args) => new target(...args) });
 }

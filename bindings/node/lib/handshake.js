@@ -1,6 +1,6 @@
 'use strict';
 
-// What a TLSSocket needs until its handshake is done, and what it asks the program meanwhile.
+// A TLSSocket's data during its handshake, and the program's callbacks that the handshake calls.
 
 const tls = require('node:tls');
 const { certificateError, codedError, hangUp, unsupported } = require('./errors');
@@ -18,9 +18,9 @@ const INTERNAL_ERROR = 80;
 const NO_APPLICATION_PROTOCOL = 120;
 
 class Flight {
-  /** A write that waits: its data and its callback. */
+  /** A pending write: its data and its callback. */
   held = null;
-  /** The callback of an end that waits. */
+  /** The callback of a pending end. */
   final = null;
   server = null;
   timer = undefined;
@@ -88,7 +88,7 @@ class ServerFlight extends Flight {
     return context.server({ requestCert, rejectUnauthorized, alpn, logsKeys });
   }
 
-  /** Asks the program what fits this client. */
+  /** Asks the program for the context and protocol for this client. */
   choose(socket, { servername, protocols }) {
     const { sniCallback } = this.settings;
     if (!servername || !sniCallback) return this.decide(socket, this.context, servername, protocols);
@@ -136,7 +136,7 @@ class ServerFlight extends Flight {
     try {
       native.refuse(socket[kNumber], alert);
     } catch {
-      // It was decided already.
+      // The program has decided already.
     }
     this.refusal = error ?? undefined;
     proceed(socket);
@@ -202,7 +202,7 @@ class ClientFlight extends Flight {
       return socket.isSessionReused() && problem === null ? undefined : check(this.host, socket.getPeerCertificate(true));
     }
     if (problem === null) return undefined;
-    // Node.js also takes a common name, from certificates without other names.
+    // Node.js also accepts the common name of a certificate without other names.
     return tls.checkServerIdentity(this.host, socket.getPeerCertificate(true));
   }
 
@@ -227,7 +227,7 @@ function sessionOf(session) {
   return typeof session === 'string' ? Buffer.from(session, 'latin1') : session;
 }
 
-/** The flight of a TLSSocket that a program makes over a stream of its own. */
+/** The flight of a TLSSocket that a program creates over its own stream. */
 function flightOf(options) {
   if (options.flight instanceof Flight) return options.flight;
   refuseOptions(options);
@@ -259,7 +259,7 @@ const UNSUPPORTED = {
   pauseOnConnect: 'the handshake needs to read',
 };
 
-/** Throws for options of connections that the engine has nothing for. */
+/** Throws for connection options that the engine does not support. */
 function refuseOptions(options) {
   for (const [name, why] of Object.entries(UNSUPPORTED)) {
     if (options[name]) throw unsupported(`options.${name}`, why);

@@ -1,4 +1,4 @@
-// Types of `dormouse`. What is not declared here is as in node:tls, or throws ERR_FEATURE_UNAVAILABLE.
+// Types of `dormouse`. Everything else is as in node:tls, or throws ERR_FEATURE_UNAVAILABLE.
 
 import { KeyObject, X509Certificate } from 'node:crypto';
 import * as net from 'node:net';
@@ -17,7 +17,7 @@ export interface EncryptedKey {
 export interface SecureContextOptions {
   /** Trusted certificates, PEM. Default: those that Node.js trusts. */
   ca?: Bytes | Bytes[];
-  /** Certificate chains, PEM, the own certificate first. */
+  /** Certificate chains, PEM, each with its own certificate first. */
   cert?: Bytes | Bytes[];
   /** A key for each chain. */
   key?: Bytes | KeyObject | EncryptedKey | Array<Bytes | KeyObject | EncryptedKey>;
@@ -107,7 +107,7 @@ export interface ServerOptions extends SecureContextOptions, CommonOptions, net.
   ALPNCallback?: ALPNCallback;
 }
 
-/** What servers with TLS have besides the methods of their class. */
+/** Methods of TLS servers, in addition to those of their class. */
 export interface TlsListener {
   readonly requestCert: boolean;
   readonly rejectUnauthorized: boolean;
@@ -158,7 +158,7 @@ export function connect(port: number, options?: ConnectOptions, callback?: () =>
 /** Continues, as a client, a connection of `TLSSocket.export()`. */
 export function restore(state: Buffer, socket: net.Socket): TLSSocket;
 
-/** Makes a certificate for `name` that nobody trusts, to try things out. */
+/** Creates a self-signed certificate for `name`, for tests. */
 export function selfSigned(name: string): { cert: string; key: string };
 
 export const checkServerIdentity: typeof tls.checkServerIdentity;

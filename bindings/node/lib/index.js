@@ -9,12 +9,12 @@ const { SecureContext, createSecureContext } = require('./secure_context');
 const { Server, createServer } = require('./server');
 const { TLSSocket, continueOn } = require('./socket');
 
-/** Continues, as a client, a connection that `TLSSocket.export()` gave out. Servers have a method for theirs. */
+/** Continues, as a client, a connection exported by `TLSSocket.export()`. Servers have a method for this. */
 function restore(state, socket) {
   return continueOn(socket, state, { isClient: true });
 }
 
-/** Makes a certificate for `name` that nobody trusts, to try things out. */
+/** Creates a self-signed certificate for `name`, for tests. */
 function selfSigned(name) {
   const [cert, key] = native.selfSigned(name);
   return { cert, key };

@@ -1,6 +1,6 @@
 'use strict';
 
-// Loads the native half: the file built for this platform, or the one built from this checkout.
+// Loads the native half: the package's file for this platform, or the one built from this checkout.
 
 const path = require('node:path');
 

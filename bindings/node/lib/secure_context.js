@@ -8,7 +8,7 @@ const tls = require('node:tls');
 const { codedError, invalidArgument, unsupported } = require('./errors');
 const native = require('./native');
 
-// Options of node:tls that the engine has nothing for.
+// Options of node:tls that the engine does not support.
 const UNSUPPORTED = {
   pfx: 'convert it with "openssl pkcs12 -in FILE -nodes" and pass key and cert',
   sigalgs: 'the engine chooses among all signature algorithms that it considers safe',
@@ -30,7 +30,7 @@ const {
   SSL_OP_NO_TLSv1_1, SSL_OP_NO_COMPRESSION, SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_RENEGOTIATION,
   SSL_OP_PRIORITIZE_CHACHA, SSL_OP_NO_SESSION_RESUMPTION_ON_RENEGOTIATION,
 } = crypto.constants;
-// Always on, or about what the engine does not have.
+// These are always on, or concern features that the engine does not have.
 const HELD_OPTIONS = [
   SSL_OP_ALL, SSL_OP_NO_SSLv2, SSL_OP_NO_SSLv3, SSL_OP_NO_TLSv1, SSL_OP_NO_TLSv1_1, SSL_OP_NO_COMPRESSION,
   SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_RENEGOTIATION, SSL_OP_PRIORITIZE_CHACHA,
@@ -38,7 +38,7 @@ const HELD_OPTIONS = [
 ].reduce((all, one) => all | (one ?? 0), 0);
 
 /**
- * What connections are made with: certificates, keys, trust, protocols.
+ * Shared settings of connections: certificates, keys, trust, protocols.
  */
 class SecureContext {
   #identities;
@@ -69,7 +69,7 @@ class SecureContext {
     };
   }
 
-  /** For programs that pass on the native object of node:tls. */
+  /** For programs that pass the `context` property on, as with node:tls. */
   get context() {
     return this;
   }
@@ -238,7 +238,7 @@ function sessionTimeoutOf(seconds) {
   return seconds;
 }
 
-/** The suites of an OpenSSL cipher list; none: all. Names of other suites and exclusions of them change nothing. */
+/** The suites in an OpenSSL cipher list; empty means all. Names and exclusions of other suites have no effect. */
 function suitesOf(ciphers) {
   if (ciphers === undefined || ciphers === null || ciphers === tls.DEFAULT_CIPHERS) return [];
   if (typeof ciphers !== 'string') throw invalidArgument('options.ciphers', 'of type string', ciphers);
@@ -255,7 +255,7 @@ function suitesOf(ciphers) {
     throw codedError(Error, 'ERR_SSL_NO_CIPHER_MATCH',
                      `no cipher match: options.ciphers ${JSON.stringify(ciphers)} names no cipher suite that dormouse has: ${ours.join(', ')}`);
   }
-  // As with OpenSSL, those of TLS 1.3 stay if none of them is named.
+  // As with OpenSSL, all TLS 1.3 suites stay enabled if the list names none of them.
   const all13 = ours.filter((name) => name.startsWith('TLS_'));
   return named.some((name) => name.startsWith('TLS_')) ? named : [...all13, ...named];
 }
@@ -266,7 +266,7 @@ function isOurs(word, ours) {
 
 let roots;
 
-/** What Node.js trusts: its bundled certificates, and those of NODE_EXTRA_CA_CERTS. */
+/** The certificates that Node.js trusts: the bundled ones, and those of NODE_EXTRA_CA_CERTS. */
 function defaultTrust() {
   if (roots === undefined) {
     const usable = tls.rootCertificates.filter(isUsable);
@@ -316,7 +316,7 @@ const CONTEXT_OPTIONS = [
 ];
 let plain;
 
-/** Returns the context for a connection: the given one, a new one, or for options of no importance a shared one. */
+/** Returns the context for a connection: the given one, a new one, or a shared one if no option matters. */
 function contextOf(options) {
   const given = options.secureContext ?? options.credentials;
   if (given !== undefined && given !== null) return checkContext(given, 'options.secureContext');

@@ -1,6 +1,6 @@
 'use strict';
 
-// `Server`: a net.Server whose connections are TLSSockets; and the same for other servers that listen.
+// `Server`: a net.Server whose connections are TLSSockets; and TLS for other classes of servers.
 
 const net = require('node:net');
 const { callable, codedError, invalidArgument, unsupported } = require('./errors');
@@ -30,7 +30,7 @@ const withTls = (Base) => class extends Base {
     this[kSettings] = settingsOf(this, options);
     this.setSecureContext(options);
     this.on('newListener', refuseEvents);
-    // What the class does with connections, it does when they are secure.
+    // The class handles connections once they are secure.
     for (const handle of this.listeners('connection')) {
       this.removeListener('connection', handle);
       this.on('secureConnection', handle);
@@ -38,7 +38,7 @@ const withTls = (Base) => class extends Base {
     if (listener) this.on('secureConnection', listener);
   }
 
-  /** Whoever listens to 'connection' gets the TLSSocket, before its handshake. */
+  /** Emits 'connection' with the TLSSocket, before its handshake. */
   emit(event, ...args) {
     return event === 'connection' ? super.emit(event, accept(this, args[0])) : super.emit(event, ...args);
   }
@@ -51,17 +51,17 @@ const withTls = (Base) => class extends Base {
     return this[kSettings].rejectUnauthorized;
   }
 
-  /** Replaces certificates, keys and trust. Connections that exist continue. */
+  /** Replaces certificates, keys and trust. Existing connections continue. */
   setSecureContext(options) {
     if (options === null || typeof options !== 'object') throw invalidArgument('options', 'of type object', options);
     const context = options.secureContext ? checkContext(options.secureContext, 'options.secureContext') : createSecureContext(options);
     const { alpn, requestCert, rejectUnauthorized } = this[kSettings];
-    // An error belongs here, and not to the first connection.
+    // Invalid settings must fail here, not at the first connection.
     if (context.hasIdentity) context.server({ alpn, requestCert, rejectUnauthorized });
     this[kSettings].context = context;
   }
 
-  /** Uses another context for clients that ask for `servername`, which may contain `*` for a part of a name. */
+  /** Uses another context for clients that request `servername`, which may contain `*` for a part of a name. */
   addContext(servername, context) {
     if (!servername) throw codedError(Error, 'ERR_TLS_REQUIRED_SERVER_NAME', '"servername" is required parameter for Server.addContext');
     const pattern = servername.replace(/[.^$+?\-\\[\]{}()|]/g, '\\$&').replaceAll('*', '[^.]*');
@@ -94,7 +94,7 @@ const withTls = (Base) => class extends Base {
     throw unsupported('setOptions()', 'use setSecureContext()');
   }
 
-  /** Continues a connection that `TLSSocket.export()` gave out, as one of this server. */
+  /** Continues an exported connection (`TLSSocket.export()`) as one of this server. */
   restore(state, socket) {
     const flags = this[kSettings].allowTruncation ? TRUNCATABLE : 0;
     const secure = continueOn(socket, state, { isClient: false, flags });
@@ -133,7 +133,7 @@ function refuseEvents(event) {
   if (why) throw unsupported(`the event '${event}'`, why);
 }
 
-/** The newest context whose pattern fits. */
+/** Returns the newest context whose pattern matches. */
 function contextFor(server, name) {
   return server[kContexts].findLast(({ pattern }) => pattern.test(name))?.context;
 }
@@ -153,7 +153,7 @@ function begin(socket, flight) {
   if (!socket.destroyed) flight.begin(socket);
 }
 
-/** Whether this server has just accepted the connection, and nobody else has used it. */
+/** Whether this server has just accepted the connection, and no other code has used it. */
 function isFresh(socket, server) {
   return socket.constructor === net.Socket && socket._server === server && socket._handle && socket.readableLength === 0;
 }

@@ -3,8 +3,8 @@
 // `TLSSocket`: a net.Socket whose bytes pass through the engine.
 //
 // A connection at rest is the socket itself and a number, by which the native half finds its 128 bytes of state.
-// So a quiet TLS connection has one JavaScript object with two streams' states, as a plaintext one has: what the
-// socket's handle reads is opened in `push()`, and what is written is sealed in `_write()`.
+// So a quiet TLS connection has one JavaScript object with two streams' states, like a plaintext one: bytes that the
+// socket's handle reads are opened in `push()`, and written bytes are sealed in `_write()`.
 
 const net = require('node:net');
 const { Readable } = require('node:stream');
@@ -15,14 +15,14 @@ const native = require('./native');
 // The number of the connection in the native half, or GONE.
 const kNumber = Symbol('number');
 const kFlags = Symbol('flags');
-// What is needed until the handshake is done; null afterwards.
+// Data of the handshake; null when it is done.
 const kFlight = Symbol('flight');
-// The stream below, if it is not the socket's own handle.
+// The underlying stream, if it is not the socket's own handle.
 const kTransport = Symbol('transport');
 const kOnread = Symbol('onread');
-// An option: the handle of a connection that exists.
+// An option: the handle of an existing connection.
 const kHandle = Symbol('handle');
-// What the getters return after the socket was destroyed.
+// Values that the getters return after the socket was destroyed.
 const kLast = Symbol('last');
 
 const GONE = -1;
@@ -36,7 +36,7 @@ const TRUNCATABLE = 16; // an end without close_notify counts as a proper one
 const REQUESTS_CERT = 32;
 const THROTTLED = 64; // too many answers wait to be sent
 
-// What native.receive() returns, below the plaintext's length.
+// Flags in the result of native.receive(), in the bits below the plaintext's length.
 const OUTPUT = 1;
 const ESTABLISHED = 2;
 const CLIENT_HELLO = 4;
@@ -47,12 +47,12 @@ const SPILLED = 64;
 const FOUND_MASK = 127;
 const FOUND_BITS = 7;
 
-// The longest input and plaintext of one call of the native half.
+// Maximum input and plaintext of one call of the native half.
 const PIECE_MAX = 1 << 20;
-// A record's header, tag and type, rounded up; and a KeyUpdate.
+// Room for a record's header, tag and type, rounded up; and for a KeyUpdate.
 const RECORD_OVERHEAD = 32;
 const RECORD_CONTENT = 14; // bits
-// Answers to the peer that may wait to be sent. A peer that causes more and reads nothing is not read any more.
+// Maximum bytes of unsent replies to the peer. A peer that causes more without reading them is not read any more.
 const ANSWERS_MAX = 64 * 1024;
 // How long a client keeps memory for sessions that the server may send.
 const SESSIONS_WAIT_MS = 1000;
@@ -98,7 +98,7 @@ class TLSSocket extends net.Socket {
     return (this[kFlags] & SECURE) === 0;
   }
 
-  /** The server name: what the client asked for, false if nothing; null before the handshake is done. */
+  /** The server name that the client requested, false if none; null before the handshake is done. */
   get servername() {
     return this[kLast] ? this[kLast].servername : servername(this);
   }
@@ -181,7 +181,7 @@ class TLSSocket extends net.Socket {
     return { state: exported, socket: new net.Socket({ handle, pauseOnCreate: true, allowHalfOpen: this.allowHalfOpen }) };
   }
 
-  // What was agreed
+  // Negotiated parameters
 
   /** The protocol; null once the socket is destroyed, 'unknown' before the handshake is done. */
   getProtocol() {
@@ -253,7 +253,7 @@ class TLSSocket extends net.Socket {
     connect.session = typeof session === 'string' ? Buffer.from(session, 'latin1') : session;
   }
 
-  // What belongs to the transport
+  // Properties of the transport
 
   get pending() {
     const transport = this[kTransport];
@@ -297,13 +297,13 @@ for (const [name, why] of Object.entries(UNSUPPORTED)) {
   };
 }
 
-// Few sockets have these as properties of their own.
+// On the prototype, because few sockets set these.
 TLSSocket.prototype[kTransport] = null;
 TLSSocket.prototype[kOnread] = null;
 TLSSocket.prototype[kLast] = null;
 TLSSocket.prototype.authorizationError = null;
 
-// Others must not use the handle past the engine: Node's HTTP parser, HTTP/2 and others would, with a handle of a
+// Other code must not bypass the engine through the handle: Node's HTTP parser and HTTP/2 would, with a handle of a
 // stream that they can use from C++.
 const handleOfSocket = Object.getOwnPropertyDescriptor(netSocket, '_handle');
 Object.defineProperty(TLSSocket.prototype, '_handle', {
@@ -316,7 +316,7 @@ Object.defineProperty(TLSSocket.prototype, '_handle', {
 
 // Beginning
 
-/** Makes a TLSSocket of the handle of `socket`, which nobody has used. Nothing remains of `socket`. */
+/** Creates a TLSSocket from the handle of an unused `socket`, which cannot be used afterwards. */
 function takeOver(socket, flight, options) {
   const handle = socket._handle;
   const server = socket._server;
@@ -338,7 +338,7 @@ function layOver(socket, transport, flight) {
   if (transport instanceof net.Socket) socket._parent = transport;
   transport.on('error', (error) => socket.destroy(error));
   transport.on('close', () => {
-    // After a proper end the rest is still to be read.
+    // After a proper end, received data must still be read.
     if (!(socket[kFlags] & ENDED)) socket.destroy();
   });
   if (!transport.connecting) {
@@ -356,7 +356,7 @@ function layOver(socket, transport, flight) {
 function beginOver(socket, transport, flight) {
   if (socket.destroyed) return;
   flight.begin(socket);
-  // Not earlier: bytes that wait in the transport need a connection to go to.
+  // Not earlier: waiting bytes of the transport need a connection to receive them.
   transport.on('data', (chunk) => receiveShared(socket, transport, chunk));
   transport.on('end', () => receiveEof(socket));
 }
@@ -372,9 +372,9 @@ function checkOnread(onread) {
 
 // Receiving
 
-/** Opens ciphertext of somebody else's memory. */
+/** Opens ciphertext in memory that belongs to other code. */
 function receiveShared(socket, transport, chunk) {
-  // It is opened in place.
+  // Copied first, because it is opened in place.
   const copy = Buffer.from(chunk);
   for (let at = 0; at < copy.length; at += PIECE_MAX) {
     if (!receive(socket, copy.subarray(at, at + PIECE_MAX))) transport.pause();
@@ -399,7 +399,7 @@ function receive(socket, input) {
   return length === 0 || deliver(socket, input.subarray(0, length));
 }
 
-/** The rare cases of `receive`. */
+/** Handles the rare results of `receive`. */
 function receiveMore(socket, input, found) {
   const number = socket[kNumber];
   // Each step may call the program, which may destroy the socket.
@@ -472,7 +472,7 @@ function emitSession(socket, session) {
 
 // Sending
 
-/** Sends bytes to the peer, past the stream of what the program writes. */
+/** Sends bytes to the peer directly, not through the program's stream of writes. */
 function sendRaw(socket, bytes, callback) {
   const transport = socket[kTransport];
   if (transport !== null) {
@@ -483,7 +483,7 @@ function sendRaw(socket, bytes, callback) {
   netSocket._write.call(socket, bytes, 'buffer', callback);
 }
 
-/** Sends what the engine answers: messages of the handshake, KeyUpdate, alerts. */
+/** Sends the engine's own output: handshake messages, KeyUpdates, alerts. */
 function answer(socket, bytes) {
   if (bytes.length === 0 || socket.destroyed) return;
   sendRaw(socket, bytes, (error) => {
@@ -545,10 +545,10 @@ function isShared(view) {
 function finish(socket, callback) {
   if (socket[kNumber] !== GONE) {
     try {
-      // If it can't be sent, the peer is gone; what was lost before has been reported.
+      // If it can't be sent, the peer is gone; earlier losses have been reported.
       sendRaw(socket, native.close(socket[kNumber]), ignore);
     } catch (error) {
-      // The connection has failed; then there is nothing to end.
+      // A failed connection has nothing to end.
       if (error.code !== 'ERR_TLS_INVALID_STATE') return callback(error);
     }
   }
@@ -562,12 +562,12 @@ function ignore() {}
 
 // The handshake's end
 
-/** Starts the native connection: the handshake's bytes go to it from now on. */
+/** Starts the native connection, which gets the handshake's bytes from now on. */
 function start(socket, number) {
   socket[kNumber] = number;
 }
 
-/** Lets the engine go on without input: it has a ClientHello to send, or was given a context. */
+/** Continues without input: the engine has a ClientHello to send, or has got a context. */
 function proceed(socket) {
   // The handshake reads even while the program has paused the socket.
   if (!socket.destroyed) socket._read(0);
@@ -599,12 +599,12 @@ function release(socket) {
   socket[kNumber] = GONE;
 }
 
-// What was agreed
+// Negotiated parameters
 
 function servername(socket) {
   if (socket[kNumber] === GONE || !(socket[kFlags] & SECURE)) return null;
   const name = native.serverName(socket[kNumber]);
-  // An address is no server name (RFC 6066 §3).
+  // An IP address is not a server name (RFC 6066 §3).
   return name === null || net.isIP(name) ? false : name;
 }
 
@@ -624,7 +624,7 @@ function linkIssuers(chain, objects) {
   });
 }
 
-// Continuing elsewhere
+// Export and restore
 
 function invalidState(what, why) {
   return codedError(Error, 'ERR_TLS_INVALID_STATE', `${what}: ${why}`);
@@ -641,7 +641,7 @@ function checkExportable(socket) {
   if (socket.writableLength > 0 || socket._handle.writeQueueSize > 0) refuse('not everything is sent; wait for the callback of write()');
 }
 
-/** Continues an exported connection over its socket, of which nothing remains. */
+/** Continues an exported connection over its socket, which cannot be used otherwise afterwards. */
 function continueOn(socket, exported, { isClient, flags = 0 }) {
   const unreadLength = exported.length >= 4 ? exported.readUInt32LE(0) : Infinity;
   if (exported.length < 4 + unreadLength) {

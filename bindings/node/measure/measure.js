@@ -2,7 +2,7 @@
 
 // Measures the servers of server.js, each several times, in turn: bytes and CPU of quiet connections.
 //
-//     measure.js [--connections 4900] [--runs 3] [--only KIND…]
+//     measure.js [--connections 4900] [--runs 3] [--only KIND…] [--dry]
 //
 // The client is the same for all: node:net and node:tls.
 
@@ -18,7 +18,7 @@ const { parseArgs } = require('node:util');
 const RESULTS = path.join(__dirname, '..', '..', '..', 'lab', 'results');
 const KINDS = { echo: 'echo', http: 'http.Server' };
 const TLS = ['plain', 'own', 'dormouse'];
-// Bytes that Dormouse may add to plaintext.
+// Maximum bytes that Dormouse may add to plaintext.
 const GOAL = 1536;
 const WARM_UP = 500;
 // The young generation grows by steps of megabytes, at any time, and would hide the connections.
@@ -52,7 +52,7 @@ class Server {
     return socket;
   }
 
-  /** Bytes of its memory, after a collection. */
+  /** Returns the server's memory in bytes, after a collection. */
   async memory() {
     this.child.send('collect');
     const [heap] = await once(this.child, 'message');
@@ -70,7 +70,7 @@ class Server {
   }
 }
 
-/** Sends a message and waits for its answer: as long an echo, or one packet. */
+/** Sends a message and waits for its answer: an echo of the same length, or one packet. */
 function talk(kind, socket, data = messages[kind]) {
   let left = kind === 'echo' ? data.length : 1;
   return new Promise((resolve) => {
@@ -156,6 +156,7 @@ async function main() {
       connections: { type: 'string', default: '4900' },
       runs: { type: 'string', default: '3' },
       only: { type: 'string', multiple: true, default: Object.keys(KINDS) },
+      dry: { type: 'boolean', default: false },
     },
   });
   const connections = Number(chosen.connections);
@@ -196,10 +197,11 @@ async function main() {
     out();
   }
   out(`load after: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
+  fs.rmSync(folder, { recursive: true });
+  if (chosen.dry) return;
   const file = path.join(RESULTS, `node-${new Date().toISOString().slice(0, 10)}.txt`);
   fs.writeFileSync(file, `${lines.join('\n')}\n`);
   console.log(`written: ${file}`);
-  fs.rmSync(folder, { recursive: true });
 }
 
 main();

@@ -1,4 +1,4 @@
-//! Sessions that a client resumes, as JavaScript keeps them.
+//! Sessions that a client resumes, in the form that JavaScript keeps.
 //!
 //! ```text
 //! | version 1 | problem 1 | name's length 1 | name | the engine's session |
@@ -62,7 +62,7 @@ impl OneSession {
         Some(bytes)
     }
 
-    /// Whether a session has been received and not taken.
+    /// Whether a received session was not taken yet.
     pub(crate) fn has_received(&self) -> bool {
         self.kept().received.is_some()
     }
@@ -83,7 +83,7 @@ impl SessionStore for OneSession {
     }
 }
 
-/// A session as JavaScript gave it, and the problem with its server.
+/// A session from JavaScript, and the problem with its server.
 pub(crate) struct Offered {
     pub(crate) session: ResumableSession,
     pub(crate) problem: u8,
@@ -91,7 +91,7 @@ pub(crate) struct Offered {
 
 /// Reads bytes from [`OneSession::take_received`]. `None`: the session is for another name.
 pub(crate) fn read(bytes: &[u8], name: &str) -> Result<Option<Offered>> {
-    let wrong = || errors::argument("options.session: these bytes are not a session of dormouse");
+    let wrong = || errors::argument("options.session: these bytes are not a session of this package");
     let ([version, problem, name_len], rest) = bytes.split_first_chunk::<3>().ok_or_else(wrong)?;
     if *version != VERSION {
         return Err(wrong());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     ClientCertificates, ClientSettings, Group, Protocols, ResumptionSettings, Reuse, Roots,
-    ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version,
+    ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version, groups_by_name,
 };
 use napi_derive::napi;
 use zeroize::Zeroizing;
@@ -35,7 +35,7 @@ impl Identity {
     }
 }
 
-/// Makes a certificate for `name` that nobody trusts: the certificate and its key, PEM.
+/// Creates a self-signed certificate for `name`: the certificate and its key, PEM.
 #[napi]
 pub fn self_signed(name: String) -> Result<Vec<String>> {
     let (certificate, key) =
@@ -43,7 +43,7 @@ pub fn self_signed(name: String) -> Result<Vec<String>> {
     Ok(vec![certificate, (*key).clone()])
 }
 
-/// Certificates that are trusted, parsed once.
+/// Trusted certificates, parsed once.
 #[napi]
 pub struct Trust {
     store: TrustStore,
@@ -95,10 +95,7 @@ impl Settings {
     }
 
     fn groups(&self) -> Result<Vec<Group>> {
-        match self.groups.as_slice() {
-            [] => Ok(Group::ALL.to_vec()),
-            names => names.iter().map(|name| group(name)).collect(),
-        }
+        groups(&self.groups)
     }
 
     fn alpn(&self) -> Vec<Vec<u8>> {
@@ -106,47 +103,36 @@ impl Settings {
     }
 }
 
-/// The bytes of a protocol's name, which JavaScript has as one character each.
+/// The bytes of a protocol's name; JavaScript has a character for each.
 fn latin1(name: &str) -> Vec<u8> {
     name.chars().map(|one| u32::from(one) as u8).collect()
 }
 
-fn group(name: &str) -> Result<Group> {
-    let name_in_iana = match name {
-        "prime256v1" | "P-256" => "secp256r1",
-        "P-384" => "secp384r1",
-        name => name,
-    };
-    let mut groups = Group::ALL.into_iter();
-    let found = groups.find(|group| group.name().eq_ignore_ascii_case(name_in_iana));
-    found.ok_or_else(|| {
-        let known = Group::ALL.map(Group::name).join(", ");
-        errors::settings(format!(
-            "options.ecdhCurve: the group {name:?} is unknown; there are {known}"
-        ))
-    })
+fn groups(names: &[String]) -> Result<Vec<Group>> {
+    groups_by_name(names)
+        .map_err(|unknown| errors::settings(format!("options.ecdhCurve: {unknown}")))
 }
 
 /// Settings of a server.
 #[napi(object)]
 pub struct ServerOptions {
-    /// Whether clients are asked for a certificate.
+    /// Whether client certificates are requested.
     pub asks: bool,
-    /// Whether a client without a good certificate is refused.
+    /// Whether a client without a valid certificate is refused.
     pub rejects: bool,
-    /// 48 or 80 bytes; `None`: own keys, which rotate.
+    /// 48 or 80 bytes; `None`: generated keys, which rotate.
     pub ticket_keys: Option<napi::bindgen_prelude::Buffer>,
     /// Lifetime of a ticket in seconds.
     pub ticket_lifetime_s: Option<u32>,
     /// Whether sessions can be resumed.
     pub resumes: bool,
-    /// Names of the allowed suites in OpenSSL; empty: all.
+    /// OpenSSL's names of the allowed suites; empty: all.
     pub suites: Vec<String>,
     /// Revocation lists, PEM.
     pub crls: Vec<String>,
 }
 
-/// What the connections of a server share.
+/// The shared context of a server's connections.
 #[napi]
 pub struct ServerContext {
     pub(crate) context: dormouse_embed::ServerContext,
@@ -228,13 +214,13 @@ fn tickets(options: &ServerOptions) -> Result<Option<TicketSettings>> {
 /// Settings of a client.
 #[napi(object)]
 pub struct ClientOptions {
-    /// Whether a server without a good certificate is refused.
+    /// Whether a server without a valid certificate is refused.
     pub rejects: bool,
     /// Whether sessions are received and can be resumed.
     pub resumes: bool,
 }
 
-/// What the connections of a client share.
+/// The shared context of a client's connections.
 #[napi]
 pub struct ClientContext {
     pub(crate) context: dormouse_embed::ClientContext,
@@ -280,10 +266,10 @@ impl ClientContext {
 /// Checks that these key exchange groups are known.
 #[napi]
 pub fn check_groups(names: Vec<String>) -> Result<()> {
-    names.iter().try_for_each(|name| group(name).map(drop))
+    groups(&names).map(drop)
 }
 
-/// Returns the names of all suites in OpenSSL.
+/// Returns OpenSSL's names of all suites.
 #[napi]
 pub fn suite_names() -> Vec<String> {
     let names = (0..Suite::ALL.len() as u8).filter_map(crate::suites::names);

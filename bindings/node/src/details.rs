@@ -1,4 +1,4 @@
-//! What a handshake agreed. Many connections agree the same, and share it.
+//! The results of handshakes, shared by connections with equal results.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 /// Names and certificates of connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Details {
-    /// The server name that the client sent, or that we asked for.
+    /// The server name that the client sent, or that we requested.
     pub(crate) server_name: Option<String>,
     /// The application protocol.
     pub(crate) alpn: Option<Vec<u8>>,
@@ -17,7 +17,7 @@ pub(crate) struct Details {
     pub(crate) peer: Vec<Vec<u8>>,
 }
 
-/// Entries whose connections are gone are removed when the map has doubled since.
+/// Entries without connections are removed when the map has doubled since the last removal.
 struct Known {
     map: HashMap<Details, Weak<Details>>,
     clean_at: usize,
@@ -33,7 +33,7 @@ thread_local! {
 }
 
 impl Details {
-    /// Returns the details that are equal to these. `None`: there is nothing to say.
+    /// Returns the shared details equal to these. `None`: all of them are empty.
     pub(crate) fn shared(self) -> Option<Rc<Details>> {
         if self == Details::default() {
             return None;
@@ -48,7 +48,7 @@ impl Details {
                 known.clean_at = CLEAN_MIN.max(2 * known.map.len());
             }
             let details = Rc::new(self);
-            // The key is a copy; details that differ for every connection are rare.
+            // The key is a copy; few connections have details of their own.
             known
                 .map
                 .insert(Details::clone(&details), Rc::downgrade(&details));

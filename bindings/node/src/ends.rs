@@ -1,4 +1,4 @@
-//! How connections end, for the half in JavaScript, which has Node's codes.
+//! Ends of connections, for the JavaScript half, which adds Node's codes.
 
 use dormouse_embed::{CertificateProblem, End, FailureKind};
 

@@ -1,4 +1,4 @@
-//! Errors with a `code`, as Node.js has them.
+//! Errors with a `code`, like those of Node.js.
 
 use dormouse_embed::SessionError;
 
@@ -21,7 +21,7 @@ pub(crate) fn gone() -> Error {
     Error::new("ERR_SOCKET_CLOSED", "Socket is closed".to_owned())
 }
 
-/// A call that a session refused.
+/// A call that a session has refused.
 pub(crate) fn session(error: SessionError) -> Error {
     let code = match error {
         SessionError::Poisoned | SessionError::Library => "ERR_DORMOUSE_INTERNAL",

@@ -1,11 +1,11 @@
-//! A connection as bytes: its state, and what JavaScript is told of it later.
+//! A connection as bytes: the properties that JavaScript reports, and its state.
 //!
 //! ```text
 //! | version 1 | suite 1 | resumed 1 | problem 1 | ALPN | name | group | count 1, certificates | session |
 //! ```
 //!
-//! Each text and each certificate follows its length, 4 bytes, little-endian. What comes last is 128 bytes if
-//! the session is at rest.
+//! Each text and each certificate follows its length, 4 bytes, little-endian. The session, which comes last, has 128
+//! bytes if it is at rest.
 
 use dormouse_embed::Session;
 use zeroize::Zeroizing;
@@ -30,7 +30,7 @@ pub(crate) fn write(connection: &mut Connection) -> Result<Zeroizing<Vec<u8>>> {
     ];
     let texts = texts.map(Option::unwrap_or_default);
     let parts = texts.into_iter().chain(chain.clone().map(Vec::as_slice));
-    // All room from the start: a vector that grows leaves secrets behind.
+    // Allocated at full size: a growing vector would leave secrets behind.
     let room = 5 + parts.map(|part| 4 + part.len()).sum::<usize>() + session.len();
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     bytes.extend([
@@ -55,7 +55,7 @@ fn put(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend(part);
 }
 
-/// Reads bytes from [`write`], perhaps of another version of this package.
+/// Reads bytes from [`write`], which may be from another version of this package.
 pub(crate) fn read(bytes: &[u8]) -> Result<Connection> {
     match bytes.first() {
         Some(&VERSION) => {}

@@ -1,10 +1,10 @@
-//! Peers' certificates: what the roots found, by OpenSSL's names.
+//! Results of verifying peers' certificates, by OpenSSL's names.
 
 use std::cell::Cell;
 
 use dormouse_embed::{CertificateProblem, Finding, JudgeCertificate, ShownCertificates};
 
-/// OpenSSL's names, as Node.js has them in `authorizationError`. A problem is a place in this list.
+/// OpenSSL's names, which Node.js shows in `authorizationError`. A problem is an index in this list.
 const NAMES: [&str; 13] = [
     "",
     "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
@@ -21,7 +21,7 @@ const NAMES: [&str; 13] = [
     "UNSPECIFIED",
 ];
 
-/// The certificate is good, but for other names.
+/// The certificate is valid, but for other names.
 pub(crate) const WRONG_NAME: u8 = 11;
 
 /// Returns the name of a problem; `None`: there is no problem.
@@ -44,19 +44,19 @@ fn numbered(name: &str) -> u8 {
 }
 
 thread_local! {
-    /// What was found during the current call.
+    /// The problem found during the current call.
     static FOUND: Cell<Option<u8>> = const { Cell::new(None) };
 }
 
-/// Takes what was found since the last call, on this thread.
+/// Takes the problem found since the last call, on this thread.
 pub(crate) fn take_found() -> Option<u8> {
     FOUND.take()
 }
 
-/// Notes what the roots found, and accepts as it is told to.
+/// Records the problem, and accepts or refuses the peer as configured.
 #[derive(Debug)]
 pub(crate) struct Judge {
-    /// Whether a peer with a bad certificate is refused. Names are left to JavaScript, where programs have
+    /// Whether a peer with an invalid certificate is refused. JavaScript checks the names, where programs have
     /// `checkServerIdentity`.
     pub(crate) rejects: bool,
 }

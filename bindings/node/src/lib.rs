@@ -3,10 +3,10 @@
 //! | | |
 //! |---|---|
 //! | `contexts` | settings of servers and clients, prepared once |
-//! | `session` | what JavaScript calls on a connection: bytes in, bytes out |
+//! | `session` | the functions on a connection that JavaScript calls: bytes in, bytes out |
 //! | `table` | the connections of a thread, found by number |
 //! | `details` | handshake results, shared by connections with equal ones |
-//! | `judge` | peers' certificates: what the roots found, by OpenSSL's names |
+//! | `judge` | results of verifying peers' certificates, by OpenSSL's names |
 //! | `ends` | how connections end |
 //! | `client_session` | sessions that a client resumes |
 //! | `exported` | a connection as bytes, for another process |

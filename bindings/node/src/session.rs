@@ -1,4 +1,4 @@
-//! What JavaScript calls on a connection: bytes in, bytes out. Connections are numbers; see `table`.
+//! The functions on a connection that JavaScript calls: bytes in, bytes out. Connections are numbers; see `table`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::errors::{self, Result};
 use crate::table::{self, Connection};
 use crate::{ends, exported, judge, key_log, suites};
 
-/// What [`receive`] found. There is output to send.
+/// Flag in the result of [`receive`]: there is output to send.
 const OUTPUT: u32 = 1;
 /// The handshake is done.
 const ESTABLISHED: u32 = 2;
-/// The client has said what it asks for: `decide` or `refuse` continues.
+/// The ClientHello has arrived: `decide` or `refuse` continues.
 const CLIENT_HELLO: u32 = 4;
 /// The peer's direction has ended; `end` says how.
 const ENDED: u32 = 8;
@@ -35,7 +35,7 @@ const SPILLED: u32 = 64;
 /// The plaintext's length is in the bits above these.
 const FOUND_BITS: u32 = 7;
 
-/// Plaintext that a thread keeps room for.
+/// Size of the plaintext buffer that a thread keeps.
 const SCRATCH_MAX: usize = 256 * 1024;
 
 thread_local! {
@@ -49,14 +49,14 @@ pub fn accept(context: &ServerContext) -> Result<u32> {
     table::insert(Connection::new(Session::accept(&context.context)))
 }
 
-/// Starts a connection with a client whose context depends on what it asks for.
+/// Starts a connection with a client whose context depends on its ClientHello.
 #[napi]
 pub fn listen() -> Result<u32> {
     let session = Session::listen(HandshakeLimits::default());
     table::insert(Connection::new(session))
 }
 
-/// Starts a connection with the server `name`. The first `receive`, of nothing, makes the ClientHello.
+/// Starts a connection with the server `name`. The first `receive`, without input, creates the ClientHello.
 ///
 /// With a context that resumes, `offered` is the session to resume, or empty.
 #[napi]
@@ -81,7 +81,7 @@ pub fn connect(context: &ClientContext, name: String, offered: Option<&[u8]>) ->
     table::insert(connection)
 }
 
-/// Continues an exported connection. Its bytes work once.
+/// Continues an exported connection. Its bytes can be used once.
 #[napi]
 pub fn restore(bytes: &[u8]) -> Result<u32> {
     table::insert(exported::read(bytes)?)
@@ -101,8 +101,8 @@ pub fn release(number: u32) {
     table::release(number);
 }
 
-/// Takes bytes of the peer, split anywhere. Puts the plaintext at their start. Returns what was found, and the
-/// plaintext's length above that.
+/// Takes bytes of the peer, split anywhere. Puts the plaintext at their start. Returns flags, and above them the
+/// plaintext's length.
 #[napi]
 pub fn receive(number: u32, mut input: BufferSlice<'_>) -> Result<u32> {
     let input = &mut *input;
@@ -176,7 +176,7 @@ fn feed(connection: &mut Connection, input: &mut [u8], plaintext: &mut Vec<u8>) 
     Ok(found)
 }
 
-/// Keeps what the handshake agreed.
+/// Keeps the results of the handshake.
 fn note(connection: &mut Connection, info: HandshakeInfo) {
     connection.suite = suites::number(info.suite);
     connection.is_resumed = info.resumed;
@@ -253,7 +253,7 @@ pub fn close<'env>(env: &'env Env, number: u32) -> Result<BufferSlice<'env>> {
     })
 }
 
-/// The name and the protocols that a client asks for.
+/// The server name and the protocols that a client requests.
 #[napi(object)]
 pub struct Hello {
     /// The server name.
@@ -262,7 +262,7 @@ pub struct Hello {
     pub protocols: Vec<String>,
 }
 
-/// Returns what the client asks for, after `CLIENT_HELLO`.
+/// Returns the client's request, after `CLIENT_HELLO`.
 #[napi]
 pub fn client_hello(number: u32) -> Result<Option<Hello>> {
     table::with(number, |connection| {
@@ -298,7 +298,7 @@ pub fn refuse(number: u32, alert: u8) -> Result<()> {
     })
 }
 
-/// Client: whether sessions may still arrive, for which the connection keeps memory.
+/// Client: whether the connection keeps memory for sessions that may still arrive.
 #[napi]
 pub fn awaits_sessions(number: u32) -> Result<bool> {
     table::with(number, |connection| Ok(connection.session.awaits_tickets()))
@@ -344,7 +344,7 @@ pub fn take_key_log(number: u32) -> Result<Vec<String>> {
 /// How the peer's direction ended.
 #[napi(object)]
 pub struct Ending {
-    /// What happened; see `ends`.
+    /// The kind of end; see `ends`.
     pub kind: String,
     /// The same in words.
     pub reason: String,
@@ -417,7 +417,7 @@ pub fn alpn(number: u32) -> Result<Option<String>> {
     details(number, |details| details.alpn.as_deref().map(text))
 }
 
-/// Returns the server name that the client sent, or that we asked for.
+/// Returns the server name that the client sent, or that we requested.
 #[napi]
 pub fn server_name(number: u32) -> Result<Option<String>> {
     details(number, |details| details.server_name.clone())

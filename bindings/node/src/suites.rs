@@ -1,10 +1,10 @@
-//! Cipher suites by their names in OpenSSL, which Node.js shows.
+//! Cipher suites by OpenSSL's names, which Node.js shows.
 
 use dormouse_embed::Suite;
 
 /// IANA's name, OpenSSL's name, the suite.
 ///
-/// An exported connection names its suite by its place here: only add at the end.
+/// An exported connection refers to its suite by its index here, so new suites go at the end.
 const SUITES: [(&str, &str, Suite); 9] = [
     (
         "TLS_AES_128_GCM_SHA256",
@@ -67,7 +67,7 @@ pub(crate) fn names(number: u8) -> Option<(&'static str, &'static str)> {
     found.map(|(iana, openssl, _)| (*iana, *openssl))
 }
 
-/// Returns the suites with these names in OpenSSL.
+/// Returns the suites with these OpenSSL names.
 pub(crate) fn by_openssl_names(names: &[String]) -> Vec<Suite> {
     let named = SUITES
         .iter()

@@ -22,11 +22,11 @@ pub(crate) struct Connection {
     /// Suite, by its number in `suites`.
     pub(crate) suite: u8,
     pub(crate) is_resumed: bool,
-    /// What is wrong with the peer's certificate, by its number in `judge`; 0: nothing.
+    /// The problem with the peer's certificate, by its number in `judge`; 0: none.
     pub(crate) problem: u8,
 }
 
-/// What most connections at rest do not have.
+/// Data that most connections at rest do not have.
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) end: Option<End>,
@@ -61,7 +61,7 @@ const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 /// Places that are allocated together.
 const BLOCK_LEN: usize = 64;
 
-/// A place, whose generation counts its connections so far.
+/// A place. Its generation is the number of connections that it has had.
 #[derive(Default)]
 struct Place {
     connection: Option<Connection>,

@@ -1,6 +1,6 @@
 'use strict';
 
-// Connections that continue elsewhere.
+// Connections that continue in another process.
 
 const assert = require('node:assert/strict');
 const { spawn } = require('node:child_process');

@@ -1,6 +1,6 @@
 'use strict';
 
-// Packages that people use, over our sockets, and as clients by our agent.
+// Popular packages over our sockets, and as clients with our agent.
 
 const assert = require('node:assert/strict');
 const { once } = require('node:events');

@@ -1,6 +1,6 @@
 'use strict';
 
-// Server and client with other programs: openssl, curl, node:tls.
+// Server and client against other programs: openssl, curl, node:tls.
 
 const assert = require('node:assert/strict');
 const { once } = require('node:events');

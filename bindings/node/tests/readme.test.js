@@ -1,6 +1,6 @@
 'use strict';
 
-// The README's example, as a stranger copies it.
+// The README's example, as a reader copies it.
 
 const assert = require('node:assert/strict');
 const { spawn } = require('node:child_process');

@@ -1,6 +1,6 @@
 'use strict';
 
-// What tests share: certificates, servers on free ports, other programs.
+// Shared parts of the tests: certificates, servers on free ports, other programs.
 
 const { execFileSync, spawn } = require('node:child_process');
 const { once } = require('node:events');
@@ -58,7 +58,7 @@ async function listen(t, server, host = '127.0.0.1') {
   return server.address().port;
 }
 
-/** Collects what a stream says until it ends. The stream stays open for writing. */
+/** Collects a stream's data until it ends. The stream stays open for writing. */
 function readAll(stream) {
   return new Promise((resolve, reject) => {
     const chunks = [];

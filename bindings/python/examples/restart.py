@@ -2,8 +2,8 @@
 
     python restart.py PORT CERTIFICATE KEY
 
-On SIGHUP it starts itself anew, and passes its connections on: their 150 bytes, their sockets, and what the
-program knows of them.
+On SIGHUP it starts a new process and passes its connections on: their 150 bytes, their sockets, and the
+program's own data about them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How long the first connections of a process take, in which there are many objects: many_objects.py COUNT CERT KEY.
+"""Times the first connections of a process with many objects: many_objects.py COUNT CERT KEY.
 
 Both sides are sessions of this process, without sockets: nothing else takes time.
 """

@@ -149,7 +149,7 @@ fn address(bytes: &[u8]) -> String {
     groups.map(|group| format!("{group:X}")).join(":")
 }
 
-/// Where to ask about the certificate.
+/// URLs of the issuer: OCSP responders, certificates, revocation lists.
 fn places(certificate: &X509Certificate<'_>) -> [(&'static str, Vec<String>); 3] {
     let (mut ocsp, mut issuers, mut lists) = (Vec::new(), Vec::new(), Vec::new());
     for extension in certificate.extensions() {

@@ -1,4 +1,4 @@
-//! What connections share: certificates, trust, tickets. Made ready once; any thread uses it.
+//! The shared part of connections: certificates, trust, tickets. Prepared once; any thread may use it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
     KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
-    UnixTime, Version, pem_chain,
+    UnixTime, Version, groups_by_name, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -45,7 +45,7 @@ impl Identity {
         }
     }
 
-    /// Makes a certificate for `name` that nobody trusts.
+    /// Creates a self-signed certificate for `name`.
     #[staticmethod]
     fn self_signed(py: Python<'_>, name: &str) -> PyResult<Identity> {
         dormouse_embed::Identity::self_signed(name)
@@ -60,7 +60,7 @@ pub(crate) struct TicketKeys(Vec<u8>, Vec<u8>);
 
 #[pymethods]
 impl TicketKeys {
-    /// Reads what is in a file of ticket keys, and the secret that opens it, if it is Dormouse's own.
+    /// Reads the contents of a ticket key file, and the secret that opens it if the file is Dormouse's own.
     #[new]
     fn new(py: Python<'_>, keys: &[u8], secret: &[u8]) -> PyResult<TicketKeys> {
         dormouse_embed::TicketKeys::from_file(keys, secret)
@@ -76,7 +76,7 @@ impl Drop for TicketKeys {
     }
 }
 
-/// What is common to the settings of servers and clients.
+/// Settings that servers and clients share.
 #[pyclass(frozen, module = "dormouse._native")]
 pub(crate) struct Common {
     identities: Vec<Py<Identity>>,
@@ -135,12 +135,8 @@ impl Common {
             .collect()
     }
 
-    /// All groups if none are named.
     fn groups(&self) -> PyResult<Vec<Group>> {
-        if self.groups.is_empty() {
-            return Ok(Group::ALL.to_vec());
-        }
-        self.groups.iter().map(|name| group(name)).collect()
+        groups(&self.groups)
     }
 
     fn key_log(&self) -> PyResult<Option<Arc<KeyLog>>> {
@@ -148,28 +144,17 @@ impl Common {
     }
 }
 
-/// A group by its name in OpenSSL or in the registry of IANA.
-fn group(name: &str) -> PyResult<Group> {
-    let name_in_iana = match name {
-        "prime256v1" | "P-256" => "secp256r1",
-        "P-384" => "secp384r1",
-        name => name,
-    };
-    let mut groups = Group::ALL.into_iter();
-    let found = groups.find(|group| group.name().eq_ignore_ascii_case(name_in_iana));
-    found.ok_or_else(|| {
-        let known = Group::ALL.map(Group::name).join(", ");
-        PyValueError::new_err(format!("the group {name:?} is unknown; there are {known}"))
-    })
+fn groups(names: &[String]) -> PyResult<Vec<Group>> {
+    groups_by_name(names).map_err(|unknown| PyValueError::new_err(unknown.to_string()))
 }
 
 /// Checks that each of these groups is known.
 #[pyfunction]
 pub(crate) fn check_groups(names: Vec<String>) -> PyResult<()> {
-    names.iter().try_for_each(|name| group(name).map(drop))
+    groups(&names).map(drop)
 }
 
-/// What the connections of a server share.
+/// The shared context of a server's connections.
 #[pyclass(frozen, module = "dormouse._native")]
 pub(crate) struct ServerContext {
     pub(crate) context: dormouse_embed::ServerContext,
@@ -177,7 +162,7 @@ pub(crate) struct ServerContext {
 
 #[pymethods]
 impl ServerContext {
-    /// `certificates`: `None`, or whether clients must show one, which `roots` vouch for.
+    /// `certificates`: `None`, or whether a client must send a certificate, which `roots` must have signed.
     #[new]
     fn new(
         py: Python<'_>,
@@ -219,7 +204,7 @@ impl ServerContext {
         let context = dormouse_embed::ServerContext::new(settings)
             .map_err(|error| errors::settings(py, error))?;
         if !logs_secrets {
-            // The first connection is to cost no more than the thousandth.
+            // The first connection must cost no more than the thousandth.
             py.detach(|| context.warm_up(UnixTime::now()))
                 .map_err(|failure| errors::settings(py, failure.reason))?;
         }
@@ -227,7 +212,7 @@ impl ServerContext {
     }
 }
 
-/// What the connections of a client share, sessions for resumption among it.
+/// The shared context of a client's connections, including their sessions for resumption.
 #[pyclass(frozen, module = "dormouse._native")]
 pub(crate) struct ClientContext {
     pub(crate) context: dormouse_embed::ClientContext,
@@ -235,8 +220,8 @@ pub(crate) struct ClientContext {
 
 #[pymethods]
 impl ClientContext {
-    /// `verifies`: whether servers need a certificate that `roots` vouch for; `checks_name`: one for the
-    /// name that was asked for.
+    /// `verifies`: whether servers need a certificate that `roots` vouch for; `checks_name`: one for the requested
+    /// name.
     #[new]
     fn new(
         py: Python<'_>,
@@ -267,7 +252,7 @@ impl ClientContext {
     }
 }
 
-/// Accepts a good certificate for whatever name.
+/// Accepts a valid certificate whatever its name.
 #[derive(Debug)]
 struct AnyName;
 
@@ -276,7 +261,7 @@ impl JudgeCertificate for AnyName {
         match shown.finding {
             Finding::Trusted | Finding::Refused(CertificateProblem::WrongName { .. }) => Ok(()),
             Finding::Refused(problem) => Err(problem.to_string()),
-            Finding::NoRoots => Err("there are no trusted certificates to judge by".to_owned()),
+            Finding::NoRoots => Err("there are no trusted certificates".to_owned()),
         }
     }
 }

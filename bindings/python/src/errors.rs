@@ -27,7 +27,7 @@ pub(crate) fn settings(py: Python<'_>, why: impl ToString) -> PyErr {
     exception(py, &SETTINGS, "SettingsError", why.to_string())
 }
 
-/// A call that makes no sense in this state of the object.
+/// A call that is invalid in this state of the object.
 pub(crate) fn misuse(py: Python<'_>, why: impl ToString) -> PyErr {
     exception(py, &MISUSE, "MisuseError", why.to_string())
 }
@@ -39,7 +39,7 @@ pub(crate) fn wrong_thread(py: Python<'_>) -> PyErr {
     exception(py, &WRONG_THREAD, "WrongThreadError", why.to_owned())
 }
 
-/// A call on a session that did nothing.
+/// A call on a session that had no effect.
 pub(crate) fn session(py: Python<'_>, error: SessionError) -> PyErr {
     match error {
         SessionError::Handshaking
@@ -53,7 +53,7 @@ pub(crate) fn session(py: Python<'_>, error: SessionError) -> PyErr {
     }
 }
 
-/// How the Python half calls an end, and OpenSSL's number (`X509_V_ERR_…`) for a certificate's problem.
+/// The Python half's name for an end, and OpenSSL's number (`X509_V_ERR_…`) for a certificate's problem.
 pub(crate) fn kind_of(end: &End) -> (&'static str, i32) {
     let kind = match end {
         End::Closed => "closed",

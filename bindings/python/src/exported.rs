@@ -1,10 +1,10 @@
-//! A session as bytes: its state, and what Python is told of it later.
+//! A session as bytes: the properties that Python reports, and its state.
 //!
 //! ```text
 //! | version 1 | suite 1 | resumed 1 | ALPN's length 1 | ALPN | certificates 1 | length 4, DER | … | session |
 //! ```
 //!
-//! Lengths are little-endian. What comes last is 128 bytes if the session is at rest.
+//! Lengths are little-endian. The session, which comes last, has 128 bytes if it is at rest.
 
 use dormouse_embed::Session;
 use pyo3::exceptions::PyValueError;
@@ -26,12 +26,12 @@ pub(crate) fn write<'py>(py: Python<'py>, session: &[u8], facts: &Facts) -> Boun
         .as_deref()
         .map(PeerChain::certificates)
         .unwrap_or_default();
-    // All room from the start: a vector that grows leaves secrets behind.
+    // Allocated at full size: a growing vector would leave secrets behind.
     let room =
         5 + alpn.len() + chain.iter().map(|der| 4 + der.len()).sum::<usize>() + session.len();
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     bytes.extend([VERSION, facts.suite, u8::from(facts.is_resumed)]);
-    // ALPN names are 255 bytes long at most (RFC 7301), and the engine takes no longer chain.
+    // ALPN names have at most 255 bytes (RFC 7301), and the engine accepts no longer chain.
     bytes.push(alpn.len() as u8);
     bytes.extend(alpn.as_bytes());
     let chain = chain.get(..chain.len().min(255)).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(crate) fn write<'py>(py: Python<'py>, session: &[u8], facts: &Facts) -> Boun
     PyBytes::new(py, &bytes)
 }
 
-/// Reads what [`write`] has written, perhaps in another version of this package.
+/// Reads bytes from [`write`], which may be from another version of this package.
 pub(crate) fn read(py: Python<'_>, bytes: &[u8]) -> PyResult<(Session, Facts)> {
     match bytes.first() {
         Some(&VERSION) => {}

@@ -13,7 +13,7 @@ use dormouse_embed::{SecretLog, secret_log_line};
 pub(crate) struct KeyLog(Mutex<File>);
 
 impl KeyLog {
-    /// Opens the file, and makes it if it is missing, readable for its owner only.
+    /// Opens the file, or creates it, readable only by its owner.
     pub(crate) fn open(path: &Path) -> std::io::Result<Arc<KeyLog>> {
         let file = OpenOptions::new()
             .append(true)

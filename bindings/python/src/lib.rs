@@ -2,15 +2,15 @@
 //!
 //! | | |
 //! |---|---|
-//! | `contexts` | settings of servers and clients, made ready once |
+//! | `contexts` | settings of servers and clients, prepared once |
 //! | `session` | a connection: bytes in, bytes out |
 //! | `owner` | which process and which thread may use a session |
-//! | `peer_chain` | a peer's certificates, shared by the connections that showed the same |
+//! | `peer_chain` | a peer's certificates, shared by connections with the same chain |
 //! | `certificate` | a certificate as the dictionary of `ssl.SSLSocket.getpeercert` |
 //! | `exported` | a session as bytes, for another process |
 //! | `errors` | exceptions |
 //!
-//! What asyncio and Twisted expect of a transport is in the Python half (`python/dormouse`).
+//! The transports of asyncio and Twisted are in the Python half (`python/dormouse`).
 #![forbid(unsafe_code)]
 
 mod certificate;

@@ -1,8 +1,8 @@
 //! Which process and which thread may use a session.
 //!
-//! A session that goes on in two processes uses a key twice for the same record number, which tells an
-//! attacker what was sent. So a child of `fork` can't use the sessions that it inherited. And records
-//! that two threads seal at once leave in the wrong order, which ends the connection.
+//! A session that continues in two processes uses a key twice for the same record number, which reveals plaintext to an
+//! attacker. So a child of `fork` can't use inherited sessions. Records that two threads seal at once are sent in the
+//! wrong order, which ends the connection.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -10,17 +10,17 @@ use pyo3::prelude::*;
 
 use crate::errors;
 
-/// How often this process' ancestors have forked since the module was loaded.
+/// Number of forks of this process's ancestors since the module was loaded.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Notes that this process is the child of a fork; `os.register_at_fork` calls it.
+/// Records that this process is the child of a fork; `os.register_at_fork` calls it.
 #[pyfunction]
 pub(crate) fn note_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 thread_local! {
-    /// Its address tells threads apart that live at the same time.
+    /// Its address identifies a thread among those alive at the same time.
     static MARK: u8 = const { 0 };
 }
 
@@ -28,7 +28,7 @@ fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Who may use a session.
+/// The process and thread that may use a session.
 pub(crate) struct Owner {
     /// The thread of an event loop; 0: any.
     thread: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The process that calls, and any thread of it.
+    /// The calling process, any thread.
     pub(crate) fn this_process() -> Owner {
         Owner {
             thread: AtomicUsize::new(0),
@@ -44,7 +44,7 @@ impl Owner {
         }
     }
 
-    /// From now on only the thread that calls.
+    /// Restricts the session to the calling thread.
     pub(crate) fn pin(&self) {
         self.thread.store(this_thread(), Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The certificates that peers showed. Connections to the same server show the same chain, and share it.
+//! The certificates of peers. Connections to the same server get the same chain, and share it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -30,7 +30,7 @@ impl PeerChain {
         }
         let chain = Arc::new(PeerChain { hash, certificates });
         in_use.insert(hash, Arc::downgrade(&chain));
-        // Before `found`, which takes the lock if it is the last of its kind.
+        // Dropped before `found`, which takes the lock if it is the last reference.
         drop(in_use);
         Some(chain)
     }

@@ -1,4 +1,4 @@
-//! A TLS connection, as the Python half of the package holds it.
+//! A TLS connection of the Python half.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -17,36 +17,35 @@ use crate::owner::Owner;
 use crate::peer_chain::PeerChain;
 use crate::{errors, exported, suites};
 
-/// What [`Session::receive`] found besides plaintext: there is output to be sent.
+/// Flag in the result of [`Session::receive`]: there is output to send.
 pub(crate) const OUTPUT: u8 = 1;
 /// The handshake is done.
 pub(crate) const ESTABLISHED: u8 = 2;
-/// The client has said what it asks for: `decide` or `refuse` goes on.
+/// The ClientHello has arrived: `decide` or `refuse` continues.
 pub(crate) const CLIENT_HELLO: u8 = 4;
 /// The peer's direction has ended; `end` says how.
 pub(crate) const ENDED: u8 = 8;
 
-/// Work on more bytes than this lets other threads run. With fewer, handing the interpreter over costs
-/// more than the work.
+/// Calls with more bytes than this release the interpreter. For fewer, releasing it costs more than the work.
 const DETACH_MIN: usize = 32 * 1024;
 /// Scratch memory that a thread keeps.
 const SCRATCH_MAX: usize = 512 * 1024;
 
 thread_local! {
-    /// Ciphertext that is opened in place, and plaintext: of one call, by all connections of the thread.
+    /// Ciphertext that is opened in place, and plaintext, of the current call. All connections of the thread share it.
     static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 /// A TLS connection: bytes in, bytes out.
 ///
-/// At rest it is this object and nothing more. One thread at a time uses it.
+/// At rest it consists of this object alone. Only one thread at a time may use it.
 #[pyclass(frozen, module = "dormouse._native")]
 pub(crate) struct Session {
     owner: Owner,
     inner: Mutex<Inner>,
 }
 
-/// What one thread at a time may use.
+/// The part that only one thread at a time may use.
 struct Inner {
     session: dormouse_embed::Session,
     end: Option<Box<End>>,
@@ -54,7 +53,7 @@ struct Inner {
     facts: Facts,
 }
 
-/// What the handshake agreed, as far as anybody asks for it later.
+/// The results of the handshake that Python may request later.
 #[derive(Default)]
 pub(crate) struct Facts {
     pub(crate) alpn: Option<Py<PyString>>,
@@ -75,7 +74,7 @@ impl Facts {
     }
 }
 
-/// What one call has found.
+/// The results of one call.
 #[derive(Default)]
 struct Found {
     info: Option<Box<HandshakeInfo>>,
@@ -96,8 +95,8 @@ impl Session {
         }
     }
 
-    /// For calls that change the session. A thread that may not use it gets its error without touching
-    /// what the right one may be working on.
+    /// For calls that change the session. Another thread gets an error, and does not touch data that the owner may be
+    /// using.
     fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Inner>> {
         self.owner.check(py)?;
         self.look(py)
@@ -159,7 +158,7 @@ impl Inner {
         output
     }
 
-    /// Lets the session do something, and returns what is to be sent.
+    /// Runs an action on the session, and returns the bytes to send.
     fn sending<'py>(
         &mut self,
         py: Python<'py>,
@@ -185,14 +184,14 @@ impl Session {
         Session::new(session, Facts::default())
     }
 
-    /// A session with a client whose context is chosen by what it asks for.
+    /// A session with a client whose ClientHello chooses the context.
     #[staticmethod]
     fn listen() -> Session {
         let session = dormouse_embed::Session::listen(HandshakeLimits::default());
         Session::new(session, Facts::default())
     }
 
-    /// A session with the server `server_name`. The first `receive`, of nothing, makes the ClientHello.
+    /// A session with the server `server_name`. The first `receive`, without input, creates the ClientHello.
     #[staticmethod]
     fn connect(py: Python<'_>, context: &ClientContext, server_name: &str) -> PyResult<Session> {
         let session = dormouse_embed::Session::connect(&context.context, server_name);
@@ -200,19 +199,19 @@ impl Session {
         Ok(Session::new(session, Facts::default()))
     }
 
-    /// A session that `export` gave out. Its bytes may be used once.
+    /// Continues an exported session. Its bytes may be used once.
     #[staticmethod]
     fn restore(py: Python<'_>, exported: &[u8]) -> PyResult<Session> {
         let (session, facts) = exported::read(py, exported)?;
         Ok(Session::new(session, facts))
     }
 
-    /// From now on only the thread that calls may use the session.
+    /// Restricts the session to the calling thread.
     fn pin(&self) {
         self.owner.pin();
     }
 
-    /// Takes bytes of the peer, cut anywhere. Returns plaintext, and what else was found.
+    /// Takes bytes of the peer, split anywhere. Returns plaintext and flags.
     fn receive<'py>(&self, py: Python<'py>, data: &[u8]) -> PyResult<(Bound<'py, PyBytes>, u8)> {
         let mut inner = self.enter(py)?;
         let (mut input, mut plaintext) = SCRATCH.take();
@@ -229,7 +228,7 @@ impl Session {
         Ok((bytes, fed?))
     }
 
-    /// The transport has ended. Afterwards `end` says whether all has arrived.
+    /// Handles the end of the transport. Afterwards `end` says whether everything has arrived.
     fn receive_eof(&self, py: Python<'_>) -> PyResult<()> {
         let mut inner = self.enter(py)?;
         let end = inner.session.eof();
@@ -237,12 +236,12 @@ impl Session {
         Ok(())
     }
 
-    /// Takes what is to be sent to the peer.
+    /// Takes the bytes to send to the peer.
     fn take_output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(self.enter(py)?.take_output(py))
     }
 
-    /// Seals plaintext. Returns what is to be sent, with all output before it.
+    /// Seals plaintext. Returns the bytes to send, after all earlier output.
     fn seal<'py>(&self, py: Python<'py>, plaintext: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let mut inner = self.enter(py)?;
         let session = &mut inner.session;
@@ -260,24 +259,24 @@ impl Session {
         })
     }
 
-    /// Ends our direction with close_notify. Returns what is to be sent.
+    /// Ends our direction with close_notify. Returns the bytes to send.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.enter(py)?.sending(py, dormouse_embed::Session::close)
     }
 
-    /// Gives the connection up with a fatal alert. Returns what is to be sent.
+    /// Aborts the connection with a fatal alert. Returns the bytes to send.
     fn abort<'py>(&self, py: Python<'py>, why: u8) -> PyResult<Bound<'py, PyBytes>> {
         let why = alert(why)?;
         self.enter(py)?.sending(py, |session| session.abort(why))
     }
 
-    /// Replaces the key of our direction (TLS 1.3). Returns what is to be sent.
+    /// Replaces the key of our direction (TLS 1.3). Returns the bytes to send.
     fn update_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.enter(py)?
             .sending(py, dormouse_embed::Session::update_keys)
     }
 
-    /// After `CLIENT_HELLO`: the server name that the client asks for, and the protocols that it offers.
+    /// After `CLIENT_HELLO`: the server name that the client requests, and the protocols that it offers.
     fn client_hello(&self, py: Python<'_>) -> PyResult<Option<(Option<String>, Vec<String>)>> {
         let inner = self.look(py)?;
         Ok(inner.hello.as_ref().map(|hello| {
@@ -287,7 +286,7 @@ impl Session {
         }))
     }
 
-    /// After `CLIENT_HELLO`: goes on with this context. Call `receive` next.
+    /// After `CLIENT_HELLO`: continues with this context. Call `receive` next.
     fn decide(&self, py: Python<'_>, context: &ServerContext) -> PyResult<()> {
         let mut inner = self.enter(py)?;
         inner.hello = None;
@@ -304,18 +303,18 @@ impl Session {
         refused.map_err(|error| errors::session(py, error))
     }
 
-    /// Client: whether session tickets may still come, for which the session keeps memory.
+    /// Client: whether the session keeps memory for tickets that may still arrive.
     fn awaits_tickets(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.look(py)?.session.awaits_tickets())
     }
 
-    /// Client: ignores the tickets that are still to come.
+    /// Client: ignores tickets that arrive later.
     fn ignore_tickets(&self, py: Python<'_>) -> PyResult<()> {
         self.enter(py)?.session.ignore_tickets();
         Ok(())
     }
 
-    /// Ends the session here, and returns the bytes by which it goes on elsewhere, once. They are secrets.
+    /// Ends the session here, and returns the bytes with which it continues elsewhere, once. They are secret.
     fn export<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut inner = self.enter(py)?;
         let exported = inner.session.export();
@@ -323,7 +322,7 @@ impl Session {
         Ok(exported::write(py, &exported, &inner.facts))
     }
 
-    /// Whether this object is all that there is: nothing lies in the heap.
+    /// Whether the session consists of this object alone, with nothing in the heap.
     #[getter]
     fn is_at_rest(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.look(py)?.session.is_at_rest())
@@ -350,8 +349,8 @@ impl Session {
         Ok(self.look(py)?.facts.is_resumed)
     }
 
-    /// How the peer's direction ended: what happened, in words, the alert, and OpenSSL's number for what
-    /// is wrong with the peer's certificate.
+    /// How the peer's direction ended: the kind, a description, the alert, and OpenSSL's number for the problem with
+    /// the peer's certificate.
     #[getter]
     fn end(&self, py: Python<'_>) -> PyResult<Option<EndFacts>> {
         let inner = self.look(py)?;
@@ -372,7 +371,7 @@ impl Session {
         Ok(version(&self.look(py)?.session))
     }
 
-    /// The cipher suite: its name in OpenSSL, the protocol, the bits of its key.
+    /// The cipher suite: OpenSSL's name, the protocol, the bits of its key.
     #[getter]
     fn cipher(&self, py: Python<'_>) -> PyResult<Option<(&'static str, &'static str, u16)>> {
         let inner = self.look(py)?;
@@ -389,7 +388,7 @@ impl Session {
         Ok(inner.facts.alpn.as_ref().map(|name| name.clone_ref(py)))
     }
 
-    /// The certificates that the peer showed, DER, its own first.
+    /// The certificates that the peer sent, DER, its own first.
     #[getter]
     fn peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let chain = self.look(py)?.facts.peer.clone();
@@ -408,7 +407,7 @@ impl Session {
     }
 }
 
-/// Kind, words, alert, number of the certificate's problem.
+/// Kind, description, alert, number of the certificate's problem.
 type EndFacts = (&'static str, String, Option<u8>, i32);
 
 fn version(session: &dormouse_embed::Session) -> Option<&'static str> {

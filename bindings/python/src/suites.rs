@@ -1,8 +1,8 @@
-//! Cipher suites by their names in OpenSSL, which `ssl` shows.
+//! Cipher suites by OpenSSL's names, which `ssl` shows.
 
 use pyo3::prelude::*;
 
-/// A suite: its name as IANA has it, its name in OpenSSL, the bits of its key.
+/// A suite: IANA's name, OpenSSL's name, the bits of its key.
 pub(crate) struct Suite {
     iana: &'static str,
     pub(crate) openssl: &'static str,
@@ -17,7 +17,7 @@ const fn suite(iana: &'static str, openssl: &'static str, bits: u16) -> Suite {
     }
 }
 
-/// All that the engine has. An exported session names its suite by its place here: only add at the end.
+/// All suites of the engine. An exported session refers to its suite by its index here, so new suites go at the end.
 const SUITES: [Suite; 9] = [
     suite("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", 128),
     suite("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384", 256),

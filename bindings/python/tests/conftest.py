@@ -20,7 +20,7 @@ TIMEOUT_S = 30
 
 
 class Certificates(NamedTuple):
-    """Files of an authority, and of what it has signed for `localhost`."""
+    """Files of an authority, and of certificates for `localhost` that it has signed."""
 
     ca: str
     cert: str
@@ -50,7 +50,7 @@ def signed(folder: Path, name: str, alternative: str, *, kind: str = "ec") -> No
 
 
 def expired(folder: Path) -> None:
-    """Make a certificate whose time is over; only `openssl ca` takes a date."""
+    """Make an expired certificate; only `openssl ca` takes a date."""
     signed(folder, "expired", "DNS:localhost")
     (folder / "index.txt").write_text("")
     (folder / "serial").write_text("77\n")

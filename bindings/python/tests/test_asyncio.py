@@ -1,4 +1,4 @@
-"""The transport of asyncio and uvloop, with the peers of others."""
+"""The transport of asyncio and uvloop, with foreign peers."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_openssl_s_client_and_curl(run, server_context, certs):
 
 
 class Recorder(asyncio.Protocol):
-    """Writes down what happens to it."""
+    """Records its events."""
 
     def __init__(self, keep_open: bool = False) -> None:
         self.events: list = []

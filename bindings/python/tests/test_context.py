@@ -1,4 +1,4 @@
-"""`SSLContext`: what it has, and that nothing is ignored silently."""
+"""`SSLContext`: its features, and that no setting is ignored silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that go on in another process."""
+"""Connections that continue in another process."""
 
 from __future__ import annotations
 

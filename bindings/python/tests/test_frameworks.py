@@ -1,4 +1,4 @@
-"""Servers and clients of others, with a context of this package and nothing else changed."""
+"""Foreign servers and clients, unchanged except for a context of this package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def curl(port: int, certs, *more: str) -> str:
 
 
 async def application(scope, receive, send):
-    """An ASGI application that tells what it sees."""
+    """An ASGI application that reports its request."""
     if scope["type"] == "lifespan":
         for _ in range(2):
             kind = (await receive())["type"]

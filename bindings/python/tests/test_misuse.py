@@ -1,4 +1,4 @@
-"""Bad input and wrong use: an error that says what is wrong, never a crash."""
+"""Bad input and misuse: an error that says what is wrong, never a crash."""
 
 from __future__ import annotations
 

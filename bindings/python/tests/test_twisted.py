@@ -1,4 +1,4 @@
-"""Twisted over this package: endpoints, factories, and Twisted's own cases of TLS that fit."""
+"""Twisted over this package: endpoints, factories, and and the applicable TLS cases of Twisted's own tests."""
 
 from __future__ import annotations
 

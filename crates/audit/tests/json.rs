@@ -1,4 +1,4 @@
-//! The JSON of an audit is what the guide says, object by object and field by field.
+//! The JSON of an audit has exactly the objects and fields that the guide describes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 type Objects = BTreeMap<String, BTreeSet<String>>;
 
-/// Everything that audits of real systems have printed, of which the file has as few as it takes, cut
-/// short. They are read and written again, so that fields which came later are there too.
+/// The objects in recorded audits of real systems. The file has as few audits as possible, shortened. Reading and
+/// writing them adds the fields of later versions.
 fn printed() -> Objects {
     let mut objects = Objects::new();
     let audits = report::read(include_str!("audits.json")).unwrap();
@@ -99,7 +99,7 @@ fn is_measured(fields: &serde_json::Map<String, Value>) -> bool {
     fields.len() == 1 && (fields.contains_key("measured") || fields.contains_key("not_measured"))
 }
 
-/// What the guide says; an object whose names the audit gives has no set.
+/// The objects in the guide. An object with arbitrary names has no set.
 fn documented() -> BTreeMap<String, Option<BTreeSet<String>>> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/audit.md");
     let guide = std::fs::read_to_string(guide).unwrap();

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! - At rest a connection is one entry of [`KEPT`] bytes in a mapping, all of them touched, and
-//!   nothing else: that is 10,000 bytes per connection, no more and no less.
+//!   nothing else: exactly 10,000 bytes per connection.
 //! - `--leak`: this many bytes stay in the heap when a connection closes.
 //! - `--burn-us`: CPU time is wasted until each handshake has used this much, all work included.
 //! - `--resume-every-second`: every second handshake uses a context that resumes nothing.

@@ -292,9 +292,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Go collects when its heap has grown by as much as lives in it, or every two minutes. What became garbage during a
-    /// collection outlives it: so the second one counts, except beside held connections, which the first one finds
-    /// alive, and beside which the little garbage of that moment does not matter.
+    /// Go collects when its heap has grown by the amount that survived the last collection, or every two minutes. What
+    /// became garbage during a collection outlives it: so the second one counts, except beside held connections. The
+    /// first one finds those alive, and the little garbage of that moment does not matter beside them.
     fn await_go(&mut self, before: u64, alive: u64, until: Instant) -> bool {
         let wanted = before + if alive > 0 { 1 } else { 2 };
         let has_collected =

@@ -10,6 +10,8 @@ mod boundary;
 mod callback;
 mod client;
 mod connection;
+#[doc(hidden)]
+pub mod fuzzed;
 mod handshake;
 mod hooks;
 mod identity;

@@ -20,9 +20,9 @@ use crate::{mistakes, terminal};
 
 /// Limit on a response.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Timeout of a question: answers need no work.
+/// Timeout of a query, which needs no work.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of an order: longer than the gateway itself waits for the order to complete.
+/// Timeout of a command: longer than the gateway itself waits for the command to complete.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// The running `serve` to contact.
@@ -66,7 +66,10 @@ impl AdminAddress {
             (Some(given), _) => {
                 return Ok(match given.parse() {
                     Ok(address) => AdminAddress::Tcp(address),
-                    Err(_) => AdminAddress::Unix(PathBuf::from(given)),
+                    Err(_) => {
+                        let path = given.strip_prefix("unix:").unwrap_or(given);
+                        AdminAddress::Unix(PathBuf::from(path))
+                    }
                 });
             }
             (None, Some(file)) => of_configuration(file)?,

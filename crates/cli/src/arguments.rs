@@ -263,7 +263,7 @@ pub(crate) enum Command {
 /// The configuration file, as in `serve FILE`, or with `-c`.
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
-    /// Configuration file, or `-` for standard input; flags for options of the program win over it
+    /// Configuration file, or `-` for standard input; flags for options of the program override it
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

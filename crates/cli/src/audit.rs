@@ -56,7 +56,7 @@ curl, Python, Node.js, Go, Perl, git and JVMs read; for other clients, {ca} is t
     Client(ClientArgs),
     /// Write a self-contained HTML page of audits saved with --json, side by side
     Report(ReportArgs),
-    /// Compare two audits saved with --json: what changed, beyond what chance does
+    /// Compare two audits saved with --json: which figures changed significantly
     Diff(DiffArgs),
     /// Recompute the findings of audits saved with --json from their figures, and rewrite the files
     Judge(JudgeArgs),

@@ -14,7 +14,7 @@ use crate::exit_status::ExitStatus;
 use crate::terminal;
 use certificates::{PushArgs, WithdrawArgs};
 
-/// Interval between two checks whether a backend has connections left.
+/// Interval between checks for a backend's remaining connections.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Arguments of `ctl`.
@@ -34,7 +34,7 @@ enum Order {
         #[command(flatten)]
         backend: BackendArgs,
 
-        /// Wait until it has no connections left
+        /// Wait until the backend has no connections left
         #[arg(long, conflicts_with = "route")]
         wait: bool,
     },
@@ -59,7 +59,7 @@ enum Order {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Replace the ticket keys now; tickets of the former keys are accepted until the next rotation
+    /// Replace the ticket key now; tickets of the previous key are accepted until the next rotation
     RotateTicketKeys(AdminArgs),
     /// List the certificates in use
     Certificates(AdminArgs),

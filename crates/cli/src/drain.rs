@@ -35,7 +35,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "stop")]
     pub(crate) after: Option<String>,
 
-    /// Which connections to close first: those that have been quiet longest, or shortest
+    /// Which connections to close first: those that have been idle longest, or shortest
     #[arg(long, value_name = "ORDER", default_value = "longest", conflicts_with = "stop",
           value_parser = ["longest", "shortest"])]
     pub(crate) order: String,

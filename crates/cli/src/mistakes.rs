@@ -15,10 +15,12 @@ pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> Ex
         1 => "one mistake".to_owned(),
         more => format!("{more} mistakes"),
     };
-    match file {
-        Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
-        None => terminal::note(format_args!("{count} on the command line; {then}")),
-    }
+    let place = match file {
+        Some(file) if file == Path::new("-") => "in standard input".to_owned(),
+        Some(file) => format!("in {}", file.display()),
+        None => "on the command line".to_owned(),
+    };
+    terminal::note(format_args!("{count} {place}; {then}"));
     match mistakes.are_of_system() {
         true => ExitStatus::Failed.into(),
         false => ExitStatus::Misused.into(),

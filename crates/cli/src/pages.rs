@@ -43,7 +43,7 @@ fn pages(directory: &Path) -> io::Result<usize> {
 /// Returns a command under the name of its page: `dormouse-audit-server` for `dormouse audit
 /// server`.
 fn named_below(parent: &Command, verb: &Command) -> Command {
-    // clap keeps names for ever; there are as many as there are commands.
+    // clap keeps names forever; there are as many as there are commands.
     let name: &'static str =
         Box::leak(format!("{}-{}", parent.get_name(), verb.get_name()).into_boxed_str());
     let above = parent.get_bin_name().unwrap_or(parent.get_name());

@@ -110,10 +110,14 @@ impl Footprint {
 }
 
 fn configuration(page: &mut String, running: &ConfigurationStatus) {
+    let file = match running.file.as_deref() {
+        None => "from the command line",
+        Some("-") => "from standard input",
+        Some(file) => file,
+    };
     let _ = writeln!(
         page,
-        "configuration {}, edition {}, loaded {} ago",
-        running.file.as_deref().unwrap_or("from the command line"),
+        "configuration {file}, edition {}, loaded {} ago",
         running.edition,
         age(running.loaded_ago_s)
     );
@@ -151,7 +155,7 @@ pub(crate) fn drain(page: &mut String, drain: &DrainStatus) {
     };
     let _ = writeln!(
         page,
-        "drain        {} of {} closed, {} left; {} of {} s have passed ({order} quiet first)",
+        "drain        {} of {} closed, {} left; {} of {} s have passed ({order} idle first)",
         show_number(drain.closed),
         show_number(drain.connections),
         show_number(drain.left),
@@ -267,7 +271,7 @@ mod tests {
             "  workers was changed; it takes effect after a restart\n",
             "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
-            "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest quiet first)\n",
+            "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest idle first)\n",
             "pools        slots         2250 KiB of          -\n",
             "memory       192 B for one more connection; 2250 KiB for all connections; fixed part ",
             "handshakes   7 full, 3 resumed, 2 failed\n",

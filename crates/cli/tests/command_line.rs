@@ -176,6 +176,19 @@ fn check_reports_every_mistake_with_its_line() {
 }
 
 #[test]
+fn standard_input_is_named_as_such() {
+    let site = site("");
+    let ran = dormouse(site.path(), &["check", "-"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err
+            .ends_with("one mistake in standard input; `serve` would not start\n"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
 fn unusable_files_have_distinct_messages() {
     let site = site("");
     let write =

@@ -75,7 +75,7 @@ fn connections_rest_wake_and_survive_their_workers() {
     assert!(out.contains("Success: "), "{out}");
     assert!(
         !out.contains('\u{1b}'),
-        "no colours and no moving picture into a pipe: {out}"
+        "no colours and no animation into a pipe: {out}"
     );
 }
 

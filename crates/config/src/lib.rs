@@ -54,7 +54,7 @@ pub use values::address::{of_one_family, usable};
 pub use values::admin::Admin;
 pub use values::amounts::{Amount, SourceAddress};
 pub use values::choices::{
-    AcmeChallenge, BackendDown, Balance, ClientAsk, LogFormat, LogLevel, NameUnknown,
+    AcmeChallenge, BackendDown, Balance, ClientAsk, ConnectTime, LogFormat, LogLevel, NameUnknown,
     ProxyProtocol, RedirectStatus, Sandbox, SyslogFacility, TlsGroup, TlsProfile, TlsSuite,
     TlsVersion, Truncation,
 };

@@ -64,7 +64,7 @@ pub enum Purpose {
     Check,
 }
 
-/// Loads the configuration from a file (`-`: standard input), flags, or both. Flags win over the
+/// Loads the configuration from a file (`-`: standard input), flags, or both. Flags override the
 /// file; routes come from the file or the flags, not from both.
 pub fn load(
     file: Option<&Path>,

@@ -7,18 +7,25 @@ use crate::sessions::server_session::Session;
 use crate::x509::{client_auth, client_rules};
 use rustls_pki_types::CertificateDer;
 
-/// Splits the pieces of a client's stream into records, before there are keys. Returns the records, the number
-/// of bytes taken including a partial record, and whether the next record was refused.
-pub fn records(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize, bool) {
+/// Splits the pieces of a peer's stream into records, in the situation that `how` chooses: the protection of the
+/// records, our role, and whether early data is skipped. Returns the records, the number of bytes taken including a
+/// partial record, and whether the next record was refused.
+pub fn records(how: u8, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize, bool) {
+    let reading = match how & 3 {
+        0 => Reading::Clear,
+        1 => Reading::Tls12Keyed,
+        2 => Reading::Tls12,
+        _ => Reading::Tls13,
+    };
     let mut assembler = RecordAssembler::default();
     let mut records = Vec::new();
     for mut piece in pieces.iter().copied() {
         loop {
             let rules = HeaderRules {
-                reading: Reading::Clear,
-                is_server: true,
+                reading,
+                is_server: how & 4 == 0,
                 is_first: records.is_empty(),
-                skips_early_data: false,
+                skips_early_data: how & 8 != 0,
             };
             match assembler.complete_record(&mut piece, |header| rules.judge(header)) {
                 Ok(true) => {}

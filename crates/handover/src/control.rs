@@ -23,8 +23,10 @@ pub struct ControlArguments {
     pub channel: i32,
     /// The counters, read-only.
     pub counters: i32,
-    /// The table of backends, read-only.
+    /// The marks in the table of backends, read-only.
     pub backends: i32,
+    /// The roster of backends, read-only.
+    pub roster: i32,
     /// The table of traffic, read-only.
     pub traffic: i32,
     /// The number of workers.

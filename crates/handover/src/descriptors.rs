@@ -1,6 +1,7 @@
 //! Descriptors that a worker inherits.
 
 use dormouse_reactor::Fd;
+use dormouse_tables::backends::BackendFds;
 use serde::{Deserialize, Serialize};
 
 /// Numbers of inherited descriptors.
@@ -21,8 +22,12 @@ pub struct Descriptors {
     pub clients: i32,
     /// Number of connections for which the table of clients was created.
     pub clients_for: u32,
-    /// Descriptor of the table of backends.
+    /// Descriptor of the marks in the table of backends.
     pub backends: i32,
+    /// Read-only descriptor of the roster of backends.
+    pub roster: i32,
+    /// Main's descriptor of the roster. It passes from main to main; workers do not have it.
+    pub roster_of_main: i32,
     /// Descriptor of the sessions of originations, if there are any.
     pub sessions: Option<i32>,
     /// The worker's end of its channel to main.
@@ -60,6 +65,14 @@ impl Descriptors {
             .collect()
     }
 
+    /// The tables of backends, for a worker.
+    pub fn backends(&self) -> BackendFds {
+        BackendFds {
+            roster: Fd(self.roster),
+            marks: Fd(self.backends),
+        }
+    }
+
     /// All descriptors of the worker.
     pub fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
@@ -75,6 +88,7 @@ impl Descriptors {
                 self.counters,
                 self.clients,
                 self.backends,
+                self.roster,
                 self.orders,
                 self.notes,
             ]

@@ -10,6 +10,7 @@ use crate::parts::HANDOVER_VERSION;
 use crate::slot::TRIAL_VERSION;
 use crate::slot::{ID_SEED_NOTE, Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::slab::{Foreign, Slab};
+use dormouse_tables::Dimensions;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -27,6 +28,9 @@ pub struct Formats {
     /// The tables that processes share: counters (their names may change without a new version), sessions, clients,
     /// backends, traffic.
     shared: u32,
+    /// The dimensions of these tables, which a build cannot change without notice.
+    #[serde(default)]
+    dimensions: Dimensions,
     /// Epoll's tokens.
     tokens: u32,
     /// Messages between main, keepers and workers during an upgrade.
@@ -42,7 +46,8 @@ impl Formats {
             slots: SLOT_LAYOUT_VERSION,
             handover: HANDOVER_VERSION,
             pending: 1,
-            shared: 2,
+            shared: 3,
+            dimensions: dormouse_tables::dimensions(),
             tokens: 1,
             words: 2,
             main: 2,
@@ -67,10 +72,21 @@ impl Formats {
             ("messages", self.words.into(), ours.words.into()),
             ("main's state", self.main.into(), ours.main.into()),
         ];
-        match others.into_iter().find(|(_, theirs, ours)| theirs != ours) {
-            None => Ok(()),
-            Some((what, theirs, ours)) => Err(format!(
+        if let Some((what, theirs, ours)) =
+            others.into_iter().find(|(_, theirs, ours)| theirs != ours)
+        {
+            return Err(format!(
                 "the format of {what} is version {theirs} in the running binary and {ours} in the new one"
+            ));
+        }
+        let differs = |name: &&String| self.dimensions.get(*name) != ours.dimensions.get(*name);
+        let names = self.dimensions.keys().chain(ours.dimensions.keys());
+        match names.into_iter().find(differs) {
+            None => Ok(()),
+            Some(name) => Err(format!(
+                "the table of {name} has the dimensions {:?} in the running binary and {:?} in the new one",
+                self.dimensions.get(name),
+                ours.dimensions.get(name)
             )),
         }
     }
@@ -149,6 +165,20 @@ mod tests {
         other.pending = 9;
         let why = other.check().expect_err("another version");
         assert!(why.contains("pending memory is version 9"), "{why}");
+        for name in Formats::ours().dimensions.into_keys() {
+            let mut other = Formats::ours();
+            other.dimensions.insert(name.clone(), vec![1]);
+            let why = other.check().expect_err("a table of another length");
+            assert!(why.contains(&format!("the table of {name}")), "{why}");
+            other.dimensions.remove(&name);
+            assert!(other.check().is_err(), "{name}");
+        }
+        let mut other = Formats::ours();
+        other.dimensions.insert("leases".to_owned(), vec![1]);
+        assert!(
+            other.check().is_err(),
+            "a table that this build does not have"
+        );
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Order {
 
 /// Decodes [`Order::Addresses`]: a line with the name, then a line per address.
 fn addresses(text: &[u8]) -> Option<Order> {
-    let mut lines = std::str::from_utf8(text).ok()?.lines();
+    let mut lines = std::str::from_utf8(text).ok()?.split('\n');
     let name = lines.next()?.to_owned();
     let addresses: Result<Vec<SocketAddr>, _> = lines.map(str::parse).collect();
     Some(Order::Addresses {

@@ -148,6 +148,8 @@ pub enum Flag {
     Starved = 1 << 8,
     /// The sealing flow waits for memory; the plain side is not read until then.
     SealingStarved = 1 << 9,
+    /// TLS is established, and the backend is connected only when the client sends something.
+    AwaitsClient = 1 << 10,
     /// The TLS side has sent data before the backend was connected.
     TlsWaits = 1 << 11,
     /// A record was completed since the timer for partial records was last armed.
@@ -279,11 +281,16 @@ impl Slot {
         self.address = u32::from(tried) << 24 | self.client();
     }
 
-    /// Whether the connection is at rest: established with nothing pending, so only this slot exists.
+    /// Whether the connection is at rest: nothing is pending, so only this slot exists.
     pub fn at_rest(&self) -> bool {
-        self.phase() == Phase::Established
+        (self.phase() == Phase::Established || self.awaits_client())
             && self.opening_pending.is_none()
             && self.sealing_pending.is_none()
+    }
+
+    /// Whether no backend is connected, because the client has sent nothing yet.
+    pub fn awaits_client(&self) -> bool {
+        self.phase() == Phase::Connecting && self.has(Flag::AwaitsClient)
     }
 
     /// End of the second in which bytes were last moved, so that no timeout counted from there fires early.

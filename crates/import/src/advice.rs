@@ -36,6 +36,9 @@ pub(super) const NO_WRITE_IP: &str = "the backend expects the client's address i
 pub(super) const CONNECTIONS_OF_ALL_WORKERS: &str = "`max_connections` applies to all workers \
     together; the default is as many as the machine allows";
 
+pub(super) const LOG: &str = "the log goes to standard error, or with log_to = \"syslog\" to syslog; \
+    `connection_log` has a line for each connection";
+
 pub(super) const RULES: &str = "no equivalent: connections are limited by `allow`, `deny`, \
     `connections_per_client` and `handshakes_per_client`";
 

@@ -212,6 +212,86 @@ fn quoted_text_stays_quoted() {
     assert_eq!(errors(&page), 0, "{page}");
 }
 
+/// Every line of HAProxy that has a meaning for TLS or TCP is converted or reported, in backends, too.
+#[test]
+fn no_line_of_haproxy_is_lost_silently() {
+    let text = "global
+ frobnicate on
+frontend f
+ bind :8883 ssl crt a.pem
+ option frobnicate
+ tcp-request content reject if { src 192.0.2.0/24 }
+ default_backend b
+backend b
+ stick-table type ip size 1m expire 30m
+ stick on src
+ tcp-request content reject if { src 198.51.100.0/24 }
+ source 10.0.0.9
+ server a 10.0.0.1:1883
+";
+    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    for line in [
+        "line 2: frobnicate on",
+        "line 5: option frobnicate",
+        "line 9: stick-table",
+        "line 10: stick on src",
+        "line 12: source",
+    ] {
+        assert!(
+            page.text.contains(line),
+            "{line} is missing in:\n{}",
+            page.text
+        );
+    }
+    // Without these rules, clients that were refused would be accepted.
+    for line in ["(line 6)", "(line 11)"] {
+        let to_do = |said: &str| said.starts_with("# TO DO") && said.ends_with(line);
+        assert!(
+            page.text.lines().any(to_do),
+            "{line} is missing in:\n{}",
+            page.text
+        );
+    }
+}
+
+#[test]
+fn no_directive_of_nginx_is_lost_silently() {
+    let text = "frobnicate on;
+stream {
+ proxy_upload_rate 100k;
+ frobnicate on;
+ js_access main.check;
+ server {
+  listen 8883 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.1:1883;
+  frobnicate on;
+  js_access main.check;
+ }
+}
+";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    for line in [
+        "line 1: frobnicate",
+        "line 3: proxy_upload_rate",
+        "line 4: frobnicate",
+        "line 8: frobnicate",
+    ] {
+        assert!(
+            page.text.contains(line),
+            "{line} is missing in:\n{}",
+            page.text
+        );
+    }
+    // Without these rules, clients that were refused would be accepted.
+    for line in ["(line 5)", "(line 9)"] {
+        let to_do = |said: &str| said.starts_with("# TO DO") && said.ends_with(line);
+        assert!(
+            page.text.lines().any(to_do),
+            "{line} is missing in:\n{}",
+            page.text
+        );
+    }
+}
+
 #[test]
 fn a_file_without_tls_gives_nothing() {
     let empty = |program, text: &str| {

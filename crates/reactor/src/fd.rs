@@ -113,7 +113,7 @@ impl Fd {
     /// Returns another descriptor of the same file, which is closed at an exec.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn duplicate(self) -> io::Result<Fd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(self.borrow()?, 3)?.into())
     }
@@ -128,9 +128,9 @@ impl Fd {
         Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
     }
 
-    /// Whether it stays open over an exec.
+    /// Returns whether the descriptor stays open across an exec.
     ///
-    /// Returns whether it stays open over an exec.
+    /// # Errors
     /// `EBADF` when there is no such open descriptor.
     pub fn on_exec(self) -> io::Result<OnExec> {
         let flags = rustix::io::fcntl_getfd(self.borrow()?)?;

@@ -38,7 +38,7 @@ impl Alert {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum AlertLevel {
-    /// The connection may go on.
+    /// The connection may continue.
     Warning = 1,
     /// The connection is over.
     Fatal = 2,

@@ -283,11 +283,13 @@ impl Targets {
     /// The percentage of its weight that a backend gets: less during its slow start.
     fn share(&self, target: &Target, known: &Backends, now_ms: u64) -> u64 {
         let since_ms = known.up_since_ms(target.place);
-        let ago_ms = now_ms.saturating_sub(since_ms);
-        if since_ms == 0 || ago_ms >= self.slow_start_ms {
-            return FULL;
+        // A time in the future is not from a sound worker.
+        match now_ms.checked_sub(since_ms) {
+            Some(ago_ms) if since_ms > 0 && ago_ms < self.slow_start_ms => {
+                (FULL * ago_ms / self.slow_start_ms).max(1)
+            }
+            _ => FULL,
         }
-        (FULL * ago_ms / self.slow_start_ms).max(1)
     }
 }
 

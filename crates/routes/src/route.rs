@@ -6,8 +6,8 @@ use crate::origin::Origin;
 use crate::route_filter::RouteFilter;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
-    self as config, BackendDown, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress,
-    Truncation, Upstream, milliseconds,
+    self as config, BackendDown, Config, ConnectTime, Network, Originate, ProxyProtocol, Sockets,
+    SourceAddress, Truncation, Upstream, milliseconds,
 };
 use dormouse_engine::{ServerContext, SettingsError, TicketKeys};
 use dormouse_reactor::socket::Addr;
@@ -31,6 +31,8 @@ pub struct Route {
     pub truncation: Truncation,
     /// Whether the backend's direction stays open after the client has closed its own.
     pub half_close: bool,
+    /// When a connection to a backend is made.
+    pub backend_connect: ConnectTime,
     /// What the client gets when no backend can be reached.
     pub backend_down: BackendDown,
     /// TLS settings for backends. `None`: plaintext.
@@ -105,6 +107,7 @@ impl Route {
             access: Access::of(route),
             truncation: route.truncation,
             half_close: route.half_close,
+            backend_connect: route.backend_connect,
             backend_down: route.backend_down,
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
@@ -149,6 +152,7 @@ impl Route {
             access: Access::default(),
             truncation: Truncation::Abort,
             half_close: true,
+            backend_connect: ConnectTime::AtOnce,
             backend_down: BackendDown::Alert,
             backend_tls: None,
             sources: Vec::new(),
@@ -232,6 +236,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             access: Access::default(),
             truncation: originate.truncation,
             half_close: true,
+            backend_connect: ConnectTime::AtOnce,
             backend_down: BackendDown::Alert,
             backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),

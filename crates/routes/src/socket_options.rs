@@ -32,9 +32,10 @@ impl SocketOptions {
         }
     }
 
-    /// Options that must be set before a connect.
-    pub fn connect_options(&self, source: Option<IpAddr>) -> ConnectOptions {
+    /// Options that must be set before a connect. `speaks_first`: see [`ConnectOptions`].
+    pub fn connect_options(&self, source: Option<IpAddr>, speaks_first: bool) -> ConnectOptions {
         ConnectOptions {
+            speaks_first,
             source: source.map(|ip| SocketAddr::new(ip, 0)),
             on_exec: OnExec::Keep,
             receive_buffer_bytes: Some(self.receive_buffer_bytes),

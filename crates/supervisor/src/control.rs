@@ -72,13 +72,15 @@ impl ControlProcess {
             owner: process::user_id(),
             channel: theirs.0,
             counters: readers.counters.0,
-            backends: readers.backends.0,
+            backends: readers.backends.marks.0,
+            roster: readers.backends.roster.0,
             traffic: readers.traffic.0,
             workers: memory.counters.workers() as u32,
             restarts: self.restarts,
         };
         let mut inherited = self.addresses.fds();
-        inherited.extend([theirs, readers.counters, readers.backends, readers.traffic]);
+        inherited.push(theirs);
+        inherited.extend(readers.fds());
         let started = helper::start("control", &self.privileges, &arguments, inherited);
         theirs.close();
         readers.close();

@@ -153,7 +153,7 @@ impl Listening {
         resume(&self.all(), backlog(config))
     }
 
-    /// Makes all listeners as they were opened: a compromised worker may have changed them for all workers.
+    /// Restores the original settings of all listeners: a compromised worker may have changed them for all workers.
     pub(crate) fn restore(&self, config: &Config) {
         let all = self.all();
         let sockets = SocketOptions::new(&config.sockets);
@@ -348,7 +348,7 @@ fn listen_on(
         },
         None => ServeError::System {
             what: format!("listen on {shown}"),
-            hint: hint(&error),
+            hint: hint(address, &error),
             error,
         },
     })
@@ -358,16 +358,23 @@ pub(crate) const NOT_PASSED: &str = "add a ListenStream= for this address to the
     ListenStream=443 serves IPv4 and IPv6 if the configuration has `:443`; \
     for different routes on the two, pass one socket for each (BindIPv6Only=ipv6-only)";
 
-pub(crate) fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
+/// Returns what to do when nothing can listen on this address.
+pub(crate) fn hint(address: &Addr, error: &io::Error) -> &'static str {
+    match (error.kind(), address) {
+        (io::ErrorKind::AddrInUse, Addr::Unix(_)) => {
+            "another process listens there; `ss -lxp` shows which: stop it, or choose another path"
+        }
+        (io::ErrorKind::AddrInUse, _) => {
             "another process listens there; `ss -ltnp` shows which: stop it, or choose another port"
         }
-        io::ErrorKind::PermissionDenied => {
+        (io::ErrorKind::PermissionDenied, Addr::Unix(_)) => {
+            "create its directory with write access for the user who starts dormouse"
+        }
+        (io::ErrorKind::PermissionDenied, _) => {
             "ports below 1024 need a privilege: run as root, use \
              `setcap cap_net_bind_service=+ep` on the binary, or choose a higher port"
         }
-        io::ErrorKind::AddrNotAvailable => {
+        (io::ErrorKind::AddrNotAvailable, _) => {
             "this machine does not have the address; `ip addr` lists its addresses"
         }
         _ => "",

@@ -55,6 +55,31 @@ impl MainState {
         formats.check().map_err(io::Error::other)?;
         let mut state: MainState = serde_json::from_slice(&parts::read(fd, state)?)?;
         state.handover.set_secrets(&parts::read(fd, secrets)?)?;
+        check_workers(state.pairs.len(), state.handover.share.workers)?;
         Ok(state)
+    }
+}
+
+/// Checks that there is a pair for each part of the shared tables.
+fn check_workers(pairs: usize, parts: u32) -> io::Result<()> {
+    if u32::try_from(pairs) == Ok(parts) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "the running binary has {pairs} workers, and tables for {parts}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_tables_for_another_number_of_workers() {
+        assert!(check_workers(2, 2).is_ok());
+        for (pairs, parts) in [(1, 2), (2, 1), (0, 1), (usize::MAX, 2)] {
+            let refused = check_workers(pairs, parts).expect_err("another number");
+            assert!(refused.to_string().contains("tables for"), "{refused}");
+        }
     }
 }

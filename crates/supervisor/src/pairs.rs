@@ -467,7 +467,7 @@ impl Pair {
 
     fn order(&self, order: &Order) {
         if let Err(error) = orders::send_order(self.orders, order) {
-            tracing::warn!(%error, keeper = self.keeper.0, "order to a worker failed");
+            tracing::warn!(%error, keeper = self.keeper.0, "command to a worker failed");
         }
     }
 }

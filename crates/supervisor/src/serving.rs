@@ -1,7 +1,7 @@
 //! Everything that serves: the current edition, and what workers need to follow it.
 
 use crate::contexts;
-use crate::edition::Edition;
+use crate::edition::{Edition, addresses};
 use crate::listening::{self, Listening};
 use crate::material::Material;
 use crate::pairs::Pairs;
@@ -36,6 +36,12 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts all keepers, which start their workers.
     pub(crate) fn start_pairs(&mut self, poller: &Poller) -> io::Result<()> {
+        // Workers only look places up.
+        for upstream in self.edition.upstreams() {
+            for address in addresses(&upstream.backend) {
+                self.memory.backends.place(&address);
+            }
+        }
         for worker in 0..self.edition.plan.workers {
             let handover = self.handover(worker);
             self.pairs.start(handover, poller)?;

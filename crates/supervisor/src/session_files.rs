@@ -9,7 +9,9 @@ use dormouse_config::Config;
 use dormouse_handover::OriginPem;
 use dormouse_reactor::Fd;
 use dormouse_routes::origin;
-use dormouse_tables::client_sessions::{ClientSessions, MAIN, SessionPlace, Snapshot};
+use dormouse_tables::client_sessions::{
+    ClientSessions, DATA_MAX, MAIN, SLOTS, SessionPlace, Snapshot,
+};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -19,11 +21,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Interval at which changes are saved. After a power failure later sessions are lost, and a session that
-/// was offered since may be offered again.
+/// Interval at which changes are saved. A power failure loses the changes since the last save: new sessions are
+/// gone, and a session that was used may be offered again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum size of a file; the sessions of a thousand servers need less.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Maximum size of a file. The longest sessions in all places need less, so a file that main has written can be read.
+const FILE_BYTES_MAX: u64 = 48 << 20;
+const _: () = assert!(FILE_BYTES_MAX as usize > origin::PLACES * SERVER_BYTES_MAX);
+/// Maximum length of a server's sessions in the file: hexadecimal digits, and the names of fields.
+const SERVER_BYTES_MAX: usize = 256 + SLOTS * (2 * DATA_MAX + 64);
 const FORMAT: &str = "dormouse sessions 1";
 
 /// The mapping, and its files.
@@ -306,7 +311,7 @@ fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
     }
     if found.permissions().mode() & 0o077 != 0 {
         return Err(format!(
-            "holds secrets, but other users than the owner may read it: chmod 600 {}",
+            "holds secrets, but users other than the owner may read it: chmod 600 {}",
             path.display()
         ));
     }
@@ -377,6 +382,19 @@ mod tests {
         let refused = read_secret(&path).expect_err("readable by the group");
         assert!(refused.contains("chmod 600"), "{refused}");
         fs::remove_dir_all(&directory).expect("a file of the test");
+    }
+
+    /// A compromised worker can fill every place. The file that results must not stop the next start.
+    #[test]
+    fn the_longest_sessions_fit_into_a_file() {
+        let longest = Snapshot {
+            since_s: u64::MAX,
+            uses: u32::MAX,
+            sessions: vec![(false, Zeroizing::new(vec![0xff; DATA_MAX])); SLOTS],
+        };
+        let server = ServerSessions::new(hex(&[0xff; 16]), &longest);
+        let text = serde_json::to_vec(&server).expect("JSON");
+        assert!(text.len() < SERVER_BYTES_MAX, "{}", text.len());
     }
 
     #[test]

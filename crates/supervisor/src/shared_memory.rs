@@ -8,7 +8,7 @@ use dormouse_handover::Descriptors;
 use dormouse_reactor::Fd;
 use dormouse_reactor::cache::Cache;
 use dormouse_reactor::shared::Shared;
-use dormouse_tables::backends::Backends;
+use dormouse_tables::backends::{BackendFds, Backends};
 use dormouse_tables::clients::Clients;
 use dormouse_tables::traffic::Traffic;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -21,6 +21,8 @@ pub(crate) struct SharedMemory {
     pub(crate) clients: Clients,
     /// Load and health of backends.
     pub(crate) backends: Backends,
+    /// Read-only descriptor of the roster of backends, for workers.
+    roster: Fd,
     /// Traffic by route and by backend.
     pub(crate) traffic: Traffic,
     /// TLS sessions of routes.
@@ -34,12 +36,14 @@ impl SharedMemory {
     pub(crate) fn create(loaded: &Loaded, material: &Material) -> Result<SharedMemory, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         let cannot = || system("create shared memory");
+        let backends = Backends::create(plan.workers).map_err(cannot())?;
         Ok(SharedMemory {
             sessions: SessionFiles::open(config, &material.origins)?,
             counters: Shared::create("dormouse-counters", plan.workers as usize)
                 .map_err(cannot())?,
             clients: Clients::create(plan.connections_max, random()).map_err(cannot())?,
-            backends: Backends::create(plan.workers).map_err(cannot())?,
+            roster: backends.roster_reader().map_err(cannot())?,
+            backends,
             traffic: Traffic::create(plan.workers).map_err(cannot())?,
             session_cache: create_session_cache(config)?,
         })
@@ -54,7 +58,11 @@ impl SharedMemory {
     ) -> Result<SharedMemory, ServeError> {
         let counters = Shared::adopt(Fd(descriptors.counters), workers as usize);
         let clients = Clients::adopt(Fd(descriptors.clients), descriptors.clients_for);
-        let backends = Backends::adopt(Fd(descriptors.backends), workers, 0);
+        let of_main = BackendFds {
+            roster: Fd(descriptors.roster_of_main),
+            ..descriptors.backends()
+        };
+        let backends = Backends::adopt_as_main(of_main, workers);
         let traffic = match descriptors.traffic {
             Some(fd) => Traffic::adopt(Fd(fd), workers, 0).map_err(io::Error::other),
             // After an upgrade from a binary without this table.
@@ -67,6 +75,7 @@ impl SharedMemory {
                 .map_err(system("map the table of clients"))?,
             backends: (backends.map_err(io::Error::other))
                 .map_err(system("map the table of backends"))?,
+            roster: Fd(descriptors.roster),
             traffic: traffic.map_err(system("map the table of traffic"))?,
             session_cache: descriptors.session_cache.map(Fd),
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
@@ -78,7 +87,10 @@ impl SharedMemory {
         descriptors.counters = self.counters.fd().0;
         descriptors.clients = self.clients.fd().0;
         descriptors.clients_for = self.clients.made_for();
-        descriptors.backends = self.backends.fd().0;
+        let BackendFds { roster, marks } = self.backends.fds();
+        descriptors.backends = marks.0;
+        descriptors.roster = self.roster.0;
+        descriptors.roster_of_main = roster.0;
         descriptors.traffic = Some(self.traffic.fd().0);
         descriptors.sessions = self.sessions.as_ref().map(|files| files.fd().0);
         descriptors.session_cache = self.session_cache.map(|fd| fd.0);
@@ -86,10 +98,13 @@ impl SharedMemory {
 
     /// All of its descriptors.
     pub(crate) fn fds(&self) -> Vec<Fd> {
+        let BackendFds { roster, marks } = self.backends.fds();
         let mut fds = vec![
             self.counters.fd(),
             self.clients.fd(),
-            self.backends.fd(),
+            marks,
+            roster,
+            self.roster,
             self.traffic.fd(),
         ];
         fds.extend(self.sessions.as_ref().map(SessionFiles::fd));
@@ -116,15 +131,19 @@ impl SharedMemory {
 /// Descriptors for the control process, which only reads.
 pub(crate) struct Readers {
     pub(crate) counters: Fd,
-    pub(crate) backends: Fd,
+    pub(crate) backends: BackendFds,
     pub(crate) traffic: Fd,
 }
 
 impl Readers {
     pub(crate) fn close(&self) {
-        for fd in [self.counters, self.backends, self.traffic] {
-            fd.close();
-        }
+        self.fds().into_iter().for_each(Fd::close);
+    }
+
+    /// All of its descriptors.
+    pub(crate) fn fds(&self) -> [Fd; 4] {
+        let BackendFds { roster, marks } = self.backends;
+        [self.counters, roster, marks, self.traffic]
     }
 }
 

@@ -89,9 +89,8 @@ fn prepare(
     ))
 }
 
-/// Starts all keepers, which start their workers. When memory runs out, the kernel shall kill these before
-/// main, because the next worker takes over their connections. A worker is always larger than its keeper,
-/// so it goes first.
+/// Starts all keepers, which start their workers. When memory runs out, the kernel should kill these before main,
+/// because the next worker takes over their connections. A worker is always larger than its keeper, so it goes first.
 fn start_pairs(supervisor: &mut Supervisor, oom: io::Result<OomScore>) -> Result<(), ServeError> {
     let mut start = || supervisor.start_pairs();
     let (started, scored) = match oom {

@@ -31,13 +31,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dm-sessn");
 const VERSION: u64 = 1;
 
 /// Tickets kept per server; servers send one or two per handshake.
-const SLOTS: usize = 8;
+pub const SLOTS: usize = 8;
 /// Maximum length of a session. Longer ones, whose tickets contain client certificate chains, are not kept.
-const DATA_MAX: usize = 2_000;
+pub const DATA_MAX: usize = 2_000;
 const SLOT_LEN: usize = 32 + DATA_MAX;
 const PLACE_HEAD: usize = 48;
 const PLACE_LEN: usize = 4 * PAGE;
 const _: () = assert!(PLACE_HEAD + SLOTS * SLOT_LEN <= PLACE_LEN);
+
+/// See [`crate::dimensions`].
+pub(crate) const DIMENSIONS: [usize; 4] = [SLOTS, SLOT_LEN, PLACE_HEAD, PLACE_LEN];
 
 /// Number of main in claims. Main writes only before there are workers.
 pub const MAIN: u16 = u16::MAX;

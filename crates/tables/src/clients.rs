@@ -31,6 +31,15 @@ const ENTRIES_AT: usize = 64;
 const ENTRIES_MIN: u32 = 1 << 10;
 const ENTRIES_MAX: u32 = 1 << 22;
 
+/// See [`crate::dimensions`].
+pub(crate) const DIMENSIONS: [usize; 5] = [
+    WAYS,
+    WORDS_EACH,
+    ENTRIES_AT,
+    ENTRIES_MIN as usize,
+    ENTRIES_MAX as usize,
+];
+
 /// Window of the handshake rate.
 const RATE_WINDOW_MS: u64 = 60_000;
 
@@ -193,7 +202,7 @@ impl Clients {
     /// Charges bytes to a client. Returns how many milliseconds the connection that moved them must wait.
     pub fn pay(&self, place: ClientPlace, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
         match (limits.bytes, self.paid(place)) {
-            (Some(pace), Some(paid)) if place != 0 => pace.pay(paid, bytes, now_ms),
+            (Some(pace), Some(paid)) if place != 0 => pace.pay(paid, bytes, now_ms, self.made_for),
             _ => 0,
         }
     }
@@ -202,7 +211,7 @@ impl Clients {
     /// must wait.
     pub fn pay_for_all(&self, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
         match (limits.bytes_of_all, self.words.word(ALL_AT)) {
-            (Some(pace), Some(paid)) => pace.pay(paid, bytes, now_ms),
+            (Some(pace), Some(paid)) => pace.pay(paid, bytes, now_ms, self.made_for),
             _ => 0,
         }
     }
@@ -254,9 +263,12 @@ impl Clients {
     /// at once after a quiet minute.
     fn take_turn(&self, place: ClientPlace, per_minute: u32, now_ms: u64) -> Result<(), Exceeded> {
         let share_ms = RATE_WINDOW_MS / u64::from(per_minute.max(1)).min(RATE_WINDOW_MS);
+        let latest_ms = now_ms + RATE_WINDOW_MS;
         let later = |recovered_ms: u64| {
-            let next_ms = recovered_ms.max(now_ms).saturating_add(share_ms);
-            (next_ms <= now_ms + RATE_WINDOW_MS).then_some(next_ms)
+            // A later time is not from a sound worker, and must not refuse the client for ever.
+            let recovered_ms = Some(recovered_ms).filter(|&at_ms| at_ms <= latest_ms);
+            let next_ms = recovered_ms.unwrap_or(0).max(now_ms) + share_ms;
+            (next_ms <= latest_ms).then_some(next_ms)
         };
         self.recovered(place)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
@@ -375,6 +387,24 @@ mod tests {
             clients.count_handshake(client, limits, 1_010_000),
             Err(Exceeded::Rate)
         );
+    }
+
+    /// A compromised worker sets the client's recovery to the end of time.
+    #[test]
+    fn a_forged_recovery_refuses_nobody_for_ever() {
+        let clients = table();
+        let limits = ClientLimits {
+            handshakes_per_minute: Some(6),
+            ..ClientLimits::default()
+        };
+        let client = ip("192.0.2.1");
+        let place = clients.place(client, 0).expect("room");
+        clients.recovered(place).store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(clients.count_handshake(client, limits, 1_000_000), Ok(()));
+        clients.recovered(place).store(1_060_000, Ordering::Relaxed);
+        let refused = clients.count_handshake(client, limits, 1_000_000);
+        assert_eq!(refused, Err(Exceeded::Rate), "as after a burst");
+        assert_eq!(clients.count_handshake(client, limits, 1_010_000), Ok(()));
     }
 
     /// With more addresses than entries, no client is refused for it, the table does not grow, and

@@ -7,6 +7,9 @@
 //! and step sizes, nothing is stored per connection, and a killed worker leaves at most its last step
 //! uncharged.
 //!
+//! A compromised worker can write any time into the word. So a debt counts only as far as all connections together
+//! can have made it, and none lasts for ever.
+//!
 //! The upper 8 bits of the word identify the limit, so that a reload with another limit starts without
 //! debt. The lower 56 bits are a time in ticks, which last for 35 years.
 
@@ -25,20 +28,26 @@ pub struct Pace {
 const TIME_BITS: u32 = 56;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
+/// Bytes that a step may move at any rate.
+const STEP_BYTES_MIN: u64 = 128 << 10;
+
 /// Ticks are short, because a short message may cost less than a microsecond.
 const TICKS_PER_MS: u64 = 64_000;
 
 impl Pace {
-    /// Charges bytes that were moved. Returns how many milliseconds the connection must wait.
-    pub(crate) fn pay(self, word: &AtomicU64, bytes: u64, now_ms: u64) -> u64 {
+    /// Charges bytes that were moved by one of at most `payers` connections. Returns how many milliseconds the
+    /// connection must wait.
+    pub(crate) fn pay(self, word: &AtomicU64, bytes: u64, now_ms: u64, payers: u32) -> u64 {
         let now = now_ms.saturating_mul(TICKS_PER_MS);
         let cost = self.cost(bytes);
+        let latest = now.saturating_add(self.debt_max(payers));
         let later = |paid: u64| {
-            let paid_until = self.paid_until(paid).max(now);
+            let paid_until = self.paid_until(paid).min(latest).max(now);
             Some(self.tag() << TIME_BITS | paid_until.saturating_add(cost).min(TIME_MASK))
         };
         let former = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
-        let former = former.map_or(0, |paid| self.paid_until(paid)).max(now);
+        let former = former.map_or(0, |paid| self.paid_until(paid));
+        let former = former.min(latest).max(now);
         let ahead = former.saturating_add(cost).saturating_sub(now);
         let wait = ahead.saturating_sub(self.cost(self.burst_bytes));
         wait.div_ceil(TICKS_PER_MS)
@@ -52,6 +61,13 @@ impl Pace {
     /// Maximum bytes per step, which keeps waits short.
     pub fn step_bytes(self) -> u64 {
         self.bytes_per_s / 32
+    }
+
+    /// The maximum debt, in ticks: the burst, and a step of each connection.
+    fn debt_max(self, payers: u32) -> u64 {
+        let step = self.cost(self.step_bytes().max(STEP_BYTES_MIN));
+        self.cost(self.burst_bytes)
+            .saturating_add(step.saturating_mul(payers.into()))
     }
 
     fn paid_until(self, word: u64) -> u64 {
@@ -88,26 +104,36 @@ mod tests {
     #[test]
     fn a_burst_is_free_and_recovers() {
         let word = AtomicU64::new(0);
-        assert_eq!(PACE.pay(&word, 500_000, 10_000), 0);
-        assert_eq!(PACE.pay(&word, 1_000, 10_000), 1);
-        assert_eq!(PACE.pay(&word, 99_000, 10_000), 100);
+        assert_eq!(PACE.pay(&word, 500_000, 10_000, 1), 0);
+        assert_eq!(PACE.pay(&word, 1_000, 10_000, 1), 1);
+        assert_eq!(PACE.pay(&word, 99_000, 10_000, 1), 100);
         assert!(!Pace::is_paid(&word, 10_599));
         assert!(Pace::is_paid(&word, 10_600));
         // Half of the burst after half of the time.
-        assert_eq!(PACE.pay(&word, 250_000, 10_350), 0);
-        assert_eq!(PACE.pay(&word, 1_000, 10_350), 1);
+        assert_eq!(PACE.pay(&word, 250_000, 10_350, 1), 0);
+        assert_eq!(PACE.pay(&word, 1_000, 10_350, 1), 1);
     }
 
     #[test]
     fn another_limit_starts_without_debt() {
         let word = AtomicU64::new(0);
-        assert_eq!(PACE.pay(&word, 100_500_000, 1), 100_000);
+        assert_eq!(PACE.pay(&word, 100_500_000, 1, 1), 100_000);
         let faster = Pace {
             bytes_per_s: 2_000_000,
             ..PACE
         };
-        assert_eq!(faster.pay(&word, 500_000, 1), 0);
-        assert_eq!(faster.pay(&word, 2_000, 1), 1);
+        assert_eq!(faster.pay(&word, 500_000, 1, 1), 0);
+        assert_eq!(faster.pay(&word, 2_000, 1, 1), 1);
+    }
+
+    /// A compromised worker sets a debt of years. The connections of others wait as long as for a real debt.
+    #[test]
+    fn a_forged_debt_is_limited() {
+        let word = AtomicU64::new(PACE.tag() << TIME_BITS | TIME_MASK);
+        // Ten steps of 128 KiB at 1 MB/s.
+        assert_eq!(PACE.pay(&word, 1_000, 10_000, 10), 1_312);
+        assert_eq!(PACE.pay(&word, 1_000, 11_311, 10), 2);
+        assert_eq!(PACE.pay(&word, 1_000, 20_000, 10), 0);
     }
 
     /// Each of `many` connections moves `step` bytes whenever it may, for four simulated seconds. The sum
@@ -127,7 +153,7 @@ mod tests {
                 // A connection that need not wait continues in the next turn.
                 if *next_ms <= now_ms {
                     *passed += step;
-                    *next_ms = now_ms + pace.pay(&word, step, now_ms).max(1);
+                    *next_ms = now_ms + pace.pay(&word, step, now_ms, many as u32).max(1);
                 }
             }
         }
@@ -165,11 +191,11 @@ mod tests {
     proptest! {
         /// No values cause a panic, a shorter wait after more bytes, or a lost charge.
         #[test]
-        fn handles_any_values(bytes_per_s: u64, burst_bytes: u64, word: u64, bytes: u64, now_ms in 0_u64..1 << 38) {
+        fn handles_any_values(bytes_per_s: u64, burst_bytes: u64, word: u64, bytes: u64, payers: u32, now_ms in 0_u64..1 << 38) {
             let pace = Pace { bytes_per_s, burst_bytes };
             let word = AtomicU64::new(word);
-            let first = pace.pay(&word, bytes, now_ms);
-            let second = pace.pay(&word, bytes, now_ms);
+            let first = pace.pay(&word, bytes, now_ms, payers);
+            let second = pace.pay(&word, bytes, now_ms, payers);
             prop_assert!(second >= first);
             prop_assert!(!Pace::is_paid(&word, now_ms) || now_ms * TICKS_PER_MS >= TIME_MASK);
         }

@@ -25,6 +25,9 @@ const WORDS_EACH: usize = 32;
 
 const _: () = assert!(Tally::ALL.len() <= WORDS_EACH);
 
+/// See [`crate::dimensions`].
+pub(crate) const DIMENSIONS: [usize; 3] = [ROUTE_NUMBERS, ROWS, WORDS_EACH];
+
 /// Returns the maximum memory, in bytes, of a worker's part of the table for these numbers of routes and
 /// backends. A hash places the backends, so each can be on a different page.
 pub fn bytes_used(routes: usize, backends: usize) -> usize {

@@ -1,5 +1,6 @@
 //! The targets.
 
+pub(crate) mod calls;
 pub(crate) mod configuration;
 pub(crate) mod handover;
 pub(crate) mod instrument;

@@ -33,10 +33,11 @@ pub(crate) fn client_hello(data: &[u8]) {
 
 /// Framing gives the same records wherever the stream is cut, and loses no bytes.
 pub(crate) fn framing(data: &[u8]) {
-    let (first, second) = cut(data);
+    let (how, rest) = choice(data);
+    let (first, second) = cut(rest);
     let whole = [first, second].concat();
-    let cut = fuzzed::records(&[first, second]);
-    assert_eq!(cut, fuzzed::records(&[&whole]));
+    let cut = fuzzed::records(how, &[first, second]);
+    assert_eq!(cut, fuzzed::records(how, &[&whole]));
     let (records, taken, _) = cut;
     assert!(
         records

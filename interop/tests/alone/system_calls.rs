@@ -89,6 +89,16 @@ fn a_message_costs_few_system_calls() {
     );
 }
 
+/// A number of connections, each with one exchange.
+fn exchanges(scene: &Scene) {
+    for _ in 0..CONNECTIONS {
+        let mut peer = Peer::saying(scene.address, "echo");
+        peer.echo().expect("an echo");
+        peer.end_sending().expect("close_notify");
+        peer.receive_all().expect("the other end");
+    }
+}
+
 #[test]
 fn a_connection_costs_few_system_calls() {
     let _alone = crate::alone();
@@ -96,17 +106,28 @@ fn a_connection_costs_few_system_calls() {
         return;
     }
     let scene = Scene::new();
-    let (each, by_name) = calls_for_each(&scene, CONNECTIONS, || {
-        for _ in 0..CONNECTIONS {
-            let mut peer = Peer::saying(scene.address, "echo");
-            peer.echo().expect("an echo");
-            peer.end_sending().expect("close_notify");
-            peer.receive_all().expect("the other end");
-        }
-    });
+    let (each, by_name) = calls_for_each(&scene, CONNECTIONS, || exchanges(&scene));
     assert!(each >= 20.0, "nothing was counted: {by_name:?}");
     assert!(
         each <= CALLS_OF_CONNECTION_MAX,
         "{each} system calls for each connection: {by_name:?}"
     );
+}
+
+/// A line needs the backend's address (getpeername), which the connect needs once, too.
+#[test]
+fn a_connection_without_a_line_costs_nothing_for_the_log() {
+    let _alone = crate::alone();
+    if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("connections.log");
+    let scene = Scene::with(|settings| {
+        settings.option("connection_log", &log.display().to_string());
+        settings.option("connection_log_one_in", "1000000");
+    });
+    let (_, by_name) = calls_for_each(&scene, CONNECTIONS, || exchanges(&scene));
+    let looked_up = by_name.get("getpeername").copied().unwrap_or_default();
+    assert!(looked_up <= CONNECTIONS, "{by_name:?}");
 }

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `trust-store` | parses 140 root certificates for every connection and keeps them | `trust-store-shared` |
 //! | `buffers` | keeps a buffer of 16 kB in each direction | `buffers-released` |
-//! | `session-cache` | keeps every new session, for ever | `session-cache-bounded` |
+//! | `session-cache` | keeps every new session forever | `session-cache-bounded` |
 //! | `fragments` | has long-lived entries among the garbage of handshakes; nothing leaks | `fragments-apart` |
 //! | `leak` | leaks 2,000 bytes when a connection closes | `healthy` |
 //! | `no-resumption` | has no tickets | `healthy` |

@@ -215,7 +215,7 @@ impl Server {
         fd.close();
         if self.clients.is_empty() {
             self.fault.idle();
-            // As a good server does after a burst. A page with a live block can't be returned.
+            // Good servers do this after a burst. A page with a live block can't be returned.
             process::return_heap();
         }
     }

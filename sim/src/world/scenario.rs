@@ -106,6 +106,8 @@ pub struct Options {
     pub warm: u32,
     /// Whether a client's end also ends the backend's direction (`half_close = false`).
     pub closes_both: bool,
+    /// Whether backends are connected at the client's first data (`backend_connect = "first-data"`).
+    pub connects_late: bool,
 }
 
 /// The initial conditions and faults of a simulation.
@@ -255,6 +257,7 @@ fn any_options(route_kind: RouteKind, random: &mut Random) -> Options {
             _ => 0,
         },
         closes_both: route_kind.may_close_both() && random.once_in(4),
+        connects_late: route_kind.terminates() && random.once_in(4),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
 use super::scenario::{ProxyHeaders, RouteKind, Scenario};
 use dormouse_config::{
-    self as config, ByteSize, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose, Section,
-    Truncation,
+    self as config, ByteSize, ConnectTime, Flag, Loaded, Machine, Network, ProxyProtocol, Purpose,
+    Section, Truncation,
 };
 use dormouse_engine::TicketKeys;
 use dormouse_handover::layout;
@@ -123,6 +123,11 @@ impl Setup {
             _ => None,
         };
         let mut handover = handover(scenario);
+        for upstream in handover.config.routes.iter().flat_map(|route| &route.to) {
+            for address in upstream.backend.addresses() {
+                backends.place(&address.to_string());
+            }
+        }
         let pending_bytes = handover.share.pending_bytes_max as usize;
         let pending = Pending::create("sim-pending", pending_bytes)?;
         let notes = Notes::default().write()?;
@@ -131,7 +136,8 @@ impl Setup {
             pending.fd(),
             counters.fd(),
             clients.fd(),
-            backends.fd(),
+            backends.fds().roster,
+            backends.fds().marks,
             traffic.fd(),
             sessions.as_ref().map_or(Fd::NONE, ClientSessions::fd),
         ];
@@ -143,7 +149,8 @@ impl Setup {
             counters: counters.fd().0,
             clients: clients.fd().0,
             clients_for: CONNECTIONS,
-            backends: backends.fd().0,
+            backends: backends.fds().marks.0,
+            roster: backends.fds().roster.0,
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
             notes: notes.0,
@@ -203,6 +210,9 @@ pub(crate) fn handover(scenario: &Scenario) -> Handover {
     for route in &mut config.routes {
         (route.truncation, route.backend_truncation) = (truncation, truncation);
         route.half_close = !options.closes_both;
+        if options.connects_late {
+            route.backend_connect = ConnectTime::FirstData;
+        }
         route.proxy_protocol = match options.proxy_headers {
             ProxyHeaders::None | ProxyHeaders::FromClients => ProxyProtocol::Off,
             ProxyHeaders::ToBackendsV1 => ProxyProtocol::V1,

@@ -269,6 +269,10 @@ fn options_of_the_configuration() {
             closes_both: true,
             ..Options::default()
         },
+        Options {
+            connects_late: true,
+            ..Options::default()
+        },
     ];
     for options in options {
         for seed in 1..=12 {

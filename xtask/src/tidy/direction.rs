@@ -56,7 +56,7 @@ const MAY_USE: &[(&str, &str)] = &[
     // A target for each parser, wherever it is.
     (
         "fuzz",
-        "printable record engine config handover dataplane helpers supervisor measure bench audit import",
+        "printable record engine embed capi config handover dataplane helpers supervisor measure bench audit import",
     ),
     ("ci-bench", "testkit record engine sim"),
     ("interop", "testkit"),

@@ -17,7 +17,7 @@ SNICallback = Callable[[Any, Any, Any], Optional[int]]
 _TLS12, _TLS13 = 0x0303, 0x0304
 _FILE_MAX = 1 << 24
 
-# Options that are always on, or that concern what the engine does not have.
+# Options that are always on, or that concern features that the engine does not have.
 _OPTIONS_HELD = (
     ssl.OP_ALL
     | ssl.OP_NO_SSLv2
@@ -30,10 +30,10 @@ _OPTIONS_HELD = (
     | getattr(ssl, "OP_NO_RENEGOTIATION", 0)
     | getattr(ssl, "OP_ENABLE_MIDDLEBOX_COMPAT", 0)
 )
-# Options that change something, but only what the client's order of suites says.
+# Options that a program may change.
 _OPTIONS_TAKEN = ssl.OP_NO_TICKET | ssl.OP_NO_TLSv1_2 | ssl.OP_NO_TLSv1_3
 _OPTIONS_DEFAULT = _OPTIONS_HELD & ~ssl.OP_ALL | ssl.OP_ALL
-# The engine judges strictly, and trusts what it was told to trust, authority or not.
+# The engine verifies strictly, and trusts every certificate that it was given, even one that is no authority's.
 _VERIFY_FLAGS_HELD = (
     getattr(ssl, "VERIFY_X509_TRUSTED_FIRST", 0)
     | getattr(ssl, "VERIFY_X509_STRICT", 0)
@@ -77,10 +77,10 @@ def _read(path: Path) -> bytes:
 class SSLContext(ssl.SSLContext):
     """The settings of TLS for connections of this package's transports.
 
-    It derives from `ssl.SSLContext`, so that libraries that ask for one take it. What the engine does not
-    have raises `UnsupportedError`; nothing is ignored.
+    It derives from `ssl.SSLContext`, so that libraries that require one accept it. Settings that the engine does not
+    have raise `UnsupportedError`; none is ignored.
 
-    Changes count for connections that begin after them. Any thread may use it; one at a time changes it.
+    Changes apply to later connections. Any thread may use a context; only one at a time may change it.
     """
 
     def __new__(cls, protocol: Optional[int] = None, *args: Any, **kwargs: Any) -> "SSLContext":
@@ -107,8 +107,8 @@ class SSLContext(ssl.SSLContext):
         self._num_tickets = 2
         self._ticket_keys: Optional[_native.TicketKeys] = None
         self._resumes = True
-        #: Whether the end of the transport without close_notify passes for a proper end, as in `asyncio`. An
-        #: attacker can then cut off what is received, and nobody notices.
+        #: Whether an end of the transport without close_notify counts as a proper end, as in `asyncio`. An
+        #: attacker can then cut off received data unnoticed.
         self.suppress_ragged_eofs = False
 
     # Certificates and trust
@@ -116,14 +116,14 @@ class SSLContext(ssl.SSLContext):
     def load_cert_chain(
         self, certfile: Path, keyfile: Optional[Path] = None, password: object = None
     ) -> None:
-        """Load a certificate chain and its key, PEM. It replaces one with a key of the same kind."""
+        """Load a certificate chain and its key, PEM. They replace a pair with a key of the same kind."""
         key = certfile if keyfile is None else keyfile
         self._add_identity(
             _native.Identity(_read(certfile), _read(key), os.fsdecode(certfile), os.fsdecode(key))
         )
 
     def load_self_signed(self, name: str) -> None:
-        """Make a certificate for `name` that nobody trusts, to try things out."""
+        """Create a self-signed certificate for `name`, for tests."""
         self._add_identity(_native.Identity.self_signed(name))
 
     def _add_identity(self, identity: _native.Identity) -> None:
@@ -184,7 +184,7 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def verify_mode(self) -> ssl.VerifyMode:
-        """Whether the peer must show a certificate, and whether it is judged."""
+        """Whether the peer must send a certificate, and whether it is verified."""
         return self._verify_mode
 
     @verify_mode.setter
@@ -197,7 +197,7 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def check_hostname(self) -> bool:
-        """Whether a server's certificate must be for the name that was asked for."""
+        """Whether a server's certificate must be for the requested name."""
         return self._check_hostname
 
     @check_hostname.setter
@@ -209,7 +209,7 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def verify_flags(self) -> ssl.VerifyFlags:
-        """How certificates are judged: always strictly, trusted ones first."""
+        """How certificates are verified: always strictly, trusted ones first."""
         return ssl.VerifyFlags(self._verify_flags)
 
     @verify_flags.setter
@@ -221,7 +221,7 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def hostname_checks_common_name(self) -> bool:
-        """Always false: a common name is no server's name (RFC 9525)."""
+        """Always false: common names are ignored (RFC 9525)."""
         return False
 
     @hostname_checks_common_name.setter
@@ -229,7 +229,7 @@ class SSLContext(ssl.SSLContext):
         if value:
             _refuse("hostname_checks_common_name", "a common name is no server's name (RFC 9525)")
 
-    # What is negotiated
+    # Negotiation
 
     def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
         """Set the application protocols, the preferred first."""
@@ -262,12 +262,12 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def options(self) -> ssl.Options:
-        """The options of OpenSSL that are in force."""
+        """The OpenSSL options in effect."""
         return ssl.Options(self._options)
 
     @options.setter
     def options(self, value: int) -> None:
-        # What clients prefer decides in the engine, and OpenSSL's contexts have this one from the start.
+        # The client's preference decides in the engine; OpenSSL's contexts have this option from the start.
         unknown = value & ~(_OPTIONS_HELD | _OPTIONS_TAKEN | ssl.OP_CIPHER_SERVER_PREFERENCE)
         if unknown:
             _refuse(str(ssl.Options(unknown)), "the engine has no such behaviour")
@@ -300,7 +300,7 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def sni_callback(self) -> Optional[SNICallback]:
-        """Called with an `SSLObject`, the server name that the client asks for, and this context.
+        """Called with an `SSLObject`, the server name that the client requests, and this context.
 
         It may set the object's `context` to another one. It returns None, or the number of the alert by which
         the client is refused.
@@ -331,14 +331,14 @@ class SSLContext(ssl.SSLContext):
         if not self._is_server:
             raise ValueError("num_tickets is for servers")
         if not 0 <= value <= 16:
-            raise ValueError(f"{value} tickets; 0 to 16 make sense")
+            raise ValueError(f"{value} tickets; the range is 0 to 16")
         self._num_tickets = value
         self._native = None
 
     def load_ticket_keys(self, keyfile: Path, secret: bytes = b"") -> None:
         """Seal tickets with the keys of a file that `dormouse serve` takes as `ticket_keys = "file:…"`.
 
-        All servers with these keys resume each other's sessions. `secret` is what `ticket_secret_file` holds, for
+        All servers with these keys resume each other's sessions. `secret` is the contents of `ticket_secret_file`, for
         keys in Dormouse's own format.
         """
         self._ticket_keys = _native.TicketKeys(_read(keyfile), secret)
@@ -358,29 +358,29 @@ class SSLContext(ssl.SSLContext):
 
     @property
     def keylog_filename(self) -> Any:
-        """The file to which the secrets of all connections go. Only for debugging."""
+        """The file that gets the secrets of all connections. Only for debugging."""
         return self._key_log
 
     @keylog_filename.setter
     def keylog_filename(self, value: Optional[Path]) -> None:
         path = None if value is None else os.fsdecode(value)
         if path is not None:
-            # An error belongs here, and not to the first connection.
+            # A bad path must fail here, not at the first connection.
             os.close(os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600))
         self._key_log = path
         self._native = None
 
     @property
     def post_handshake_auth(self) -> bool:
-        """Always false: clients are asked for certificates in the handshake."""
+        """Always false: servers request client certificates during the handshake."""
         return False
 
     @post_handshake_auth.setter
     def post_handshake_auth(self, value: object) -> None:
         if value:
-            _refuse("post_handshake_auth", "clients are asked for certificates in the handshake")
+            _refuse("post_handshake_auth", "servers request client certificates during the handshake")
 
-    # What is not there
+    # Not supported
 
     wrap_socket = _missing_method(
         "wrap_socket", "use dormouse.asyncio, dormouse.uvloop or dormouse.twisted, or ssl for blocking sockets"
@@ -407,7 +407,7 @@ class SSLContext(ssl.SSLContext):
     _set_npn_protocols = set_npn_protocols
     _load_windows_store_certs = _missing_method("_load_windows_store_certs", "use load_default_certs()")
 
-    # What the transports use
+    # For the transports
 
     def native_server(self) -> _native.ServerContext:
         """Return the context of the engine for servers."""
@@ -445,7 +445,7 @@ class SSLContext(ssl.SSLContext):
     def _demand_roots(self) -> None:
         if not self._roots:
             raise SettingsError(
-                f"verify_mode is {self._verify_mode.name}, and nothing is trusted; call load_default_certs() or "
+                f"verify_mode is {self._verify_mode.name}, but nothing is trusted; call load_default_certs() or "
                 "load_verify_locations()"
             )
 
@@ -470,12 +470,12 @@ def _version(value: int, extreme: int) -> int:
     if value in (ssl.TLSVersion.MINIMUM_SUPPORTED, ssl.TLSVersion.MAXIMUM_SUPPORTED):
         return extreme
     if value not in (_TLS12, _TLS13):
-        _refuse(ssl.TLSVersion(value).name, "there are TLS 1.2 and TLS 1.3")
+        _refuse(ssl.TLSVersion(value).name, "supported are TLS 1.2 and TLS 1.3")
     return int(value)
 
 
 def _is_hash(name: str) -> bool:
-    """Return whether it is the name of a file in a directory of trusted certificates: 5ed36f99.0."""
+    """Return whether a file's name is one of a directory of trusted certificates: 5ed36f99.0."""
     digest, _, number = name.partition(".")
     return len(digest) == 8 and number.isdigit() and all(one in "0123456789abcdef" for one in digest)
 
@@ -501,7 +501,7 @@ def create_default_context(
     capath: Optional[Path] = None,
     cadata: Union[str, bytes, bytearray, None] = None,
 ) -> SSLContext:
-    """Make a context with good settings, as `ssl.create_default_context` does."""
+    """Create a context with secure settings, as `ssl.create_default_context` does."""
     if purpose == ssl.Purpose.SERVER_AUTH:
         context = SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     elif purpose == ssl.Purpose.CLIENT_AUTH:

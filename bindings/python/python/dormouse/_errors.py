@@ -34,7 +34,7 @@ class SSLCertVerificationError(SSLError, ssl.SSLCertVerificationError):
 class SSLEOFError(SSLError, ssl.SSLEOFError, ConnectionResetError):
     """The connection ended without close_notify: data may be missing.
 
-    It is a ConnectionResetError too, because programs treat an end that is no proper one alike.
+    It is a ConnectionResetError too, because programs treat every improper end alike.
     """
 
     def __init__(self, message: str) -> None:
@@ -47,11 +47,11 @@ class SettingsError(SSLError):
 
 
 class UnsupportedError(SettingsError, NotImplementedError):
-    """A part of `ssl.SSLContext` that Dormouse does not have."""
+    """A part of `ssl.SSLContext` that Dormouse does not support."""
 
 
 class MisuseError(RuntimeError):
-    """A call that makes no sense in this state of the object."""
+    """A call that is invalid in this state of the object."""
 
 
 class WrongThreadError(MisuseError):

@@ -1,4 +1,4 @@
-"""What a connection of a transport keeps only while something is in flight."""
+"""The data of a transport that exists only while something is in flight."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import List, Optional
 
 
 class Flight:
-    """What a transport needs only while something is in flight: a handshake, a close, an export."""
+    """A transport's data while something is in flight: a handshake, a close, an export."""
 
     __slots__ = ("waiter", "timer", "backlog", "held", "holds_end", "drained", "error")
 
     def __init__(self) -> None:
         self.waiter: Optional[asyncio.Future[None]] = None
         self.timer: Optional[asyncio.TimerHandle] = None
-        # What was written before the handshake was done.
+        # Data written before the handshake was done.
         self.backlog: List[bytes] = []
-        # What has come with the record before it, while the program wants no data; and whether the end has.
+        # Plaintext received while the program has paused reading; and whether the end has arrived.
         self.held: List[bytes] = []
         self.holds_end = False
         self.drained: Optional[asyncio.Future[None]] = None
@@ -28,11 +28,11 @@ class Flight:
             self.timer = None
 
     def is_empty(self) -> bool:
-        """Return whether nothing of it is needed any more."""
+        """Return whether the flight holds nothing any more."""
         return not (self.timer or self.held or self.holds_end or self.error)
 
 
 def fail_future(future: Optional[asyncio.Future[None]], error: BaseException) -> None:
-    """Give an error to whoever waits."""
+    """Fail a future that is still pending."""
     if future is not None and not future.done():
         future.set_exception(error)

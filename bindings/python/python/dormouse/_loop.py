@@ -13,7 +13,7 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 def timeouts(kwargs: Any) -> Any:
-    """Take what concerns TLS only out of the arguments."""
+    """Remove the arguments that concern only TLS, and return them."""
     names = ("ssl_handshake_timeout", "ssl_shutdown_timeout")
     return {name: kwargs.pop(name, None) for name in names}
 
@@ -29,7 +29,7 @@ async def serve(
 async def connect(
     create: Any, loop: Any, factory: ProtocolFactory, settings: Settings, *args: Any, **kwargs: Any
 ) -> Tuple[TLSTransport, Any]:
-    """Connect by `create`, and shake hands."""
+    """Connect by `create`, and complete the handshake."""
     return await made_by(
         create, loop, lambda waiter: TLSTransport(loop, factory(), settings, waiter), *args, **kwargs
     )
@@ -52,7 +52,7 @@ async def made_by(
 
 
 def name_for(host: Any, server_hostname: Optional[str]) -> Optional[str]:
-    """Return the name by which a server is asked for."""
+    """Return the server name to request."""
     if server_hostname is not None:
         return server_hostname
     if not host:
@@ -123,7 +123,7 @@ class TLSLoop:
     async def connect_accepted_socket(
         self, protocol_factory: Any, sock: Any, *, ssl: Any = None, **kwargs: Any
     ) -> Any:
-        """Go on with a socket that was accepted elsewhere."""
+        """Continue with a socket that was accepted elsewhere."""
         create: Any = super().connect_accepted_socket  # type: ignore[misc]
         if not isinstance(ssl, SSLContext):
             return await create(protocol_factory, sock, ssl=ssl, **kwargs)
@@ -131,7 +131,7 @@ class TLSLoop:
         return await connect(create, self, protocol_factory, settings, sock, **kwargs)
 
     async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **kwargs: Any) -> Any:
-        """Begin TLS on a connection that exists."""
+        """Begin TLS on an existing connection."""
         if not isinstance(sslcontext, SSLContext):
             start: Any = super().start_tls  # type: ignore[misc]
             return await start(transport, protocol, sslcontext, **kwargs)
@@ -162,7 +162,7 @@ async def start_tls_on(
     )
     waiter = loop.create_future()
     over_tls = TLSTransport(loop, protocol, settings, waiter)
-    # What comes from now on is TLS: nothing may arrive between the two protocols.
+    # The next bytes are TLS: none may arrive between the two protocols.
     transport.pause_reading()
     transport.set_protocol(over_tls)
     begun = loop.call_soon(over_tls.connection_made, transport)

@@ -9,7 +9,7 @@ from . import _native
 from ._context import SSLContext
 from ._ssl_object import SSLObject
 
-# A server whose name nobody gave. An address is not sent as SNI.
+# Stands for a server without a name: an IP address is not sent as SNI.
 _NAMELESS = "0.0.0.0"
 _HANDSHAKE_FAILURE = 40
 _INTERNAL_ERROR = 80
@@ -18,7 +18,7 @@ _INTERNAL_ERROR = 80
 def server_session(context: SSLContext) -> _native.Session:
     """Return a session with a client that has just connected."""
     if context.sni_callback is not None:
-        # Errors in the settings belong to the program, and not to its first client.
+        # Errors in the settings are the program's, and must not be reported to its first client.
         context.native_server()
         return _native.Session.listen()
     return _native.Session.accept(context.native_server())
@@ -47,7 +47,7 @@ def _in_ascii(name: str) -> str:
 def choose_context(
     session: _native.Session, context: SSLContext, report: Callable[[BaseException], None]
 ) -> SSLContext:
-    """Ask the `sni_callback`, and go on with its choice or refuse the client. Return the choice."""
+    """Call the `sni_callback`, and continue with its choice or refuse the client. Return the choice."""
     hello = session.client_hello()
     callback = context.sni_callback
     view = SSLObject(session, context, None, True)

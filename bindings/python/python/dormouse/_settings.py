@@ -1,4 +1,4 @@
-"""What connections of a transport are made with."""
+"""The settings of a transport's connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._context import SSLContext
 
 
 class Settings:
-    """What all connections of a server, or one connection of a client, are made with."""
+    """The settings of all connections of a server, or of one connection of a client."""
 
     __slots__ = (
         "context",
@@ -38,7 +38,7 @@ class Settings:
         self.server_hostname = server_hostname
         self.handshake_timeout_s = _positive("ssl_handshake_timeout", ssl_handshake_timeout, 60.0)
         self.shutdown_timeout_s = _positive("ssl_shutdown_timeout", ssl_shutdown_timeout, 30.0)
-        # Whether the protocol hears of the connection; start_tls() has told it before.
+        # Whether to call connection_made(); with start_tls() the protocol was called before.
         self.announces = announces
 
     def with_context(self, context: SSLContext) -> Settings:

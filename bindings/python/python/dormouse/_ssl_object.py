@@ -1,4 +1,4 @@
-"""`SSLObject`: what a connection tells of its TLS, in the shape of `ssl.SSLObject`."""
+"""`SSLObject`: the TLS properties of a connection, in the shape of `ssl.SSLObject`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SSLObject:
-    """A view of a connection. It is made when it is asked for, and the connection does not keep it."""
+    """A view of a connection. It is created on request, and the connection does not keep it."""
 
     __slots__ = ("_session", "context", "server_hostname", "server_side")
 
@@ -26,7 +26,7 @@ class SSLObject:
         self._session = session
         #: The context. In an `sni_callback` another one can be set.
         self.context = context
-        #: Client: the name that was asked for.
+        #: Client: the requested name.
         self.server_hostname = server_hostname
         #: Whether this side is the server.
         self.server_side = server_side
@@ -50,7 +50,7 @@ class SSLObject:
         """Return None: nothing is compressed."""
 
     def pending(self) -> int:
-        """Return 0: what has come was handed over."""
+        """Return 0: received data was passed on."""
         return 0
 
     @property
@@ -68,7 +68,7 @@ class SSLObject:
         return describe(chain[0]) if self.context.verify_mode else {}
 
     def get_unverified_chain(self) -> List[bytes]:
-        """Return the certificates that the peer showed, DER, its own first."""
+        """Return the certificates that the peer sent, DER, its own first."""
         return list(self._session.peer_certificates)
 
     @property
@@ -77,8 +77,8 @@ class SSLObject:
         raise UnsupportedError("dormouse.SSLObject has no session: contexts resume sessions by themselves")
 
     def shared_ciphers(self) -> NoReturn:
-        """Not supported: what the client offers is not kept."""
-        raise UnsupportedError("dormouse.SSLObject has no shared_ciphers(): what the client offers is not kept")
+        """Not supported: the client's offer is not kept."""
+        raise UnsupportedError("dormouse.SSLObject has no shared_ciphers(): the client's offer is not kept")
 
     def get_channel_binding(self, cb_type: str = "tls-unique") -> NoReturn:
         """Not supported: TLS 1.3 has no tls-unique."""

@@ -46,8 +46,8 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
     """A TLS connection over any transport.
 
     It is one object in two roles, because each object costs memory for each connection: the transport of the
-    program's protocol, and the protocol of the transport below. A quiet connection has this object and its
-    session, and nothing else.
+    program's protocol, and the protocol of the underlying transport. A quiet connection consists of this object and its
+    session.
 
     Only the thread of its event loop may use it.
     """
@@ -92,7 +92,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._flight = Flight()
         return self._flight
 
-    # The protocol of the transport below
+    # The protocol of the underlying transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -121,7 +121,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._receive(b"")
 
     def data_received(self, data: bytes) -> None:
-        """Open what has come, and hand it to the protocol."""
+        """Open received bytes, and pass the plaintext to the protocol."""
         try:
             plaintext, signals = self._session.receive(data)
         except Exception as error:
@@ -135,14 +135,14 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
     _receive = data_received
 
     def eof_received(self) -> bool:
-        """Tell a proper end from one that was cut off."""
+        """Distinguish a proper end from a truncation."""
         flags = self._flags
         if flags & (_CLOSING | _LOST) or self._session is None:
             return False
         if self._flight is not None and self._flight.holds_end:
             return True
         if flags & _EOF_RECEIVED:
-            # The protocol wanted to go on sending.
+            # The protocol wanted to continue sending.
             return True
         self._session.receive_eof()
         if self._flags & _HANDSHAKING or not self._settings.context.suppress_ragged_eofs:
@@ -164,25 +164,25 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             fail_future(flight.drained, exc or ConnectionResetError("the connection was lost"))
             reason = exc or ConnectionAbortedError("the connection was closed during the TLS handshake")
             fail_future(flight.waiter, reason)
-        # Protocols keep their transport: no circle may keep the two alive.
+        # Protocols keep their transport: a reference cycle would keep both alive.
         protocol, self._protocol = self._protocol, None
         if flags & _CONNECTED and not flags & _LOST:
             protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass the pressure on."""
+        """Pass backpressure on to the protocol."""
         if self._flags & _CONNECTED:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on that there is room again."""
+        """Tell the protocol that there is room again."""
         flight = self._flight
         if flight is not None and flight.drained is not None and not flight.drained.done():
             flight.drained.set_result(None)
         if self._flags & _CONNECTED:
             self._protocol.resume_writing()
 
-    # What receiving finds
+    # Events of received bytes
 
     def _handle(self, plaintext: bytes, signals: int) -> None:
         while signals & _CLIENT_HELLO:
@@ -224,7 +224,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._fail(error_of(end))
 
     def _deliver_held(self) -> None:
-        """Go on where `pause_reading()` has stopped."""
+        """Continue where `pause_reading()` has stopped."""
         flight = self._flight
         if self._flags & _PAUSED or self.is_closing():
             return
@@ -241,7 +241,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._below.resume_reading()
 
     def _settle(self) -> None:
-        """Keep nothing if nothing is in flight any more."""
+        """Drop the flight if nothing is in flight any more."""
         flight = self._flight
         if flight is not None and flight.is_empty():
             self._flight = None
@@ -276,7 +276,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._settle()
 
     def _peer_closed(self) -> None:
-        """All has come. The protocol decides whether our direction stays open."""
+        """Handle the end of the peer's direction. The protocol decides whether ours stays open."""
         if self._flags & _EOF_RECEIVED:
             return
         self._flags |= _EOF_RECEIVED
@@ -304,7 +304,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._fail(TimeoutError("SSL shutdown timed out"), at_once=True)
 
     def _fail(self, error: BaseException, at_once: bool = False) -> None:
-        """End the connection because of an error, of which the protocol hears."""
+        """End the connection because of an error, and report it to the protocol."""
         if self._flags & _LOST:
             return
         if self._loop.get_debug():
@@ -314,7 +314,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if flight.error is None:
             flight.error = error
         self._flags |= _CLOSING
-        # Who waits for the handshake hears of it now: the connection may take a while to go.
+        # Report the error to the handshake's waiter now: the connection may take a while to close.
         fail_future(flight.waiter, error)
         if at_once:
             self._below.abort()
@@ -344,7 +344,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         )
 
     def _write_below(self, data: bytes) -> None:
-        # After the end of our direction the transport below takes nothing more.
+        # After the end of our direction the underlying transport takes nothing more.
         if data and not self._below.is_closing() and not self._flags & _EOF_SENT:
             self._below.write(data)
 
@@ -400,7 +400,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             try:
                 self._below.write_eof()
             except OSError:
-                # The peer has reset the connection; the transport below is about to notice.
+                # The peer has reset the connection; the underlying transport is about to notice.
                 pass
 
     def close(self) -> None:
@@ -439,7 +439,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._below.abort()
 
     def _force_close(self, exc: Optional[BaseException]) -> None:
-        """What asyncio calls after an error of a protocol."""
+        """Close after an error of a protocol; asyncio calls this."""
         if exc is not None and not self._flags & _LOST:
             self._fail(exc, at_once=True)
         else:
@@ -495,7 +495,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         return self._below.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the connection: of its TLS, or of the transport below."""
+        """Return a property of the connection: of its TLS, or of the underlying transport."""
         if name == "sslcontext":
             return self._settings.context
         if name in ("ssl_object", "peercert", "cipher", "compression"):
@@ -517,7 +517,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
     # To another process
 
     async def export(self, timeout_s: float = 5.0) -> Tuple[bytes, socket.socket]:
-        """End the connection here, and return what it takes to go on elsewhere: its bytes and its socket.
+        """End the connection here, and return its bytes and its socket, with which it continues elsewhere.
 
         The bytes are secrets. They may be used once, by one process: `dormouse.asyncio.restore()`. First it waits
         until what was written is sent. If that takes too long it raises TimeoutError, and nothing has changed.
@@ -527,7 +527,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         if self.get_extra_info("socket") is None:
             raise MisuseError("the transport below has no socket")
         if self._flight is not None and (self._flight.held or self._flight.holds_end):
-            raise MisuseError("data has come that resume_reading() has to deliver first")
+            raise MisuseError("received data is waiting; call resume_reading() first")
         self._flags |= _EXPORTING
         self._below.pause_reading()
         try:

@@ -98,7 +98,7 @@ def run_with(
 
 
 def __getattr__(name: str) -> Any:
-    # Made when it is asked for: newer versions of Python warn of policies.
+    # Created on request: newer versions of Python warn about policies.
     if name != "EventLoopPolicy":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -219,9 +219,9 @@ async def restore(
     server_hostname: Optional[str] = None,
     ssl_shutdown_timeout: Optional[float] = None,
 ) -> Tuple[TLSTransport, Any]:
-    """Go on with a connection that `TLSTransport.export()` has given out, in this or another process.
+    """Continue a connection exported by `TLSTransport.export()`, in this or another process.
 
-    The bytes may be used once. `ssl` is for what asks for a context later; the connection does not need it.
+    The bytes may be used once. `ssl` is for code that asks for the context later; the connection does not need it.
     """
     loop = asyncio.get_running_loop()
     session = _native.Session.restore(exported)
@@ -257,7 +257,7 @@ def _stream_factory(connected: Optional[ClientConnected], limit: int) -> Protoco
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, connected, loop=loop)
         if connected is None:
-            # A client's protocol refers to its reader weakly; somebody has to hold it until it is asked for.
+            # A client's protocol refers to its reader weakly, so the transport holds it until it is requested.
             protocol._dormouse_reader = reader  # type: ignore[attr-defined]
         return protocol
 

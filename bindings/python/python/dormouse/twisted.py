@@ -57,7 +57,7 @@ _LOST = 16
 class TLSProtocol:
     """A TLS connection: the protocol of a transport, and the transport of the program's protocol.
 
-    A quiet connection has this object and its session, and nothing else. Only the reactor's thread may use it.
+    A quiet connection consists of this object and its session. Only the reactor's thread may use it.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class TLSProtocol:
         self._flight: Optional[_Flight] = _Flight(_connectWrapped)
         self._producer: Any = None
 
-    # The protocol of the transport below
+    # The protocol of the underlying transport
 
     def makeConnection(self, transport: Any) -> None:
         """Begin the handshake. The program's protocol is told at once, as in Twisted."""
@@ -97,7 +97,7 @@ class TLSProtocol:
             self.dataReceived(b"")
 
     def dataReceived(self, data: bytes) -> None:
-        """Open what has come, and hand it to the protocol."""
+        """Open received bytes, and pass the plaintext to the protocol."""
         if self._flags & (_ABORTED | _LOST):
             return
         try:
@@ -131,7 +131,7 @@ class TLSProtocol:
     def _ended(self) -> None:
         end = self._session.end
         if end[0] == "closed":
-            # Twisted knows no half of a TLS connection: our direction ends too.
+            # Twisted has no half-closed TLS connections: our direction ends too.
             self._shut_down()
             self.transport.loseConnection()
         else:
@@ -153,7 +153,7 @@ class TLSProtocol:
         if self._flags & _LOST:
             return
         if not self._flags & (_CLOSED | _ABORTED) and reason.check(ConnectionDone):
-            # Nobody has said that this is the end.
+            # The peer has not sent close_notify.
             self._session.receive_eof()
             if self._session.end[0] == "closed":
                 pass
@@ -171,7 +171,7 @@ class TLSProtocol:
         protocol.connectionLost(reason)
 
     def readConnectionLost(self, reason: Failure) -> None:
-        """Tell a proper end from one that was cut off: a direction of TCP has ended."""
+        """Distinguish a proper end from a truncation: a direction of TCP has ended."""
         self.connectionLost(reason)
 
     # The transport of the program's protocol
@@ -275,7 +275,7 @@ class TLSProtocol:
             pulled.startStreaming()
 
     def unregisterProducer(self) -> None:
-        """Do without the producer."""
+        """Remove the producer."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -294,13 +294,13 @@ class TLSProtocol:
         """Return a prefix for log lines."""
         return _prefix(self.wrappedProtocol)
 
-    # What concerns TCP is the business of the transport below: getPeer, getHost, pauseProducing, setTcpNoDelay …
+    # Methods about TCP belong to the underlying transport: getPeer, getHost, pauseProducing, setTcpNoDelay …
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in TLSProtocol.__slots__:
             raise AttributeError(name)
         return getattr(self.transport, name)
 
-    # Named, since their interfaces are declared.
+    # Defined here, because their interfaces are declared.
     def getPeer(self) -> Any:
         """Return the peer's address."""
         return self.transport.getPeer()
@@ -322,7 +322,7 @@ class TLSProtocol:
         self.loseConnection()
 
     def loseWriteConnection(self) -> None:
-        """End the connection: Twisted knows no half of a TLS connection."""
+        """End the connection: Twisted has no half-closed TLS connections."""
         self.loseConnection()
 
     def getTcpNoDelay(self) -> Any:
@@ -334,16 +334,16 @@ class TLSProtocol:
         self.transport.setTcpNoDelay(enabled)
 
     def getTcpKeepAlive(self) -> Any:
-        """Return whether quiet connections are probed."""
+        """Return whether keep-alive probes are enabled."""
         return self.transport.getTcpKeepAlive()
 
     def setTcpKeepAlive(self, enabled: Any) -> None:
-        """Set whether quiet connections are probed."""
+        """Set whether keep-alive probes are enabled."""
         self.transport.setTcpKeepAlive(enabled)
 
 
 class _Flight:
-    """What a connection needs only during its handshake, and at its end."""
+    """A connection's data during its handshake and at its end."""
 
     __slots__ = ("connects", "backlog", "reason")
 
@@ -371,7 +371,7 @@ class TLSFactory(ClientFactory):
         wrappedFactory: Any,
         server_hostname: Optional[str] = None,
     ) -> None:
-        # Errors in the settings belong to the program, and not to its first connection.
+        # Errors in the settings are the program's, and must not appear at its first connection.
         if isClient:
             context.native_client()
         else:
@@ -465,14 +465,14 @@ def TLSClientEndpoint(  # noqa: N802
 def start_tls(
     protocol: Any, context: SSLContext, *, isClient: bool, server_hostname: Optional[str] = None
 ) -> TLSProtocol:
-    """Begin TLS on a protocol's connection. The protocol writes to what is returned from now on.
+    """Begin TLS on a protocol's connection. From now on the protocol writes to the returned transport.
 
     `protocol.transport` is replaced; nothing that has arrived may be TLS already.
     """
     below = protocol.transport
     factory = TLSFactory(context, isClient, None, server_hostname)
     over_tls = TLSProtocol(factory, protocol, _connectWrapped=False)
-    # The transport below hands everything to its protocol.
+    # The underlying transport passes everything to its protocol.
     below.protocol = over_tls
     protocol.transport = over_tls
     over_tls.makeConnection(below)

@@ -29,7 +29,7 @@ def run(main: Coroutine[Any, Any, T], *, debug: Optional[bool] = None) -> T:
 
 
 def __getattr__(name: str) -> Any:
-    # Made when it is asked for: newer versions of Python warn of policies.
+    # Created on request: newer versions of Python warn about policies.
     if name != "EventLoopPolicy":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -277,7 +277,7 @@ fn why_partly(trials: &Trials) -> String {
         return "some processes or machines do not share ticket keys or a session cache with the others, or a session cache is too small".into();
     }
     format!(
-        "the share fits {:.0} processes or machines ({:.0} to {:.0}) that each have their own ticket keys or session cache: \
+        "the share is consistent with {:.0} processes or machines ({:.0} to {:.0}) that each have their own ticket keys or session cache: \
          a client that returns to another one is not recognised",
         places(trials.share()),
         places(most),

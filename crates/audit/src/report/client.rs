@@ -24,7 +24,7 @@ pub(super) fn connections(client: &ClientFigures) -> String {
     for connection in client.raw.iter().take(SQUARES_MAX) {
         let (kind, class, word) = match (&connection.offered, connection.resumed) {
             (_, true) => (2, "c2", "resumed"),
-            (Some(_), false) => (1, "c4 in-vain", "offered a session in vain"),
+            (Some(_), false) => (1, "c4 in-vain", "offered a session, which was not resumed"),
             (None, false) => (0, "c0 full", "full handshake"),
         };
         if let Some(count) = counts.get_mut(kind) {

@@ -58,7 +58,7 @@ pub fn difference(before: &Audit, after: &Audit) -> Result<String, String> {
         others.into_iter().partition(|line| line.changed.is_some());
     for (title, lines) in [
         ("changed", changed),
-        ("the same, within chance", same),
+        ("no significant change", same),
         ("not comparable", unknown),
     ] {
         table(&mut text, title, &lines);

@@ -204,7 +204,7 @@ fn check_tracking(connections: u64) -> Result<(), Error> {
     match (read("count"), read("max")) {
         (Some(tracked), Some(max)) if tracked > 0 && tracked + connections > max => {
             Err(Error::usage(format!(
-                "the firewall tracks {tracked} connections of at most {max}, and {connections} more are asked for: \
+                "the firewall tracks {tracked} connections of at most {max}, and {connections} more are requested: \
                  sysctl -w net.netfilter.nf_conntrack_max={}",
                 (tracked + connections) * 2
             )))

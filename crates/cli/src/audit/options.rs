@@ -67,7 +67,7 @@ pub(super) struct ServerArgs {
     #[arg(value_name = "ADDR")]
     target: String,
     /// Addresses of the name in ADDR, in place of the resolver's: NAME:PORT:ADDR[,ADDR…]
-    #[arg(long, value_name = "WORDS")]
+    #[arg(long, value_name = "ADDRESSES")]
     resolve: Vec<String>,
     /// Process of the server; its descendants are measured too
     #[arg(long, conflicts_with_all = ["cmd", "unit", "container"])]

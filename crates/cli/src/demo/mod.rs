@@ -47,7 +47,7 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Print lines of text instead of the moving picture
+    /// Print lines of text instead of the animation
     #[arg(long)]
     plain: bool,
 

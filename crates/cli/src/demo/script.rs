@@ -16,7 +16,7 @@ use super::watch::Baseline;
 
 /// Limit on the time until a killed process is gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval between two checks whether a killed process has ended.
+/// Interval between checks for the end of a killed process.
 const DEATH_LOOK: Duration = Duration::from_micros(200);
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;

@@ -14,7 +14,7 @@ use super::view::{Chapter, Scene};
 
 /// Limit on the duration of an upgrade, for a busy machine.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Interval between two checks whether the upgrade is complete.
+/// Interval between checks for the end of the upgrade.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Sends SIGUSR2 to `serve` while connections are active: every process is replaced.

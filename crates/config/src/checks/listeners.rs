@@ -83,7 +83,7 @@ fn listeners_at(listen: &[Listen], location: impl Fn(usize) -> Location) -> Vec<
     listen.iter().enumerate().map(one).collect()
 }
 
-/// Reports empty lists, and addresses that are listened on twice or are part of another listener's.
+/// Reports empty lists, and addresses that equal another listener's or are part of it.
 pub(crate) fn no_overlap(
     config: &Config,
     locations: &Locations<'_>,
@@ -134,7 +134,7 @@ pub(crate) fn no_overlap(
 
 fn overlap_problem(earlier: SocketAddr, address: SocketAddr, line: &str) -> Problem {
     let problem = if earlier == address {
-        Problem::new(format!("{address} is listened on twice"))
+        Problem::new(format!("two listeners have the address {address}"))
             .label(format!("it is listed already{line}"))
     } else {
         Problem::new(format!("{address} and {earlier} cannot both be listeners"))

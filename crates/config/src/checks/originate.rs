@@ -60,7 +60,7 @@ fn trust(originate: &Originate, at: SectionRef<'_>, mistakes: &mut MistakeCollec
             Problem::new(
                 "ANY certificate is accepted: anyone between this machine and the server can read and change everything",
             )
-            .help("only for trying out; otherwise name the authority that signs the server's certificate: ca = \"authority.pem\""),
+            .help("use it only for tests; otherwise name the authority that signs the server's certificate: ca = \"authority.pem\""),
         );
     }
 }

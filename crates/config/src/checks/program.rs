@@ -7,13 +7,11 @@ use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
-use crate::values::address::UNIX_PATH_MAX;
 use crate::values::admin::Admin;
 use crate::values::endpoints::Backend;
 use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
-use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 /// Reports mistakes among the program's options.
@@ -72,17 +70,6 @@ fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColle
     match &config.process.admin {
         Admin::Auto | Admin::None | Admin::Loopback(_) => {}
         Admin::Unix(path) => {
-            let length = path.as_os_str().as_bytes().len();
-            if length > UNIX_PATH_MAX {
-                mistakes.error(
-                    &location,
-                    Problem::new(format!(
-                        "the path of this unix socket is {length} bytes long"
-                    ))
-                    .label(format!("at most {UNIX_PATH_MAX} bytes"))
-                    .help("the kernel does not allow a longer path"),
-                );
-            }
             let is_it = |backend: &Backend| matches!(backend, Backend::Unix(to) if to == path);
             let backend = |route: &Route| route.to.iter().any(|to| is_it(&to.backend));
             if config.routes.iter().any(backend) {

@@ -7,7 +7,7 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
 use crate::values::amounts::SourceAddress;
-use crate::values::choices::{ClientAsk, ProxyProtocol};
+use crate::values::choices::{Balance, ClientAsk, ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
 use crate::values::host_name::is_host;
 use std::collections::BTreeSet;
@@ -23,6 +23,24 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     super::resumption::clients(route, at, mistakes);
     super::sharing::rules(route, at, mistakes);
     sources(route, at, mistakes);
+    first_data(route, at, mistakes);
+}
+
+/// Reports `backend_connect = "first-data"` where the client's address is not known any more by then.
+fn first_data(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if route.backend_connect == ConnectTime::FirstData
+        && route.balance == Balance::ClientHash
+        && !route.accept_proxy_from.is_empty()
+        && at.sound(&["balance", "accept_proxy_from"])
+    {
+        mistakes.error(
+            &at.location("backend_connect", None),
+            Problem::new(
+                "the client's address in a PROXY protocol header is not kept until its first data, so `client-hash` can't use it",
+            )
+            .help("set backend_connect = \"at-once\", or another balance"),
+        );
+    }
 }
 
 /// Reports a route without a certificate, or with both configured and self-signed ones.
@@ -46,9 +64,9 @@ fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'
     {
         let help = match whole {
             Location::File(_) => {
-                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] for an automatic one, or self_signed = \"localhost\" for trying out"
+                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] for an automatic one, or self_signed = \"localhost\" for a test"
             }
-            _ => "add --cert FILE --key FILE, or --self-signed NAME for trying out",
+            _ => "add --cert FILE --key FILE, or --self-signed NAME for a test",
         };
         // One of --cert and --key without the other has been reported already.
         if matches!(whole, Location::File(_)) || !at.has("certificates") {

@@ -63,7 +63,7 @@ fn pair(
         mistakes.error(
             &locations.in_route(later, "listen", at),
             Problem::new(format!(
-                "{address} is listened on twice for clients that ask for {asked}{offer}"
+                "two routes on {address} match clients that ask for {asked}{offer}"
             ))
             .label(format!("it is listed already{line}"))
             .help("each address and port belongs to one route, or to several with different `server_names` or different `alpn`"),
@@ -129,6 +129,7 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "groups",
         "truncation",
         "half_close",
+        "backend_connect",
         "backend_down",
     ];
     for name in without_effect {

@@ -18,7 +18,7 @@ The file is [TOML](https://toml.io). Options of the program are at the top; each
 route follows a line `[[route]]`, each origination a line `[[originate]]`. Each option
 is also a flag, with `-` for `_` (`--handshake-timeout 5s`): `dormouse serve` takes the options
 of a route, `dormouse connect` those of an origination, and both take those of the program, where
-a flag wins over the file. Certificates are given as `--cert FILE --key FILE`.
+a flag overrides the file. Certificates are given as `--cert FILE --key FILE`.
 
 - A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
   All units count by 1024.

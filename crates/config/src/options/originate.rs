@@ -35,7 +35,7 @@ option_groups! {
         ca: Ca = default "system", like "\"authority.pem\"";
 
         /// Accept any certificate: anyone between this machine and the server can read and change
-        /// everything. Only for trying out.
+        /// everything. Use it only for tests.
         insecure: bool = default "false";
 
         /// Client certificate and key for servers that request one, as PEM files.

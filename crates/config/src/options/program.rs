@@ -24,9 +24,9 @@ option_groups! {
         /// an included file are relative to that file.
         include: Vec<PathBuf> = default "", like "\"conf.d/\"";
 
-        /// Number of worker processes. Each is one thread, with a small keeper process beside it that
-        /// restarts it if it dies. `auto`: one per core, or more if `max_connections` needs more
-        /// descriptors than that many processes may have.
+        /// Number of worker processes. Each is one thread, with a small keeper process beside it
+        /// that restarts it if it dies. `auto`: one per core, or more if `max_connections` needs
+        /// more descriptors than that many processes may have.
         workers: Count = default "auto", "1" ..= "1024",
             costs "two processes each";
 
@@ -71,8 +71,8 @@ option_groups! {
         /// How often to look up backend names that have no TTL: names from /etc/hosts and other
         /// sources than DNS, and names whose last lookup failed. All other names are looked up
         /// again when their TTL expires. New connections go to the addresses found last; existing
-        /// connections keep theirs. A name that cannot be looked up keeps its last addresses. `off`:
-        /// names are looked up only at startup and on a reload.
+        /// connections keep theirs. A name that cannot be looked up keeps its last addresses.
+        /// `off`: names are looked up only at startup and on a reload.
         resolve_every: Option<Duration> = default "30s", "1s" ..= "1d";
 
         /// Minimum TTL: shorter TTLs are raised to it.
@@ -230,9 +230,9 @@ option_groups! {
 
     /// Tickets let a returning client skip the costly part of the handshake.
     Tickets, "Tickets" {
-        /// Number of tickets that a TLS 1.3 client gets after a full handshake. After a resumed one
-        /// it gets one, in place of the one that it has used. 0 turns resumption off, for TLS 1.2
-        /// too.
+        /// Number of tickets that a TLS 1.3 client gets after a full handshake. After a resumed
+        /// handshake it gets one, which replaces the used ticket. 0 turns resumption off, for TLS
+        /// 1.2 too.
         tickets: u32 = default "2", "0" ..= "8",
             costs "about 250 bytes on the wire per ticket";
 

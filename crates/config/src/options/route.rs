@@ -4,8 +4,8 @@ use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
 use crate::values::amounts::SourceAddress;
 use crate::values::choices::{
-    BackendDown, Balance, ClientAsk, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
-    TlsVersion, Truncation,
+    BackendDown, Balance, ClientAsk, ConnectTime, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
+    TlsSuite, TlsVersion, Truncation,
 };
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;
@@ -31,18 +31,18 @@ option_groups! {
         /// only.
         listen: Vec<Listen> = required "127.0.0.1:8443";
 
-        /// Backends to send the plaintext to: `HOST:PORT`, `unix:PATH`, or `echo:` to answer with
-        /// what was received, for trying out and for measuring. A name is looked up at startup and
-        /// again later (`resolve_every`); each of its IPv4 addresses, eight at most, is a backend
-        /// of its own (each of its IPv6 addresses if it has no IPv4 address). Of several backends,
+        /// Backends to send the plaintext to: `HOST:PORT`, `unix:PATH`, or `echo:`, which sends
+        /// back what it receives, for tests and measurements. A name is looked up at startup and
+        /// again later (`resolve_every`); each of its IPv4 addresses, eight at most, is a separate
+        /// backend (each of its IPv6 addresses if it has no IPv4 address). Of several backends,
         /// each may be a table with `weight` (1 to 1000), `backup` (used only while no other
         /// backend can be) and `max_connections`. If connecting to a backend fails, the next one is
         /// tried, and the client notices nothing.
         to: Vec<Upstream> = required "127.0.0.1:8080";
 
-        /// How to choose a backend: `round-robin` by weight; `least-connections` in relation to the
-        /// weight, over all workers; `client-hash`: the same client address goes to the same
-        /// backend, and when a backend goes away only its clients move.
+        /// How to choose a backend. `round-robin`: in turn, by weight. `least-connections`: the
+        /// fewest connections relative to the weight, over all workers. `client-hash`: the same
+        /// client address goes to the same backend, and when a backend fails only its clients move.
         balance: Balance = default "round-robin", like "\"least-connections\"";
 
         /// Failed connects in a row after which a backend is skipped.
@@ -61,6 +61,11 @@ option_groups! {
         /// client cannot distinguish from an empty answer. With `pass_through` the connection is
         /// reset in any case.
         backend_down: BackendDown = default "alert", like "\"reset\"";
+
+        /// When to connect to a backend: `at-once`, after the client's handshake, or `first-data`,
+        /// when the client sends its first data. With `first-data` a silent client costs no
+        /// connection to a backend. Only for protocols in which the client speaks first.
+        backend_connect: ConnectTime = default "at-once", like "\"first-data\"";
 
         /// Use TLS to the backends, too. Their certificates are verified, and sessions are resumed.
         backend_tls: bool = default "false",
@@ -119,7 +124,7 @@ option_groups! {
         /// Server names (SNI) that this route serves: `example.com`, or `*.example.com` for every
         /// name with one more label. None: all. Routes may share an address; then an exact name
         /// takes precedence over a wildcard, and a wildcard over a route without names. A client
-        /// that asks for a name of no route is refused with the alert unrecognized_name.
+        /// whose name matches no route is refused with the alert unrecognized_name.
         server_names: Vec<ServerName> = default "",
             costs "nothing at rest; the ClientHello is read before the handshake begins";
 
@@ -137,8 +142,8 @@ option_groups! {
         certificates: Vec<CertificateFiles> = default "",
             costs "their text and key once per worker, nothing per connection";
 
-        /// Make a self-signed certificate for this name at startup, for trying out. No client
-        /// trusts it unless told to.
+        /// Create a self-signed certificate for this name at startup, for tests. No client trusts
+        /// it unless told to.
         self_signed: Option<String> = default "none";
 
         /// Names to obtain and renew certificates for automatically from an ACME server
@@ -149,7 +154,7 @@ option_groups! {
         acme: Vec<AcmeName> = default "",
             costs "the same as a certificate from a file; while the ACME server checks a name, each ClientHello is read before the handshake begins";
 
-        /// What a client gets that sends no server name, or one without a certificate: the first
+        /// What a client gets if it sends no server name, or one without a certificate: the first
         /// certificate (`default`), or the alert unrecognized_name (`refuse`).
         unknown_name: NameUnknown = default "default", like "\"refuse\"";
 
@@ -167,9 +172,9 @@ option_groups! {
 
         /// Send the client's address to the backend in a PROXY protocol header before the first
         /// byte. `v1`: a line with the addresses. `v2`: also what TLS negotiated (version, suite,
-        /// server name, ALPN, the client certificate's common name) and a connection id that
-        /// Dormouse's log has too. `v2-certificate`: also the client's certificate itself (DER, up
-        /// to 12 KiB), on resumed connections too. The backend must expect the header.
+        /// server name, ALPN, the client certificate's common name) and a connection id that also
+        /// appears in Dormouse's log. `v2-certificate`: also the client's certificate itself (DER,
+        /// up to 12 KiB), on resumed connections too. The backend must expect the header.
         proxy_protocol: ProxyProtocol = default "off",
             costs "512 bytes of `pending_memory` until the backend has accepted; `v2-certificate` adds the certificate's length";
 
@@ -214,13 +219,12 @@ option_groups! {
         client_certificates: ClientAsk = default "none";
 
         /// Authorities that may sign client certificates: a PEM file with one or more certificates,
-        /// or a directory of such files. Changed files are read again as `reload_certificates`
-        /// says.
+        /// or a directory of such files. `reload_certificates` reloads changed files.
         client_ca: Option<PathBuf> = default "off", like "\"clients-ca.pem\"";
 
-        /// Revocation lists in PEM: files, or directories of which every file is read. If there is
-        /// any list, there must be a current one for every issuer in a client's chain. Changed
-        /// files are read again as `reload_certificates` says.
+        /// Revocation lists in PEM: files, or directories, all files of which are read. With any
+        /// list, every issuer in a client's chain needs a current one. `reload_certificates`
+        /// reloads changed files.
         client_crl: Vec<PathBuf> = default "";
 
         /// Which clients with a valid certificate are accepted: `cn=`, `ou=`, `dns=`, `uri=` (a

@@ -320,9 +320,9 @@ fn traffic_counts(config: &Config, workers: u64) -> Cost {
     let backends: usize = addresses.sum();
     let routes = config.routes.len() + config.originate.len();
     Cost {
-        what: "counts of traffic",
+        what: "traffic counters",
         how: format!(
-            "pages of {} routes and {} backends, for each worker",
+            "pages for each worker; routes: {}, backends: {}",
             show_number(routes as u64),
             show_number(backends as u64)
         ),

@@ -89,7 +89,7 @@ fn missing_flags_are_reported() {
         errors_of(&[("listen", ":8443")]),
         "error: --to is missing\n   = help: add --to 127.0.0.1:8080\n\n\
          error: this route has no certificate\n   \
-         = help: add --cert FILE --key FILE, or --self-signed NAME for trying out"
+         = help: add --cert FILE --key FILE, or --self-signed NAME for a test"
     );
     assert_eq!(
         errors_of(&[

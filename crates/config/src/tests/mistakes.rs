@@ -131,6 +131,7 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nalpn = ['h2', 'mqtt']\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nalpn = 'h2'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\npass_through = true\nself_signed = 'x'\nclient_certificates = 'required'\n",
     "[[route]]\nlisten = ':1024'\nto = 'localhost:80'\nself_signed = 'x'\nbackend_tls = true\nhalf_close = false\n",
+    "[[route]]\nlisten = ':1024'\nto = 'localhost:80'\nself_signed = 'x'\nbackend_connect = 'first-data'\nbalance = 'client-hash'\naccept_proxy_from = ['127.0.0.1']\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'optional'\nclient_ca = 'a'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'uri=a', 'uri=spiffe://*/x', 'sha256=12:34']\n",

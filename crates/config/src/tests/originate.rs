@@ -106,7 +106,7 @@ fn mistakes_in_an_origination_are_reported() {
         "{message}"
     );
     let twice = format!("{}{}", originate(""), originate(""));
-    assert!(errors_of(&twice).contains("is listened on twice"));
+    assert!(errors_of(&twice).contains("two listeners have the address 127.0.0.1"));
     let message = errors_of("[[originate]]\nlisten = '127.0.0.1:1080'");
     assert!(
         message.contains("this origination has no `to`"),

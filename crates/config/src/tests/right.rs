@@ -146,6 +146,20 @@ fn reads_all_units_of_sizes_and_durations() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
+#[test]
+fn the_admin_socket_may_have_the_prefix_of_other_addresses() {
+    let route = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
+    let admin = |text: &str| read(&format!("admin = '{text}'\n{route}")).process.admin;
+    assert_eq!(
+        admin("unix:/run/edge.sock"),
+        Admin::Unix("/run/edge.sock".into())
+    );
+    assert_eq!(
+        admin("/run/edge.sock"),
+        Admin::Unix("/run/edge.sock".into())
+    );
+}
+
 /// Former configurations still work: a TCP address in `admin` becomes `metrics`.
 #[test]
 fn a_former_admin_address_becomes_metrics() {

@@ -79,7 +79,7 @@ impl Listed for PlainListen {
 
     fn read_item(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Vec<Self>> {
         match text_of::<Self>(raw)?.strip_prefix("unix:") {
-            Some(path) => Ok(vec![Self::Unix(unix(path, context)?)]),
+            Some(path) => Ok(vec![Self::Unix(unix_path(path, context)?)]),
             None => {
                 let listeners = Listen::read_item(raw, context)?;
                 Ok(listeners.into_iter().map(Self::Tcp).collect())
@@ -146,7 +146,7 @@ impl OptionType for Backend {
             return Ok(Self::Echo);
         }
         if let Some(path) = text.strip_prefix("unix:") {
-            return unix(path, context).map(Self::Unix);
+            return unix_path(path, context).map(Self::Unix);
         }
         if text.starts_with('/') || text.starts_with("./") {
             return Err(Problem::new(format!(
@@ -181,9 +181,10 @@ impl OptionType for Backend {
     }
 }
 
-fn unix(path: &str, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
+/// Reads the path of a unix socket, without the prefix `unix:`.
+pub(crate) fn unix_path(path: &str, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
     if path.is_empty() || path.contains('\0') {
-        return Err(Problem::new("`unix:` needs a path")
+        return Err(Problem::new("a unix socket needs a path")
             .help("write it like this: \"unix:/run/app.sock\"")
             .into());
     }

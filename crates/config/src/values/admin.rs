@@ -4,6 +4,7 @@ use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
 use crate::mistakes::problem::{Problem, ReadResult};
 use crate::option::option_type::{Kind, OptionType, wrong_type};
+use crate::values::address::unix_path;
 use dormouse_reactor::process;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -70,7 +71,11 @@ impl OptionType for Admin {
                     .into())
             }
             Some(address) => Ok(Admin::Loopback(address)),
-            None => PathBuf::read(raw, context).map(Admin::Unix),
+            // With the prefix, too: other options need it.
+            None => {
+                let path = text.strip_prefix("unix:").unwrap_or(text);
+                unix_path(path, context).map(Admin::Unix)
+            }
         }
     }
 }

@@ -93,6 +93,16 @@ choice! {
 }
 
 choice! {
+    /// When a connection to a backend is made.
+    ConnectTime, "time to connect to a backend", "\"at-once\" or \"first-data\"", "\"at-once\"" {
+        /// After the client's handshake.
+        AtOnce = "at-once",
+        /// When the client sends its first data.
+        FirstData = "first-data",
+    }
+}
+
+choice! {
     /// Whether client certificates are requested.
     ClientAsk, "way to request client certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
         /// Not requested.
@@ -147,7 +157,7 @@ choice! {
 }
 
 choice! {
-    /// What clients get that ask for a name no certificate is for.
+    /// What clients get if no certificate matches the requested name.
     NameUnknown, "value of unknown_name", "\"default\" or \"refuse\"", "\"refuse\"" {
         /// The first certificate.
         Default = "default",

@@ -12,6 +12,7 @@ use crate::io::{Io, PeerName};
 use crate::memory::backlog;
 use crate::outbound::request::LocalClient;
 use crate::traffic;
+use dormouse_config::ConnectTime;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
@@ -21,7 +22,8 @@ use dormouse_routes::route::Direction;
 use std::io;
 use std::slice::from_ref;
 
-/// Begins a connection whose handshake with the client is done: connects to the backend.
+/// Begins a connection whose handshake with the client is done: connects to the backend, unless the route
+/// does so at the client's first data.
 pub(crate) fn terminated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
@@ -55,6 +57,13 @@ pub(crate) fn terminated<I: Io>(
     }
     if header_len > 0 {
         slot.set(Flag::OpeningBlocked);
+    }
+    if cx.route.backend_connect == ConnectTime::FirstData
+        && cx.route.targets().is_some()
+        && rested.leftover.is_empty()
+    {
+        slot.set(Flag::AwaitsClient);
+        return Ok(());
     }
     connect::start(slot, cx, client.ip())
 }

@@ -49,7 +49,8 @@ pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>, half_clo
 fn end_plain(slot: &Slot, work: &Workspace<impl Io>) -> io::Result<()> {
     if slot.has(Flag::Joined) {
         // Any descriptor will do; this process has this one open anyway.
-        work.io.end_joint(slot.plain_fd(), work.backends.fd())?;
+        work.io
+            .end_joint(slot.plain_fd(), work.backends.fds().marks)?;
     }
     work.io.shutdown_write(slot.plain_fd())
 }

@@ -187,7 +187,7 @@ fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
 }
 
 fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
-    let began_ms = u64::from(slot.opened_s) * 1000;
+    let began_ms = u64::from(slot.active_s) * 1000;
     cx.work.now_ms < began_ms + cx.limits.backend_connect_timeout_ms
 }
 
@@ -246,6 +246,8 @@ fn connect_first<I: Io>(
             return connect_to(slot, cx, target);
         }
     }
+    // If the counts of this worker were changed by another one, the next choice finds the right ones.
+    cx.work.backends.restate();
     Connect::TryAgain(io::Error::other(
         "every backend has reached max_connections",
     ))
@@ -339,7 +341,10 @@ fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) 
     }
     slot.clear(Flag::Joined);
     let io = &cx.work.io;
-    let connecting = match connect(io, slot.generation, cx.route, backend, cx.limits.sources) {
+    // Without such bytes, the backend may be the one that speaks first.
+    let speaks_first = slot.opening_pending.is_some() || slot.has(Flag::TlsWaits);
+    let (turn, sources) = (slot.generation, cx.limits.sources);
+    let connecting = match connect(io, turn, cx.route, backend, sources, speaks_first) {
         Ok(connecting) => connecting,
         Err(e) => return failed(slot, cx, e),
     };
@@ -378,19 +383,22 @@ fn failed<I>(slot: &mut Slot, cx: &mut Context<'_, I>, e: io::Error) -> Connect 
     Connect::TryAgain(e)
 }
 
-/// Connects from the source addresses in turn, and skips an address without a free port.
+/// Connects from the source addresses in turn, and skips an address without a free port. `speaks_first`:
+/// bytes for the backend are there already.
 pub(crate) fn connect(
     io: &impl Io,
     turn: u32,
     route: &Route,
     backend: &Addr,
     own_sources: u32,
+    speaks_first: bool,
 ) -> io::Result<Connecting> {
     let count = route.sources_count(backend, own_sources);
     let mut tried = 0;
     loop {
         let source = route.source(turn.wrapping_add(tried) % count);
-        let result = io.connect(backend, &route.sockets.connect_options(source));
+        let options = route.sockets.connect_options(source, speaks_first);
+        let result = io.connect(backend, &options);
         tried += 1;
         match result {
             Err(e)

@@ -65,9 +65,12 @@ impl KeptKeys {
         self.keys_of(slot).seal = key.is_current(&slot.tls).then_some(key);
     }
 
-    /// Drops the keys of a connection that has ended.
+    /// Drops the keys of a connection that has ended. Keys of another connection in the same place stay.
     pub(crate) fn forget(&mut self, slot: &Slot) {
-        *self.keys_of(slot) = Keys::default();
+        let keys = &mut self.places[slot.generation as usize % PLACES];
+        if keys.generation == slot.generation {
+            *keys = Keys::default();
+        }
     }
 
     /// Drops all keys. After a burst of handshakes they would prevent pages of the heap from being returned.
@@ -170,5 +173,15 @@ mod tests {
         assert!(keys.keys_of(&other).open.is_some() && keys.keys_of(&other).seal.is_some());
         keys.clear();
         assert!(keys.keys_of(&other).open.is_none() && keys.keys_of(&other).seal.is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_connection_leaves_the_keys_of_another_one() {
+        let mut keys = KeptKeys::new();
+        let quiet = slot(7, 1).expect("a state");
+        let mut busy = slot(7 + PLACES as u32, 2).expect("a state");
+        seal(&mut keys, &mut busy);
+        keys.forget(&quiet);
+        assert!(keys.keys_of(&busy).seal.is_some());
     }
 }

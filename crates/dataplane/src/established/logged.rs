@@ -32,10 +32,11 @@ pub(crate) fn write_line<I: Io>(
     reason: Option<CloseReason>,
     work: &mut Workspace<I>,
 ) {
-    if !work.connection_log.is_on() {
-        return;
-    }
-    let Some(slot) = slots.get(index) else {
+    // The facts below cost a system call, so they are collected only for a line.
+    let Some(slot) = slots
+        .get(index)
+        .filter(|slot| work.connection_log.logs(slot))
+    else {
         return;
     };
     let backend = match slot.tls.role() {

@@ -27,9 +27,10 @@ use dormouse_config::Truncation;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::poller;
-use dormouse_reactor::socket::Peer;
+use dormouse_reactor::socket::{Attempt, Peer};
 use dormouse_tables::counters::Count;
 use std::io;
+use std::net::IpAddr;
 
 /// Event on a connection.
 pub(crate) enum Event {
@@ -116,6 +117,9 @@ fn on_ready<I: Io>(
             None => Ok(()),
         },
         (Phase::Connecting, Side::Plain) => connect::finish(slot, cx),
+        (Phase::Connecting, Side::Tls) if slot.awaits_client() => {
+            tls_ready_before_connect(slot, ready, cx)
+        }
         (Phase::Connecting, Side::Tls) => tls_ready_while_connecting(slot, ready, cx),
         // `settle` advances a draining connection after any event.
         (Phase::Draining | Phase::Free, _) => Ok(()),
@@ -169,6 +173,41 @@ fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_
     unwatch_if_broken(slot, Side::Plain, ready, cx)
 }
 
+/// Connects to a backend if the client has sent something.
+fn tls_ready_before_connect<I: Io>(
+    slot: &mut Slot,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    let work = &mut *cx.work;
+    flow::flush_sealed(slot, &work.io, &mut work.pending)?;
+    if !ready.is_readable() {
+        return Ok(());
+    }
+    match work.io.peek(slot.tls_fd(), &mut [0]) {
+        Ok(Attempt::Done(0)) => return Err(Fault::TlsTruncated),
+        Ok(Attempt::Done(_)) => {}
+        Ok(Attempt::WouldBlock) => return Ok(()),
+        Err(e) => return Err(Fault::TlsFailed(e)),
+    }
+    slot.clear(Flag::AwaitsClient);
+    slot.set(Flag::TlsWaits);
+    slot.active_s = cx.now_s();
+    let client = client_ip(slot, cx);
+    connect::start(slot, cx, client)?;
+    if may_read_tls(slot) {
+        return opening::read_tls(slot, cx.work);
+    }
+    Ok(())
+}
+
+fn client_ip<I: Io>(slot: &Slot, cx: &Context<'_, I>) -> Option<IpAddr> {
+    match cx.work.io.peer(slot.tls_fd()) {
+        Ok(Peer::Tcp(address)) => Some(address.ip()),
+        Ok(Peer::Unix) | Err(_) => None,
+    }
+}
+
 fn tls_ready_while_connecting<I: Io>(
     slot: &mut Slot,
     ready: poller::Event,
@@ -209,10 +248,7 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
     slot.set_timer_purpose(TimerPurpose::None);
     match purpose {
         TimerPurpose::RetryConnect => {
-            let client = match cx.work.io.peer(slot.tls_fd()) {
-                Ok(Peer::Tcp(address)) => Some(address.ip()),
-                _ => None,
-            };
+            let client = client_ip(slot, cx);
             return connect::start(slot, cx, client);
         }
         TimerPurpose::Connect => return connect::time_out(slot, cx),

@@ -9,7 +9,9 @@ use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Inheritance, Worker};
-use dormouse_config::{self as config, BackendDown, Flag as Given, Machine, Purpose, Truncation};
+use dormouse_config::{
+    self as config, BackendDown, ConnectTime, Flag as Given, Machine, Purpose, Truncation,
+};
 use dormouse_engine::stream::End;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
@@ -118,6 +120,7 @@ impl World {
             backend_tls: None,
             truncation: Truncation::Abort,
             half_close: true,
+            backend_connect: ConnectTime::AtOnce,
             name: "1".to_owned(),
             backend_down: BackendDown::Alert,
             backend_name: String::new(),

@@ -24,6 +24,7 @@ pub(crate) fn change(
 
 fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
     match slot.phase() {
+        Phase::Connecting if slot.awaits_client() => quiet(slot, limits, now_ms),
         Phase::Connecting if slot.plain_fd() == Fd::NONE => {
             (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
         }
@@ -37,21 +38,23 @@ fn required(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<
             TimerPurpose::PartialRecord,
             Some(limits.partial_record_timeout_ms),
         ),
-        Phase::Established => {
-            // Events do not move this timer. When it fires, it checks the slot and is armed again for
-            // the rest of the time.
-            let idle_ms = limits.idle_timeout_ms;
-            let idle_ms = idle_ms.map(|idle_ms| slot.active_until_ms() + idle_ms);
-            let total_ms = limits.total_timeout_ms;
-            let total_ms = total_ms.map(|total_ms| slot.opened_by_ms() + total_ms);
-            match idle_ms.into_iter().chain(total_ms).min() {
-                Some(due_ms) => (
-                    TimerPurpose::Idle,
-                    Some(due_ms.saturating_sub(now_ms).max(1000)),
-                ),
-                None => (TimerPurpose::None, None),
-            }
-        }
+        Phase::Established => quiet(slot, limits, now_ms),
         Phase::Warm | Phase::Free => (TimerPurpose::None, None),
+    }
+}
+
+/// The timer of a quiet connection. Events do not move it. When it fires, it checks the slot and is armed
+/// again for the rest of the time.
+fn quiet(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
+    let idle_ms = limits.idle_timeout_ms;
+    let idle_ms = idle_ms.map(|idle_ms| slot.active_until_ms() + idle_ms);
+    let total_ms = limits.total_timeout_ms;
+    let total_ms = total_ms.map(|total_ms| slot.opened_by_ms() + total_ms);
+    match idle_ms.into_iter().chain(total_ms).min() {
+        Some(due_ms) => (
+            TimerPurpose::Idle,
+            Some(due_ms.saturating_sub(now_ms).max(1000)),
+        ),
+        None => (TimerPurpose::None, None),
     }
 }

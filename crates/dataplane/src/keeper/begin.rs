@@ -90,7 +90,7 @@ pub(crate) fn begin<I: Io>(
     keep.extend_from_slice(own);
     let limits = handover.share.limits(&handover.config);
     let share = &handover.share;
-    let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
+    let backends = Backends::adopt(descriptors.backends(), share.workers, handover.worker)
         .map_err(io::Error::other)?;
     let traffic = descriptors.traffic.unwrap_or_default();
     let traffic = Traffic::adopt(Fd(traffic), share.workers, handover.worker);

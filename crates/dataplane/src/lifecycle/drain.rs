@@ -136,9 +136,8 @@ impl Drain {
                 continue;
             };
             let may_be_closed = match slot.phase() {
-                Phase::Established => slot.at_rest() || is_over,
+                Phase::Established | Phase::Connecting => slot.at_rest() || is_over,
                 Phase::Warm => true,
-                Phase::Connecting => is_over,
                 Phase::Draining | Phase::Free => false,
             };
             if may_be_closed {

@@ -17,14 +17,14 @@ const LAST_ALERTS_MS: u64 = 1_000;
 /// client that sends data to a closed socket is answered by a reset, so clients get this time to stop.
 const LINGER_MS: u64 = 1_000;
 
-/// Interval at which lingering connections are looked for.
+/// Interval of the search for lingering connections.
 const LOOK_MS: u64 = 100;
 
 /// State of a stop.
 pub(crate) struct Stop {
     /// Deadline for pending bytes.
     grace_until_ms: u64,
-    /// When lingering connections are looked for next.
+    /// Time of the next search for lingering connections.
     look_at_ms: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Cooling: free pages of pending memory return to the operating system after a second without use.
 //!
-//! A bulk stream takes a chunk of pending memory and frees it again every few turns. If its pages were
-//! returned each time, that took a sixth of the CPU time of such a stream.
+//! A bulk stream takes a chunk of pending memory and frees it again every few turns. Returning its pages each time
+//! would take a sixth of the stream's CPU time.
 
 use dormouse_reactor::pending::Pending;
 

@@ -49,6 +49,9 @@ use request::{BackendRequest, LocalClient};
 use servers::Servers;
 use std::io;
 
+/// A TLS client sends its hello as soon as it is connected.
+const SPEAKS_FIRST: bool = true;
+
 /// Outbound TLS connections of a worker.
 pub(crate) struct Outbound {
     attempts: AttemptTable,
@@ -559,13 +562,14 @@ fn connect_to<I: Io>(
     let connecting = match (&attempt.request, &route.direction) {
         (Some(request), _) => {
             let (address, sources) = (&request.address, cx.settings.limits.sources);
-            let connecting = connect::connect(io, generation, route, address, sources)?;
+            let connecting =
+                connect::connect(io, generation, route, address, sources, SPEAKS_FIRST)?;
             io.set_backend_options(&route.sockets, connecting.fd(), address);
             connecting
         }
         (None, Direction::Originate(origin)) => {
             let target = origin.targets.get(target).ok_or_else(missing)?;
-            let options = route.sockets.connect_options(None);
+            let options = route.sockets.connect_options(None, SPEAKS_FIRST);
             let connecting = io.connect(&target.address, &options)?;
             io.set_server_options(&route.sockets, connecting.fd());
             connecting

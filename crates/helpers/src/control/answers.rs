@@ -99,7 +99,7 @@ pub(super) fn reply(request: &Request, view: &View, access: Access) -> Handling 
 /// orders blindly, and can read answers if its own host name resolves to this address (DNS rebinding).
 fn refuse_foreign_page(request: &Request, access: Access) -> Option<Response> {
     if request.method == "POST" && request.origin.is_some() {
-        let words = "orders from web pages are refused";
+        let words = "commands from web pages are refused";
         return Some(Response::words(403, words));
     }
     let is_loopback = access == Access::Questions { is_loopback: true };
@@ -139,7 +139,7 @@ fn order(request: &Request, view: &View, access: Access) -> Handling {
     if access != Access::Orders {
         return Handling::Respond(Response::words(
             403,
-            "orders are accepted only on the admin socket (option `admin`), where the client's user is known",
+            "commands are accepted only on the admin socket (option `admin`), where the client's user is known",
         ));
     }
     if !view.main_alive() {
@@ -228,13 +228,13 @@ fn log_level(given: Option<&str>) -> Result<LogLevel, String> {
         .find(|(word, _)| Some(*word) == given);
     found.map(|(_, level)| *level).ok_or_else(|| {
         let known: Vec<&str> = LogLevel::WORDS.iter().map(|(word, _)| *word).collect();
-        format!("level= needs one of {}", known.join(", "))
+        format!("`level` must be one of {}", known.join(", "))
     })
 }
 
 fn weight(given: Option<&str>) -> Result<u32, String> {
     let number = given.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| "weight= needs a whole number".to_owned())
+    number.ok_or_else(|| "`weight` must be a whole number".to_owned())
 }
 
 /// Response to a completed order.

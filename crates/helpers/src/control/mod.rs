@@ -34,7 +34,7 @@ use dormouse_reactor::process;
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
-use dormouse_tables::backends::Backends;
+use dormouse_tables::backends::{BackendFds, Backends};
 use dormouse_tables::traffic::Traffic;
 use http::Response;
 use listener::{Access, ControlListener};
@@ -74,8 +74,11 @@ impl Control {
     fn begin(privileges: &Privileges, arguments: &ControlArguments) -> io::Result<Control> {
         let counters = shared::View::open(Fd(arguments.counters), arguments.workers as usize)
             .map_err(io::Error::other)?;
-        let backends =
-            Backends::view(Fd(arguments.backends), arguments.workers).map_err(io::Error::other)?;
+        let backends = BackendFds {
+            roster: Fd(arguments.roster),
+            marks: Fd(arguments.backends),
+        };
+        let backends = Backends::view(backends, arguments.workers).map_err(io::Error::other)?;
         let traffic =
             Traffic::view(Fd(arguments.traffic), arguments.workers).map_err(io::Error::other)?;
         let mut control = Control {

@@ -67,7 +67,7 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     }
     if !is_private(found.mode(), found.uid(), process::user_id()) {
         return Err(format!(
-            "{shown}: mode {:o} lets other users than the owner use this file, and its secret decrypts every connection that was resumed\n  remedy: chmod 600 {shown}, and replace the secret",
+            "{shown}: mode {:o} lets users other than the owner use this file, and its secret decrypts every connection that was resumed\n  remedy: chmod 600 {shown}, and replace the secret",
             found.mode() & 0o777
         ));
     }

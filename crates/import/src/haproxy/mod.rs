@@ -15,7 +15,7 @@ mod syntax;
 
 use std::path::Path;
 
-use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS};
+use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS, LOG};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -108,6 +108,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
             match case.backend {
                 Some(backend) => {
                     server::read(backend, config, &mut section);
+                    rules::left_out_of_backend(backend, part, config, &mut section);
                     times(backend, draft);
                 }
                 None => section.add_to_do(
@@ -236,9 +237,7 @@ fn program(config: &Config, draft: &mut Draft) {
             }
             "chroot" => "workers confine themselves (`sandbox`)",
             "stats" => "use `admin`, `dormouse status` and `/metrics`",
-            "log" | "log-send-hostname" | "log-tag" => {
-                "the log goes to standard error, or with log_to = \"syslog\" to syslog; `connection_log` has a line for each connection"
-            }
+            "log" | "log-send-hostname" | "log-tag" => LOG,
             "maxsslrate" | "maxconnrate" | "maxsessrate" => {
                 "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
             }
@@ -247,11 +246,54 @@ fn program(config: &Config, draft: &mut Draft) {
                 "set it where the program starts: LimitNOFILE= or ulimit -Hn"
             }
             "ssl-server-verify" => "servers' certificates are always verified",
-            "ssl-engine" | "ssl-mode-async" | "lua-load" | "nbproc" | "cpu-map" => "no equivalent",
-            _ => continue,
+            word if global_needs_no_remark(word) => continue,
+            _ => "no equivalent",
         };
         draft.leave_out(&line.position, &shown, why);
     }
+}
+
+/// Lines of `global` that are converted elsewhere, or that do not concern Dormouse: HAProxy's memory, processes and
+/// files.
+fn global_needs_no_remark(word: &str) -> bool {
+    let is_converted = matches!(
+        word,
+        "ca-base"
+            | "crt-base"
+            | "default-path"
+            | "ssl-default-bind-ciphers"
+            | "ssl-default-bind-ciphersuites"
+            | "ssl-default-bind-curves"
+            | "ssl-default-bind-options"
+            | "tune.ssl.cachesize"
+    );
+    let is_haproxys_own = word.starts_with("tune.")
+        || word.starts_with("no")
+        || word.starts_with("ssl-default-server-")
+        || matches!(
+            word,
+            "busy-polling"
+                | "daemon"
+                | "description"
+                | "expose-experimental-directives"
+                | "grace"
+                | "localpeer"
+                | "master-worker"
+                | "node"
+                | "pidfile"
+                | "presetenv"
+                | "quiet"
+                | "server-state-base"
+                | "server-state-file"
+                | "set-dumpable"
+                | "setenv"
+                | "spread-checks"
+                | "ssl-dh-param-file"
+                | "thread-groups"
+                | "unix-bind"
+                | "zero-warning"
+        );
+    is_converted || is_haproxys_own
 }
 
 /// Sets times that apply to the whole program.

@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line, Test, condition, tests_source};
-use crate::advice::{CLIENT_NETWORKS, RULES};
+use crate::advice::{CLIENT_NETWORKS, LOG, RULES};
 use crate::section::Section;
 use crate::toml::quoted_list;
 
@@ -14,11 +14,10 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
     for line in part.all("tcp-request") {
         let what = match (line.word(1), line.word(2)) {
             ("connection", what) => what,
-            ("inspect-delay", _) => continue,
             // A test for TLS needs no rule: Dormouse reads the ClientHello anyway.
             ("content", "accept" | "reject") if is_about_tls(line, part, config) => continue,
             _ => {
-                rate(line, section);
+                inspection(line, part, config, section);
                 continue;
             }
         };
@@ -71,6 +70,20 @@ fn is_about_tls(line: &Line, part: &HaproxySection, config: &Config) -> bool {
     tests.iter().flatten().all(is_tls)
 }
 
+/// Leaves out a rule of a later phase (`content`, `session`), unless it refuses clients by their address.
+fn inspection(line: &Line, part: &HaproxySection, config: &Config, section: &mut Section) {
+    if line.word(1) == "inspect-delay" {
+        return;
+    }
+    let tests = condition(&line.words, part, &config.folder);
+    let rejects = matches!(line.word(2), "reject" | "silent-drop");
+    if rejects && tests.as_ref().is_none_or(tests_source) {
+        let what = format!("{}: {CLIENT_NETWORKS}", line.shown());
+        return section.add_to_do(&line.position, &what);
+    }
+    rate(line, section);
+}
+
 /// Leaves out rules about rates, or about facts that Dormouse does not test.
 fn rate(line: &Line, section: &mut Section) {
     let shown = line.shown();
@@ -87,25 +100,144 @@ fn rate(line: &Line, section: &mut Section) {
 /// Leaves out lines without an equivalent, or with a different one.
 pub(super) fn left_out(part: &HaproxySection, section: &mut Section) {
     for line in &part.lines {
-        let why = match line.word(0) {
-            "stick-table" => "use `connections_per_client` and `handshakes_per_client`",
-            "stick" | "use-server" | "persist" | "appsession" => {
-                "no equivalent: balance = \"client-hash\" keeps a client with its backend"
-            }
-            "rate-limit" => {
-                "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
-            }
-            "maxconn" | "fullconn" => {
-                "use `max_connections`, for all routes together, or for each backend in `to`"
-            }
-            "tcp-response" | "filter" | "dispatch" | "external-check" => "no equivalent",
-            "errorfile" | "errorloc" if part.is_http() => "stays with the backend",
-            "option" => match line.word(1) {
-                "transparent" | "http_proxy" => "no equivalent",
-                _ => continue,
-            },
-            _ => continue,
-        };
-        section.leave_out(&line.position, &line.shown(), why);
+        left_out_line(line, part.is_http(), section);
     }
+}
+
+/// The same for a backend of this frontend. Both begin with the lines of their `defaults`, which are reported once.
+pub(super) fn left_out_of_backend(
+    backend: &HaproxySection,
+    frontend: &HaproxySection,
+    config: &Config,
+    section: &mut Section,
+) {
+    let of_frontend = |line: &&Line| {
+        let mut lines = frontend.lines.iter();
+        lines.any(|one| one.position.line == line.position.line)
+    };
+    for line in backend.lines.iter().filter(|line| !of_frontend(line)) {
+        match line.word(0) {
+            "tcp-request" => inspection(line, backend, config, section),
+            _ => left_out_line(line, backend.is_http(), section),
+        }
+    }
+}
+
+fn left_out_line(line: &Line, is_http: bool, section: &mut Section) {
+    let why = match line.word(0) {
+        word if needs_no_remark(word) => return,
+        "stick-table" => "use `connections_per_client` and `handshakes_per_client`",
+        "stick" | "use-server" | "persist" | "appsession" => {
+            "no equivalent: balance = \"client-hash\" keeps a client with its backend"
+        }
+        "rate-limit" => {
+            "use `handshakes_per_client`, and `max_handshakes` for handshakes in flight"
+        }
+        "maxconn" | "fullconn" => {
+            "use `max_connections`, for all routes together, or for each backend in `to`"
+        }
+        "backlog" => "use `backlog`, for all routes together",
+        "source" => "use `source_addresses`",
+        "log" if line.word(1) == "global" => return,
+        "log" => LOG,
+        "errorfile" | "errorfiles" | "errorloc" | "errorloc302" | "errorloc303" | "http-error" => {
+            if !is_http {
+                return;
+            }
+            "stays with the backend"
+        }
+        "option" if option_needs_no_remark(line.word(1)) => return,
+        _ => "no equivalent",
+    };
+    section.leave_out(&line.position, &line.shown(), why);
+}
+
+/// Lines that are converted elsewhere, that process requests (HAProxy then stays behind Dormouse, see `does_more`),
+/// or that do not concern Dormouse: names, log formats, HAProxy's state and retries.
+fn needs_no_remark(word: &str) -> bool {
+    let is_converted = matches!(
+        word,
+        "acl"
+            | "balance"
+            | "bind"
+            | "default-server"
+            | "default_backend"
+            | "http-check"
+            | "mode"
+            | "server"
+            | "server-template"
+            | "tcp-check"
+            | "tcp-request"
+            | "timeout"
+            | "use_backend"
+    );
+    let is_about_requests = word.starts_with("http-")
+        || word.starts_with("req")
+        || word.starts_with("rsp")
+        || matches!(
+            word,
+            "capture"
+                | "compression"
+                | "cookie"
+                | "max-keep-alive-queue"
+                | "monitor-uri"
+                | "redirect"
+                | "stats"
+                | "unique-id-format"
+                | "unique-id-header"
+        );
+    let is_haproxys_own = matches!(
+        word,
+        "description"
+            | "enabled"
+            | "error-log-format"
+            | "guid"
+            | "hash-balance-factor"
+            | "hash-type"
+            | "id"
+            | "load-server-state-from-file"
+            | "log-format"
+            | "log-format-sd"
+            | "log-steps"
+            | "log-tag"
+            | "no"
+            | "retries"
+            | "retry-on"
+            | "server-state-file-name"
+    );
+    is_converted || is_about_requests && word != "http-error" || is_haproxys_own
+}
+
+/// Options of HAProxy that are converted, that are about requests or logs, or that Dormouse does always or never needs.
+fn option_needs_no_remark(word: &str) -> bool {
+    let is_check =
+        word.ends_with("-check") || matches!(word, "httpchk" | "smtpchk" | "ssl-hello-chk");
+    let is_about_requests = word.starts_with("http-")
+        || word.starts_with("h1-")
+        || word.starts_with("accept-invalid-")
+        || word.starts_with("accept-unsafe-")
+        || matches!(
+            word,
+            "abortonclose" | "checkcache" | "forwardfor" | "forwarded" | "httpclose" | "originalto"
+        );
+    let is_about_logs = matches!(
+        word,
+        "contstats"
+            | "dontlog-normal"
+            | "dontlognull"
+            | "httplog"
+            | "httpslog"
+            | "log-health-checks"
+            | "log-separate-errors"
+            | "logasap"
+            | "socket-stats"
+            | "tcplog"
+    );
+    // Probes of idle connections (`keepalive`) and failover are on.
+    let is_done_anyway = matches!(
+        word,
+        "allbackups" | "clitcpka" | "redispatch" | "srvtcpka" | "tcpka"
+    ) || word.starts_with("splice-")
+        || word.starts_with("tcp-smart-");
+    is_check || is_about_requests || is_about_logs || is_done_anyway
 }

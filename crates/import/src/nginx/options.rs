@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::syntax::Directive;
-use crate::advice::{CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
+use crate::advice::{CLIENT_NETWORKS, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
 use crate::draft::Draft;
 use crate::section::Section;
 use crate::toml::{Certificate, certificates, quoted_list};
@@ -40,13 +40,30 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
                     draft.leave_out(&one.position, &one.shown(), CONNECTIONS_OF_ALL_WORKERS);
                 }
             }
-            "ssl_engine" | "env" | "working_directory" => {
-                draft.leave_out(&one.position, &shown, "no equivalent")
-            }
-            _ => {}
+            // How nginx runs, which has no effect on a client.
+            "daemon"
+            | "http"
+            | "include"
+            | "load_module"
+            | "lock_file"
+            | "master_process"
+            | "mail"
+            | "pcre_jit"
+            | "pid"
+            | "stream"
+            | "thread_pool"
+            | "timer_resolution"
+            | "worker_cpu_affinity"
+            | "worker_priority"
+            | "worker_processes" => {}
+            "error_log" => draft.leave_out(&one.position, &shown, ERROR_LOG),
+            _ => draft.leave_out(&one.position, &shown, "no equivalent"),
         }
     }
 }
+
+const ERROR_LOG: &str = "the log goes to standard error: `log_level`, `log_handshakes`";
+const BYTES_PER_CLIENT: &str = "use `bytes_per_client`";
 
 /// Leaves out directives around the servers of `stream`.
 pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
@@ -59,8 +76,16 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
                 "Dormouse does not inspect the contents of connections"
             }
             "log_format" => "the fields of `connection_log` are always the same",
-            "error_log" => "the log goes to standard error: `log_level`, `log_handshakes`",
-            _ => continue,
+            "error_log" => ERROR_LOG,
+            "limit_conn" => "use `connections_per_client`",
+            "proxy_upload_rate" | "proxy_download_rate" => BYTES_PER_CLIENT,
+            "js_access" => {
+                let what = format!("{}: {CLIENT_NETWORKS}", one.shown());
+                draft.add_to_do(&one.position, &what);
+                continue;
+            }
+            name if is_known(name) || is_of_context(name) => continue,
+            _ => "no equivalent",
         };
         draft.leave_out(&one.position, &one.shown(), why);
     }
@@ -318,11 +343,13 @@ pub(super) fn left_out(
         } else if name == "health_check" && !context.is_http {
             health_check(one, context.is_on(server, "proxy_ssl"), section);
         } else if name == "error_log" {
-            let why = "the log goes to standard error: `log_level`, `log_handshakes`";
-            section.leave_out(&one.position, &one.shown(), why);
+            section.leave_out(&one.position, &one.shown(), ERROR_LOG);
+        } else if name == "js_access" {
+            let what = format!("{}: {CLIENT_NETWORKS}", one.shown());
+            section.add_to_do(&one.position, &what);
         } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
         } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
-            section.leave_out(&one.position, &one.shown(), "use `bytes_per_client`");
+            section.leave_out(&one.position, &one.shown(), BYTES_PER_CLIENT);
         } else if context.is_http {
             section.leave_out(
                 &one.position,
@@ -333,6 +360,20 @@ pub(super) fn left_out(
             section.leave_out(&one.position, &one.shown(), "no equivalent");
         }
     }
+}
+
+/// Returns whether a directive outside of servers belongs to one that is converted, or to nginx's memory.
+fn is_of_context(name: &str) -> bool {
+    let parts = [
+        "limit_conn_log_level",
+        "limit_conn_zone",
+        "map",
+        "resolver",
+        "resolver_timeout",
+        "server",
+        "upstream",
+    ];
+    parts.contains(&name) || name.ends_with("_hash_bucket_size") || name.ends_with("_hash_max_size")
 }
 
 /// Returns whether a directive is converted elsewhere, or has no effect in Dormouse.

@@ -7,7 +7,7 @@
 //!   is in the heap, and is rebuilt from the handles in live slots.
 //! - A chunk is wiped when it is freed, because it may have held plaintext.
 //! - Pages without a chunk are *warm*: they keep their memory, because a bulk stream takes and frees a chunk
-//!   every few turns, and a page that is returned and taken again costs two visits to the kernel.
+//!   every few turns, and returning a page and taking it again costs two system calls.
 //!   [`Pending::cool`] returns the pages that were not needed. The pages in use never exceed the pool's limit;
 //!   warm pages exceed it by at most 64.
 

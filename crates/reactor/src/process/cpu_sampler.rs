@@ -1,8 +1,8 @@
-//! Samples of where processors are: which instruction of which process runs, some hundred times a second.
+//! Samples what processors execute: which instruction of which process, about 500 times a second.
 //!
-//! The kernel interrupts each processor by a timer and writes a record into a ring that this process maps: the process
+//! A timer of the kernel interrupts each processor and writes a record into a ring that this process maps: the process
 //! and the address of the instruction, and nothing else. The sampled processes are not stopped and notice nothing.
-//! It takes the right to observe all processes: root, `CAP_PERFMON`, or `kernel.perf_event_paranoid` of 0 or less.
+//! This requires permission to observe all processes: root, `CAP_PERFMON`, or `kernel.perf_event_paranoid` at most 0.
 
 use std::io;
 use std::mem::size_of;
@@ -14,18 +14,18 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::memory::PAGE;
 
-/// One moment of one processor.
+/// What a processor executed at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuSample {
-    /// The process that ran.
+    /// The running process.
     pub pid: i32,
-    /// Address of its instruction.
+    /// Address of its current instruction.
     pub address: u64,
-    /// Whether the kernel worked for it.
+    /// Whether the process was in the kernel.
     pub in_kernel: bool,
 }
 
-/// Samples all processors while it lives.
+/// Samples all processors until it is dropped.
 #[derive(Debug)]
 pub struct CpuSampler {
     rings: Vec<Ring>,
@@ -35,7 +35,7 @@ pub struct CpuSampler {
 const FREQUENCY: u64 = 499;
 /// Pages of a ring's data: a power of two. 128 pages hold 21,000 records, some 40 s.
 const DATA_PAGES: usize = 128;
-/// Processors that are sampled at most.
+/// Maximum number of sampled processors.
 const PROCESSORS_MAX: usize = 1024;
 
 // linux/perf_event.h
@@ -75,14 +75,14 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 64);
 
 impl CpuSampler {
-    /// Begins to sample.
+    /// Starts sampling.
     ///
     /// # Errors
-    /// What the operating system says: most often that this user may not.
+    /// The operating system's error, usually a missing permission.
     pub fn start() -> io::Result<Self> {
         let processors = std::thread::available_parallelism()?.get();
         let mut rings = Vec::new();
-        // Numbers of processors may have gaps; one that is missing is left out.
+        // Processor numbers may have gaps: missing ones are skipped.
         for processor in 0..PROCESSORS_MAX {
             match Ring::open(processor as i32) {
                 Ok(ring) => rings.push(ring),
@@ -127,7 +127,7 @@ impl Ring {
             breakpoint: 0,
             breakpoint_address: 0,
         };
-        // SAFETY: the kernel reads `size` bytes of a structure of that size, and makes a descriptor.
+        // SAFETY: the kernel reads `size` bytes of a structure of that size, and returns a descriptor.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -142,10 +142,10 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let fd = i32::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the descriptor is new, and nobody else has it.
+        // SAFETY: the descriptor is new, and has no other owner.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
         debug_assert!(event.as_raw_fd() >= 0);
-        // SAFETY: a new range of addresses is asked for (null hint, no MAP_FIXED).
+        // SAFETY: this requests a new range of addresses (null hint, no MAP_FIXED).
         let base = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_busy_process_is_seen() {
-        // Containers and ordinary users may not; then nothing can be asserted.
+        // Containers and ordinary users lack the permission; then there is nothing to assert.
         let Ok(mut sampler) = CpuSampler::start() else {
             return;
         };

@@ -192,7 +192,7 @@ const FCNTL: &[libc::c_int] = &[
 ];
 
 /// Socket options that a worker sets. Not those that change what a listener accepts, which it shares with all
-/// workers: with SO_ATTACH_FILTER and SO_LOCK_FILTER it could stop a listener for ever.
+/// workers: with SO_ATTACH_FILTER and SO_LOCK_FILTER it could stop a listener forever.
 const SOCKET_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_SNDBUF),
@@ -202,6 +202,7 @@ const SOCKET_OPTIONS: &[(libc::c_int, libc::c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),

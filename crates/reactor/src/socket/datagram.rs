@@ -22,7 +22,7 @@ pub enum DatagramAddress<'a> {
 /// Opens a socket for datagrams to this address, not connected yet. It never blocks.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn datagrams(address: DatagramAddress<'_>) -> io::Result<Fd> {
     let family = match address {
         DatagramAddress::Unix(_) => AddressFamily::UNIX,
@@ -36,7 +36,7 @@ pub fn datagrams(address: DatagramAddress<'_>) -> io::Result<Fd> {
 /// Connects the socket, or connects it again: a unix socket stays connected to a receiver that has ended.
 ///
 /// # Errors
-/// What the operating system says: nobody receives there.
+/// The operating system's error: there is no receiver.
 pub fn connect_datagrams(socket: Fd, address: DatagramAddress<'_>) -> io::Result<()> {
     let socket = socket.borrow()?;
     match address {

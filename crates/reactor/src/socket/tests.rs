@@ -112,6 +112,31 @@ fn a_reset_is_reported_and_sending_after_it_raises_no_signal() {
     close_all(&[client, listener]);
 }
 
+/// The kernel sends the acknowledgement by itself after 200 ms, so a busy machine gets several tries.
+#[test]
+fn first_bytes_carry_the_acknowledgement_of_the_handshake() {
+    let (listener, address) = open_listener(&loopback());
+    let options = ConnectOptions {
+        speaks_first: true,
+        ..ConnectOptions::default()
+    };
+    for _ in 0..20 {
+        let client = connect(&address, &options).unwrap().fd();
+        let early = accept(listener, OnExec::Close).unwrap();
+        if let Attempt::Done(early) = early {
+            close_all(&[client, early.fd]);
+            continue;
+        }
+        assert_eq!(send(client, b"hello").unwrap(), Attempt::Done(5));
+        ready(listener, Interest::READ);
+        let server = accept(listener, OnExec::Close).unwrap().done().unwrap();
+        ready(server.fd, Interest::READ);
+        assert_eq!(recv(server.fd, &mut [0; 10]).unwrap(), Attempt::Done(5));
+        return close_all(&[client, server.fd, listener]);
+    }
+    panic!("every connection was accepted before its first bytes");
+}
+
 #[test]
 fn unread_bytes_are_counted() {
     let options = ConnectOptions {

@@ -216,7 +216,7 @@ fn each_address_of_a_name_is_a_backend_and_addresses_can_change() {
     );
     let order: Vec<Choice> = (0..4).map(|_| targets.first(None, &known, 0)).collect();
     assert_eq!(order, [0, 1, 2, 0].map(Choice::Use));
-    known.fd().close();
+    known.fds().close();
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn sources(index: usize, given: &[SourceAddress], findings: &mut Findings) {
             continue;
         };
         if let Err(error) = UdpSocket::bind((*ip, 0)) {
-            let hint = listening::hint(&error);
+            let hint = listening::hint(&Addr::Tcp((*ip, 0).into()), &error);
             let what = format!(
                 "cannot connect to a backend from {ip} (source_addresses): {error}\n{hint}"
             );
@@ -105,7 +105,7 @@ fn listener(
     };
     let mut severity = Severity::Error;
     let mut what = format!("cannot listen on {address}: {error}");
-    let mut hint = listening::hint(&error).to_owned();
+    let mut hint = listening::hint(address, &error).to_owned();
     if error.kind() == io::ErrorKind::PermissionDenied {
         severity = of_privilege(purpose);
         if let Some(others) = InheritedListeners::from_environment().handed_in() {
@@ -120,9 +120,8 @@ fn listener(
                 return;
             }
             Holder::Process { pid, name } => {
-                what = format!(
-                    "cannot listen on {address}: {name} (pid {pid}) listens there: {error}"
-                );
+                what = format!("cannot listen on {address}: {name} (pid {pid}) listens there");
+                "stop it, or choose another port".clone_into(&mut hint);
                 let may_be_it = name.starts_with("dormouse") && config.process.admin == Admin::None;
                 if may_be_it && purpose == Purpose::Check {
                     severity = Severity::Warning;

@@ -144,6 +144,6 @@ fn build_contexts(config: &Config, material: &Material) -> Result<(), String> {
         contexts::of_backends(config, material, routes)?;
         contexts::of_origins(config, material)
     });
-    backends.fd().close();
+    backends.fds().close();
     built
 }

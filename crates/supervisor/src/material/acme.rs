@@ -203,7 +203,7 @@ fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{shown}: mode {mode:o} lets other users than the owner use this file: chmod 600 {shown}, and replace the secret"
+            "{shown}: mode {mode:o} lets users other than the owner use this file: chmod 600 {shown}, and replace the secret"
         ));
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize + 1));

@@ -24,7 +24,7 @@ impl Supervisor {
     fn change_certificates(&mut self, id: u64, changed: Result<Changed, String>) {
         match changed.and_then(|changed| self.try_certificates(changed)) {
             Ok(words) => {
-                tracing::info!(change = words, "certificates changed by an admin order");
+                tracing::info!(change = words, "certificates changed by an admin command");
                 self.reload.wait(vec![id], words);
                 self.finish_reload_if_complete();
             }

@@ -16,7 +16,7 @@ impl Supervisor {
         else {
             return;
         };
-        tracing::info!(order = %describe(&order), "admin order received");
+        tracing::info!(command = %describe(&order), "admin command received");
         match order {
             AdminOrder::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // The answer is sent when all workers follow the new configuration.
@@ -151,7 +151,7 @@ fn describe(order: &AdminOrder) -> String {
                 BackendChange::Out => "out".to_owned(),
                 BackendChange::Weight(weight) => format!("weight {weight}"),
             };
-            format!("backend {address}{}: {change}", of_route(route))
+            format!("backend {address}{} {change}", of_route(route))
         }
         AdminOrder::LogLevel(level) => format!("log level {level}"),
         AdminOrder::RotateTicketKeys => "rotate ticket keys".to_owned(),

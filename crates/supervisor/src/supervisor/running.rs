@@ -15,7 +15,7 @@ impl Supervisor {
     ) {
         match self.try_change(change) {
             Ok(words) => {
-                tracing::info!(change = words, "configuration changed by an admin order");
+                tracing::info!(change = words, "configuration changed by an admin command");
                 self.reload.wait(vec![id], words);
                 self.finish_reload_if_complete();
             }

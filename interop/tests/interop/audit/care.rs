@@ -200,7 +200,7 @@ fn an_interrupted_audit_stops_its_processes() {
     let child = std::fs::read_to_string(mark).expect("a pid");
     assert!(
         !Path::new(&format!("/proc/{}", child.trim())).exists(),
-        "sleep goes on"
+        "sleep still runs"
     );
     assert!(
         std::net::TcpStream::connect(&target).is_err(),

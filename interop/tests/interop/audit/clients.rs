@@ -37,7 +37,7 @@ fn an_interrupted_client() {
         (Some(1), &1.into()),
         "{audit:#}"
     );
-    wait::until("nobody of them", PATIENCE, || {
+    wait::until("none of them", PATIENCE, || {
         let goes_on = |pid: &str| Path::new(&format!("/proc/{pid}")).exists();
         (!pids.split_whitespace().any(goes_on)).then_some(())
     });
@@ -112,7 +112,7 @@ fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
     }
     for pid in pids.split_whitespace() {
         let goes_on = Path::new(&format!("/proc/{pid}")).exists();
-        assert!(!goes_on, "{by:?}: process {pid} goes on");
+        assert!(!goes_on, "{by:?}: process {pid} still runs");
     }
     let left: Vec<_> = std::fs::read_dir(temporary.path())
         .expect("the folder")

@@ -30,7 +30,7 @@ impl StarttlsServer {
         command: impl FnOnce(&Path, SocketAddr, &Files) -> Vec<String>,
     ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        // Servers that give up their privileges enter it as other users.
+        // Servers that drop their privileges read it as other users.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
         let address = SocketAddr::new(unused_host(), PORT);
         let files = authority().certificate(Kind::EcdsaP256);
@@ -262,7 +262,7 @@ fn postgres() {
         let made = Command::new(&init[0]).args(&init[1..]).output();
         let made = made.expect("initdb");
         assert!(made.status.success(), "{made:?}");
-        // The client is not let in without a password, so the server asks for one and waits.
+        // The rule demands a password, so the server asks for one and waits.
         let rule = "hostssl all all all scram-sha-256\n";
         fs::write(data.join("pg_hba.conf"), rule).expect("written");
         words(&format!(

@@ -16,16 +16,16 @@ use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
 
 /// A terminator in front of several backends.
-pub(super) struct Scene {
-    pub(super) terminator: Process,
-    pub(super) address: SocketAddr,
-    pub(super) backends: BTreeMap<u16, Backend>,
-    pub(super) folder: tempfile::TempDir,
+pub(crate) struct Scene {
+    pub(crate) terminator: Process,
+    pub(crate) address: SocketAddr,
+    pub(crate) backends: BTreeMap<u16, Backend>,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Scene {
     /// `to` has the settings of each backend besides its address; those with `down` do not listen.
-    pub(super) fn new(to: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) fn new(to: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
         let host = unused_host();
         let ports = 8080..8080 + to.len() as u16;
         let address = |port| SocketAddr::new(host, port);
@@ -58,7 +58,7 @@ impl Scene {
         }
     }
 
-    pub(super) fn connect(&self, last: u8) -> Peer {
+    pub(crate) fn connect(&self, last: u8) -> Peer {
         let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 8, last));
         let tcp = connect_from(ip, self.address);
         let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
@@ -68,7 +68,7 @@ impl Scene {
     }
 
     /// Connections accepted by each backend so far.
-    pub(super) fn accepted(&self) -> Vec<u64> {
+    pub(crate) fn accepted(&self) -> Vec<u64> {
         self.backends.values().map(Backend::accepted).collect()
     }
 }

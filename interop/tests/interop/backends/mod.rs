@@ -1,8 +1,9 @@
 //! Backends: failures, TLS, balance, health checks, DNS names, and the client's address for them.
 
-mod balance;
+pub(crate) mod balance;
 mod dns;
 mod failures;
+mod first_data;
 mod health;
 mod health_tls;
 mod orders;

@@ -291,7 +291,7 @@ fn a_pushed_key_is_not_logged() {
     done(&site, &["log-level", "trace"]);
     let one = give("one", Kind::EcdsaP256, "second.example", site.folder.path());
     done(&site, &["push-certificate", "--cert", path(&one.both)]);
-    let changed = "certificates changed by an admin order";
+    let changed = "certificates changed by an admin command";
     site.process.wait_for_line(changed, PATIENCE);
     let key = text(&one.key);
     let secret = key.lines().nth(1).expect("a line of the key");

@@ -247,7 +247,7 @@ fn a_handshake_without_end() {
     while stranger.write_all(&record).is_ok() {
         assert!(
             Instant::now() < end,
-            "a refused client can go on sending for ever"
+            "a refused client can keep sending forever"
         );
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -43,11 +43,16 @@ pub(super) fn worker(scene: &Scene) -> Option<u32> {
 }
 
 pub(super) fn named(scene: &Scene, name: &str) -> Option<u32> {
+    process_named(&scene.terminator, name)
+}
+
+/// A running process of a gateway, by its name.
+pub(super) fn process_named(terminator: &Process, name: &str) -> Option<u32> {
     let is_it = |pid: &u32| {
         let found = fs::read_to_string(format!("/proc/{pid}/comm"));
         found.is_ok_and(|found| found.trim() == name) && status(*pid, "State:") != "Z (zombie)"
     };
-    scene.terminator.tree().into_iter().find(is_it)
+    terminator.tree().into_iter().find(is_it)
 }
 
 /// A line of /proc/PID/status.
@@ -235,7 +240,7 @@ fn a_worker_cannot_pose_as_the_new_keeper() {
     assert_eq!(
         named(&scene, "keeper-0"),
         Some(keeper),
-        "the old keeper goes on"
+        "the old keeper still runs"
     );
 }
 

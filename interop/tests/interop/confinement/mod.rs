@@ -1,5 +1,6 @@
 //! The privileges that processes give up, and what other users cannot see of them.
 
+mod backends;
 mod hijacked;
 mod privileges;
 mod sandbox;

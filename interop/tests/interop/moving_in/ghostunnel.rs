@@ -1,5 +1,5 @@
-//! ghostunnel's page, walked through: the commands at the head of its example run, clients with
-//! certificates ask both ends, the example takes their place, and the clients get the same answers.
+//! //! Follows ghostunnel's page: the commands above its example run, clients with certificates send requests to both
+//! ends, Dormouse with the example replaces ghostunnel, and the clients get the same answers.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -173,9 +173,9 @@ fn the_example_of_the_page_replaces_ghostunnel() {
     let [server, client] = commands.as_slice() else {
         panic!("the page has a server and a client: {commands:?}");
     };
-    // Our web server is at another address of this machine than the page's.
+    // The test's web server has another address than the page's.
     let server = format!("{} --unsafe-target", scene.placed(server));
-    // The page's name leads nowhere here, and its client listens on localhost.
+    // The page's name does not resolve here, and its client listens on localhost.
     let client = format!(
         "{} --override-server-name {SERVER} --unsafe-listen",
         scene.placed(client)

@@ -235,7 +235,8 @@ fn messages_arrive_by_udp_as_json() {
     assert_eq!(fields["level"], "INFO");
 }
 
-/// Without syslog the program starts anyway, warns and does not block. If it cannot go on, standard error is restored.
+/// Without syslog the program starts anyway, warns and does not block. If it cannot continue, standard error is
+/// restored.
 #[test]
 fn an_absent_syslog_stops_nothing() {
     if !applies(Can::BeDormouse) {

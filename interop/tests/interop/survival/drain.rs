@@ -168,7 +168,7 @@ fn a_drain_can_be_stopped_and_survives_a_worker() {
     let worker = admin.status()["workers"][0]["pid"].as_u64().expect("a pid") as u32;
     let before = closed(&admin.status());
     signal(worker, Signal::KILL);
-    wait::until("the next worker to go on", PATIENCE, || {
+    wait::until("the next worker to continue", PATIENCE, || {
         (closed(&admin.status()) >= before + 2).then_some(())
     });
     admin.order("/drain/stop").expect("an end of the drain");

@@ -106,7 +106,7 @@ fn kill_under_load(kills: usize, connections: usize, before: BackendKind) {
             killed += 1;
             busy_kills += usize::from(want_busy);
             let until = load.echoes() + 20;
-            wait::until("echoes to go on", PATIENCE, || {
+            wait::until("echoes to continue", PATIENCE, || {
                 (load.echoes() >= until).then_some(())
             });
         }

@@ -1,4 +1,4 @@
-//! Signals to main, and to all processes at once: none leaves workers behind that nobody can end.
+//! Signals to main, and to all processes at once: none leaves workers that no command can end.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -26,7 +26,7 @@ fn connect(scene: &Scene) -> Peer {
     peer
 }
 
-/// Whom a signal is sent to.
+/// The receivers of a signal.
 #[derive(Clone, Copy, Debug)]
 enum To {
     Main,

@@ -367,8 +367,7 @@ fn another_program_is_refused() {
     }
 }
 
-/// An old keeper is stopped before the commit, for so long that the new keeper starts a worker without waiting
-/// for it. Then the new keeper dies. The old keeper must not start a second worker: the first one uses the
+/// An old keeper is stopped before the commit until the new keeper no longer waits for it and starts a worker. Then the new keeper dies. The old keeper must not start a second worker: the first one uses the
 /// same pending memory.
 #[test]
 fn a_keeper_that_was_stopped_takes_nothing_back() {

@@ -225,7 +225,7 @@ impl Load<'_> {
         self.kept(name, done, log)
     }
 
-    /// Records why a part is missing. The load goes on after a failure that the server caused, if time is left.
+    /// Records why a part is missing. The load continues after a failure that the server caused, if time is left.
     fn kept(
         &self,
         name: &'static str,

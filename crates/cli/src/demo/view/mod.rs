@@ -1,4 +1,4 @@
-//! Views of the demo: a moving picture, or lines where there is no terminal.
+//! Views of the demo: an animation, or lines where there is no terminal.
 
 mod cells;
 mod frame;

@@ -52,7 +52,7 @@ impl Question {
         }
         let mut builder = MessageBuilder::new_vec();
         builder.header_mut().set_id(id);
-        // Recursion desired: the server shall follow referrals itself.
+        // Recursion desired: the server should follow referrals itself.
         builder.header_mut().set_rd(true);
         let mut question = builder.question();
         question.push((name, kind)).ok()?;

@@ -3,7 +3,7 @@ package dormouse;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 
-/** Several buffers as one: gathered, scattered. */
+/** Several buffers used as one, for gathering and scattering. */
 final class Buffers {
     private static final ThreadLocal<byte[]> SCRATCH = ThreadLocal.withInitial(() -> new byte[Records.PACKET_MAX]);
 
@@ -22,7 +22,7 @@ final class Buffers {
         return (int) Math.min(sum, Integer.MAX_VALUE);
     }
 
-    /** The first buffer with anything in it, if it has at least this much; null otherwise. */
+    /** The first buffer that is not empty, if it has at least this many bytes; null otherwise. */
     static ByteBuffer only(ByteBuffer[] buffers, int offset, int length, int needed) {
         for (int i = offset; i < offset + length; i++) {
             int remaining = buffers[i].remaining();
@@ -33,7 +33,7 @@ final class Buffers {
         return null;
     }
 
-    /** Whether the native half can reach its bytes: read-only heap buffers hide their array. */
+    /** Whether native code can access the bytes: read-only heap buffers hide their array. */
     static boolean isAccessible(ByteBuffer buffer) {
         return buffer.isDirect() || buffer.hasArray();
     }

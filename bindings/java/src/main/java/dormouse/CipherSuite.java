@@ -29,7 +29,7 @@ enum CipherSuite {
                 || this == TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256;
     }
 
-    /** Bytes of a record that are not plaintext, its header among them. */
+    /** Bytes of a record besides its plaintext, including the header. */
     int overhead() {
         if (protocol() == Protocol.TLS13) {
             return Records.HEADER + 1 + 16;
@@ -47,7 +47,7 @@ enum CipherSuite {
             try {
                 found.add(valueOf(name));
             } catch (IllegalArgumentException | NullPointerException unknown) {
-                throw new IllegalArgumentException("the cipher suite " + name + " is not supported; there are "
+                throw new IllegalArgumentException("the cipher suite " + name + " is not supported; supported are "
                         + String.join(", ", names(ALL)));
             }
         }

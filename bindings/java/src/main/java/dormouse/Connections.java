@@ -28,7 +28,7 @@ public final class Connections {
     }
 
     /**
-     * Continues an exported connection in an engine that is new.
+     * Continues an exported connection in a new engine.
      *
      * @throws SSLException if the bytes are not an exported connection, or come from another version
      * @throws IllegalStateException if the engine has begun a handshake

@@ -17,7 +17,7 @@ import javax.net.ssl.SSLSessionContext;
 import javax.net.ssl.SSLSocketFactory;
 import javax.net.ssl.TrustManager;
 
-/** What the engines of an {@code SSLContext} share. */
+/** The part that all engines of an {@code SSLContext} share. */
 final class ContextSpi extends SSLContextSpi {
     private static final int SHARED_MAX = 256;
 
@@ -107,12 +107,12 @@ final class ContextSpi extends SSLContextSpi {
         return contexts;
     }
 
-    /** The one object for all settings that equal these. */
+    /** The shared object for all settings equal to these. */
     EngineSettings share(EngineSettings changed) {
         return Lru.canonical(settings, changed);
     }
 
-    /** The one list with this name, which many clients ask for. */
+    /** The shared list with this name, which many clients request. */
     List<SNIServerName> share(SNIHostName name) {
         return Lru.canonical(names, List.of(name));
     }

@@ -10,7 +10,7 @@ import javax.net.ssl.SSLException;
 
 /**
  * The engine's contexts of one {@code SSLContext}: one for each combination of settings that its connections use,
- * prepared when the first of them shakes hands.
+ * prepared for the first handshake that needs it.
  */
 final class Contexts {
     private static final Cleaner CLEANER = Cleaner.create();
@@ -34,7 +34,7 @@ final class Contexts {
             List<Identities.Identity> identities, int protocols, int suites,
             EngineSettings.ClientCertificates clientCertificates, int ticketLifetimeS) {}
 
-    /** Whether and how names are checked is part of it: a resumed session is not checked again. */
+    /** Includes whether and how names are checked, because a resumed session is not checked again. */
     private record ClientKey(
             Identities.Identity identity, int protocols, int suites, List<String> alpn, String endpointIdentification,
             int sessionsMax) {}
@@ -60,7 +60,7 @@ final class Contexts {
         return known;
     }
 
-    /** {@code resumes}: whether the server is known by name, so that its sessions can be used again. */
+    /** {@code resumes}: whether the server is known by name, so that its sessions can be resumed. */
     Context client(Identities.Identity identity, EngineSettings settings, SessionContext sessions, boolean resumes)
             throws SSLException {
         ClientKey key = new ClientKey(identity, settings.protocolBits(), settings.suiteBits(), settings.alpn(),

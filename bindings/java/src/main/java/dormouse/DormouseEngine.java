@@ -18,10 +18,10 @@ import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSession;
 
 /**
- * A connection's engine. Its statuses are those of the JDK's engine, which programs are written against.
+ * A connection's engine. Its statuses are those of the JDK's engine, which programs expect.
  *
  * <p>Between two records it consists of this object, its session and 136 bytes outside the heap: incomplete records
- * stay in the caller's buffers, and everything of the handshake is dropped with {@link #handshake}.
+ * stay in the caller's buffers, and all data of the handshake is dropped with {@link #handshake}.
  *
  * <p>Invariants:
  * <ul>
@@ -50,17 +50,17 @@ final class DormouseEngine extends SSLEngine {
     private Handshake handshake;
     private DormouseSession session;
     private String applicationProtocol;
-    /** The end that the call in progress has found. */
+    /** How the peer's direction ended, if the current call has found its end. */
     private SSLException ended;
 
     private boolean clientMode;
     private boolean modeIsSet;
     private boolean inboundClosed;
     private boolean outboundClosed;
-    /** There are records to be sent, besides the caller's data. */
+    /** Whether there are records to send besides the caller's data. */
     private boolean outputWaits;
     private boolean justEstablished;
-    /** A wrap has to report that the handshake is finished. */
+    /** Whether the next wrap must report that the handshake is finished. */
     private boolean finishedWaits;
     private boolean awaitsTickets;
 
@@ -139,7 +139,7 @@ final class DormouseEngine extends SSLEngine {
         return new SSLEngineResult(inboundClosed ? Status.CLOSED : Status.OK, status, record, produced);
     }
 
-    /** Lets the native half handle bytes, and a ClientHello be answered. Returns the plaintext's length. */
+    /** Passes bytes to the native half, and answers a ClientHello. Returns the plaintext's length. */
     private int step(long handle, ByteBuffer source, int count, ByteBuffer target, byte[] scratch, int room)
             throws SSLException {
         byte[] copy = null;
@@ -164,7 +164,7 @@ final class DormouseEngine extends SSLEngine {
         return (int) found;
     }
 
-    /** Called by the native half: a client said what it asks for. */
+    /** Called by the native half: a ClientHello has arrived. */
     void clientHello(String serverName, byte[][] alpn) {
         handshake.noteHello(serverName, alpn);
     }
@@ -177,9 +177,9 @@ final class DormouseEngine extends SSLEngine {
 
     /** Called by the native half: the handshake is done. */
     void established(
-            boolean tls13, String suite, byte[] alpn, String signature, boolean showedOwn, byte[][] peer) {
+            boolean tls13, String suite, byte[] alpn, String signature, boolean sentOwn, byte[][] peer) {
         handshake.noteAgreed(tls13 ? Protocol.TLS13 : Protocol.TLS12, CipherSuite.valueOf(suite), peer);
-        handshake.noteOwnCertificate(signature, showedOwn);
+        handshake.noteOwnCertificate(signature, sentOwn);
         session = handshake.session;
         applicationProtocol = alpn == null ? "" : shared(new String(alpn, StandardCharsets.ISO_8859_1));
         phase = Phase.ESTABLISHED;
@@ -203,7 +203,7 @@ final class DormouseEngine extends SSLEngine {
         }
     }
 
-    /** Acts on what {@link #ended} noted. */
+    /** Handles the end that {@link #ended} has recorded. */
     private void throwEnd() throws SSLException {
         if (ended != null) {
             throw fail(takeEnd());
@@ -227,7 +227,7 @@ final class DormouseEngine extends SSLEngine {
         return end;
     }
 
-    /** What is in the source is no record. */
+    /** Refuses a source that does not start with a record. */
     private SSLException refuse(ByteBuffer source, int problem) {
         String why = problem == Records.NOT_TLS
                 ? "Unsupported or unrecognized SSL message: it begins with byte " + Records.type(source)
@@ -382,9 +382,9 @@ final class DormouseEngine extends SSLEngine {
         return new SSLEngineResult(Status.OK, getHandshakeStatus(), count, produced);
     }
 
-    // Both directions
+    // Checks and ends of both directions
 
-    /** What ends a transfer before it begins; null: nothing does. {@code waits}: the status to return with. */
+    /** Returns the result if the transfer cannot begin; otherwise null. {@code waits}: the status that stops it. */
     private SSLEngineResult beforeTransfer(boolean isClosed, HandshakeStatus waits) throws SSLException {
         requireMode();
         if (handshake != null && handshake.taskFailure != null) {
@@ -599,7 +599,7 @@ final class DormouseEngine extends SSLEngine {
         outputWaits = Native.outputLen(handle) > 0;
     }
 
-    // What was agreed
+    // Negotiated parameters
 
     @Override
     public synchronized SSLSession getSession() {

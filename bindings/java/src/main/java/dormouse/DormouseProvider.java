@@ -6,8 +6,8 @@ import java.util.Set;
 /**
  * The provider {@code Dormouse}: {@code SSLContext} for {@code TLS}, {@code TLSv1.3} and {@code TLSv1.2}.
  *
- * <p>Keys and trust come from the managers that {@code SSLContext.init} gets, as with the JDK's provider. Its
- * factories for key and trust managers are used as they are.
+ * <p>Keys and trust come from the managers that {@code SSLContext.init} gets, as with the JDK's provider. The JDK's
+ * factories for key and trust managers work unchanged.
  */
 public final class DormouseProvider extends Provider {
     private static final long serialVersionUID = 1;
@@ -28,7 +28,7 @@ public final class DormouseProvider extends Provider {
         putService(new ContextService(this, "TLSv1.2", Set.of(Protocol.TLS12)));
     }
 
-    /** Makes contexts whose engines have these protocols enabled at first. */
+    /** Creates contexts whose engines have these protocols enabled by default. */
     private static final class ContextService extends Service {
         private final Set<Protocol> protocols;
 

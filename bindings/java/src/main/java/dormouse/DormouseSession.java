@@ -16,7 +16,7 @@ import javax.net.ssl.SSLSessionBindingListener;
 import javax.net.ssl.SSLSessionContext;
 
 /**
- * What a connection's handshake agreed. It is kept for each connection, so it has few fields, and shares their
+ * The results of a connection's handshake. It is kept for each connection, so it has few fields, and shares their
  * objects with other sessions.
  */
 final class DormouseSession extends ExtendedSSLSession {
@@ -37,7 +37,7 @@ final class DormouseSession extends ExtendedSSLSession {
     private Map<String, Object> values;
     private boolean invalid;
 
-    /** Null: the session of an engine without a handshake. During a handshake: the newest possible. */
+    /** Null before the handshake; the newest enabled version during it. */
     Protocol protocol;
     CipherSuite suite;
     X509Certificate[] peer;
@@ -53,7 +53,7 @@ final class DormouseSession extends ExtendedSSLSession {
         createdAt = System.currentTimeMillis();
     }
 
-    /** Made when it is asked for: tickets carry sessions, so nobody looks one up by its id. */
+    /** Created on request: tickets carry the sessions, so no session is looked up by its id. */
     @Override
     public synchronized byte[] getId() {
         if (protocol == null) {
@@ -145,7 +145,7 @@ final class DormouseSession extends ExtendedSSLSession {
     @Override
     public Certificate[] getPeerCertificates() throws SSLPeerUnverifiedException {
         if (peer == null) {
-            throw new SSLPeerUnverifiedException("the peer showed no certificate");
+            throw new SSLPeerUnverifiedException("the peer sent no certificate");
         }
         return peer.clone();
     }
@@ -158,7 +158,7 @@ final class DormouseSession extends ExtendedSSLSession {
     @Override
     public Principal getPeerPrincipal() throws SSLPeerUnverifiedException {
         if (peer == null) {
-            throw new SSLPeerUnverifiedException("the peer showed no certificate");
+            throw new SSLPeerUnverifiedException("the peer sent no certificate");
         }
         return peer[0].getSubjectX500Principal();
     }
@@ -203,7 +203,7 @@ final class DormouseSession extends ExtendedSSLSession {
         return SIGNATURE_ALGORITHMS.clone();
     }
 
-    /** The engine does not keep the peer's list; these are what it accepts. */
+    /** The engine does not keep the peer's list; these are the algorithms that the engine accepts. */
     @Override
     public String[] getPeerSupportedSignatureAlgorithms() {
         return SIGNATURE_ALGORITHMS.clone();

@@ -12,8 +12,8 @@ import javax.net.ssl.SNIServerName;
 /**
  * The settings of an engine. Equal settings of the engines of a context are one object ({@link ContextSpi#share}).
  *
- * @param clientCertificates server: whether clients are asked for certificates
- * @param serverNames client: the names to ask for; null: the peer's host
+ * @param clientCertificates server: whether client certificates are requested
+ * @param serverNames client: the names to request; null: the peer's host
  */
 record EngineSettings(
         Set<Protocol> protocols,

@@ -12,7 +12,7 @@ import java.security.cert.X509Certificate;
 import javax.net.ssl.SSLException;
 
 /**
- * A connection as bytes: what Java is told of it later, then its state.
+ * A connection as bytes: the properties that Java reports, then its state.
  *
  * @param state the engine's own export; secret
  */

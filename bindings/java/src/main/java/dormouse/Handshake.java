@@ -15,7 +15,7 @@ import javax.net.ssl.SNIServerName;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
 
-/** A handshake in progress: what it has to decide, and what waits for its end. The engine drops it then. */
+/** A handshake in progress: its decisions, and the work that waits for its end. The engine drops it at the end. */
 final class Handshake {
     /** A record that a delegated task opens. */
     enum Task {
@@ -31,9 +31,9 @@ final class Handshake {
     Task task = Task.NONE;
     /** The record for the task. */
     byte[] record;
-    /** What a task threw, for the next wrap or unwrap. */
+    /** The exception of a task, to be thrown by the next wrap or unwrap. */
     SSLException taskFailure;
-    /** What a manager or a callback threw. */
+    /** The exception of a manager or a callback. */
     Throwable cause;
     /** Why we refused the client. */
     SSLException refusal;
@@ -75,20 +75,20 @@ final class Handshake {
         Contexts.Context shared =
                 context.contexts().client(identity, engine.settings(), context.clientSessions, resumes);
         try {
-            // An address is not sent, so it also stands for no name.
+            // IP addresses are not sent as server names, so any address can stand for "no name".
             return Native.connect(shared.handle, isNamed ? name : "0.0.0.0");
         } finally {
             Reference.reachabilityFence(shared);
         }
     }
 
-    /** Whether opening a record of this type may take long: managers are asked, keys are used. */
+    /** Whether opening a record of this type may take long, because it calls managers or uses keys. */
     boolean needsTask(int type) {
         if (type != Records.HANDSHAKE && type != Records.APPLICATION_DATA) {
             return false;
         }
         if (engine.getUseClientMode()) {
-            // Behind it, TLS 1.2 has only Finished, whose unwrap ends the handshake.
+            // After it, TLS 1.2 has only Finished, whose unwrap ends the handshake.
             return !(sawChangeCipherSpec && type == Records.HANDSHAKE);
         }
         return !hasAnswered
@@ -214,10 +214,10 @@ final class Handshake {
         }
     }
 
-    /** Notes the chain that the peer got: a server's fits the agreed algorithms, a client's may not be asked for. */
-    void noteOwnCertificate(String signature, boolean clientShowedIt) {
+    /** Records our own chain: a server's by the negotiated algorithms, a client's if it was sent. */
+    void noteOwnCertificate(String signature, boolean clientSentIt) {
         if (engine.getUseClientMode()) {
-            session.local = clientShowedIt ? identities.get(0).chain : null;
+            session.local = clientSentIt ? identities.get(0).chain : null;
             return;
         }
         boolean isRsa = signature != null ? signature.startsWith("rsa") : session.suite.name().contains("_RSA_");

@@ -19,7 +19,7 @@ final class HostNames {
     static void check(String host, X509Certificate certificate, String identification) throws CertificateException {
         if (!identification.equalsIgnoreCase("HTTPS") && !identification.equalsIgnoreCase("LDAPS")) {
             throw new CertificateException("the endpoint identification algorithm " + identification
-                    + " is unknown; there are HTTPS and LDAPS");
+                    + " is unknown; known are HTTPS and LDAPS");
         }
         if (host == null || host.isEmpty()) {
             throw new CertificateException("the engine has no peer host to compare the certificate with");
@@ -51,7 +51,7 @@ final class HostNames {
         return lower.endsWith(".") ? lower.substring(0, lower.length() - 1) : lower;
     }
 
-    /** Whether the host is an address: neither is ever looked up. */
+    /** Whether the host is an IP address. No host is ever looked up. */
     static boolean isAddress(String host) {
         return host.indexOf(':') >= 0 || host.matches("[0-9]{1,3}(\\.[0-9]{1,3}){3}");
     }

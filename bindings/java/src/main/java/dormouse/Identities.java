@@ -69,7 +69,7 @@ final class Identities {
         return chosen;
     }
 
-    /** The manager's choice for a server that may ask; null: none. */
+    /** The manager's choice for a server that may request a certificate; null: none. */
     Identity forClient(DormouseEngine engine) throws SSLException {
         if (manager == null) {
             return null;

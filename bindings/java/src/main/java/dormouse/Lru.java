@@ -3,7 +3,7 @@ package dormouse;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** A cache that drops what was used longest ago. For any thread. */
+/** A cache that evicts the least recently used entry. Any thread may use it. */
 final class Lru<K, V> {
     private final Map<K, V> entries;
 
@@ -26,7 +26,7 @@ final class Lru<K, V> {
         entries.put(key, value);
     }
 
-    /** The known object that equals this one; from now on this one if there is none. */
+    /** Returns the cached object that equals this one; if there is none, caches this one. */
     static <T> T canonical(Lru<T, T> cache, T object) {
         synchronized (cache) {
             T known = cache.get(object);

@@ -78,7 +78,7 @@ final class NativeConnection extends PhantomReference<DormouseEngine> {
             try {
                 ((NativeConnection) FORGOTTEN.remove()).free();
             } catch (InterruptedException ignored) {
-                // Nobody interrupts this thread on purpose.
+                // No code interrupts this thread on purpose.
             }
         }
     }

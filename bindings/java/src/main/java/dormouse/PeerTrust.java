@@ -17,7 +17,7 @@ final class PeerTrust {
 
     private final X509TrustManager manager;
 
-    /** Uses the first manager for X.509, as the JDK does; trusts nobody if there is none. */
+    /** Uses the first manager for X.509, as the JDK does; if there is none, no peer is trusted. */
     PeerTrust(TrustManager[] managers) {
         manager = Arrays.stream(managers)
                 .filter(X509TrustManager.class::isInstance)

@@ -34,7 +34,7 @@ enum Protocol {
                     .filter(one -> one.text.equals(name))
                     .findFirst()
                     .orElseThrow(() -> new IllegalArgumentException(
-                            "the protocol " + name + " is not supported; there are TLSv1.3 and TLSv1.2")));
+                            "the protocol " + name + " is not supported; supported are TLSv1.3 and TLSv1.2")));
         }
         return Collections.unmodifiableSet(found);
     }

@@ -2,7 +2,7 @@ package dormouse;
 
 import java.nio.ByteBuffer;
 
-/** The outside of records (RFC 8446 section 5). */
+/** The framing of records (RFC 8446 section 5). */
 final class Records {
     static final int HEADER = 5;
     static final int CONTENT_MAX = 16_384;

@@ -61,7 +61,7 @@ final class SessionContext implements SSLSessionContext {
         return seconds == 0 ? WEEK_S : Math.min(seconds, WEEK_S);
     }
 
-    /** The sessions that a client keeps. 0 means no limit, but everything has one. */
+    /** Maximum number of sessions that a client keeps. 0 asks for no limit, and gets a large one. */
     int sessionsMax() {
         int size = getSessionCacheSize();
         return size == 0 ? 65_536 : size;

@@ -5,6 +5,6 @@
  * SSLContext context = SSLContext.getInstance("TLS", new DormouseProvider());
  * }</pre>
  *
- * Contexts are for all threads. An engine may be used by several threads, one after another; each method locks it.
+ * Any thread may use a context. An engine may be used by several threads, one after another; each method locks it.
  */
 package dormouse;

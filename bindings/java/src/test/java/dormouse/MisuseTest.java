@@ -35,7 +35,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Managers of other makes, exceptions in them, and engines used in the wrong way. */
+/** Custom managers, exceptions in managers, and misuse of engines. */
 class MisuseTest {
     private static SSLContext context(KeyManager keys, TrustManager trust) throws Exception {
         SSLContext context = SSLContext.getInstance("TLS", TestKeys.DORMOUSE);
@@ -96,7 +96,7 @@ class MisuseTest {
         };
     }
 
-    /** A key of a store: providers of signatures accept it by its interfaces, and nobody can read it. */
+    /** A key in a store: signature providers accept it by its interfaces, and no program can read it. */
     private static PrivateKey sealed(PrivateKey key) {
         return (PrivateKey) java.lang.reflect.Proxy.newProxyInstance(MisuseTest.class.getClassLoader(),
                 key instanceof java.security.interfaces.ECPrivateKey
@@ -313,7 +313,7 @@ class MisuseTest {
         threads.shutdown();
     }
 
-    /** What has no owner any more is freed. */
+    /** Objects without an owner are freed. */
     @Test
     void forgottenEngines() throws Exception {
         SSLContext client = TestKeys.context(true);

@@ -15,7 +15,7 @@ final class Pair {
     final Side client;
     final Side server;
 
-    /** An engine, and what is on the way to it. */
+    /** An engine, and the bytes in transit to it. */
     static final class Side {
         final SSLEngine engine;
         private final IntFunction<ByteBuffer> allocate;

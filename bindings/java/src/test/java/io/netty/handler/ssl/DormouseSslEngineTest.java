@@ -78,7 +78,7 @@ public class DormouseSslEngineTest extends SSLEngineTest {
     @Override
     public void testIncompatibleCiphers(SSLEngineTestParam param) {}
 
-    @Disabled("Both sides are to have the same id. Here tickets stand for sessions, and ids are random.")
+    @Disabled("It expects the same id on both sides. Here sessions are in tickets, and ids are random.")
     @MethodSource("newTestParams")
     @ParameterizedTest
     @Override
@@ -96,7 +96,7 @@ public class DormouseSslEngineTest extends SSLEngineTest {
     @Override
     public void testSessionCacheSize(SSLEngineTestParam param) {}
 
-    @Disabled("The values of a session are to be those of the session that it resumes. Here each connection has a session of its own.")
+    @Disabled("It expects a resumed session to have the values of the original one. Here each connection has its own session.")
     @MethodSource("newTestParams")
     @ParameterizedTest
     @Override
