@@ -2,7 +2,7 @@
 
 // Measures the servers of server.js, each several times, in turn: bytes and CPU of quiet connections.
 //
-//     measure.js [--connections 4900] [--runs 3] [--only KIND…]
+//     measure.js [--connections 4900] [--runs 3] [--only KIND…] [--dry]
 //
 // The client is the same for all: node:net and node:tls.
 
@@ -156,6 +156,7 @@ async function main() {
       connections: { type: 'string', default: '4900' },
       runs: { type: 'string', default: '3' },
       only: { type: 'string', multiple: true, default: Object.keys(KINDS) },
+      dry: { type: 'boolean', default: false },
     },
   });
   const connections = Number(chosen.connections);
@@ -196,10 +197,11 @@ async function main() {
     out();
   }
   out(`load after: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
+  fs.rmSync(folder, { recursive: true });
+  if (chosen.dry) return;
   const file = path.join(RESULTS, `node-${new Date().toISOString().slice(0, 10)}.txt`);
   fs.writeFileSync(file, `${lines.join('\n')}\n`);
   console.log(`written: ${file}`);
-  fs.rmSync(folder, { recursive: true });
 }
 
 main();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     ClientCertificates, ClientSettings, Group, Protocols, ResumptionSettings, Reuse, Roots,
-    ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version,
+    ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version, groups_by_name,
 };
 use napi_derive::napi;
 use zeroize::Zeroizing;
@@ -95,10 +95,7 @@ impl Settings {
     }
 
     fn groups(&self) -> Result<Vec<Group>> {
-        match self.groups.as_slice() {
-            [] => Ok(Group::ALL.to_vec()),
-            names => names.iter().map(|name| group(name)).collect(),
-        }
+        groups(&self.groups)
     }
 
     fn alpn(&self) -> Vec<Vec<u8>> {
@@ -111,20 +108,9 @@ fn latin1(name: &str) -> Vec<u8> {
     name.chars().map(|one| u32::from(one) as u8).collect()
 }
 
-fn group(name: &str) -> Result<Group> {
-    let name_in_iana = match name {
-        "prime256v1" | "P-256" => "secp256r1",
-        "P-384" => "secp384r1",
-        name => name,
-    };
-    let mut groups = Group::ALL.into_iter();
-    let found = groups.find(|group| group.name().eq_ignore_ascii_case(name_in_iana));
-    found.ok_or_else(|| {
-        let known = Group::ALL.map(Group::name).join(", ");
-        errors::settings(format!(
-            "options.ecdhCurve: the group {name:?} is unknown; known are {known}"
-        ))
-    })
+fn groups(names: &[String]) -> Result<Vec<Group>> {
+    groups_by_name(names)
+        .map_err(|unknown| errors::settings(format!("options.ecdhCurve: {unknown}")))
 }
 
 /// Settings of a server.
@@ -280,7 +266,7 @@ impl ClientContext {
 /// Checks that these key exchange groups are known.
 #[napi]
 pub fn check_groups(names: Vec<String>) -> Result<()> {
-    names.iter().try_for_each(|name| group(name).map(drop))
+    groups(&names).map(drop)
 }
 
 /// Returns OpenSSL's names of all suites.

@@ -1,18 +1,10 @@
 """Measures the servers of `server.py`, each several times, in turn: bytes and CPU of quiet connections.
 
-    measure.py [--connections 4900] [--runs 3] [--only FRAMEWORK…] [--objects 20000000]
-
-The client is the same for all: blocking sockets of Python, with OpenSSL for TLS.
+    measure.py [--connections 4900] [--runs 3] [--only FRAMEWORK…] [--objects 20000000] [--dry]
 """
 
-import argparse
-import datetime
-import os
 import platform
-import resource
 import signal
-import socket
-import ssl
 import statistics
 import subprocess
 import sys
@@ -21,7 +13,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parents[2] / "lab" / "results"
+sys.path.insert(0, str(HERE.parents[1]))
+import side_by_side  # noqa: E402
+from side_by_side import echo, interval  # noqa: E402
+
 FRAMEWORKS = ["protocol", "streams", "uvloop", "uvloop-streams", "twisted"]
 NAMES = {
     "protocol": "asyncio, Protocol",
@@ -34,51 +29,20 @@ NAMES = {
 GOALS = {"protocol": 512, "streams": 768, "uvloop": 512, "uvloop-streams": 768, "twisted": 512}
 TLS = ["plain", "own", "dormouse"]
 WARM_UP = 200
-ECHOES = 5
 BULK_MIB = 64
 
 
-class Server:
+class Server(side_by_side.Server):
     def __init__(self, framework, tls, files):
-        command = [sys.executable, str(HERE / "server.py"), framework, tls, *files[:2]]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.port = int(self.process.stdout.readline())
-        self.context = None
-        if tls != "plain":
-            self.context = ssl.create_default_context(cafile=files[0])
-            # Every handshake is a full one.
-            self.context.options |= ssl.OP_NO_TICKET
-
-    def connect(self):
-        sock = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.context is None:
-            return sock
-        return self.context.wrap_socket(sock, server_hostname="localhost")
+        command = [sys.executable, str(HERE / "server.py"), framework, tls, *files]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        super().__init__(process, None if tls == "plain" else files[0])
 
     def resident(self):
         """Return the bytes of the server's own memory, after a collection."""
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(1)
-        for line in Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError("no Pss")
-
-    def cpu(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-
-
-def echo(sock, data=b"x" * 100):
-    sock.sendall(data)
-    left = len(data)
-    while left:
-        left -= len(sock.recv(left))
+        return self.pss()
 
 
 def measure(framework, tls, files, connections):
@@ -89,55 +53,21 @@ def measure(framework, tls, files, connections):
             with server.connect() as sock:
                 echo(sock)
         before, cpu_before = server.resident(), server.cpu()
-        socks = []
-        for _ in range(connections):
-            socks.append(server.connect())
-            echo(socks[-1])
+        socks = server.connect_and_echo(connections)
         cpu_connected = server.cpu()
         after = server.resident()
-        cpu_quiet = server.cpu()
-        for _ in range(ECHOES):
-            for sock in socks:
-                echo(sock)
-        cpu_echoed = server.cpu()
-        bulk = bulk_through(server, socks[0])
+        echo_us = server.echo_cpu(socks)
+        bulk = server.bulk(socks[0], BULK_MIB)
         for sock in socks:
             sock.close()
     finally:
         server.stop()
-    microseconds = 1e6 / connections
     return {
         "bytes": (after - before) / connections,
-        "connect_us": (cpu_connected - cpu_before) * microseconds,
-        "echo_us": (cpu_echoed - cpu_quiet) * microseconds / ECHOES,
+        "connect_us": (cpu_connected - cpu_before) * 1e6 / connections,
+        "echo_us": echo_us,
         **bulk,
     }
-
-
-def bulk_through(server, sock):
-    block = b"y" * 131_072
-    cpu, begun = server.cpu(), time.monotonic()
-    for _ in range(BULK_MIB * 8):
-        echo(sock, block)
-    seconds = time.monotonic() - begun
-    return {"mib_s": BULK_MIB / seconds, "bulk_cpu_ms": (server.cpu() - cpu) * 1000 / BULK_MIB}
-
-
-def certificate(folder):
-    files = [str(Path(folder) / name) for name in ("cert.pem", "key.pem")]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        + ["-keyout", files[1], "-out", files[0], "-subj", "/CN=localhost", "-days", "30"]
-        + ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"],
-        check=True,
-        capture_output=True,
-    )
-    return files
-
-
-def interval(values, digits=0):
-    low, high = min(values), max(values)
-    return f"{low:,.{digits}f} to {high:,.{digits}f}"
 
 
 def many_objects(count, files, out):
@@ -147,27 +77,17 @@ def many_objects(count, files, out):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--connections", type=int, default=4_900)
-    arguments.add_argument("--runs", type=int, default=3)
-    arguments.add_argument("--only", nargs="*", default=FRAMEWORKS)
+    arguments = side_by_side.arguments(3, FRAMEWORKS)
     arguments.add_argument("--objects", type=int, default=20_000_000)
     chosen = arguments.parse_args()
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    chosen.connections = min(chosen.connections, limit - 100)
-    lines = []
-
-    def out(line=""):
-        print(line, flush=True)
-        lines.append(line)
-
+    side_by_side.limit_connections(chosen)
+    out = side_by_side.Report("python", chosen.dry)
     out(f"Echo servers in Python with {chosen.connections} quiet connections, one echo each; {chosen.runs} runs in turn")
-    out(f"machine: {os.cpu_count()} cores, {platform.release()}; Python {platform.python_version()}; {ssl.OPENSSL_VERSION}")
-    out(f"load before: {' '.join(map(str, os.getloadavg()))}")
+    out.machine(f"Python {platform.python_version()}")
     out("bytes: proportional set size, after a collection. own: ssl (asyncio, uvloop), pyOpenSSL with buffers released (Twisted)")
     out()
     with tempfile.TemporaryDirectory() as folder:
-        files = certificate(folder)
+        files = side_by_side.certificate(folder)
         found = {}
         for _ in range(chosen.runs):
             for framework in chosen.only:
@@ -192,10 +112,8 @@ def main():
             out()
         if chosen.objects:
             many_objects(chosen.objects, files, out)
-    out(f"load after: {' '.join(map(str, os.getloadavg()))}")
-    path = RESULTS / f"python-{datetime.date.today()}.txt"
-    path.write_text("\n".join(lines) + "\n")
-    print(f"written: {path}")
+    out.load("after")
+    out.write()
 
 
 main()

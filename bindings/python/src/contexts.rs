@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
     KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
-    UnixTime, Version, pem_chain,
+    UnixTime, Version, groups_by_name, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -135,12 +135,8 @@ impl Common {
             .collect()
     }
 
-    /// All groups if none are named.
     fn groups(&self) -> PyResult<Vec<Group>> {
-        if self.groups.is_empty() {
-            return Ok(Group::ALL.to_vec());
-        }
-        self.groups.iter().map(|name| group(name)).collect()
+        groups(&self.groups)
     }
 
     fn key_log(&self) -> PyResult<Option<Arc<KeyLog>>> {
@@ -148,25 +144,14 @@ impl Common {
     }
 }
 
-/// A group by OpenSSL's or IANA's name.
-fn group(name: &str) -> PyResult<Group> {
-    let name_in_iana = match name {
-        "prime256v1" | "P-256" => "secp256r1",
-        "P-384" => "secp384r1",
-        name => name,
-    };
-    let mut groups = Group::ALL.into_iter();
-    let found = groups.find(|group| group.name().eq_ignore_ascii_case(name_in_iana));
-    found.ok_or_else(|| {
-        let known = Group::ALL.map(Group::name).join(", ");
-        PyValueError::new_err(format!("the group {name:?} is unknown; known are {known}"))
-    })
+fn groups(names: &[String]) -> PyResult<Vec<Group>> {
+    groups_by_name(names).map_err(|unknown| PyValueError::new_err(unknown.to_string()))
 }
 
 /// Checks that each of these groups is known.
 #[pyfunction]
 pub(crate) fn check_groups(names: Vec<String>) -> PyResult<()> {
-    names.iter().try_for_each(|name| group(name).map(drop))
+    groups(&names).map(drop)
 }
 
 /// The shared context of a server's connections.

@@ -275,9 +275,9 @@ impl<'a> Session<'a> {
 
     /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
     ///
-    /// Go collects when its heap has grown by as much as lives in it, or every two minutes. So connections that come
-    /// and go, beside `alive` that are held, make garbage, for at most as long as `patience`. Returns false if it has not
-    /// collected in that time.
+    /// Go collects when its heap has grown by the amount that survived the last collection, or every two minutes. So
+    /// connections that come and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
+    /// Returns false if it has not collected in that time.
     pub fn await_collection(&mut self, alive: u64, patience: Duration) -> bool {
         let Some(before) = self.collections() else {
             return true;

@@ -57,6 +57,7 @@
 pub mod at_rest;
 mod error;
 mod exported;
+mod groups;
 mod session;
 
 pub use dormouse_engine::stream::End;
@@ -72,4 +73,5 @@ pub use dormouse_engine::{
 pub use dormouse_record::{AlertDescription, Corrupt, Protocol, Role, SealError, State};
 pub use error::{ImportError, SessionError};
 pub use exported::{EXPORT_MAX, STATE_LEN};
+pub use groups::{UnknownGroup, groups_by_name};
 pub use session::{Event, Session};

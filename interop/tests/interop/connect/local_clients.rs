@@ -210,7 +210,7 @@ fn warm_connections_are_used_and_replaced() {
     drop(clients);
     for round in 0..2 {
         let (full, resumed) = connect.handshakes();
-        // The server closes all its connections, and comes back.
+        // The server closes all its connections, and starts again.
         let address = server.address;
         drop(server);
         server = wait::until("the server to be there again", PATIENCE, || {
@@ -330,7 +330,7 @@ fn again(address: SocketAddr, plain: TcpListener) -> Scene {
     )
 }
 
-/// A server that sends first is heard, although there was no client when it sent.
+/// The first bytes of a server that sends first arrive, although there was no client when it sent them.
 #[test]
 fn data_for_a_warm_connection_is_not_lost() {
     let host = unused_host();

@@ -1,7 +1,7 @@
 // An echo server in Go with one fault, and its healthy twins: sick FAULT ADDRESS CERTIFICATE KEY.
 //
-//	healthy    each connection ends with everything that it had
-//	leak       1 kB of each connection is kept for ever
+//	healthy    a closed connection leaves nothing behind
+//	leak       1 kB of each connection is kept forever
 //	bounded    the same kilobyte is kept for the last hundred connections: the twin of leak
 //	register   each connection is entered into a map, and never removed
 //	records    every byte of an answer has a record of its own

@@ -3,9 +3,9 @@
 server.py FAULT HOST:PORT CERTIFICATE KEY
 
 healthy  one context for all, and nothing is kept
-leak     2 kB of each connection are kept for ever
+leak     2 kB of each connection are kept forever
 bounded  the same 2 kB are kept for the last hundred connections: the twin of leak
-context  each connection makes a context, and trusts the system's authorities with it
+context  each connection makes a context that trusts the system's authorities
 """
 
 import collections

@@ -2,33 +2,12 @@ package dormouse;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.netty.bootstrap.ServerBootstrap;
-import io.netty.buffer.Unpooled;
-import io.netty.channel.Channel;
-import io.netty.channel.ChannelFutureListener;
-import io.netty.channel.ChannelHandlerContext;
-import io.netty.channel.ChannelInitializer;
-import io.netty.channel.SimpleChannelInboundHandler;
-import io.netty.channel.nio.NioEventLoopGroup;
-import io.netty.channel.socket.SocketChannel;
-import io.netty.channel.socket.nio.NioServerSocketChannel;
-import io.netty.handler.codec.http.DefaultFullHttpResponse;
-import io.netty.handler.codec.http.FullHttpRequest;
-import io.netty.handler.codec.http.HttpHeaderNames;
-import io.netty.handler.codec.http.HttpObjectAggregator;
-import io.netty.handler.codec.http.HttpResponseStatus;
-import io.netty.handler.codec.http.HttpServerCodec;
-import io.netty.handler.codec.http.HttpVersion;
 import io.netty.handler.ssl.ClientAuth;
 import io.netty.handler.ssl.SslContext;
 import io.netty.handler.ssl.SslContextBuilder;
-import io.netty.handler.ssl.SslHandler;
 import io.netty.handler.ssl.SslProvider;
 
-import java.io.IOException;
-import java.net.InetSocketAddress;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -36,7 +15,6 @@ import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLHandshakeException;
@@ -61,53 +39,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Real servers and clients over real sockets: Netty, Jetty, java.net.http, curl, openssl. */
 class PeersTest {
-    private static final byte[] LARGE = "0123456789abcdef".repeat(20_000).getBytes(StandardCharsets.US_ASCII);
+    private static final byte[] LARGE = NettyHttpServer.LARGE;
 
-    /** An HTTP server of Netty. {@code /large} answers with 320 kB. */
-    private static final class HttpServer implements AutoCloseable {
-        private final NioEventLoopGroup group = new NioEventLoopGroup(2);
-        private final Channel channel;
-
-        HttpServer(SslContext tls) throws InterruptedException {
-            channel = new ServerBootstrap()
-                    .group(group)
-                    .channel(NioServerSocketChannel.class)
-                    .childHandler(new ChannelInitializer<SocketChannel>() {
-                        @Override
-                        protected void initChannel(SocketChannel accepted) {
-                            accepted.pipeline().addLast(tls.newHandler(accepted.alloc()), new HttpServerCodec(),
-                                    new HttpObjectAggregator(1 << 20), new Answer());
-                        }
-                    })
-                    .bind("127.0.0.1", 0)
-                    .sync()
-                    .channel();
-        }
-
-        int port() {
-            return ((InetSocketAddress) channel.localAddress()).getPort();
-        }
-
-        @Override
-        public void close() {
-            group.shutdownGracefully(0, 1, TimeUnit.SECONDS);
-        }
-    }
-
-    private static final class Answer extends SimpleChannelInboundHandler<FullHttpRequest> {
-        @Override
-        protected void channelRead0(ChannelHandlerContext context, FullHttpRequest request) {
-            SslHandler tls = context.pipeline().get(SslHandler.class);
-            assertTrue(tls.engine().getClass().getName().startsWith("dormouse."), tls.engine().toString());
-            byte[] body = request.uri().equals("/large") ? LARGE : "hello".getBytes(StandardCharsets.US_ASCII);
-            DefaultFullHttpResponse response = new DefaultFullHttpResponse(
-                    HttpVersion.HTTP_1_1, HttpResponseStatus.OK, Unpooled.wrappedBuffer(body));
-            response.headers().set(HttpHeaderNames.CONTENT_LENGTH, body.length);
-            context.writeAndFlush(response).addListener(ChannelFutureListener.CLOSE_ON_FAILURE);
-        }
-    }
-
-    private static HttpServer netty(boolean asksForCertificate) throws Exception {
+    private static NettyHttpServer netty(boolean asksForCertificate) throws Exception {
         SslContext tls = SslContextBuilder.forServer(TestKeys.keyManagers(TestKeys.EC, TestKeys.RSA)[0])
                 .sslProvider(SslProvider.JDK)
                 .sslContextProvider(TestKeys.DORMOUSE)
@@ -116,28 +50,14 @@ class PeersTest {
                 .trustManager(TestKeys.trustManagers(TestKeys.CLIENT)[0])
                 .clientAuth(asksForCertificate ? ClientAuth.REQUIRE : ClientAuth.NONE)
                 .build();
-        return new HttpServer(tls);
-    }
-
-    private static String run(String... command) throws IOException, InterruptedException {
-        Process process;
-        try {
-            process = new ProcessBuilder(command).redirectErrorStream(true).start();
-        } catch (IOException missing) {
-            assumeTrue(false, command[0] + " is missing");
-            throw missing;
-        }
-        process.getOutputStream().close();
-        String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-        assertTrue(process.waitFor(30, TimeUnit.SECONDS), "no end of " + List.of(command));
-        return said;
+        return new NettyHttpServer(channel -> tls.newHandler(channel.alloc()));
     }
 
     @ParameterizedTest
     @ValueSource(strings = {"1.2", "1.3"})
     void curl(String version) throws Exception {
         Path certificate = TestKeys.pemFiles(TestKeys.EC)[0];
-        try (HttpServer server = netty(false)) {
+        try (NettyHttpServer server = netty(false)) {
             String url = "https://localhost:" + server.port();
             String max = version.equals("1.2") ? "--tls-max" : "--tlsv1.3";
             for (String cipherCase : List.of("/", "/large")) {
@@ -147,7 +67,7 @@ class PeersTest {
                     command.add("1.2");
                 }
                 command.add(url + cipherCase);
-                String said = run(command.toArray(String[]::new));
+                String said = Programs.run(command.toArray(String[]::new));
                 assertEquals(cipherCase.equals("/") ? "hello" : new String(LARGE, StandardCharsets.US_ASCII), said);
             }
         }
@@ -156,13 +76,13 @@ class PeersTest {
     /** The suites that browsers offer, one by one, and both kinds of certificates. */
     @Test
     void opensslWithEachSuite() throws Exception {
-        try (HttpServer server = netty(false)) {
+        try (NettyHttpServer server = netty(false)) {
             for (String suite : List.of("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384",
                     "TLS_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256",
                     "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305",
                     "ECDHE-RSA-CHACHA20-POLY1305")) {
                 boolean isTls13 = suite.startsWith("TLS_");
-                String said = run("openssl", "s_client", "-brief", "-connect", "127.0.0.1:" + server.port(),
+                String said = Programs.run("openssl", "s_client", "-brief", "-connect", "127.0.0.1:" + server.port(),
                         isTls13 ? "-tls1_3" : "-tls1_2", isTls13 ? "-ciphersuites" : "-cipher", suite);
                 assertTrue(said.contains("Ciphersuite: " + suite), suite + ": " + said);
             }
@@ -172,12 +92,12 @@ class PeersTest {
     @Test
     void opensslWithACertificate() throws Exception {
         Path[] client = TestKeys.pemFiles(TestKeys.CLIENT);
-        try (HttpServer server = netty(true)) {
+        try (NettyHttpServer server = netty(true)) {
             String address = "127.0.0.1:" + server.port();
-            String said = run("curl", "-sS", "-k", "--cert", client[0].toString(), "--key", client[1].toString(),
+            String said = Programs.run("curl", "-sS", "-k", "--cert", client[0].toString(), "--key", client[1].toString(),
                     "https://" + address + "/");
             assertEquals("hello", said);
-            assertTrue(run("curl", "-sS", "-k", "https://" + address + "/").contains("certificate"), "refused");
+            assertTrue(Programs.run("curl", "-sS", "-k", "https://" + address + "/").contains("certificate"), "refused");
         }
     }
 
@@ -187,7 +107,7 @@ class PeersTest {
         SSLContext context = TestKeys.context(true, TestKeys.CLIENT);
         javax.net.ssl.SSLParameters parameters = context.getDefaultSSLParameters();
         parameters.setProtocols(new String[] {protocol});
-        try (HttpServer server = netty(true)) {
+        try (NettyHttpServer server = netty(true)) {
             HttpClient client = HttpClient.newBuilder().sslContext(context).sslParameters(parameters).build();
             for (int i = 0; i < 3; i++) {
                 HttpResponse<byte[]> response =
@@ -237,7 +157,7 @@ class PeersTest {
                 assertEquals(path.equals("/") ? 5 : LARGE.length, response.body().length());
             }
             Path certificate = TestKeys.pemFiles(TestKeys.EC)[0];
-            assertEquals("hello", run("curl", "-sS", "--cacert", certificate.toString(),
+            assertEquals("hello", Programs.run("curl", "-sS", "--cacert", certificate.toString(),
                     "https://localhost:" + connector.getLocalPort() + "/"));
         } finally {
             server.stop();

@@ -20,16 +20,16 @@ import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 
 /** Self-signed certificates of the JDK's keytool, and contexts with them. */
-final class TestKeys {
-    static final char[] PASSWORD = "password".toCharArray();
-    static final DormouseProvider DORMOUSE = new DormouseProvider();
+public final class TestKeys {
+    public static final char[] PASSWORD = "password".toCharArray();
+    public static final DormouseProvider DORMOUSE = new DormouseProvider();
 
     /** For localhost, ECDSA. */
-    static final KeyStore EC = make("EC", "localhost", "-keyalg", "EC", "-groupname", "secp256r1");
+    public static final KeyStore EC = make("EC", "localhost", "-keyalg", "EC", "-groupname", "secp256r1");
     /** For localhost, RSA. */
-    static final KeyStore RSA = make("RSA", "localhost", "-keyalg", "RSA", "-keysize", "2048");
-    static final KeyStore CLIENT = make("CLIENT", "alice", "-keyalg", "EC", "-groupname", "secp256r1");
-    static final KeyStore OTHER = make("OTHER", "other.test", "-keyalg", "EC", "-groupname", "secp256r1");
+    public static final KeyStore RSA = make("RSA", "localhost", "-keyalg", "RSA", "-keysize", "2048");
+    public static final KeyStore CLIENT = make("CLIENT", "alice", "-keyalg", "EC", "-groupname", "secp256r1");
+    public static final KeyStore OTHER = make("OTHER", "other.test", "-keyalg", "EC", "-groupname", "secp256r1");
 
     private TestKeys() {}
 
@@ -60,7 +60,7 @@ final class TestKeys {
         }
     }
 
-    static KeyManager[] keyManagers(KeyStore... stores) throws GeneralSecurityException, IOException {
+    public static KeyManager[] keyManagers(KeyStore... stores) throws GeneralSecurityException, IOException {
         KeyManagerFactory factory = KeyManagerFactory.getInstance("PKIX");
         factory.init(merge(stores), PASSWORD);
         return factory.getKeyManagers();
@@ -76,7 +76,7 @@ final class TestKeys {
         return merged;
     }
 
-    static TrustManager[] trustManagers(KeyStore... stores) throws GeneralSecurityException, IOException {
+    public static TrustManager[] trustManagers(KeyStore... stores) throws GeneralSecurityException, IOException {
         KeyStore trusted = KeyStore.getInstance("PKCS12");
         trusted.load(null, null);
         for (KeyStore store : stores) {
@@ -88,12 +88,12 @@ final class TestKeys {
         return factory.getTrustManagers();
     }
 
-    static Certificate certificate(KeyStore store) throws GeneralSecurityException {
+    public static Certificate certificate(KeyStore store) throws GeneralSecurityException {
         return store.getCertificate(store.aliases().nextElement());
     }
 
     /** Writes a certificate and its key as PEM. */
-    static Path[] pemFiles(KeyStore store) throws GeneralSecurityException, IOException {
+    public static Path[] pemFiles(KeyStore store) throws GeneralSecurityException, IOException {
         Path directory = Files.createTempDirectory("dormouse-test");
         String alias = store.aliases().nextElement();
         Path certificate = directory.resolve("cert.pem");
@@ -112,7 +112,7 @@ final class TestKeys {
     }
 
     /** A context that shows the certificates in {@code keys} and trusts both of localhost, and the client's. */
-    static SSLContext context(boolean ofDormouse, KeyStore... keys) throws GeneralSecurityException, IOException {
+    public static SSLContext context(boolean ofDormouse, KeyStore... keys) throws GeneralSecurityException, IOException {
         SSLContext context = ofDormouse ? SSLContext.getInstance("TLS", DORMOUSE) : SSLContext.getInstance("TLS", "SunJSSE");
         context.init(keyManagers(keys), trustManagers(EC, RSA, CLIENT), null);
         return context;

@@ -1,9 +1,11 @@
 package dormouse.measure;
 
 import dormouse.DormouseProvider;
+import dormouse.netty.DormouseHandler;
 
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelHandler.Sharable;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
@@ -12,6 +14,7 @@ import io.netty.channel.ChannelOption;
 import io.netty.channel.nio.NioEventLoopGroup;
 import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.netty.handler.ssl.JdkSslContext;
 import io.netty.handler.ssl.SslContext;
 import io.netty.handler.ssl.SslContextBuilder;
 import io.netty.handler.ssl.SslProvider;
@@ -20,9 +23,13 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
+import java.util.function.Function;
+
+import javax.net.ssl.SSLContext;
 
 /**
- * An echo server of Netty: {@code EchoServer TLS CERTIFICATE KEY}, where TLS is plain, jdk, tcnative or dormouse.
+ * An echo server of Netty: {@code EchoServer TLS CERTIFICATE KEY}, where TLS is plain, dormouse, engine
+ * ({@code SslHandler} with Dormouse's engine), tcnative or jdk.
  * It prints its port. For each line that it reads it collects garbage and prints the bytes of all objects that are
  * left. It ends with its input.
  */
@@ -48,7 +55,7 @@ public final class EchoServer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        SslContext tls = tls(arguments[0], new File(arguments[1]), new File(arguments[2]));
+        Function<Channel, ChannelHandler> tls = tls(arguments[0], new File(arguments[1]), new File(arguments[2]));
         Echo echo = new Echo();
         NioEventLoopGroup group = new NioEventLoopGroup(1);
         Channel server = new ServerBootstrap()
@@ -59,7 +66,7 @@ public final class EchoServer {
                     @Override
                     protected void initChannel(SocketChannel channel) {
                         if (tls != null) {
-                            channel.pipeline().addLast(tls.newHandler(channel.alloc()));
+                            channel.pipeline().addLast(tls.apply(channel));
                         }
                         channel.pipeline().addLast(echo);
                     }
@@ -79,14 +86,29 @@ public final class EchoServer {
         System.exit(0);
     }
 
-    private static SslContext tls(String name, File certificate, File key) throws Exception {
+    /** Null: none. */
+    private static Function<Channel, ChannelHandler> tls(String name, File certificate, File key) throws Exception {
         SslContextBuilder builder = SslContextBuilder.forServer(certificate, key);
-        return switch (name) {
-            case "plain" -> null;
-            case "jdk" -> builder.sslProvider(SslProvider.JDK).build();
-            case "tcnative" -> builder.sslProvider(SslProvider.OPENSSL).build();
-            case "dormouse" -> builder.sslProvider(SslProvider.JDK).sslContextProvider(new DormouseProvider()).build();
-            default -> throw new IllegalArgumentException(name);
-        };
+        switch (name) {
+            case "plain":
+                return null;
+            case "dormouse":
+                builder.sslProvider(SslProvider.JDK).sslContextProvider(new DormouseProvider());
+                SSLContext context = ((JdkSslContext) builder.build()).context();
+                return channel -> DormouseHandler.server(context);
+            case "engine":
+                builder.sslProvider(SslProvider.JDK).sslContextProvider(new DormouseProvider());
+                break;
+            case "tcnative":
+                builder.sslProvider(SslProvider.OPENSSL);
+                break;
+            case "jdk":
+                builder.sslProvider(SslProvider.JDK);
+                break;
+            default:
+                throw new IllegalArgumentException(name);
+        }
+        SslContext built = builder.build();
+        return channel -> built.newHandler(channel.alloc());
     }
 }

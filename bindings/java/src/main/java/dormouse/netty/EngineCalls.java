@@ -1,0 +1,82 @@
+package dormouse.netty;
+
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufAllocator;
+
+import java.nio.ByteBuffer;
+
+import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLEngineResult;
+import javax.net.ssl.SSLEngineResult.Status;
+import javax.net.ssl.SSLException;
+
+/** An engine's calls over Netty's buffers. */
+final class EngineCalls {
+    static final ByteBuffer[] NOTHING = {ByteBuffer.allocate(0)};
+    private static final int CONTENT_MAX = 16_384;
+    /** What a record adds to its content, at most. */
+    private static final int OVERHEAD_MAX = 32;
+    /** For a KeyUpdate before the data. */
+    private static final int SMALL_RECORD_MAX = 64;
+
+    private EngineCalls() {}
+
+    /** Wraps once. Records go to the target's end. */
+    static SSLEngineResult wrap(SSLEngine engine, ByteBuffer[] sources, ByteBuf target) throws SSLException {
+        ByteBuffer room = target.nioBuffer(target.writerIndex(), target.writableBytes());
+        SSLEngineResult result = engine.wrap(sources, room);
+        target.writerIndex(target.writerIndex() + result.bytesProduced());
+        return result;
+    }
+
+    /** Seals all of the plaintext. The caller releases it. */
+    static ByteBuf seal(SSLEngine engine, ByteBufAllocator allocator, ByteBuf plaintext) throws SSLException {
+        int left = plaintext.readableBytes();
+        int overhead = (left + CONTENT_MAX - 1) / CONTENT_MAX * OVERHEAD_MAX + SMALL_RECORD_MAX;
+        ByteBuf records = allocator.ioBuffer(left + overhead);
+        try {
+            ByteBuffer[] sources = plaintext.nioBuffers();
+            while (left > 0) {
+                SSLEngineResult result = wrap(engine, sources, records);
+                left -= result.bytesConsumed();
+                if (result.getStatus() == Status.BUFFER_OVERFLOW) {
+                    records.ensureWritable(engine.getSession().getPacketBufferSize());
+                } else if (result.bytesConsumed() == 0 && result.bytesProduced() == 0) {
+                    throw new SSLException("the connection is closed for sending");
+                }
+            }
+            return records.retain();
+        } finally {
+            records.release();
+        }
+    }
+
+    static void runTasks(SSLEngine engine) {
+        for (Runnable task = engine.getDelegatedTask(); task != null; task = engine.getDelegatedTask()) {
+            task.run();
+        }
+    }
+
+    /** Ends an engine without telling the peer, so that its secrets are wiped. */
+    static void end(SSLEngine engine, ByteBufAllocator allocator) {
+        engine.closeOutbound();
+        try {
+            engine.closeInbound();
+        } catch (SSLException cutOff) {
+            // The handler knows.
+        }
+        if (engine.isOutboundDone()) {
+            return;
+        }
+        ByteBuf unsent = allocator.heapBuffer(engine.getSession().getPacketBufferSize());
+        try {
+            while (wrap(engine, NOTHING, unsent).bytesProduced() > 0) {
+                unsent.clear();
+            }
+        } catch (SSLException secondary) {
+            // It has ended.
+        } finally {
+            unsent.release();
+        }
+    }
+}
