@@ -17,8 +17,10 @@ const SLOT: usize = 2_032;
 /// The key of a session in its slot.
 const KEY_AT: usize = 32 + 20;
 
-/// Changes to the first place of the mapping.
-const ATTACKS: [(&str, fn(&mut [u8])); 4] = [
+/// A name, and a change to the first place of the mapping.
+type Attack = (&'static str, fn(&mut [u8]));
+
+const ATTACKS: [Attack; 4] = [
     ("keys of another server", |bytes| {
         for slot in 0..8 {
             bytes[SLOTS_AT + slot * SLOT + KEY_AT] ^= 1;
@@ -32,7 +34,7 @@ const ATTACKS: [(&str, fn(&mut [u8])); 4] = [
     ("zeros", |bytes| bytes[PAGE..].fill(0)),
 ];
 
-/// Connections after an attack. A server that knows a ticket, but not the key that comes with it, refuses the
+/// How many of this number of connections succeed. A server that knows a ticket, but not the key that comes with it, refuses the
 /// handshake; then the session is dropped.
 fn echoes(connect: &Originator, number: usize) -> usize {
     let echo = |_: &usize| {
