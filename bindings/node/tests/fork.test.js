@@ -9,7 +9,7 @@ const path = require('node:path');
 const test = require('node:test');
 const dormouse = require('..');
 const https = require('../lib/https');
-const { issue, listen, readAll, write } = require('./support');
+const { first, issue, listen, readAll, write } = require('./support');
 
 const own = issue();
 const PACKAGE = JSON.stringify(path.join(__dirname, '..'));
@@ -63,8 +63,8 @@ for (const how of ['fork', 'spawn']) {
     socket.write('after');
     assert.equal(String((await once(client, 'data'))[0]), 'after');
     // If the child had the descriptor, too, the connection would not end here.
-    const ended = once(client, 'close');
     client.on('error', () => {});
+    const ended = first(client, 'close');
     socket.destroy();
     await ended;
   });
