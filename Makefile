@@ -1,8 +1,8 @@
-# Everything a developer needs, by name. Wanted: cargo, a C compiler, make.
-# What the lab and `interop` need besides, they install or name.
+# Everything a developer needs, by name. Requires cargo, a C compiler and make.
+# The lab and `interop` install or name what else they need.
 
 CARGO ?= cargo
-# The lock file is the build. Nothing here changes it.
+# Every build uses the versions in Cargo.lock; nothing here changes it.
 LOCKED := --locked
 CARGO_DENY_VERSION := 0.20.2
 
@@ -20,15 +20,15 @@ release: ## the binary with its symbols: target/release/dormouse
 	$(CARGO) build $(LOCKED) --release --package dormouse
 
 .PHONY: dist
-dist: ## what is shipped: one static binary, symbols, checksums, a list of contents; target/dist/
+dist: ## the download: one static binary, symbols, checksums, a list of contents; target/dist/
 	packaging/dist/build
 
 .PHONY: tools
-tools: ## what the tests start besides: foreign servers, clients and tools, where they are missing
+tools: ## install what the tests start: foreign servers, clients and tools, where they are missing
 	-interop/install
 
-# One profile and one selection of packages: nothing is compiled for one stage and again for the next. The
-# binaries are there, too, because `interop` starts them. At the end, what a test would compile.
+# One profile and one selection of packages, so that nothing is compiled twice. This builds the binaries, too, which
+# `interop` starts. The last command compiles what a test would otherwise compile.
 .PHONY: test-build
 test-build:
 	$(CARGO) build $(LOCKED) --workspace --all-targets
@@ -60,7 +60,7 @@ fmt: ## format the sources
 fmt-check:
 	$(CARGO) fmt --all --check
 
-# Behind it, what is compiled only without debug assertions, as in a release; foreign crates as they are.
+# The second command checks code that exists only without debug assertions, as in a release. Foreign crates keep theirs.
 RELEASE_ONLY := --config profile.dev.debug-assertions=false --config 'profile.dev.package."*".debug-assertions=true'
 lint: ## clippy, warnings denied; then a check of the code that only a release has
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
@@ -69,20 +69,20 @@ lint: ## clippy, warnings denied; then a check of the code that only a release h
 doc: ## the documentation of every crate, warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
 
-tidy: ## what the compiler does not hold: boundaries, lengths, dead files, links (part of `make test`)
+tidy: ## what the compiler does not check: boundaries, lengths, dead files, links (part of `make test`)
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- tidy
 
 deny: deny-tool ## dependency rules, licences, sources
 	$(CARGO) deny --locked check bans licenses sources
 
-# Without optimisation the tool is compiled in two minutes of CPU time, and still takes seconds here.
+# Without optimisation the tool compiles in two minutes of CPU time, and still takes only seconds to run.
 deny-tool:
 	@$(CARGO) deny --version >/dev/null 2>&1 \
 	    || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install cargo-deny --locked --debug --version $(CARGO_DENY_VERSION)
 
 # The database is a Git repository; no package registry has it. A copy from an earlier run is better than nothing.
 ADVISORY_COPY = $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
-advisories: deny-tool ## known vulnerabilities of dependencies; says so if the database is out of reach
+advisories: deny-tool ## known vulnerabilities of dependencies; a message says if the database is out of reach
 	@if timeout 120 $(CARGO) deny --locked fetch db >/dev/null 2>&1; then \
 	    $(CARGO) deny --locked check advisories; \
 	elif [ -n "$(ADVISORY_COPY)" ]; then \
@@ -102,7 +102,7 @@ test-bindings: ## the library from C and Go (part of `make test`), and the packa
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
 	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
 
-compare-runtimes: ## bytes for each quiet connection in each runtime: plaintext, its own TLS, Dormouse; some by RUNTIMES=python, fewer by COUNTS='--connections 500 --runs 1 --dry'
+compare-runtimes: ## bytes per quiet connection in each runtime: plaintext, its own TLS, Dormouse; RUNTIMES=python selects, COUNTS='--connections 500 --runs 1 --dry' shortens
 	bindings/compare $(RUNTIMES) $(if $(COUNTS),-- $(COUNTS))
 
 PREFIX ?= /usr/local
@@ -119,18 +119,18 @@ figures: release ## memory and CPU beside nginx and HAProxy in one run, against 
 compare: release ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
 	lab/compare $(PEERS)
 
-lab: release ## real systems audited, bare and behind dormouse, and advice tried: lab/results/; some by NAME=nginx
+lab: release ## audit real systems, alone and behind dormouse, and try the advice: lab/results/; NAME=nginx selects
 	$(if $(NAME),lab/audit "$(NAME)",lab/all) $(MORE)
 
 million: release ## 1,000,000 live TLS connections on this machine
 	lab/million
 
 .PHONY: sim
-sim: ## connections by simulation, more seeds: SIM_SEEDS=2000
+sim: ## simulated connections with more seeds: SIM_SEEDS=2000
 	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test sim connections:: -- --nocapture
 
 .PHONY: fuzz
-fuzz: ## every parser against libFuzzer, MINUTES=n for each: executions and coverage reached; one by TARGET=dns
+fuzz: ## libFuzzer on every parser, MINUTES=n for each: executions and coverage; TARGET=dns selects one
 	fuzz/run $$(expr 60 '*' $(or $(MINUTES),1)) $(TARGET)
 
 fuzz-smoke: ## property tests and simulation with many more cases than `make test`

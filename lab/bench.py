@@ -14,7 +14,7 @@ DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/
 # The load on every server in a comparison, small enough that all servers together take less than an
 # hour. All other options have their defaults.
 OTHERS = "1-"  # the cores of load and backend, if the server has core 0 for itself
-QUICK = ["--settle", "300ms", "--after", "0s"]  # where memory is not the question
+QUICK = ["--settle", "300ms", "--after", "0s"]  # for runs that do not measure memory
 MODES = {
     "hold": ["hold", "--connections", "9500"],
     "churn": ["churn", "--connections", "4000", "--concurrency", "500", "--rounds", "5"],
@@ -37,7 +37,7 @@ def asked(mode, scale=1.0):
 
 # The instrument's names of the figures in the lab's tables.
 PER_CONNECTION = "memory.per_connection.pss"  # hold: bytes
-LEFT_AFTER_CLOSE = "memory.left"  # hold: % of what the connections took; churn: bytes over what it was before
+LEFT_AFTER_CLOSE = "memory.left"  # hold: % of the connections' memory; churn: bytes above the start
 CPU_PER_HANDSHAKE = "cpu.server.per_handshake"  # churn: microseconds
 CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
 RATE = "bytes.rate"  # bulk: MB/s each way
@@ -45,7 +45,7 @@ PER_SECOND = "handshakes.per_second"  # churn
 RESUMED = "handshakes.resumed"  # churn: %
 # Figures in other places of its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
-PER_ROUND_UNSURE = "growth.unsure"  # churn: by how much that may be off
+PER_ROUND_UNSURE = "growth.unsure"  # churn: its uncertainty
 WAKE = "latencies.after rest.p50"  # wake: microseconds
 WAKE_P99 = "latencies.after rest.p99"  # wake: microseconds
 HANDSHAKE_P99 = "latencies.handshake.p99"  # churn: microseconds
@@ -73,8 +73,8 @@ class Run:
 
 
 def run(asked, server, kind, out, more=(), table=None):
-    """Asks `asked` (one of MODES) of a server which runs already. The instrument's own output goes to the terminal,
-    and its table to the file `table` as well, if one is given."""
+    """Measures a running server by `asked` (one of MODES). The instrument's output goes to the terminal, and its table
+    also to the file `table`, if there is one."""
     words = [asked[0], f"127.0.0.1:{server.port}", *asked[1:], "--pid", str(server.pid), "--json", str(out)]
     words += ["--plain"] if kind == "plain" else ["--ca", str(servers.CA)]
     if kind == "http":
@@ -83,7 +83,7 @@ def run(asked, server, kind, out, more=(), table=None):
     words += ["--timeout", "60s"]
     if not DORMOUSE.exists():
         raise servers.Failed(f"{DORMOUSE} is not there: make release")
-    Path(out).unlink(missing_ok=True)  # An old result is not this one's.
+    Path(out).unlink(missing_ok=True)  # An old result must not be taken for the new one.
     command = [*servers.pinned(server.cores and OTHERS), str(DORMOUSE), "bench", *words, *map(str, more)]
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if table else None, text=True

@@ -253,7 +253,7 @@ public final class Client {
     }
 
     public static void main(String[] argv) throws Exception {
-        // A FIN without close_notify is to be reported, not forgiven.
+        // A FIN without close_notify must be reported, not ignored.
         System.setProperty("com.sun.net.ssl.requireCloseNotify", "true");
         Map<String, String> args = new HashMap<>();
         for (int i = 0; i + 1 < argv.length; i += 2) {

@@ -85,7 +85,7 @@ class Client:
             if not data:
                 self.ended = "close_notify"
         except ssl.SSLZeroReturnError:
-            self.ended, data = "close_notify", b""  # said so when our own was sent before
+            self.ended, data = "close_notify", b""  # raised instead if our own was sent before
         except ssl.SSLEOFError:
             self.ended, data = "truncated", b""
         except ConnectionResetError:

@@ -169,7 +169,7 @@ impl Authority {
     }
 }
 
-/// Writes a file that nobody else may read, as keys should be.
+/// Writes a file that only its owner may read, as a key should be.
 fn write_private(file: &Path, text: &str) {
     write(file, "");
     let private = std::fs::Permissions::from_mode(0o600);

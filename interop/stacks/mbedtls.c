@@ -132,7 +132,7 @@ const char *tls_version(struct tls *tls) { return mbedtls_ssl_get_version(&tls->
 
 int tls_is_resumed(struct tls *tls) { return tls->is_resumed; }
 
-/* A resumed connection has no certificate of the peer, but was made by one that had. */
+/* A resumed connection has no peer certificate: the full handshake before it verified one. */
 int tls_is_client_verified(struct tls *tls) {
     return mbedtls_ssl_get_peer_cert(&tls->ssl) != NULL || tls->is_resumed;
 }

@@ -87,7 +87,7 @@ const char *tls_version(struct tls *tls) { return wolfSSL_get_version((WOLFSSL *
 
 int tls_is_resumed(struct tls *tls) { return wolfSSL_session_reused((WOLFSSL *)tls); }
 
-/* A resumed connection has no certificate of the peer, but was made by one that had. */
+/* A resumed connection has no peer certificate: the full handshake before it verified one. */
 int tls_is_client_verified(struct tls *tls) {
     return wolfSSL_get_peer_certificate((WOLFSSL *)tls) != NULL || tls_is_resumed(tls);
 }

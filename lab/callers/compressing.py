@@ -1,5 +1,5 @@
-"""compressing.py PORT COUNT echo|http: opens some connections of TLS 1.2 which offer DEFLATE and says so, waits for a line, opens
-COUNT more, uses each, says how many of them are compressed, and holds them until its input ends."""
+"""compressing.py PORT COUNT echo|http: opens some TLS 1.2 connections that offer DEFLATE and prints `warm`, waits for a
+line, opens COUNT more, uses each, prints how many of them are compressed, and holds them until its input ends."""
 
 import socket
 import ssl

@@ -1,5 +1,5 @@
 """http_client.py URL new|shared|kept [BUNDLE]: 40 requests with http.client: a new context for each, one for all, one
-connection for all. Each context trusts the authorities of BUNDLE as well. http:// goes without TLS."""
+connection for all. Each context trusts the authorities of BUNDLE as well. http:// means no TLS."""
 
 import http.client
 import ssl

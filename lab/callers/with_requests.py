@@ -1,4 +1,4 @@
-"""with_requests.py URL new|kept: 40 requests with requests: each for itself, or with one Session."""
+"""with_requests.py URL new|kept: 40 requests with requests: separate ones, or in one Session."""
 
 import sys
 

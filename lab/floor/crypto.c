@@ -65,7 +65,7 @@ static void seal(EVP_AEAD_CTX *keys, const unsigned char *iv, size_t length)
     must(EVP_AEAD_CTX_seal(keys, buffer, &sealed, sizeof buffer, iv, NONCE, buffer, length + 1, header, 5), "seal");
 }
 
-/* Opens what `seal` left. */
+/* Opens what `seal` has sealed. */
 static void open_sealed(EVP_AEAD_CTX *keys, const unsigned char *iv, size_t length)
 {
     unsigned char header[5] = {23, 3, 3};
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     X25519_keypair(client_share, client_private);
     certificate_key = EC_KEY_new_by_curve_name(NID_X9_62_prime256v1);
     must(certificate_key != NULL && EC_KEY_generate_key(certificate_key), "EC_KEY_generate_key");
-    /* Not counted: what is done once. */
+    /* Not counted: work that is done once. */
     handshake(client_share);
     double before = cpu_seconds();
     if (handshakes)

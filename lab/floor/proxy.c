@@ -1,4 +1,4 @@
-/* A proxy without TLS: the least that any TLS proxy on sockets and epoll must do.
+/* A proxy without TLS: the minimum work of any TLS proxy on sockets and epoll.
  *
  *   proxy segments|copy|splice PORT BACKENDPORT
  *
@@ -108,7 +108,7 @@ static int say(int fd, size_t length, int flags)
 
 /* ---- mode SEGMENTS ---- */
 
-/* The backend has answered, or ended behind the client's end. */
+/* The backend has answered, or has ended after the client. */
 static int from_backend(int fd)
 {
     ssize_t length = recv(fd, scratch, sizeof scratch, 0);

@@ -1,7 +1,6 @@
 """The life of the service under a real systemd, from the installation of the package to its purge.
 
-Run as root by `try`, in a system that is thrown away afterwards. Prints what was seen, and
-`FAILED` where it is not what it should be.
+Run as root by `try`, in a system that is discarded afterwards. Prints each result, with `FAILED` if it is wrong.
 """
 import json
 import os

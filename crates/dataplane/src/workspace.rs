@@ -220,7 +220,12 @@ impl<I: Io> Workspace<I> {
     pub(crate) fn note_step(&mut self, index: u32, slot: &Slot) {
         let reason = self.closing.take();
         if self.connection_log.is_on() {
-            let moved = (self.bytes.plain_out, self.bytes.plain_in);
+            // An echo has no backend: its answer is what it received.
+            let back = match slot.has(Flag::Echo) {
+                true => self.bytes.plain_out,
+                false => self.bytes.plain_in,
+            };
+            let moved = (self.bytes.plain_out, back);
             self.connection_log.note_step(index, slot, moved, reason);
         }
     }

@@ -7,6 +7,7 @@ use rustls::{
 };
 
 use crate::alert_name::alert_name;
+use crate::x509::words::of_certificate;
 
 /// A failed handshake. [`Handshake::output`](crate::Handshake::output) still holds what should be sent to the
 /// peer, usually an alert.
@@ -435,7 +436,7 @@ impl From<&CertificateError> for CertificateProblem {
                 CertificateProblem::WrongPurpose
             }
             CertificateError::BadSignature => CertificateProblem::BadSignature,
-            other => CertificateProblem::Other(other.to_string()),
+            other => CertificateProblem::Other(of_certificate(other)),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The start of a helper process, on both sides: main starts every helper in the same way, and every
-//! helper begins in the same way. A helper has one task, runs as the user nobody if main is root, and is sandboxed to that task.
+//! The start of a helper process, on both sides: main starts every helper in the same way, and every helper begins in the
+//! same way. A helper has one task, runs as the user nobody if main is root, and is sandboxed to that task.
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;

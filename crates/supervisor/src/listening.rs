@@ -153,7 +153,7 @@ impl Listening {
         resume(&self.all(), backlog(config))
     }
 
-    /// Makes all listeners as they were opened: a compromised worker may have changed them for all workers.
+    /// Restores the original settings of all listeners: a compromised worker may have changed them for all workers.
     pub(crate) fn restore(&self, config: &Config) {
         let all = self.all();
         let sockets = SocketOptions::new(&config.sockets);

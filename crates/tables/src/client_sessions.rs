@@ -80,8 +80,12 @@ const FREE: u64 = 0;
 const READY: u64 = 1;
 const BUSY: u64 = 2;
 
+/// What no sound process has written counts as free, so that the slot can be used again.
 fn kind(state: u64) -> u64 {
-    state & 3
+    match state & 3 {
+        kind @ (READY | BUSY) => kind,
+        _ => FREE,
+    }
 }
 
 /// Returns the next state, with a new version, so that a compare-and-swap with the old state fails.

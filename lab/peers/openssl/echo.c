@@ -57,7 +57,7 @@ static void drop(struct connection *connection)
     free(connection);
 }
 
-/* What must be waited for after a call which did not do what was asked; 0: the connection is over. */
+/* The event to wait for after an incomplete call; 0: the connection is over. */
 static unsigned awaited(struct connection *connection, int result)
 {
     switch (SSL_get_error(connection->ssl, result)) {
@@ -67,7 +67,7 @@ static unsigned awaited(struct connection *connection, int result)
     }
 }
 
-/* Works until something must be waited for, and says what. */
+/* Works as far as possible, and returns the event to wait for. */
 static unsigned work(struct connection *connection)
 {
     for (;;) {

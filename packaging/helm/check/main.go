@@ -1,5 +1,5 @@
 // check DIR : reads what `helm template` wrote from standard input, and decodes each document into
-// the type that Kubernetes has for it. A field that there is not, or of another type, is a mistake.
+// the type that Kubernetes has for it. An unknown field, or one of another type, is an error.
 // The program's configuration, out of its ConfigMap, is written to DIR.
 package main
 
@@ -42,7 +42,7 @@ func main() {
 			"monitoring.coreos.com/v1 PodMonitor":    &monitoring.PodMonitor{},
 		}[kind]
 		if into == nil {
-			fail(kind, fmt.Errorf("the chart has no such thing"))
+			fail(kind, fmt.Errorf("the chart has no object of this kind"))
 		}
 		if err := yaml.UnmarshalStrict(document, into); err != nil {
 			fail(kind, err)

@@ -130,12 +130,12 @@ pub(super) fn offer_all(
     (aged, outcome)
 }
 
-/// Time at which the next ticket is to be offered.
+/// Time to offer the next ticket.
 fn due(all: &[AgeingTicket]) -> Option<Instant> {
     all.first().map(|ticket| ticket.taken + ticket.age)
 }
 
-/// Time at which the last ticket is to be offered; now if there is none.
+/// Time to offer the last ticket; now if there is none.
 fn last(all: &[AgeingTicket]) -> Instant {
     let dues = all.iter().map(|ticket| ticket.taken + ticket.age);
     dues.max().unwrap_or_else(Instant::now)

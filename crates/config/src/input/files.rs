@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// The option that names files to include.
 const INCLUDE: &str = "include";
-/// Maximum size of all files together: far more than anybody writes.
+/// Maximum size of all files together: far more than a real configuration needs.
 const INCLUDED_BYTES_MAX: usize = 16 << 20;
 
 /// The contents of all files.

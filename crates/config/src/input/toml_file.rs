@@ -12,7 +12,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Maximum size of a file: far more than anybody writes, and small enough to read at once.
+/// Maximum size of a file: far more than a real configuration needs, and small enough to read at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The path that stands for standard input.

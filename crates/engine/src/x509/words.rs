@@ -1,17 +1,109 @@
 //! Plain descriptions of the TLS library's certificate errors.
 
+use rustls::CertificateError;
+
 /// Describes why a certificate cannot be used, without the library's type names.
 pub(crate) fn in_words(error: &rustls::Error) -> String {
-    let text = error.to_string();
-    let known = [
-        (
-            "UnsupportedCertVersion",
+    match error {
+        rustls::Error::InvalidCertificate(error) => of_certificate(error),
+        other => other.to_string(),
+    }
+}
+
+/// The same for the error of a verification.
+pub(crate) fn of_certificate(error: &CertificateError) -> String {
+    let words = match error {
+        CertificateError::BadEncoding => "its DER is invalid",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet"
+        }
+        CertificateError::Revoked => "it was revoked",
+        CertificateError::UnhandledCriticalExtension => {
+            "it has a critical extension that is not supported"
+        }
+        CertificateError::UnknownIssuer => "its issuer is not trusted",
+        CertificateError::UnknownRevocationStatus => "no revocation list covers it",
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => {
+            "its revocation list has expired"
+        }
+        CertificateError::BadSignature => "its signature does not verify",
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. } => {
+            "its signature algorithm is not supported"
+        }
+        CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "its signature does not fit the key of the authority that it names as its issuer"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another name"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "it is for another purpose"
+        }
+        CertificateError::InvalidOcspResponse => "its OCSP response is invalid",
+        CertificateError::Other(other) => return of_webpki(&other.to_string()),
+        other => return other.to_string(),
+    };
+    words.to_owned()
+}
+
+/// Describes an error for which rustls has no variant. webpki prints the names of its variants.
+fn of_webpki(name: &str) -> String {
+    let words = match name {
+        "UnsupportedCertVersion" => {
             "it is an X.509 certificate of version 1 or 2, and version 3 is needed: create it again \
-             with extensions, as `openssl req -x509` does",
-        ),
-        ("BadDer", "its DER is invalid"),
-        ("BadEncoding", "its DER is invalid"),
-    ];
-    let found = known.iter().find(|(name, _)| text.contains(name));
-    found.map_or_else(|| text.clone(), |(_, words)| (*words).to_owned())
+             with extensions, as `openssl req -x509` does"
+        }
+        "CaUsedAsEndEntity" => "it belongs to an authority (CA:TRUE)",
+        "EndEntityUsedAsCa" => {
+            "a certificate of its chain does not belong to an authority (CA:FALSE)"
+        }
+        "NameConstraintViolation" => {
+            "an authority of its chain must not issue certificates for its name"
+        }
+        "PathLenConstraintViolated" => "its chain is longer than an authority of the chain allows",
+        "MaximumPathDepthExceeded"
+        | "MaximumPathBuildCallsExceeded"
+        | "MaximumSignatureChecksExceeded"
+        | "MaximumNameConstraintComparisonsExceeded" => "its chain takes too many steps to verify",
+        "InvalidSerialNumber" => "its serial number is invalid",
+        "InvalidCertValidity" => "it ends before it begins",
+        "SignatureAlgorithmMismatch" => "it names two different signature algorithms",
+        _ => return format!("it breaks a rule of RFC 5280 ({name})"),
+    };
+    words.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn no_type_name_of_the_library_is_shown() {
+        let public_key = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id: vec![6, 8, 42],
+            public_key_algorithm_id: vec![6, 9, 42],
+        };
+        let webpki = rustls::OtherError(Arc::new(webpki_like("UnsupportedCertVersion")));
+        for error in [
+            public_key,
+            CertificateError::BadEncoding,
+            CertificateError::UnknownRevocationStatus,
+            CertificateError::Other(webpki),
+        ] {
+            let words = in_words(&rustls::Error::InvalidCertificate(error));
+            assert!(!words.contains(['{', '[']), "{words}");
+            assert!(
+                words.starts_with("it") || words.starts_with("no "),
+                "{words}"
+            );
+        }
+    }
+
+    /// An error that prints this name, as those of webpki do.
+    fn webpki_like(name: &str) -> std::io::Error {
+        std::io::Error::other(name.to_owned())
+    }
 }

@@ -56,7 +56,7 @@ impl Drop for StoreReport {
 
 /// Serialises a message for the channel.
 pub(super) fn message(content: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, String> {
-    // Allocate everything at once: a growing buffer leaves copies behind that nobody wipes.
+    // Allocate everything at once: a growing buffer leaves copies behind that are never wiped.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
     serde_json::to_writer(&mut *bytes, content).map_err(|e| e.to_string())?;
     Ok(bytes)

@@ -253,7 +253,8 @@ fn program(config: &Config, draft: &mut Draft) {
     }
 }
 
-/// Lines of `global` that are converted elsewhere, or that nobody misses: HAProxy's memory, processes and files.
+/// Lines of `global` that are converted elsewhere, or that do not concern Dormouse: HAProxy's memory, processes and
+/// files.
 fn global_needs_no_remark(word: &str) -> bool {
     let is_converted = matches!(
         word,
@@ -266,7 +267,7 @@ fn global_needs_no_remark(word: &str) -> bool {
             | "ssl-default-bind-options"
             | "tune.ssl.cachesize"
     );
-    let is_missed_by_nobody = word.starts_with("tune.")
+    let is_haproxys_own = word.starts_with("tune.")
         || word.starts_with("no")
         || word.starts_with("ssl-default-server-")
         || matches!(
@@ -292,7 +293,7 @@ fn global_needs_no_remark(word: &str) -> bool {
                 | "unix-bind"
                 | "zero-warning"
         );
-    is_converted || is_missed_by_nobody
+    is_converted || is_haproxys_own
 }
 
 /// Sets times that apply to the whole program.

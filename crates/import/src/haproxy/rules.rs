@@ -152,8 +152,8 @@ fn left_out_line(line: &Line, is_http: bool, section: &mut Section) {
     section.leave_out(&line.position, &line.shown(), why);
 }
 
-/// Lines that are converted elsewhere, that process requests (HAProxy then stays behind Dormouse, see `does_more`), or
-/// that nobody misses: names, formats of logs, how HAProxy spends memory.
+/// Lines that are converted elsewhere, that process requests (HAProxy then stays behind Dormouse, see `does_more`),
+/// or that do not concern Dormouse: names, log formats, HAProxy's state and retries.
 fn needs_no_remark(word: &str) -> bool {
     let is_converted = matches!(
         word,
@@ -186,7 +186,7 @@ fn needs_no_remark(word: &str) -> bool {
                 | "unique-id-format"
                 | "unique-id-header"
         );
-    let is_missed_by_nobody = matches!(
+    let is_haproxys_own = matches!(
         word,
         "description"
             | "enabled"
@@ -205,7 +205,7 @@ fn needs_no_remark(word: &str) -> bool {
             | "retry-on"
             | "server-state-file-name"
     );
-    is_converted || is_about_requests && word != "http-error" || is_missed_by_nobody
+    is_converted || is_about_requests && word != "http-error" || is_haproxys_own
 }
 
 /// Options of HAProxy that are converted, that are about requests or logs, or that Dormouse does always or never needs.

@@ -199,3 +199,17 @@ fn concurrent_use_is_consistent() {
     assert!((1..=500).contains(&taken), "{taken}");
     sessions.fd().close();
 }
+
+/// A compromised worker writes a state that does not exist into all slots.
+#[test]
+fn slots_of_an_unknown_state_are_used_again() {
+    let sessions = sessions();
+    let place = sessions.place([1; 16], REUSE).expect("room for a place");
+    for slot in 0..SLOTS {
+        place.slot_word(slot, 0).store(u64::MAX, Ordering::Relaxed);
+    }
+    let chain = place.begin(at(10));
+    assert!(place.put(chain, &session(1, 10)));
+    assert_eq!(number(&place.take(at(11)).expect("a session").1), 1);
+    sessions.fd().close();
+}

@@ -1,4 +1,4 @@
-//! `dormouse audit` with real programs: it spares what is not its own, leaves everything as it was, and
+//! `dormouse audit` with real programs: it stops no foreign process, leaves everything as it was, and
 //! reports by its exit status.
 
 mod care;

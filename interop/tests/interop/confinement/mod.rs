@@ -4,4 +4,5 @@ mod backends;
 mod hijacked;
 mod privileges;
 mod sandbox;
+mod sessions;
 mod shared;

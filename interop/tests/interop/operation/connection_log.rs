@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use dormouse_interop::admin::Admin;
+use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, client, connect_tcp};
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies};
@@ -19,6 +20,8 @@ use rustix::net::sockopt;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
+
+use crate::certificates::site::Site;
 
 const NAME: &str = "connections.log";
 
@@ -149,6 +152,33 @@ fn each_connection_has_a_line_with_its_end() {
 }
 
 /// A failed handshake has a line with its reason; a connection without a byte, as of a health check, has none.
+/// A route to `echo:` has no backend, and its answers are counted all the same.
+#[test]
+fn echoed_bytes_are_counted() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let site = Site::new(
+        "workers = 1\nconnection_log = 'HERE/connections.log'\n\
+         [[route]]\nlisten = 'LISTEN'\nto = 'echo:'\ncertificates = 'HERE/both.pem'\n",
+        |folder| {
+            let files = authority().give_out_for("site", Kind::EcdsaP256, &["localhost"], folder);
+            fs::rename(files.both, folder.join("both.pem")).expect("moved");
+        },
+    );
+    let tcp = connect_tcp(site.address).expect("a connection");
+    let mut peer = Peer::over(tcp, client(peer::config())).expect("a handshake");
+    peer.echo().expect("an echo");
+    close(peer);
+    let log = site.folder.path().join(NAME);
+    let line = wait::until("a line", PATIENCE, || {
+        fs::read_to_string(&log)
+            .ok()
+            .filter(|text| text.ends_with('\n'))
+    });
+    assert!(line.contains("bytes_in=1500 bytes_out=1500"), "{line}");
+}
+
 #[test]
 fn a_failed_handshake_has_a_line() {
     if !applies(Can::BeDormouse) {

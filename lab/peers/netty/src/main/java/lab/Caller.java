@@ -50,7 +50,7 @@ public final class Caller {
             .build();
     }
 
-    /** One connection, one answer: it is closed when something of that has come. */
+    /** One connection, closed at the first bytes of the answer. */
     private static void request(EventLoopGroup loop, URI url, SslContext context, boolean isUnnamed) throws Exception {
         Channel channel = new Bootstrap()
             .group(loop)
