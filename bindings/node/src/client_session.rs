@@ -91,7 +91,8 @@ pub(crate) struct Offered {
 
 /// Reads bytes from [`OneSession::take_received`]. `None`: the session is for another name.
 pub(crate) fn read(bytes: &[u8], name: &str) -> Result<Option<Offered>> {
-    let wrong = || errors::argument("options.session: these bytes are not a session of this package");
+    let wrong =
+        || errors::argument("options.session: these bytes are not a session of this package");
     let ([version, problem, name_len], rest) = bytes.split_first_chunk::<3>().ok_or_else(wrong)?;
     if *version != VERSION {
         return Err(wrong());

@@ -56,6 +56,8 @@ fn complete(audit: &mut Audit) {
     if let Measured::Value(memory) = &mut server.memory {
         memory.growth_in_use = memory.growth.clone();
         memory.growth_in_use_resumed = memory.growth.clone();
+        memory.growth_in_use_tls12 = memory.growth.clone();
+        memory.growth_in_use_broken = memory.growth.clone();
         memory.growth_collected = Measured::Value(CollectedRounds {
             by: Some("the JVM".into()),
             points: vec![CollectedPoint {

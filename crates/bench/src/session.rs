@@ -9,7 +9,7 @@ use crate::load::{
 };
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
-use dormouse_census::Snapshot;
+use dormouse_census::{Collector, Snapshot};
 use dormouse_measure::Error;
 use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
@@ -23,9 +23,12 @@ const SAMPLE_SHARE: u32 = 50;
 /// Maximum number of samples; above it, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
 
-/// Garbage for a collector that comes when its heap has grown: connections per step, and at a time.
-const GARBAGE_CONNECTIONS: u64 = 100;
-const GARBAGE_LANES: u32 = 8;
+/// Garbage for Go's collector: connections per step, and at a time.
+const GO_CONNECTIONS: u64 = 100;
+const GO_LANES: u32 = 8;
+/// The same for CPython's, which comes more often.
+const PYTHON_CONNECTIONS: u64 = 20;
+const PYTHON_LANES: u32 = 2;
 
 /// Observer of a run.
 pub trait Console {
@@ -274,37 +277,70 @@ impl<'a> Session<'a> {
     }
 
     /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
-    ///
-    /// Go collects when its heap has grown by the amount that survived the last collection, or every two minutes. So
-    /// connections that come and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
-    /// Returns false if it has not collected in that time.
+    /// Connections that come and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
+    /// Returns false if what the census would count may be garbage.
     pub fn await_collection(&mut self, alive: u64, patience: Duration) -> bool {
-        let Some(before) = self.collections() else {
-            return true;
-        };
-        let began = Instant::now();
-        // What became garbage during a collection outlives it: so the second one counts.
-        while self.collections().is_some_and(|now| now < before + 2)
-            && began.elapsed() < patience
-            && !self.is_over()
-        {
-            if self
-                .cycle_beside(GARBAGE_CONNECTIONS, GARBAGE_LANES)
-                .is_err()
-            {
+        match self.collector() {
+            None => true,
+            Some(Collector::Go { collections }) => {
+                self.await_go(collections, alive, Instant::now() + patience)
+            }
+            Some(before @ Collector::Python { .. }) => {
+                self.await_python(before, Instant::now() + patience);
+                true
+            }
+        }
+    }
+
+    /// Go collects when its heap has grown by the amount that survived the last collection, or every two minutes. What
+    /// became garbage during a collection outlives it: so the second one counts, except beside held connections. The
+    /// first one finds those alive, and the little garbage of that moment does not matter beside them.
+    fn await_go(&mut self, before: u64, alive: u64, until: Instant) -> bool {
+        let wanted = before + if alive > 0 { 1 } else { 2 };
+        let has_collected =
+            |of: &Self| of.collector().is_none_or(|now| now.collections() >= wanted);
+        while !has_collected(self) && Instant::now() < until && !self.is_over() {
+            if self.cycle_beside(GO_CONNECTIONS, GO_LANES).is_err() {
                 return false;
             }
         }
         // Sweeping follows marking.
         self.pause("after a collection", Duration::from_millis(100), alive);
-        self.collections().is_some_and(|now| now >= before + 2)
+        has_collected(self)
     }
 
-    /// Collections that Go has made in the server; `None` where there is no Go.
-    fn collections(&self) -> Option<u64> {
+    /// CPython collects young objects when there are 700 more of them. A server whose connections leave no cycles of
+    /// references makes no garbage, and nothing is waited for. With few connections at a time, few of them are open
+    /// during the collection and outlive it.
+    fn await_python(&mut self, mut last: Collector, until: Instant) {
+        while Instant::now() < until && !self.is_over() {
+            let made = self.cycle_beside(PYTHON_CONNECTIONS, PYTHON_LANES);
+            let (Ok(_), Some(now)) = (made, self.collector()) else {
+                return;
+            };
+            let grown = |young: u64, before: u64| young.saturating_sub(before);
+            match (last, now) {
+                (
+                    Collector::Python {
+                        collections,
+                        young: before,
+                    },
+                    Collector::Python {
+                        collections: later,
+                        young,
+                    },
+                ) if collections == later && grown(young, before) >= PYTHON_CONNECTIONS => {
+                    last = now;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Progress of the collector in the server; `None` where there is none that can be read.
+    fn collector(&self) -> Option<Collector> {
         let pids = self.server.as_ref()?.tree.pids().ok()?;
-        let counts = pids.into_iter().filter_map(dormouse_census::go_collections);
-        counts.min()
+        Collector::of(&pids)
     }
 
     /// Counts the blocks that the server uses now.

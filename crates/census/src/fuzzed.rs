@@ -17,7 +17,9 @@ pub fn proc_text(text: &str) {
     );
 }
 
-/// Walks the bytes as a fully resident heap and as CPython pools; returns the number of blocks in use.
+/// Walks the bytes as a fully resident heap, as CPython pools and as the state of CPython's collector; returns the
+/// number of blocks in use.
 pub fn heap(bytes: &[u8]) -> u64 {
+    let _ = python::has_collector(bytes, 4096);
     glibc::walk_bytes(bytes) + python::blocks_of(bytes)
 }

@@ -73,7 +73,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
 }
 
 /// Returns the number of collections that Go's runtime has finished; `None` if the process has no Go runtime.
-pub fn collections(pid: i32) -> Option<u64> {
+pub(super) fn collections(pid: i32) -> Option<u64> {
     let regions = regions(pid).ok()?;
     let arenas = Arenas::of(&regions);
     if arenas.0.is_empty() || !is_go(pid) {

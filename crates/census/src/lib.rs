@@ -9,6 +9,7 @@
 //! The crate builds on `measure`, which handles processes, and serves `bench` and `audit`, which handle connections.
 #![forbid(unsafe_code)]
 
+mod collector;
 #[doc(hidden)]
 pub mod fuzzed;
 mod glibc;
@@ -27,7 +28,7 @@ mod unread;
 mod used;
 mod v8;
 
-pub use go::collections as go_collections;
+pub use collector::Collector;
 pub use managed::ManagedHeap;
 pub use pages::PageSample;
 pub use profile::{HotSpot, hot_spots};

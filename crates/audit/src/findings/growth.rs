@@ -5,7 +5,7 @@ use super::collected::{self, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::model::{GROWTH_BYTES, MemoryFigures};
+use crate::model::{GROWTH_BYTES, Measured, MemoryFigures};
 use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};
 
@@ -24,10 +24,15 @@ pub(super) fn judge(
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
 ) -> Option<Finding> {
+    let of_kind = OF_KINDS.iter().find_map(|kind| {
+        let growth = (kind.growth)(memory).value()?;
+        grows(growth, IN_USE_BYTES, IN_USE_PER_ROUND).then(|| kind.finding(subject, growth))
+    });
     match memory.growth_in_use.value() {
         Some(in_use) if grows(in_use, IN_USE_BYTES, IN_USE_PER_ROUND) => {
             Some(of_blocks(subject, memory, census, in_use))
         }
+        _ if of_kind.is_some() => of_kind,
         Some(_) => of_resident(subject, memory),
         None if subject.kind.collects() => of_collected(subject, memory),
         None => of_resident(subject, memory),
@@ -87,6 +92,50 @@ fn of_blocks(
     let mut finding = grown_finding(subject, id, each, measured, cause);
     finding.confidence = confidence;
     finding
+}
+
+/// A kind of connections that leave memory behind where others do not.
+struct Kind {
+    growth: fn(&MemoryFigures) -> &Measured<Growth>,
+    /// End of the title.
+    title: &'static str,
+    rounds: &'static str,
+    cause: &'static str,
+    /// Options of `bench churn`; `None`: the audit repeats the measurement.
+    bench: Option<&'static str>,
+}
+
+const OF_KINDS: [Kind; 2] = [
+    Kind {
+        growth: |memory| &memory.growth_in_use_broken,
+        title: "that ends before its handshake does",
+        rounds: "connections that send one byte and close",
+        cause: "the server does not free all memory of a connection whose handshake fails. Any client can make it grow, without a session or a certificate",
+        bench: None,
+    },
+    Kind {
+        growth: |memory| &memory.growth_in_use_tls12,
+        title: "of TLS 1.2",
+        rounds: "resumed connections of TLS 1.2",
+        cause: "not sessions: resumed connections create none. Each connection of TLS 1.2 leaves memory that is never freed; those of TLS 1.3 do not",
+        bench: Some("-n 5000 -c 50 --rounds 5 --tls 1.2"),
+    },
+];
+
+impl Kind {
+    fn finding(&self, subject: &AuditSubject, growth: &Growth) -> Finding {
+        let each = growth.bytes_per_connection().unwrap_or(0.0);
+        let measured = format!("bytes in use, over rounds of {}: {growth}", self.rounds);
+        let id = FindingId::LeakPerConnection;
+        let mut finding = grown_finding(subject, id, each, measured, self.cause.into());
+        finding.title += &format!(" {}", self.title);
+        finding.confidence = Confidence::High;
+        finding.command = match self.bench {
+            Some(options) => subject.bench("churn", options),
+            None => subject.audit(),
+        };
+        finding
+    }
 }
 
 /// Reports growth of a garbage-collected runtime whose objects a census cannot count.
@@ -224,6 +273,35 @@ mod tests {
             phases: rounds.into_iter().enumerate().map(phase).collect(),
             ..MemoryFigures::not_measured()
         }
+    }
+
+    #[test]
+    fn a_leak_of_one_kind_of_connections_is_named() {
+        let subject = AuditSubject::new(&crate::model::Audit::begin("server", "s", "127.0.0.1:1"));
+        let flat = Growth::judge(&[5_000_000; 5], 250);
+        let leaks = Growth::judge(&[5e6, 6e6, 7e6, 8e6, 9e6].map(|bytes| bytes as u64), 250);
+        let none = MemoryFigures {
+            growth_in_use: Measured::Value(flat.clone()),
+            growth_in_use_broken: Measured::Value(flat.clone()),
+            growth_in_use_tls12: Measured::Value(flat),
+            ..MemoryFigures::not_measured()
+        };
+        assert!(judge(&subject, &none, None).is_none());
+        let title = |memory: &MemoryFigures| {
+            let found = judge(&subject, memory, None).unwrap();
+            assert_eq!(found.id, FindingId::LeakPerConnection);
+            found.title
+        };
+        let broken = MemoryFigures {
+            growth_in_use_broken: Measured::Value(leaks.clone()),
+            ..none.clone()
+        };
+        assert!(title(&broken).contains("before its handshake"));
+        let older = MemoryFigures {
+            growth_in_use_tls12: Measured::Value(leaks),
+            ..none
+        };
+        assert!(title(&older).contains("of TLS 1.2"));
     }
 
     /// Measurements of nginx 1.22 with `ssl_session_cache shared` and with `builtin`.

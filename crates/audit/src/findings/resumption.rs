@@ -95,13 +95,9 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
             );
         }
     } else if let Some((version, _)) = none.first() {
-        add(
-            FindingId::NoResumptionInOneVersion,
-            Severity::Low,
-            format!("the server resumes no session of {version}"),
-            "tickets are off for this version".into(),
-            Confidence::Medium,
-        );
+        let (id, severity, title, confidence) = in_one_version(version, by_id);
+        let cause = "tickets are off for this version".into();
+        add(id, severity, title, cause, confidence);
     }
     let partly = by_ticket
         .iter()
@@ -120,6 +116,23 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
             Confidence::Medium,
         );
     }
+}
+
+/// Judges a server that resumes sessions of one version only: this one is not resumed by ticket.
+fn in_one_version(version: &str, by_id: Resumes) -> (FindingId, Severity, String, Confidence) {
+    if version == "TLS 1.2" && by_id != Resumes::None {
+        let title = "the server resumes sessions of TLS 1.2 by id only".into();
+        return (FindingId::NoTickets, Severity::Low, title, Confidence::High);
+    }
+    // Nearly all clients choose TLS 1.3 where a server offers it.
+    let severity = if version == "TLS 1.3" {
+        Severity::Medium
+    } else {
+        Severity::Low
+    };
+    let title = format!("the server resumes no session of {version}");
+    let id = FindingId::NoResumptionInOneVersion;
+    (id, severity, title, Confidence::Medium)
 }
 
 /// Reports machines behind one name that resume their own sessions but not each other's.
@@ -294,6 +307,38 @@ mod tests {
         assert_eq!(judged(16, 16), Resumes::All);
         assert_eq!(judged(100, 200), Resumes::Partly);
         assert_eq!(judged(12, 200), Resumes::Partly);
+    }
+
+    #[test]
+    fn a_version_without_resumption_weighs_as_much_as_its_clients() {
+        let entry = |version: &str, by: &str, resumed| Resumption {
+            version: version.into(),
+            by: by.into(),
+            trials: crate::model::Measured::Value(Trials {
+                offered: 16,
+                resumed,
+                outcomes: Vec::new(),
+            }),
+        };
+        let judged = |all: [u64; 3]| -> Vec<_> {
+            let [v13, v12, by_id] = all;
+            let all = [
+                entry("TLS 1.3", "ticket", v13),
+                entry("TLS 1.2", "ticket", v12),
+                entry("TLS 1.2", "session id", by_id),
+            ];
+            let subject =
+                AuditSubject::new(&crate::model::Audit::begin("server", "s", "127.0.0.1:1"));
+            let mut findings = Vec::new();
+            at_one_address(&subject, &all, &mut findings);
+            let findings = findings.into_iter();
+            findings.map(|it| (it.id, it.severity)).collect()
+        };
+        let in_one = FindingId::NoResumptionInOneVersion;
+        assert_eq!(judged([0, 16, 0]), [(in_one, Severity::Medium)]);
+        assert_eq!(judged([16, 0, 0]), [(in_one, Severity::Low)]);
+        assert_eq!(judged([16, 0, 16]), [(FindingId::NoTickets, Severity::Low)]);
+        assert_eq!(judged([16, 16, 0]), []);
     }
 
     #[test]

@@ -79,6 +79,13 @@ fn pinned(
     let each = free.pinned / connections;
     let severity = level(PINNED, free.pinned)?;
     let severity = severity.min(level(PINNED_EACH, each).unwrap_or(Severity::Low));
+    // Blocks of objects that the runtime has not collected yet look like blocks that live.
+    let is_uncollected = subject.kind.collects();
+    let (severity, confidence) = if is_uncollected {
+        (severity.min(Severity::Low), Confidence::Low)
+    } else {
+        (severity, Confidence::High)
+    };
     let by: Vec<_> = census
         .pins
         .iter()
@@ -102,8 +109,13 @@ fn pinned(
             if by.is_empty() { "none".into() } else { by.join(", ") }
         ),
         reference: filled("memory returns to its level before the connections (dormouse serve keeps {{compare.dormouse-left}} of what they took)"),
-        cause: "blocks that outlive connections (sessions, statistics, caches) lie between the blocks of connections, and each keeps its page resident".into(),
-        confidence: Confidence::High,
+        cause: if is_uncollected {
+            "blocks that outlive connections lie between the blocks of connections, or blocks whose objects the runtime has not collected yet: an audit after a full collection tells"
+        } else {
+            "blocks that outlive connections (sessions, statistics, caches) lie between the blocks of connections, and each keeps its page resident"
+        }
+        .into(),
+        confidence,
         advice: subject.advice(FindingId::HeapFragmented),
         command: subject.bench("churn", "-n 20000 -c 500 --rounds 5"),
     })

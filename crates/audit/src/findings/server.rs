@@ -257,7 +257,13 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let r = &cpu.reference;
     let is_p256 = r.key == "ECDSA 256";
     let signature = if is_p256 { 0.0 } else { r.signature_us };
-    let needed = r.handshake_us + r.tcp_us + signature;
+    // The client's certificate is parsed, and it and the client's signature are verified: about as much again.
+    let of_client = if subject.asks_client_certificate() {
+        r.handshake_us
+    } else {
+        0.0
+    };
+    let needed = r.handshake_us + r.tcp_us + signature + of_client;
     let ratio = cpu.full_us / needed.max(1.0);
     let usual = if subject.kind.is_interpreted() {
         RUNTIME_TIMES
@@ -291,13 +297,18 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
             percent(kernel)
         ),
         reference: format!(
-            "{} µs on this machine: {} for Dormouse's handshake ({} signature {}, key exchange {}), {} for the socket",
+            "{} µs on this machine: {} for Dormouse's handshake ({} signature {}, key exchange {}), {} for the socket{}",
             whole(needed),
             whole(r.handshake_us + signature),
             r.key,
             whole(r.signature_us),
             whole(r.exchange_us),
-            whole(r.tcp_us)
+            whole(r.tcp_us),
+            if of_client > 0.0 {
+                format!(", {} for the client's certificate", whole(of_client))
+            } else {
+                String::new()
+            }
         ),
         cause,
         confidence,
@@ -366,6 +377,12 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
     );
     let mut cause = "the server seeds, loads or compiles something on the first connection instead of at its start".to_owned();
     let mut confidence = Confidence::Medium;
+    let usual = *severity;
+    let mut severity = usual;
+    if subject.kind.compiles() {
+        severity = severity.min(Severity::Low);
+        cause = "the runtime loads and interprets its code on the first connection; the finding does not tell this from work of the program".into();
+    }
     if let Some(larger) = &first.larger {
         let held = larger.held_bytes as f64 / (first.held_bytes as f64).max(1.0);
         let took = (larger.first_cpu_ms - larger.later_cpu_ms) / more;
@@ -377,13 +394,14 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
         if held > 1.5 && took > 1.5 {
             cause = "the first connection walks through all of the process's memory: its time grows in proportion".into();
             confidence = Confidence::High;
+            severity = usual;
         } else {
             cause += "; the time does not grow with the memory that the process holds";
         }
     }
     Some(Finding {
         id: FindingId::FirstConnectionSlow,
-        severity: *severity,
+        severity,
         title: "the first connection does work that belongs to the server's start".into(),
         measured,
         reference: "the first connection costs as much as the thousandth".into(),

@@ -30,6 +30,8 @@ struct Facts {
     buffers_released: bool,
     /// The process runs asyncio's event loop.
     asyncio: bool,
+    /// The server asks for a client certificate.
+    asks_certificate: bool,
 }
 
 impl Facts {
@@ -39,6 +41,9 @@ impl Facts {
         let census = server.and_then(|server| server.census.value());
         let software = audit.software.value();
         Self {
+            asks_certificate: server
+                .and_then(|server| server.offer.value()?.client_certificate_asked)
+                .unwrap_or(false),
             signs_quickly: key.is_some_and(|key| !key.starts_with("RSA")),
             buffers_released: census.is_some_and(|census| {
                 let mut large = census.classes.iter();
@@ -109,6 +114,11 @@ impl AuditSubject {
         } else {
             id.advice(self.kind)
         }
+    }
+
+    /// Whether handshakes include a client certificate.
+    pub(super) fn asks_client_certificate(&self) -> bool {
+        self.facts.asks_certificate
     }
 
     /// Returns the lab's figures for this software.

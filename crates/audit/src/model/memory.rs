@@ -63,6 +63,14 @@ pub struct MemoryFigures {
     /// The same over rounds of resumed handshakes; measured only when `growth_in_use` shows growth.
     #[serde(default = "not_counted")]
     pub growth_in_use_resumed: Measured<Growth>,
+    /// Growth of the bytes in use over rounds of resumed connections of TLS 1.2, where `growth_in_use` shows none in
+    /// TLS 1.3. Missing in audits by older versions.
+    #[serde(default = "not_counted")]
+    pub growth_in_use_tls12: Measured<Growth>,
+    /// Growth of the bytes in use over rounds of connections that end before their handshake does. Missing in audits by
+    /// older versions.
+    #[serde(default = "not_counted")]
+    pub growth_in_use_broken: Measured<Growth>,
     /// Memory of a garbage-collected runtime after additional rounds; measured only when its memory seems to grow.
     /// Missing in audits by older versions.
     #[serde(default = "not_looked_at")]
@@ -198,6 +206,8 @@ impl MemoryFigures {
             growth_resumed: Measured::not("not asked"),
             growth_in_use: not_counted(),
             growth_in_use_resumed: not_counted(),
+            growth_in_use_tls12: not_counted(),
+            growth_in_use_broken: not_counted(),
             growth_collected: not_looked_at(),
         }
     }

@@ -184,34 +184,37 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
             .free_before_bytes
             .map(|free| row("free heap before these connections", bytes(free as f64))),
     );
-    rows.extend([
-        of(
-            "resident growth, after the handshake",
-            &memory.after_handshake_bytes,
-            words,
-        ),
-        of("… after an exchange", &memory.after_exchange_bytes, words),
-        of(
-            "… after 16 kB each way",
-            &memory.after_large_records_bytes,
-            words,
-        ),
-        of("… after being idle", &memory.after_quiet_bytes, words),
-        of("in the kernel, both ends", &memory.kernel_bytes, words),
-        of(
-            "retained after all have closed",
-            &memory.retained_bytes(),
-            words,
-        ),
-        of("in use over rounds of churn", &memory.growth_in_use, grows),
-        of(
-            "… of resumed connections",
-            &memory.growth_in_use_resumed,
-            grows,
-        ),
-        of("resident over rounds of churn", &memory.growth, grows),
-        of("… of resumed connections", &memory.growth_resumed, grows),
-    ]);
+    rows.extend(
+        [
+            (
+                "resident growth, after the handshake",
+                &memory.after_handshake_bytes,
+            ),
+            ("… after an exchange", &memory.after_exchange_bytes),
+            ("… after 16 kB each way", &memory.after_large_records_bytes),
+            ("… after being idle", &memory.after_quiet_bytes),
+            ("in the kernel, both ends", &memory.kernel_bytes),
+            ("retained after all have closed", &memory.retained_bytes()),
+        ]
+        .map(|(title, value)| of(title, value, words)),
+    );
+    rows.extend(
+        [
+            ("in use over rounds of churn", &memory.growth_in_use),
+            ("… of resumed connections", &memory.growth_in_use_resumed),
+            (
+                "… of resumed connections of TLS 1.2",
+                &memory.growth_in_use_tls12,
+            ),
+            (
+                "… of connections without a handshake",
+                &memory.growth_in_use_broken,
+            ),
+            ("resident over rounds of churn", &memory.growth),
+            ("… of resumed connections", &memory.growth_resumed),
+        ]
+        .map(|(title, value)| of(title, value, grows)),
+    );
     rows
 }
 

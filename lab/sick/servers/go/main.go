@@ -5,9 +5,14 @@
 //	bounded    the same kilobyte is kept for the last hundred connections: the twin of leak
 //	register   each connection is entered into a map, and never removed
 //	records    every byte of an answer has a record of its own
+//	goroutines a goroutine of each closed connection waits for ever
+//	keys-each  each connection gets a configuration, with ticket keys of its own
+//	keys-once  each connection asks for its configuration and gets the same: the twin of keys-each
+//	two-faults leak and keys-each together
 package main
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"io"
 	"log"
@@ -33,7 +38,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}})
+	listener, err := tls.Listen("tcp", address, configuration(fault, certificate))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,6 +49,24 @@ func main() {
 		}
 		go serve(fault, connection)
 	}
+}
+
+func configuration(fault string, certificate tls.Certificate) *tls.Config {
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
+	once := config.Clone()
+	switch fault {
+	case "keys-each", "two-faults":
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			own := once.Clone()
+			var key [32]byte
+			rand.Read(key[:])
+			own.SetSessionTicketKeys([][32]byte{key})
+			return own, nil
+		}
+	case "keys-once":
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return once, nil }
+	}
+	return config
 }
 
 func serve(fault string, connection net.Conn) {
@@ -59,7 +82,10 @@ func serve(fault string, connection net.Conn) {
 		buffer := make([]byte, 1024)
 		io.CopyBuffer(struct{ io.Writer }{connection}, struct{ io.Reader }{connection}, buffer)
 	}
-	if fault == "leak" || fault == "bounded" {
+	if fault == "goroutines" {
+		go func() { <-make(chan struct{}) }()
+	}
+	if fault == "leak" || fault == "bounded" || fault == "two-faults" {
 		remember(fault == "bounded")
 	}
 }

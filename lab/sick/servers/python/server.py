@@ -6,6 +6,8 @@ healthy  one context for all, and nothing is kept
 leak     2 kB of each connection are kept forever
 bounded  the same 2 kB are kept for the last hundred connections: the twin of leak
 context  each connection makes a context that trusts the system's authorities
+trusting the same context for all: the twin of context
+cycles   each connection leaves 4 kB in a cycle of references, which the collector frees: no fault
 """
 
 import collections
@@ -14,14 +16,14 @@ import ssl
 import sys
 import threading
 
-FAULT, ADDRESS, CERTIFICATE, KEY = sys.argv[1:]
+FAULT, ADDRESS, CERTIFICATE, KEY = sys.argv[1:5]
 kept = collections.deque(maxlen=100) if FAULT == "bounded" else []
 
 
 def context():
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.load_cert_chain(CERTIFICATE, KEY)
-    if FAULT == "context":
+    if FAULT in ("context", "trusting"):
         made.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     return made
 
@@ -39,6 +41,9 @@ def serve(connection):
         pass
     if FAULT in ("leak", "bounded"):
         kept.append(bytearray(2000))
+    if FAULT == "cycles":
+        cycle = [bytearray(4000)]
+        cycle.append(cycle)
 
 
 host, port = ADDRESS.rsplit(":", 1)

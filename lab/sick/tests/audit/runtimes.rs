@@ -1,125 +1,174 @@
-//! Servers in other runtimes, with a fault each and a healthy twin. A machine without a runtime leaves its tests out.
+//! The programs of `servers/` in other runtimes, built once. A machine without a runtime leaves their tests out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::{Judged, audit_command, free_address, is_clean, is_named};
+use super::{Judged, audit_command, free_address};
 
-/// A certificate and its key for all of these servers.
-fn certificate() -> &'static (PathBuf, PathBuf) {
-    static MADE: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let of = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let files = (folder.join("sick-cert.pem"), folder.join("sick-key.pem"));
-        fs::write(&files.0, of.cert.pem()).unwrap();
-        fs::write(&files.1, of.signing_key.serialize_pem()).unwrap();
-        files
-    })
+/// A runtime, and a program on it that has the faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Runtime {
+    OpenSsl,
+    GnuTls,
+    Go,
+    Java,
+    Node,
+    Python,
+    Asyncio,
 }
 
-/// The Go server, built once; `None` without Go.
-fn go() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sick-go");
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/go");
-        let built = ["go", "/usr/local/go/bin/go"].iter().find_map(|go| {
-            let mut command = Command::new(go);
-            let command = command.arg("build").arg("-o").arg(&program);
-            command.current_dir(&folder).status().ok()
-        })?;
-        assert!(built.success(), "the Go server does not compile");
-        Some(program)
-    });
-    built.as_deref()
-}
-
-fn audit_go(fault: &str) -> Option<Judged> {
-    let Some(program) = go() else {
-        eprintln!("left out: there is no Go here");
-        return None;
-    };
-    Some(audit_program(&program.display().to_string(), fault))
-}
-
-fn audit_python(fault: &str) -> Option<Judged> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/python/server.py");
-    if !Path::new("/usr/bin/python3").exists() {
-        eprintln!("left out: there is no Python here");
-        return None;
+impl Runtime {
+    /// Audits the server with this fault; `None` if the machine lacks the runtime.
+    pub(super) fn audit(self, fault: &str, options: &[&str]) -> Option<Judged> {
+        let Some(program) = self.program() else {
+            eprintln!("left out: this machine cannot build or run {self:?}");
+            return None;
+        };
+        let address = free_address();
+        let (certificate, key) = files();
+        // The certificate is its own authority, which only the server with client certificates needs.
+        let command = format!("exec {program} {fault} {address} {certificate} {key} {certificate}");
+        Some(audit_command(&address, &command, options))
     }
-    Some(audit_program(
-        &format!("/usr/bin/python3 {}", script.display()),
-        fault,
+
+    /// The beginning of the command line.
+    fn program(self) -> Option<String> {
+        match self {
+            Self::OpenSsl => {
+                let header = "/usr/include/openssl/ssl.h";
+                built(
+                    &OPENSSL,
+                    ("c", "openssl"),
+                    c("openssl.c", header, &["-lssl", "-lcrypto"]),
+                )
+            }
+            Self::GnuTls => {
+                let header = "/usr/include/gnutls/gnutls.h";
+                built(
+                    &GNUTLS,
+                    ("c", "gnutls"),
+                    c("gnutls.c", header, &["-lgnutls"]),
+                )
+            }
+            Self::Go => {
+                let go = tool("go", "/usr/local/go/bin/go");
+                built(
+                    &GO,
+                    ("go", "go"),
+                    go.map(|go| words(go, &["build", "-o", PROGRAM])),
+                )
+            }
+            Self::Java => {
+                let compiler = tool("javac", "/usr/bin/javac");
+                let compiler = compiler.map(|it| words(it, &["-d", PROGRAM, "Server.java"]));
+                let classes = built(&JAVA, ("java", "java"), compiler)?;
+                let settings = "-XX:+UseSerialGC -Xmx256m";
+                Some(format!("java {settings} -cp {classes} Server"))
+            }
+            // The audit sees V8's objects only through an open inspector.
+            Self::Node => script(
+                tool("node", "/usr/bin/node")?,
+                "--inspect=127.0.0.1:0",
+                "node/server.cjs",
+            ),
+            Self::Python => script("/usr/bin/python3".into(), "-B", "python/server.py"),
+            Self::Asyncio => script("/usr/bin/python3".into(), "-B", "python/echo_protocol.py"),
+        }
+    }
+}
+
+type Built = OnceLock<Option<String>>;
+static OPENSSL: Built = OnceLock::new();
+static GNUTLS: Built = OnceLock::new();
+static GO: Built = OnceLock::new();
+static JAVA: Built = OnceLock::new();
+
+/// A certificate, its own authority, and its key, for all of these servers.
+pub(super) fn files() -> (&'static str, &'static str) {
+    static MADE: OnceLock<(String, String)> = OnceLock::new();
+    let (certificate, key) = MADE.get_or_init(|| {
+        let of = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let write = |name: &str, text: String| {
+            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+            fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let certificate = write("sick-cert.pem", of.cert.pem());
+        (
+            certificate,
+            write("sick-key.pem", of.signing_key.serialize_pem()),
+        )
+    });
+    (certificate, key)
+}
+
+fn servers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("servers")
+}
+
+/// Returns a program by name if the shell finds it, else the usual path if it exists.
+fn tool(name: &str, usual: &str) -> Option<PathBuf> {
+    let found = std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    found.or_else(|| Some(PathBuf::from(usual)).filter(|path| path.is_file()))
+}
+
+fn script(interpreter: PathBuf, option: &str, of: &str) -> Option<String> {
+    let interpreter = Some(interpreter).filter(|path| path.is_file())?;
+    let script = servers().join(of);
+    Some(format!(
+        "{} {option} {}",
+        interpreter.display(),
+        script.display()
     ))
 }
 
-fn audit_program(program: &str, fault: &str) -> Judged {
-    let (certificate, key) = certificate();
-    let address = free_address();
-    let command = format!(
-        "exec {program} {fault} {address} {} {}",
-        certificate.display(),
-        key.display()
-    );
-    audit_command(&address, &command)
+/// Stands for the compiled program in a compiler's arguments.
+const PROGRAM: &str = "PROGRAM";
+
+fn words(compiler: PathBuf, arguments: &[&str]) -> Vec<String> {
+    let first = compiler.display().to_string();
+    let rest = arguments.iter().map(|argument| (*argument).to_owned());
+    std::iter::once(first).chain(rest).collect()
 }
 
-/// Whether the growth of bytes in use per closed connection lies in a range.
-fn leaks(judged: &Judged, range: std::ops::Range<f64>) {
-    let growth = &judged.0["server"]["memory"]["measured"]["growth_in_use"]["measured"];
-    let each = growth["slope"]["per_unit"].as_f64().unwrap()
-        / growth["connections_per_round"].as_f64().unwrap();
-    assert!(
-        range.contains(&each),
-        "{each} bytes per connection: {growth:#}"
-    );
+/// The command that compiles a C server; `None` without the library's header or a compiler.
+fn c(source: &str, header: &str, libraries: &[&str]) -> Option<Vec<String>> {
+    Path::new(header).is_file().then_some(())?;
+    let options = ["-O2", "-Wall", "-Werror", "-o", PROGRAM, source];
+    Some(words(
+        tool("cc", "/usr/bin/cc")?,
+        &[&options, libraries].concat(),
+    ))
 }
 
-#[test]
-#[ignore = "a whole audit of a runtime: minutes on a busy machine"]
-fn a_leak_in_go() {
-    if let Some(judged) = audit_go("leak") {
-        is_named(&judged, "leak-per-connection");
-        // Each round is followed by connections that make garbage, and these leak as well.
-        leaks(&judged, 1_000.0..4_000.0);
-    }
-}
-
-#[test]
-#[ignore = "a whole audit of a runtime: minutes on a busy machine"]
-fn connections_that_go_keeps() {
-    if let Some(judged) = audit_go("register") {
-        is_named(&judged, "leak-per-connection");
-    }
-}
-
-#[test]
-fn healthy_servers_in_go() {
-    for twin in ["healthy", "bounded"] {
-        if let Some(judged) = audit_go(twin) {
-            is_clean(&judged);
-        }
-    }
-}
-
-#[test]
-#[ignore = "a whole audit of a runtime: minutes on a busy machine"]
-fn a_leak_in_python() {
-    if let Some(judged) = audit_python("leak") {
-        is_named(&judged, "leak-per-connection");
-        leaks(&judged, 1_900.0..2_600.0);
-    }
-}
-
-#[test]
-fn healthy_servers_in_python() {
-    for twin in ["healthy", "bounded"] {
-        if let Some(judged) = audit_python(twin) {
-            is_clean(&judged);
-        }
-    }
+/// Runs a compiler in a folder of `servers/`, once, and returns the program's path. A program that
+/// does not compile fails the test.
+fn built(
+    once: &'static Built,
+    (folder, name): (&str, &str),
+    compiler: Option<Vec<String>>,
+) -> Option<String> {
+    let result = once.get_or_init(|| {
+        let compiler = compiler?;
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sick-{name}"));
+        let program = program.display().to_string();
+        let filled = compiler.iter().map(|word| word.replace(PROGRAM, &program));
+        let filled: Vec<_> = filled.collect();
+        let (first, rest) = filled.split_first()?;
+        let mut command = Command::new(first);
+        let status = command
+            .args(rest)
+            .current_dir(servers().join(folder))
+            .status();
+        assert!(
+            status.ok()?.success(),
+            "{name} does not compile: {command:?}"
+        );
+        Some(program)
+    });
+    result.clone()
 }

@@ -17,6 +17,9 @@ use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 const NOT_ECHO: &str = "the server does not echo, so the audit cannot make it send 16 kB records";
 /// Why a figure is missing: the load ended before its part.
 const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
+/// Share of what a connection uses that may be hidden by a server's own pools before more connections are opened.
+const HIDDEN_SHARE: f64 = 0.05;
+
 /// Readings of one load, in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct LoadLog {
@@ -52,6 +55,10 @@ pub(super) struct LoadLog {
     /// Resident memory and bytes in use over the rounds.
     pub(super) growth: RoundsGrowth,
     pub(super) growth_resumed: RoundsGrowth,
+    /// Bytes in use over rounds of resumed connections of TLS 1.2, beside a server that offers TLS 1.3 too.
+    pub(super) growth_older: Option<Growth>,
+    /// Bytes in use over rounds of connections that end before their handshake does.
+    pub(super) growth_broken: Option<Growth>,
     pub(super) collected: Option<CollectedRounds>,
     pub(super) full: Option<(CpuTime, u64)>,
     pub(super) profile: Option<Result<Vec<HotSpot>, String>>,
@@ -167,6 +174,7 @@ impl LoadLog {
         };
         let not_in_use = "the blocks in use cannot be counted in this server";
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
+        let not_older = "the rounds above are of TLS 1.2, memory grows in them already, or no session of TLS 1.2 was resumed";
         let after = ["4n", "2n"]
             .into_iter()
             .find(|name| self.pss(name).is_some());
@@ -188,6 +196,8 @@ impl LoadLog {
             growth_resumed: growth(&self.growth_resumed.resident, not_resumed),
             growth_in_use: growth(&self.growth.in_use, not_in_use),
             growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
+            growth_in_use_tls12: growth(&self.growth_older, not_older),
+            growth_in_use_broken: growth(&self.growth_broken, not_in_use),
             growth_collected: match &self.collected {
                 Some(collected) => Measured::Value(collected.clone()),
                 None => Measured::not(
@@ -225,6 +235,13 @@ impl LoadLog {
         known.map_or(0.0, |(half, whole)| {
             census::hidden_per_connection(none, half, whole)
         })
+    }
+
+    /// Whether so much was hidden that the figure needs more connections.
+    pub(super) fn hides_much(&self) -> bool {
+        let hidden = self.hidden_bytes();
+        let used = self.used_bytes(self.snapshot("2n"));
+        hidden > HIDDEN_SHARE * used.value().copied().unwrap_or(0.0)
     }
 
     /// Bytes of the kernel's objects per connection.

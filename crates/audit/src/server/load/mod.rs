@@ -90,6 +90,7 @@ impl Load<'_> {
         self.part(GROWTH, &talk, log, |load, session, log| {
             load.churn(session, log)
         })?;
+        self.churn_broken(log)?;
         if http {
             self.hold_http(&talk, log)?;
         } else {
@@ -131,14 +132,9 @@ impl Load<'_> {
     /// Holds HTTP connections first without a request and then with one. Some servers close connections without a
     /// request.
     fn hold_http(&mut self, talk: &Traffic, log: &mut LoadLog) -> Result<(), Error> {
-        let silent = Traffic::Message {
-            message: b"-".to_vec(),
-            expect: Expect::Nothing,
-            greeting: false,
-        };
         let held = self.session(
-            &silent,
-            None,
+            &no_answer(),
+            Connects::Freshly,
             HOLD_SHARE / 2.0,
             log,
             |load, session, log| load.hold(session, log, false),
@@ -158,16 +154,39 @@ impl Load<'_> {
         })
     }
 
+    /// Runs rounds of connections that end during the handshake, where a census counts what they leave behind.
+    fn churn_broken(&mut self, log: &mut LoadLog) -> Result<(), Error> {
+        if !log.counts_rounds || log.no_census.is_some() || self.spec.starttls.is_some() {
+            return Ok(());
+        }
+        let done = self.session(
+            &no_answer(),
+            Connects::WithoutTls,
+            BROKEN_SHARE,
+            log,
+            |load, session, log| load.churn_broken(session, log),
+        );
+        // A server that blocks clients without a handshake has shown enough.
+        match done {
+            Err(error) if error.blame != Blame::Target => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn resume(&mut self, version: TlsVersion, log: &mut LoadLog) -> Result<(), Error> {
+        let is_older = version == TlsVersion::V12 && self.resuming.contains(&TlsVersion::V13);
         let mut of_version = None;
         let talk = self.talk.clone();
         let done = self.session(
             &talk,
-            Some(version),
+            Connects::Resuming(version),
             REST_SHARE,
             log,
             |load, session, log| {
                 of_version = Some(load.resume(session, log)?);
+                if is_older {
+                    load.churn_older(session, log)?;
+                }
                 Ok(())
             },
         );
@@ -202,7 +221,7 @@ impl Load<'_> {
             GROWTH => GROWTH_SHARE,
             _ => HOLD_SHARE,
         };
-        let done = self.session(talk, None, share, log, work);
+        let done = self.session(talk, Connects::Freshly, share, log, work);
         self.kept(name, done, log)
     }
 
@@ -222,12 +241,16 @@ impl Load<'_> {
         }
     }
 
-    fn spec_of(&self, talk: Traffic, resumes: Option<TlsVersion>) -> Spec {
+    fn spec_of(&self, talk: Traffic, connects: Connects) -> Spec {
+        let resumes = match connects {
+            Connects::Resuming(version) => Some(version),
+            _ => None,
+        };
         Spec {
             target: self.spec.target.clone(),
             label: self.spec.label.clone(),
             server: ServerSource::Pid(self.root),
-            tls: Some(Tls {
+            tls: (connects != Connects::WithoutTls).then(|| Tls {
                 server_name: self.spec.server_name.clone(),
                 trust: self.spec.trust.clone(),
                 version: resumes,
@@ -252,17 +275,17 @@ impl Load<'_> {
         }
     }
 
-    /// Runs `work` in a session whose connections send `talk`; they resume sessions if a version is given. The part
-    /// should use no more than a share of the remaining time.
+    /// Runs `work` in a session whose connections send `talk`. The part should use no more than a share of the remaining
+    /// time.
     fn session(
         &mut self,
         talk: &Traffic,
-        resumes: Option<TlsVersion>,
+        connects: Connects,
         share: f64,
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let spec = self.spec_of(talk.clone(), resumes);
+        let spec = self.spec_of(talk.clone(), connects);
         let says =
             |what: Expect| matches!(&self.talk, Traffic::Message { expect, .. } if *expect == what);
         let steps = LoadSteps {
@@ -307,3 +330,24 @@ const SPEED_SHARE: f64 = 0.15;
 const GROWTH_SHARE: f64 = 0.45;
 const HOLD_SHARE: f64 = 0.7;
 const REST_SHARE: f64 = 0.5;
+const BROKEN_SHARE: f64 = 0.15;
+
+/// How the connections of a session begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connects {
+    /// With a full handshake.
+    Freshly,
+    /// With a session, in this version.
+    Resuming(TlsVersion),
+    /// Without TLS.
+    WithoutTls,
+}
+
+/// A few bytes to which no answer is awaited.
+fn no_answer() -> Traffic {
+    Traffic::Message {
+        message: b"-".to_vec(),
+        expect: Expect::Nothing,
+        greeting: false,
+    }
+}

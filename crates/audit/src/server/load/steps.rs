@@ -161,7 +161,7 @@ impl LoadSteps {
         let grown = log.pss("2n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
         let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
-        if log.hidden_bytes() == 0.0 || !has_room {
+        if !log.hides_much() || !has_room {
             return Ok(());
         }
         let held = log.held;
@@ -242,7 +242,8 @@ impl LoadSteps {
             let name = format!("round_{round}");
             self.phase(session, log, (&name, &format!("after round {round}")), 0);
             resident.extend(log.phases.last().map(|phase| phase.memory.pss));
-            self.await_collection(session, log);
+            // A census of Go's heap before a collection shows the figures of an earlier round.
+            let is_collected = self.await_collection(session, log);
             log.snapshots.retain(|(name, _)| *name != "round_last");
             // The first round includes one-time setup, so growth by block size is counted from the second round on.
             let name = if round <= 2 {
@@ -251,7 +252,7 @@ impl LoadSteps {
                 "round_last"
             };
             log.snapshots.retain(|(known, _)| *known != name);
-            if log.counts_rounds {
+            if log.counts_rounds && is_collected {
                 self.census(session, log, name, 0);
                 in_use.extend(counted(log.snapshot(name)));
             }
@@ -317,24 +318,51 @@ impl LoadSteps {
             outcomes: Vec::new(),
         };
         if log.growth.grew() && log.growth_resumed.resident.is_none() && trials.share() > 0.9 {
-            log.growth_resumed = self.churn_resumed(session, log)?;
+            log.growth_resumed = self.rounds(session, log, ("resumed", self.sizes.per_round))?;
         }
         let us = spent.total_ns as f64 / 1e3 / tally.established.max(1) as f64;
         Ok((us, trials))
     }
 
-    fn churn_resumed(
+    /// The rounds of churn have the newest version. Resumed connections of an older one show what that leaves behind.
+    pub(super) fn churn_older(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+    ) -> Result<(), Error> {
+        if log.counts_rounds && !log.growth.grew() {
+            let per_round = self.sizes.per_round.min(self.sizes.resumed);
+            log.growth_older = self.rounds(session, log, ("resumed", per_round))?.in_use;
+        }
+        Ok(())
+    }
+
+    /// Connections that end before their handshake does. The session has no TLS, and each connection sends a few bytes.
+    pub(super) fn churn_broken(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+    ) -> Result<(), Error> {
+        log.growth_broken = self
+            .rounds(session, log, ("broken", self.sizes.per_round))?
+            .in_use;
+        Ok(())
+    }
+
+    /// Runs rounds of connections of another kind than those of churn and judges the growth over them.
+    fn rounds(
         &self,
         session: &mut Session<'_>,
         log: &LoadLog,
+        (kind, per_round): (&str, u64),
     ) -> Result<RoundsGrowth, Error> {
         let (mut resident, mut in_use) = (Vec::new(), Vec::new());
         for round in 1..=self.sizes.rounds {
-            let stage = format!("resumed round {round} of {}", self.sizes.rounds);
-            self.cycle(session, &stage, self.sizes.per_round)?;
+            let stage = format!("{kind} round {round} of {}", self.sizes.rounds);
+            self.cycle(session, &stage, per_round)?;
             resident.extend(session.settled(0).map(|sample| sample.memory.pss));
-            self.await_collection(session, log);
-            if log.counts_rounds {
+            let is_collected = self.await_collection(session, log);
+            if log.counts_rounds && is_collected {
                 in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
             }
             if self.is_late() && resident.len() >= ROUNDS_MIN {
@@ -342,7 +370,7 @@ impl LoadSteps {
             }
         }
         let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
-        Ok(RoundsGrowth::judge(&resident, in_use, self.sizes.per_round))
+        Ok(RoundsGrowth::judge(&resident, in_use, per_round))
     }
 
     /// Objects of language runtimes that survive a collection.

@@ -48,24 +48,56 @@ class MisuseTest {
         return new Pair(client.createSSLEngine("localhost", 1), server.createSSLEngine());
     }
 
+    /** A manager that has nothing. */
+    private interface NoKeys extends X509KeyManager {
+        @Override
+        default String[] getClientAliases(String keyType, Principal[] issuers) {
+            return null;
+        }
+
+        @Override
+        default String chooseClientAlias(String[] keyType, Principal[] issuers, Socket socket) {
+            return null;
+        }
+
+        @Override
+        default String[] getServerAliases(String keyType, Principal[] issuers) {
+            return null;
+        }
+
+        @Override
+        default String chooseServerAlias(String keyType, Principal[] issuers, Socket socket) {
+            return null;
+        }
+
+        @Override
+        default X509Certificate[] getCertificateChain(String alias) {
+            return null;
+        }
+
+        @Override
+        default PrivateKey getPrivateKey(String alias) {
+            return null;
+        }
+    }
+
+    /** A manager that throws when it is asked. */
+    private static final class FailingKeys extends X509ExtendedKeyManager implements NoKeys {
+        private final RuntimeException thrown;
+
+        FailingKeys(RuntimeException thrown) {
+            this.thrown = thrown;
+        }
+
+        @Override
+        public String chooseEngineServerAlias(String keyType, Principal[] issuers, SSLEngine engine) {
+            throw thrown;
+        }
+    }
+
     /** A manager of X.509 without knowledge of engines, whose key can't be read. */
     private static X509KeyManager store(KeyStore keys) {
-        return new X509KeyManager() {
-            @Override
-            public String[] getClientAliases(String keyType, Principal[] issuers) {
-                return null;
-            }
-
-            @Override
-            public String chooseClientAlias(String[] keyType, Principal[] issuers, Socket socket) {
-                return null;
-            }
-
-            @Override
-            public String[] getServerAliases(String keyType, Principal[] issuers) {
-                return null;
-            }
-
+        return new NoKeys() {
             @Override
             public String chooseServerAlias(String keyType, Principal[] issuers, Socket socket) {
                 try {
@@ -125,44 +157,7 @@ class MisuseTest {
     @Test
     void aKeyManagerThatThrows() throws Exception {
         RuntimeException thrown = new IllegalStateException("the token is gone");
-        SSLContext server = context(
-                new X509ExtendedKeyManager() {
-                    @Override
-                    public String chooseEngineServerAlias(String keyType, Principal[] issuers, SSLEngine engine) {
-                        throw thrown;
-                    }
-
-                    @Override
-                    public String[] getClientAliases(String keyType, Principal[] issuers) {
-                        return null;
-                    }
-
-                    @Override
-                    public String chooseClientAlias(String[] keyType, Principal[] issuers, Socket socket) {
-                        return null;
-                    }
-
-                    @Override
-                    public String[] getServerAliases(String keyType, Principal[] issuers) {
-                        return null;
-                    }
-
-                    @Override
-                    public String chooseServerAlias(String keyType, Principal[] issuers, Socket socket) {
-                        return null;
-                    }
-
-                    @Override
-                    public X509Certificate[] getCertificateChain(String alias) {
-                        return null;
-                    }
-
-                    @Override
-                    public PrivateKey getPrivateKey(String alias) {
-                        return null;
-                    }
-                },
-                null);
+        SSLContext server = context(new FailingKeys(thrown), null);
         Pair pair = pair(TestKeys.context(true), server);
         SSLHandshakeException failure = assertThrows(SSLHandshakeException.class, pair::handshake);
         assertSame(thrown, failure.getCause());

@@ -130,7 +130,7 @@ class DormouseHandlerTest {
                 DormouseHandler.client(clientContext, "localhost", 1, "http/1.1"));
         assertEquals("http/1.1", server.handler.applicationProtocol());
         assertEquals("http/1.1", client.handler.applicationProtocol());
-        client.channel.close();
+        everythingIsReleased();
         connect();
         assertNull(server.handler.applicationProtocol());
     }
@@ -221,6 +221,7 @@ class DormouseHandlerTest {
         assertInstanceOf(SSLException.class, server.failures.get(0).getCause());
 
         client.channel.disconnect();
+        everythingIsReleased();
         connect();
         server.channel.unsafe().close(server.channel.voidPromise());
         Object last = server.events.get(server.events.size() - 1);

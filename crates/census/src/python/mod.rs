@@ -10,10 +10,13 @@
 //! u32 arena · u32 class                u32 offset of the next fresh block · u32 the last such offset
 //! ```
 
+mod generations;
+
 use std::collections::BTreeMap;
 
 use dormouse_measure::proc_files;
 
+use self::generations::Generations;
 use crate::process::{ProcessMemory, regions, smallest_first, unread};
 use crate::snapshot::{SizeCount, Snapshot};
 
@@ -59,6 +62,15 @@ fn add_pool(reader: &ProcessMemory, at: u64, into: &mut Snapshot) -> Option<u64>
     Some(pool.bytes)
 }
 
+/// Returns the progress of the garbage collector if the process is CPython 3.8 to 3.13.
+pub(super) fn collector(pid: i32) -> Option<Generations> {
+    if is_python(pid) {
+        generations::progress(pid)
+    } else {
+        None
+    }
+}
+
 fn is_python(pid: i32) -> bool {
     let maps = proc_files::maps(pid).unwrap_or_default();
     let program = |line: &str| {
@@ -79,6 +91,11 @@ pub(super) fn blocks_of(bytes: &[u8]) -> u64 {
         .filter_map(|bytes| bytes.first_chunk());
     let pools = headers.filter_map(|header| Pool::parse(0, header));
     pools.map(|pool| pool.in_use).sum()
+}
+
+/// Whether these bytes, at this address, hold the state of a garbage collector.
+pub(super) fn has_collector(bytes: &[u8], start: u64) -> bool {
+    generations::find(bytes, start).is_some()
 }
 
 struct Pool {
