@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse_config::{
-    self as config, Admin, Backend, ByteSize, Config, Count, Loaded, Originate, Plan, Probe,
-    ProxyProtocol, Purpose, Route, Section, Server, TlsVersion, Upstream, show_duration,
-    show_number,
+    self as config, Admin, Backend, ByteSize, Config, Count, KeySource, Loaded, LogTarget,
+    Originate, Plan, Probe, ProxyProtocol, Purpose, Route, Section, Server, TlsVersion, Upstream,
+    show_duration, show_number,
 };
 use dormouse_handover::Pem;
 use dormouse_handover::status::Status;
@@ -331,7 +331,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
     let idle = timeouts
         .idle_timeout
         .map_or("off".to_owned(), show_duration);
-    vec![
+    let mut rows = vec![
         row(
             "workers",
             plan.workers,
@@ -383,7 +383,56 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             Some(address) => row("metrics", address, "also health checks and the status page"),
             None => row("metrics", "off", "on the admin socket only"),
         },
+    ];
+    rows.extend(program_rows_if_set(config));
+    rows
+}
+
+/// Rows of options that are off by default.
+fn program_rows_if_set(config: &Config) -> impl Iterator<Item = Row> {
+    let redirect = &config.redirect;
+    let per_client = [
+        config
+            .limits
+            .connections_per_client
+            .map(|n| format!("{n} connections")),
+        config
+            .limits
+            .handshakes_per_client
+            .map(|n| format!("{n} handshakes per minute")),
+        config
+            .limits
+            .bytes_per_client
+            .map(|size| format!("{size} per second")),
+    ];
+    let per_client: Vec<String> = per_client.into_iter().flatten().collect();
+    let keys = &config.tickets.ticket_keys;
+    let keeps_keys = keys.iter().any(|source| *source != KeySource::Memory);
+    let log = &config.log.connection_log;
+    [
+        timeouts_total(config),
+        (!per_client.is_empty()).then(|| row("each client", list(&per_client), "at most")),
+        keeps_keys.then(|| row("ticket keys", list(keys), "")),
+        config
+            .tickets
+            .session_cache
+            .map(|size| row("sessions", size, "session_cache")),
+        (!redirect.redirect.is_empty()).then(|| {
+            let remark = format!(
+                "plain HTTP, redirected to https with status {}",
+                redirect.redirect_status
+            );
+            row("redirect", list(&redirect.redirect), remark)
+        }),
+        (*log != LogTarget::Off).then(|| row("connection log", log, "")),
     ]
+    .into_iter()
+    .flatten()
+}
+
+fn timeouts_total(config: &Config) -> Option<Row> {
+    let total = config.timeouts.total_timeout?;
+    Some(row("total timeout", show_duration(total), ""))
 }
 
 fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {

@@ -92,6 +92,33 @@ fn check_shows_what_would_run() {
     );
 }
 
+/// Options that are off by default have a row if they are set.
+#[test]
+fn check_shows_what_was_switched_on() {
+    let site = site(&format!(
+        "redirect = '127.0.0.1:18081'\nconnection_log = 'connections.log'\nconnections_per_client = 50\n\
+         total_timeout = '1h'\nsession_cache = '4 MiB'\n{RIGHT}"
+    ));
+    let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    let shown = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = ran.out.lines().map(shown).collect();
+    for expected in [
+        "total timeout 1h",
+        "each client 50 connections at most",
+        "sessions 4 MiB session_cache",
+        "redirect 127.0.0.1:18081 plain HTTP, redirected to https with status 308",
+    ] {
+        let is_it = |line: &String| line == expected;
+        assert!(
+            lines.iter().any(is_it),
+            "`{expected}` is not in\n{}",
+            ran.out
+        );
+    }
+    assert!(ran.out.contains("connection log  "), "{}", ran.out);
+}
+
 /// For each route: its certificate, its source, and how it is renewed.
 #[test]
 fn check_shows_certificates_and_their_renewal() {

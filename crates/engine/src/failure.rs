@@ -528,7 +528,7 @@ impl fmt::Display for Blame {
 
 impl fmt::Display for HandshakeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.reason, self.blame)
+        write!(f, "{} (blame: {})", self.reason, self.blame)
     }
 }
 
