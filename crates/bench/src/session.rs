@@ -286,8 +286,8 @@ impl<'a> Session<'a> {
                 self.await_go(collections, alive, Instant::now() + patience)
             }
             Some(before @ Collector::Python { .. }) => {
-                self.await_python(before, Instant::now() + patience);
-                true
+                // Garbage that is collected while connections are held is corrected for by the census.
+                self.await_python(before, Instant::now() + patience) || alive > 0
             }
         }
     }
@@ -312,11 +312,11 @@ impl<'a> Session<'a> {
     /// CPython collects young objects when there are 700 more of them. A server whose connections leave no cycles of
     /// references makes no garbage, and nothing is waited for. With few connections at a time, few of them are open
     /// during the collection and outlive it.
-    fn await_python(&mut self, mut last: Collector, until: Instant) {
+    fn await_python(&mut self, mut last: Collector, until: Instant) -> bool {
         while Instant::now() < until && !self.is_over() {
             let made = self.cycle_beside(PYTHON_CONNECTIONS, PYTHON_LANES);
             let (Ok(_), Some(now)) = (made, self.collector()) else {
-                return;
+                return false;
             };
             let grown = |young: u64, before: u64| young.saturating_sub(before);
             match (last, now) {
@@ -332,9 +332,10 @@ impl<'a> Session<'a> {
                 ) if collections == later && grown(young, before) >= PYTHON_CONNECTIONS => {
                     last = now;
                 }
-                _ => return,
+                _ => return true,
             }
         }
+        false
     }
 
     /// Progress of the collector in the server; `None` where there is none that can be read.
