@@ -8,7 +8,7 @@ use crate::{go, python};
 /// Progress of a garbage collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collector {
-    /// Go's, which collects when the heap has grown by as much as lives in it.
+    /// Go's, which collects when the heap has grown by the amount that survived the last collection.
     Go {
         /// Collections finished.
         collections: u64,
