@@ -57,13 +57,20 @@ fn mapped_library() -> PathBuf {
     library.expect("a library")
 }
 
+/// Copies in another process: a descriptor of this one could be in a child of another test, and a file that is open
+/// for writing cannot be executed.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status();
+    assert!(status.expect("cp").success());
+}
+
 /// A process that looks like a JVM: it has mapped a `libjvm.so`, and there is a `jcmd` beside its program.
 fn pretended_jvm(folder: &Path, jcmd: &str) -> Target {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).expect("a folder");
-    fs::copy("/bin/sleep", bin.join("java")).expect("a copy");
+    copy(Path::new("/bin/sleep"), &bin.join("java"));
     let library = folder.join("libjvm.so");
-    fs::copy(mapped_library(), &library).expect("a copy");
+    copy(&mapped_library(), &library);
     program(&bin.join("jcmd"), jcmd);
     let target = Target::start(
         Command::new(bin.join("java"))

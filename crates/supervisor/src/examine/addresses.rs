@@ -120,7 +120,7 @@ fn listener(
                 return;
             }
             Holder::Process { pid, name } => {
-                what = format!("cannot listen on {address}: {name} (pid {pid}) listens there");
+                what = format!("cannot listen on {address}: address in use by {name} (pid {pid})");
                 "stop it, or choose another port".clone_into(&mut hint);
                 let may_be_it = name.starts_with("dormouse") && config.process.admin == Admin::None;
                 if may_be_it && purpose == Purpose::Check {

@@ -74,6 +74,8 @@ fn the_owner_of_a_process_needs_no_root() {
             "--quick",
             "-q",
         ])
+        // Beside other tests, the parts of a quick audit take longer than 30 s.
+        .args(["--time", "3m"])
         .args(["--connections", "100", "--json", "-", "--fail-on", "never"])
         .output()
         .expect("the audit starts");

@@ -55,11 +55,12 @@ pairs! {
     java_context_each: Java "context" is "no-resumption", beside "healthy";
 }
 
-/// Faults of two more allocators and their twins, in every run of the tests.
+/// Faults of two more allocators and their twins; the leak in Python in every run of the tests.
 mod always {
     use super::*;
 
     #[test]
+    #[ignore = "a minute: awaits collections of garbage"]
     fn a_leak_in_go() {
         if let Some(judged) = audit(Runtime::Go, "leak") {
             is_named(&judged, "leak-per-connection");
@@ -69,6 +70,7 @@ mod always {
     }
 
     #[test]
+    #[ignore = "a minute: awaits collections of garbage"]
     fn connections_that_go_keeps() {
         is_named_in(Runtime::Go, "register", &["leak-per-connection"]);
     }
@@ -82,6 +84,7 @@ mod always {
     }
 
     #[test]
+    #[ignore = "a minute: awaits collections of garbage"]
     fn healthy_servers() {
         for runtime in [Runtime::Go, Runtime::Python] {
             is_clean_in(runtime, "healthy");
