@@ -64,18 +64,9 @@ fn the_owner_of_a_process_needs_no_root() {
     });
     let pid = echo.id().to_string();
     let output = as_nobody(&program.to_string_lossy())
-        .args([
-            "audit",
-            "server",
-            &target,
-            "--pid",
-            &pid,
-            "--insecure",
-            "--quick",
-            "-q",
-        ])
-        // Beside other tests, the parts of a quick audit take longer than 30 s.
-        .args(["--time", "3m"])
+        .args(["audit", "server", &target, "--pid", &pid])
+        // The time is for audits beside other tests.
+        .args(["--insecure", "--quick", "--time", "3m", "-q"])
         .args(["--connections", "100", "--json", "-", "--fail-on", "never"])
         .output()
         .expect("the audit starts");
