@@ -214,7 +214,7 @@ pub fn wait_for(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<Signal
 pub fn receive_within(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<ReceivedSignal>> {
     let set = set_of(signals);
     let timeout = libc::timespec {
-        tv_sec: (timeout_ms / 1000) as libc::time_t,
+        tv_sec: (timeout_ms / 1000) as _,
         tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
     };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
