@@ -410,7 +410,10 @@ fn program_rows_if_set(config: &Config) -> impl Iterator<Item = Row> {
     let keeps_keys = keys.iter().any(|source| *source != KeySource::Memory);
     let log = &config.log.connection_log;
     [
-        timeouts_total(config),
+        config
+            .timeouts
+            .total_timeout
+            .map(|total| row("total timeout", show_duration(total), "")),
         (!per_client.is_empty()).then(|| row("each client", list(&per_client), "at most")),
         keeps_keys.then(|| row("ticket keys", list(keys), "")),
         config
@@ -428,11 +431,6 @@ fn program_rows_if_set(config: &Config) -> impl Iterator<Item = Row> {
     ]
     .into_iter()
     .flatten()
-}
-
-fn timeouts_total(config: &Config) -> Option<Row> {
-    let total = config.timeouts.total_timeout?;
-    Some(row("total timeout", show_duration(total), ""))
 }
 
 fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {

@@ -212,6 +212,18 @@ fn quoted_text_stays_quoted() {
     assert_eq!(errors(&page), 0, "{page}");
 }
 
+/// Asserts that these lines are comments of the result. Without those in `to_do`, clients that were refused would be
+/// accepted.
+fn assert_reported(page: &str, reported: &[&str], to_do: &[&str]) {
+    for line in reported {
+        assert!(page.contains(line), "{line} is missing in:\n{page}");
+    }
+    for line in to_do {
+        let is_it = |said: &str| said.starts_with("# TO DO") && said.ends_with(line);
+        assert!(page.lines().any(is_it), "{line} is missing in:\n{page}");
+    }
+}
+
 /// Every line of HAProxy that has a meaning for TLS or TCP is converted or reported, in backends, too.
 #[test]
 fn no_line_of_haproxy_is_lost_silently() {
@@ -230,28 +242,14 @@ backend b
  server a 10.0.0.1:1883
 ";
     let page = import(Program::Haproxy, text).expect("a valid configuration");
-    for line in [
+    let reported = [
         "line 2: frobnicate on",
         "line 5: option frobnicate",
         "line 9: stick-table",
         "line 10: stick on src",
         "line 12: source",
-    ] {
-        assert!(
-            page.text.contains(line),
-            "{line} is missing in:\n{}",
-            page.text
-        );
-    }
-    // Without these rules, clients that were refused would be accepted.
-    for line in ["(line 6)", "(line 11)"] {
-        let to_do = |said: &str| said.starts_with("# TO DO") && said.ends_with(line);
-        assert!(
-            page.text.lines().any(to_do),
-            "{line} is missing in:\n{}",
-            page.text
-        );
-    }
+    ];
+    assert_reported(&page.text, &reported, &["(line 6)", "(line 11)"]);
 }
 
 #[test]
@@ -269,27 +267,13 @@ stream {
 }
 ";
     let page = import(Program::Nginx, text).expect("a valid configuration");
-    for line in [
+    let reported = [
         "line 1: frobnicate",
         "line 3: proxy_upload_rate",
         "line 4: frobnicate",
         "line 8: frobnicate",
-    ] {
-        assert!(
-            page.text.contains(line),
-            "{line} is missing in:\n{}",
-            page.text
-        );
-    }
-    // Without these rules, clients that were refused would be accepted.
-    for line in ["(line 5)", "(line 9)"] {
-        let to_do = |said: &str| said.starts_with("# TO DO") && said.ends_with(line);
-        assert!(
-            page.text.lines().any(to_do),
-            "{line} is missing in:\n{}",
-            page.text
-        );
-    }
+    ];
+    assert_reported(&page.text, &reported, &["(line 5)", "(line 9)"]);
 }
 
 #[test]
