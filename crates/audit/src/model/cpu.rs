@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::handshakes::ParallelHandshakes;
 use super::measured::Measured;
 use dormouse_census::HotSpot;
 
@@ -21,8 +22,14 @@ pub struct CpuFigures {
     /// Where the server's processes spent CPU time during full handshakes, by share.
     #[serde(default)]
     pub profile: Measured<Vec<HotSpot>>,
+    /// Connections per second of one client and of several.
+    #[serde(default)]
+    pub parallel: Measured<ParallelHandshakes>,
     /// CPU seconds per echoed gigabyte.
     pub per_gigabyte_s: Measured<f64>,
+    /// Threads that used CPU time and never slept while the connections were idle.
+    #[serde(default)]
+    pub polling_threads: Measured<u64>,
     /// CPU microseconds per idle connection and second.
     pub idle_us_per_connection_s: Measured<f64>,
 }

@@ -11,8 +11,10 @@ mod offer;
 mod probe_connection;
 pub(super) mod probe_hello;
 mod protocol;
+mod records;
 mod renegotiation;
 mod resumption;
+mod silent_clients;
 mod spec;
 mod target;
 mod ticket_ageing;
@@ -138,6 +140,8 @@ fn examine(
         ..dialer
     };
     let set_aside = sessions(spec, &dialer, &addresses, &interrupts, console, audit)?;
+    single_connections(&dialer, &talk, console, audit);
+    interrupts.check()?;
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
@@ -207,6 +211,8 @@ fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -
         addresses: Measured::not(EARLIER),
         aged: Measured::not(EARLIER),
         flights: Vec::new(),
+        records: Measured::not(EARLIER),
+        silent_clients: Measured::not(EARLIER),
         memory: Measured::not(why),
         census: Measured::not(why),
         cpu: Measured::not(why),
@@ -248,6 +254,21 @@ fn sessions(
     let set_aside = ticket_ageing::set_aside(dialer, spec.effort, &versions);
     console.stage_over();
     Ok(set_aside)
+}
+
+/// Measures what a few single connections show: the records of answers, and whether silent clients block others.
+fn single_connections(
+    dialer: &Dialer<'_>,
+    talk: &Traffic,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) {
+    stage(console, "records and silent clients");
+    if let Some(figures) = &mut audit.server {
+        figures.records = records::count(dialer, talk);
+        figures.silent_clients = silent_clients::examine(dialer);
+    }
+    console.stage_over();
 }
 
 /// The versions that the server offers, the newest first.

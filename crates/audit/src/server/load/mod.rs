@@ -5,7 +5,10 @@
 
 mod budget;
 mod cpu_profile;
+mod lock_waits;
 mod log;
+mod parallel;
+mod polling;
 mod steps;
 
 use std::time::{Duration, Instant};

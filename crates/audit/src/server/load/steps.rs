@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use super::budget::{Budget, CONNECTIONS_MIN};
 use super::cpu_profile::CpuProfile;
 use super::log::{LoadLog, RoundsGrowth};
+use super::parallel;
+use super::polling::Activity;
 use crate::model::{MemoryPhase, Trials};
 use crate::server::deadline::Deadline;
 use crate::server::garbage::{self, ChurnRounds};
@@ -83,6 +85,8 @@ impl LoadSteps {
         let closed = report.of.tally.closed.max(1);
         log.each = began.elapsed().div_f64(closed as f64);
         report.ensure_complete()?;
+        let lanes = u32::try_from(alive).unwrap_or(1);
+        log.parallel = Some(parallel::measure(session, lanes, &pids(session))?);
         let began = Instant::now();
         log.no_census = census::take(&pids(session), 0).err();
         log.census_took = began.elapsed();
@@ -206,7 +210,9 @@ impl LoadSteps {
     fn quiet(&self, session: &mut Session<'_>, log: &mut LoadLog, length: Duration) {
         let alive = log.held;
         let (began, before) = (Instant::now(), session.server_cpu());
+        let activity = Activity::of(&pids(session));
         session.pause("quiet", length, alive);
+        log.polling = Some(activity.polling_since());
         let spent = session.server_cpu() - before;
         let seconds = began.elapsed().as_secs_f64() * alive as f64;
         log.idle_us = Some(spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
