@@ -19,11 +19,7 @@ const OVERHEAD: [(f64, Severity); 3] = [
 /// (RFC 8446, appendix E.3).
 const SEGMENT: f64 = 1_460.0;
 
-pub(super) fn judge(
-    subject: &AuditSubject,
-    records: &RecordFigures,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn judge(subject: &AuditSubject, records: &RecordFigures, findings: &mut Vec<Finding>) {
     findings.extend(small(subject, records));
     findings.extend(padded(subject, records));
 }
@@ -133,7 +129,10 @@ mod tests {
 
     #[test]
     fn padding_is_named_if_it_takes_packets() {
-        assert_eq!(judged(9, 3_600), [(FindingId::RecordsPadded, Severity::Medium)]);
+        assert_eq!(
+            judged(9, 3_600),
+            [(FindingId::RecordsPadded, Severity::Medium)]
+        );
         assert_eq!(judged(9, 64), []);
         assert_eq!(judged(9, 1_024), []);
     }

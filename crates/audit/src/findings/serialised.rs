@@ -61,8 +61,7 @@ pub(super) fn judge_parallel(
     subject: &AuditSubject,
     figures: &ParallelHandshakes,
 ) -> Option<Finding> {
-    let cores_are_free =
-        figures.idle_cores > IDLE_CORES && figures.client_cores < CLIENT_CORES;
+    let cores_are_free = figures.idle_cores > IDLE_CORES && figures.client_cores < CLIENT_CORES;
     if !cores_are_free {
         return None;
     }
@@ -111,7 +110,8 @@ fn one_thread(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
     Finding {
         severity: Severity::Info,
         title: "handshakes use one core, while others are idle".into(),
-        reference: "several threads or processes make handshakes, so that they can use all cores".into(),
+        reference: "several threads or processes make handshakes, so that they can use all cores"
+            .into(),
         cause: "one thread makes all handshakes, or one lock is held during each".into(),
         confidence: Confidence::Medium,
         ..parallel(subject, figures)
@@ -173,10 +173,17 @@ mod tests {
     fn a_silent_client_that_blocks_others_is_a_fault() {
         assert!(judge_silent(&subject(), &silent(None, None)).is_none());
         let one = judge_silent(&subject(), &silent(Some(1), Some(false))).unwrap();
-        assert_eq!((one.severity, one.confidence), (Severity::High, Confidence::High));
+        assert_eq!(
+            (one.severity, one.confidence),
+            (Severity::High, Confidence::High)
+        );
         assert!(one.cause.contains("accepts"), "{}", one.cause);
         let whole = judge_silent(&subject(), &silent(Some(1), Some(true))).unwrap();
-        assert!(whole.cause.contains("one connection at a time"), "{}", whole.cause);
+        assert!(
+            whole.cause.contains("one connection at a time"),
+            "{}",
+            whole.cause
+        );
         let several = judge_silent(&subject(), &silent(Some(8), None)).unwrap();
         assert_eq!(several.severity, Severity::Medium);
     }
@@ -206,7 +213,10 @@ mod tests {
         assert_eq!(severity(&parallel(430.0, [0.3, 0.3, 0.1])), None);
         assert_eq!(severity(&parallel(430.0, [0.15, 0.95, 0.9])), None);
         // An event loop that is busy.
-        assert_eq!(severity(&parallel(600.0, [0.98, 0.4, 0.6])), Some(Severity::Info));
+        assert_eq!(
+            severity(&parallel(600.0, [0.98, 0.4, 0.6])),
+            Some(Severity::Info)
+        );
     }
 
     #[test]

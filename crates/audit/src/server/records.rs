@@ -38,14 +38,20 @@ fn answers(dialer: &Dialer<'_>, talk: &Traffic) -> Result<RecordFigures, String>
             expect: Expect::Nothing,
             ..
         } => {
-            return Err("the server does not answer what the audit sends: give --http, --send or --expect".into());
+            return Err(
+                "the server does not answer what the audit sends: give --http, --send or --expect"
+                    .into(),
+            );
         }
         Traffic::Message {
             message,
             expect,
             greeting,
         } => {
-            let greeting = *greeting && !visit.hear(ANSWER_WAIT, |heard, _| !heard.is_empty())?.is_empty();
+            let greeting = *greeting
+                && !visit
+                    .hear(ANSWER_WAIT, |heard, _| !heard.is_empty())?
+                    .is_empty();
             let echoes = *expect == Expect::Echo;
             u64::from(greeting) + exchanges(&mut visit, message, echoes)?
         }
@@ -88,9 +94,7 @@ fn ask(visit: &mut ProbeConnection, message: &[u8], most: usize) -> Result<usize
     if visit.say(message).is_err() {
         return Ok(0);
     }
-    let mut count = visit
-        .hear(ANSWER_WAIT, |heard, _| !heard.is_empty())?
-        .len();
+    let mut count = visit.hear(ANSWER_WAIT, |heard, _| !heard.is_empty())?.len();
     while count > 0 && count < most {
         let more = visit.hear(REST_WAIT, |heard, _| !heard.is_empty())?.len();
         if more == 0 {

@@ -28,7 +28,9 @@ const NEEDED: Duration = Duration::from_secs(10);
 /// Tries a handshake beside silent clients; not on a server that must not be loaded.
 pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<SilentClients> {
     if !dialer.free {
-        return Measured::not("the server is on another machine: no load without --i-own-this-server");
+        return Measured::not(
+            "the server is on another machine: no load without --i-own-this-server",
+        );
     }
     if dialer.patience(NEEDED) < NEEDED {
         return Measured::not("the time was too short; --time raises the limit");

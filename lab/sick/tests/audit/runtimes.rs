@@ -50,7 +50,11 @@ impl Runtime {
             Self::Threads => {
                 let header = "/usr/include/openssl/ssl.h";
                 let libraries = ["-lssl", "-lcrypto", "-pthread"];
-                built(&THREADS, ("c", "threads"), c("threads.c", header, &libraries))
+                built(
+                    &THREADS,
+                    ("c", "threads"),
+                    c("threads.c", header, &libraries),
+                )
             }
             Self::GnuTls => {
                 let header = "/usr/include/gnutls/gnutls.h";

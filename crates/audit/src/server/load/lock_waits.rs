@@ -20,7 +20,11 @@ const THREADS_MAX: usize = 512;
 /// Waiting threads from which a lock is contended.
 const WAITING_MIN: usize = 2;
 
-const FUTEX: u64 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
+const FUTEX: u64 = if cfg!(target_arch = "x86_64") {
+    202
+} else {
+    98
+};
 /// The operation, without the flags for private futexes and the clock (futex(2)).
 const OPERATION: u64 = 0x7f;
 const FUTEX_WAIT: u64 = 0;

@@ -89,9 +89,6 @@ fn pace(
 fn idle_s() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let mut fields = stat.lines().next()?.split_ascii_whitespace().skip(4);
-    let (idle, waiting): (f64, f64) = (
-        fields.next()?.parse().ok()?,
-        fields.next()?.parse().ok()?,
-    );
+    let (idle, waiting): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     Some((idle + waiting) / TICKS_PER_S)
 }

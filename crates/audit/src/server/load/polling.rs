@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn sleeps_are_those_that_the_thread_chose() {
-        let status = "Name:\tsick\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
+        let status =
+            "Name:\tsick\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
         assert_eq!(sleeps(status), Some(150));
         assert_eq!(sleeps("Name:\tsick\n"), None);
     }
