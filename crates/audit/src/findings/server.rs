@@ -73,12 +73,25 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
                 "{} bytes fit into the first ten segments",
                 whole(f64::from(FIRST_WINDOW))
             ),
-            cause: "the certificate chain is long".into(),
+            cause: flight_cause(figures, most),
             confidence: Confidence::High,
             advice: subject.advice(FindingId::FlightLarge),
             command: subject.audit(),
         });
     }
+}
+
+/// Why the server's first flight is long.
+fn flight_cause(figures: &ServerFigures, flight: u32) -> String {
+    let chain = figures.offer.value().map(|offer| &offer.chain);
+    let chain: u64 = chain.map_or(0, |chain| chain.iter().map(|each| each.bytes).sum());
+    if 2 * chain > u64::from(flight) {
+        return "the certificate chain is long".into();
+    }
+    format!(
+        "the certificate chain has only {} bytes; the rest is padding, or a list of authorities for client certificates",
+        whole(chain as f64)
+    )
 }
 
 fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {

@@ -65,3 +65,28 @@ pub struct FirstConnection {
     /// The same comparison for the server of `--cmd-larger`.
     pub larger: Option<Box<FirstConnection>>,
 }
+
+#[cfg(test)]
+impl CpuFigures {
+    /// Creates figures in which only the profile is measured.
+    pub(crate) fn with_profile(profile: Vec<HotSpot>) -> Self {
+        let not = || Measured::not("not asked");
+        Self {
+            full_us: 0.0,
+            full_system_us: 0.0,
+            resumed_us: BTreeMap::new(),
+            reference: Reference {
+                key: "ECDSA 256".into(),
+                signature_us: 0.0,
+                exchange_us: 0.0,
+                handshake_us: 0.0,
+                tcp_us: 0.0,
+            },
+            profile: Measured::Value(profile),
+            parallel: Measured::not("not asked"),
+            polling_threads: Measured::not("not asked"),
+            per_gigabyte_s: not(),
+            idle_us_per_connection_s: not(),
+        }
+    }
+}

@@ -19,7 +19,7 @@ mod spec;
 mod target;
 mod ticket_ageing;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
@@ -27,6 +27,7 @@ use dormouse_reactor::socket::Addr;
 use self::deadline::Deadline;
 use self::dialer::{Dialer, version_name};
 use self::load::{Budget, Load};
+use self::probe_connection::ProbeConnection;
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
 use crate::{shell, software};
@@ -41,6 +42,8 @@ const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd
 
 /// Connections that offer a session to a server that must not be loaded.
 const TRIES_POLITE: usize = 4;
+/// Handshakes that show how fast the server is.
+const HANDSHAKES: usize = 3;
 
 /// Share of the time left by which parts before the load end that can be cut short on a slow server.
 const OFFER_SHARE: f64 = 0.15;
@@ -156,6 +159,7 @@ fn examine(
             budget: Budget::of(spec, deadline),
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
+            handshake_took: handshake_took(&dialer),
             reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
             began,
         };
@@ -269,6 +273,18 @@ fn single_connections(
         figures.silent_clients = silent_clients::examine(dialer);
     }
     console.stage_over();
+}
+
+/// Time of one handshake: the longest of a few, because the first ones may include work that later ones share.
+fn handshake_took(dialer: &Dialer<'_>) -> Option<Duration> {
+    let context = dialer.context(Protocols::ALL, None).ok()?;
+    let took = (0..HANDSHAKES).map(|_| {
+        let visit = ProbeConnection::make(dialer, &context).ok()?;
+        let took = visit.took;
+        visit.close();
+        Some(took)
+    });
+    took.flatten().max()
 }
 
 /// The versions that the server offers, the newest first.

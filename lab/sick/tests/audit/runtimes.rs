@@ -33,7 +33,9 @@ impl Runtime {
         let (certificate, key) = files();
         // The certificate is its own authority, which only the server with client certificates needs.
         let command = format!("exec {program} {fault} {address} {certificate} {key} {certificate}");
-        Some(audit_command(&place, &address, &command, options))
+        // With a server name: a server may choose a context by it.
+        let options = [&["--sni", "localhost"], options].concat();
+        Some(audit_command(&place, &address, &command, &options))
     }
 
     /// The beginning of the command line.
