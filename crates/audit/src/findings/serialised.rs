@@ -18,6 +18,10 @@ const CLIENT_CORES: f64 = 0.7;
 const ONE_THREAD: std::ops::Range<f64> = 0.85..1.15;
 /// Share of the samples in which threads wait for the same lock, if it is the limit.
 const LOCK_SHARE: f64 = 0.5;
+/// The same, and the share of the clients whose threads wait for it, where that alone is enough: on a busy machine no core
+/// is idle, and a thread that lost its core may hold any lock for a while.
+const LOCK_ALWAYS: f64 = 0.8;
+const LOCK_CLIENTS: f64 = 0.5;
 
 pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> Option<Finding> {
     let blocked_by = figures.blocked_by?;
@@ -61,6 +65,12 @@ pub(super) fn judge_parallel(
     subject: &AuditSubject,
     figures: &ParallelHandshakes,
 ) -> Option<Finding> {
+    let is_locked = figures.lock.value().is_some_and(|lock| {
+        lock.share > LOCK_ALWAYS && lock.threads > LOCK_CLIENTS * f64::from(figures.clients)
+    });
+    if is_locked {
+        return Some(waiting(subject, figures));
+    }
     let cores_are_free = figures.idle_cores > IDLE_CORES && figures.client_cores < CLIENT_CORES;
     if !cores_are_free {
         return None;
@@ -94,10 +104,13 @@ fn waiting(subject: &AuditSubject, figures: &ParallelHandshakes) -> Finding {
     };
     Finding {
         severity: Severity::Medium,
-        title: format!(
-            "{} clients at a time are served no faster than one",
-            figures.clients
-        ),
+        title: match lock {
+            Some(_) => "connections wait for one lock".into(),
+            None => format!(
+                "{} clients at a time are served no faster than one",
+                figures.clients
+            ),
+        },
         reference: "more clients, more connections per second, until the cores are busy".into(),
         cause,
         confidence,
@@ -232,5 +245,18 @@ mod tests {
         let finding = judge_parallel(&subject(), &waits).unwrap();
         assert_eq!(finding.confidence, Confidence::High);
         assert!(finding.cause.contains("12.5 threads"), "{}", finding.cause);
+        // Recorded on a busy machine: with the lock, and without it, where threads without a core held another one.
+        let mut busy = parallel(253.0, [0.2, 0.12, 0.0]);
+        let lock = |share, threads| {
+            Measured::Value(LockWaits {
+                samples: 95,
+                share,
+                threads,
+            })
+        };
+        busy.lock = lock(0.97, 11.8);
+        assert_eq!(severity(&busy), Some(Severity::Medium));
+        busy.lock = lock(0.11, 12.7);
+        assert_eq!(severity(&busy), None);
     }
 }
