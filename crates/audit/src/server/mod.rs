@@ -143,8 +143,7 @@ fn examine(
         ..dialer
     };
     let set_aside = sessions(spec, &dialer, &addresses, &interrupts, console, audit)?;
-    single_connections(&dialer, &talk, console, audit);
-    interrupts.check()?;
+    single_connections(&dialer, &talk, &interrupts, console, audit)?;
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
@@ -264,15 +263,17 @@ fn sessions(
 fn single_connections(
     dialer: &Dialer<'_>,
     talk: &Traffic,
+    interrupts: &Interrupts,
     console: &mut dyn Console,
     audit: &mut Audit,
-) {
+) -> Result<(), Error> {
     stage(console, "records and silent clients");
     if let Some(figures) = &mut audit.server {
         figures.records = records::count(dialer, talk);
         figures.silent_clients = silent_clients::examine(dialer);
     }
     console.stage_over();
+    interrupts.check()
 }
 
 /// Time of one handshake: the longest of a few, because the first ones may include work that later ones share.
