@@ -123,6 +123,7 @@ def measure_cpu(tls, classpath, files):
         socks = server.connect_and_echo(FOR_CPU)
         connected = server.cpu()
         echo_us = server.echo_cpu(socks)
+        busy_us = server.busy_echo_cpu(socks[0])
         for _ in range(64):
             echo(socks[0], side_by_side.BLOCK)
         bulk = server.bulk(socks[0], BULK_MIB)
@@ -130,7 +131,7 @@ def measure_cpu(tls, classpath, files):
             sock.close()
     finally:
         server.stop()
-    return {"connect_us": (connected - before) * 1e6 / FOR_CPU, "echo_us": echo_us, **bulk}
+    return {"connect_us": (connected - before) * 1e6 / FOR_CPU, "echo_us": echo_us, "busy_us": busy_us, **bulk}
 
 
 def difference(after, before):
@@ -203,12 +204,12 @@ def compare(chosen, out):
                 result |= measure_cpu(tls, chosen.classpath, files)
                 found.setdefault(tls, []).append(result)
                 print(f"{tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
-    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'echo, us CPU':>14}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
+    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'quiet echo, us':>16}{'busy echo, us':>16}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
     for tls in chosen.only:
         of = lambda name: [one[name] for one in found[tls]]  # noqa: B023, E731
         out(
             f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}"
-            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>14}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
+            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>16}{interval(of('busy_us')):>16}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
         )
     out()
     out(f"Outside the heap, dormouse and engine have {STATE} bytes in chunks of 64 KiB, which earlier connections have filled in part.")
