@@ -1,8 +1,8 @@
 //! A TLS connection of a Java engine: records in, records out.
 
 use dormouse_embed::{
-    AlertDescription, ClientContext, ClientHello, End, Event, FailureKind, HandshakeInfo,
-    ServerContext, Session, UnixTime, Version, alert_name,
+    AlertDescription, BATCH_START, ClientContext, ClientHello, End, Event, FailureKind,
+    HandshakeInfo, ServerContext, Session, UnixTime, Version, alert_name,
 };
 use jni::objects::{JByteArray, JObject, JString};
 use jni::sys::{jint, jlong};
@@ -226,6 +226,9 @@ pub(crate) fn open_in_place(
     };
     Ok(two_lengths(received.consumed, received.plaintext_len) | output)
 }
+
+/// `DormouseEngine.contentAt` computes with this number.
+const _: () = assert!(BATCH_START == 32);
 
 /// Seals plaintext that lies in a buffer that the caller owns.
 pub(crate) fn seal_in_place(

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     ClientCertificates, ClientSettings, Group, Protocols, ResumptionSettings, Reuse, Roots,
-    SecretLog, ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version, groups_by_name,
+    SecretLog, ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version,
+    groups_by_name,
 };
 use napi_derive::napi;
 use zeroize::Zeroizing;
@@ -160,8 +161,21 @@ impl ServerContext {
         options: ServerOptions,
     ) -> Result<ServerContext> {
         let identities = identities.into_iter().map(|one| one.0.clone()).collect();
-        let Negotiation { protocols, alpn, groups, exporter, secret_log } = settings.negotiation()?;
-        let mut server = ServerSettings { protocols, alpn, groups, exporter, secret_log, ..ServerSettings::new(identities) };
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+        } = settings.negotiation()?;
+        let mut server = ServerSettings {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+            ..ServerSettings::new(identities)
+        };
         if !options.suites.is_empty() {
             server.suites = crate::suites::by_openssl_names(&options.suites);
         }
@@ -243,8 +257,21 @@ impl ClientContext {
         options: ClientOptions,
     ) -> Result<ClientContext> {
         let roots = Roots::Store(trust.store.clone());
-        let Negotiation { protocols, alpn, groups, exporter, secret_log } = settings.negotiation()?;
-        let mut client = ClientSettings { protocols, alpn, groups, exporter, secret_log, ..ClientSettings::new(roots) };
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+        } = settings.negotiation()?;
+        let mut client = ClientSettings {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+            ..ClientSettings::new(roots)
+        };
         client.identity = identity.map(|one| one.0.clone());
         client.judge = Some(Arc::new(Judge {
             rejects: options.rejects,

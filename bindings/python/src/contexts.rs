@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
-    KeyKind, Protocols, Roots, SecretLog, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
-    UnixTime, Version, groups_by_name, pem_chain,
+    KeyKind, Protocols, Roots, SecretLog, ServerSettings, ShownCertificates, TicketSettings,
+    TrustStore, UnixTime, Version, groups_by_name, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -126,7 +126,11 @@ impl Common {
         let key_log = self.key_log.as_deref().map(KeyLog::open).transpose()?;
         Ok(Negotiation {
             protocols: self.protocols()?,
-            alpn: self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            alpn: self
+                .alpn
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect(),
             groups: groups(&self.groups)?,
             secret_log: key_log.map(|log| log as _),
         })
@@ -179,8 +183,19 @@ impl ServerContext {
             .iter()
             .map(|one| one.get().0.clone())
             .collect();
-        let Negotiation { protocols, alpn, groups, secret_log } = common.negotiation()?;
-        let mut settings = ServerSettings { protocols, alpn, groups, secret_log, ..ServerSettings::new(identities) };
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+        } = common.negotiation()?;
+        let mut settings = ServerSettings {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+            ..ServerSettings::new(identities)
+        };
         settings.client_certificates = certificates.map(|required| ClientCertificates {
             required,
             roots: common.roots.clone(),
@@ -234,8 +249,19 @@ impl ClientContext {
             true => Roots::Pem(common.roots.clone()),
             false => Roots::Insecure,
         };
-        let Negotiation { protocols, alpn, groups, secret_log } = common.negotiation()?;
-        let mut settings = ClientSettings { protocols, alpn, groups, secret_log, ..ClientSettings::new(roots) };
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+        } = common.negotiation()?;
+        let mut settings = ClientSettings {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+            ..ClientSettings::new(roots)
+        };
         settings.identity = common.identities.last().map(|one| one.get().0.clone());
         if verifies && !checks_name {
             settings.judge = Some(Arc::new(AnyName));

@@ -51,10 +51,7 @@ fn output_is_sent_before_a_batch() {
     let (mut client, mut server) = established(VERSIONS[1]);
     client.update_keys().unwrap();
     let mut batch = vec![0; client.batch_len(5)];
-    assert_eq!(
-        client.seal_batch(&mut batch, 5),
-        Err(SessionError::Unsent)
-    );
+    assert_eq!(client.seal_batch(&mut batch, 5), Err(SessionError::Unsent));
     pass(&mut client, &mut server, 9);
     let wire = seal(&mut client, b"hello");
     assert_eq!(feed(&mut server, &wire, 9).plaintext, b"hello");
@@ -62,10 +59,7 @@ fn output_is_sent_before_a_batch() {
     assert!(client.seal_batch(&mut vec![0; short], 5).is_err());
     client.close().unwrap();
     client.take_output();
-    assert_eq!(
-        client.seal_batch(&mut batch, 5),
-        Err(SessionError::Closed)
-    );
+    assert_eq!(client.seal_batch(&mut batch, 5), Err(SessionError::Closed));
 }
 
 #[test]

@@ -41,7 +41,7 @@ final class DormouseEngine extends SSLEngine implements BatchEngine {
     /** How long a client waits for tickets after its handshake. */
     private static final long TICKETS_MS = 1_000;
     /** Room for a KeyUpdate before the first record of a batch. */
-    private static final int BATCH_START = 64;
+    private static final int BATCH_START = 32;
 
     private final ContextSpi context;
     private EngineSettings settings;
