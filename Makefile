@@ -41,9 +41,14 @@ test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
+# Not the pairs of lab/sick, `fault` and `twin`: each is a whole audit, whose verdicts `make sick` counts.
 test-full: tools test-build ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
-	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
+	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored --skip ::fault --skip ::twin --skip thoroughly
+
+.PHONY: sick
+sick: ## audit every faulty server and its healthy twin, TIMES=1; an hour for each time; writes lab/results/
+	lab/sick/often $(or $(TIMES),1)
 
 # `.ci/run` takes these from here, in this order.
 CHECKS := fmt-check lint doc test deny advisories

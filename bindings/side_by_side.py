@@ -16,6 +16,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "lab" / "results"
 ECHOES = 5
+BUSY_ECHOES = 5_000
 BLOCK = b"y" * 131_072
 
 
@@ -54,9 +55,8 @@ class Server:
         raise RuntimeError("no Pss")
 
     def cpu(self):
-        """Seconds of CPU time."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of CPU time, to the nanosecond: the process's clock (clock_getcpuclockid(3))."""
+        return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def echo_cpu(self, socks):
         """Microseconds of CPU for an echo on a quiet connection."""
@@ -65,6 +65,13 @@ class Server:
             for sock in socks:
                 echo(sock)
         return (self.cpu() - before) * 1e6 / ECHOES / len(socks)
+
+    def busy_echo_cpu(self, sock):
+        """Microseconds of CPU for an echo directly after another one on the same connection."""
+        before = self.cpu()
+        for _ in range(BUSY_ECHOES):
+            echo(sock)
+        return (self.cpu() - before) * 1e6 / BUSY_ECHOES
 
     def bulk(self, sock, mib):
         """MiB/s and milliseconds of CPU per MiB of one busy stream."""

@@ -26,6 +26,9 @@ GOAL = 512
 # The native part of a connection at rest.
 STATE = 136
 WARM_UP = 2_000
+# Before CPU time is measured, so that most of it is not the JIT compiler's.
+WARM_ECHOES = 20_000
+WARM_BLOCKS = 256
 FOR_CPU = 500
 BULK_MIB = 32
 # The buffers that the JDK's engine and others keep for each connection are at least so large.
@@ -119,18 +122,23 @@ def measure_cpu(tls, classpath, files):
     server = Server(tls, classpath, files, JVM)
     try:
         warm_up(server, WARM_UP // 2)
+        with server.connect() as sock:
+            for _ in range(WARM_ECHOES):
+                echo(sock)
+            for _ in range(WARM_BLOCKS):
+                echo(sock, side_by_side.BLOCK)
+        server.await_quiet()
         before = server.cpu()
         socks = server.connect_and_echo(FOR_CPU)
         connected = server.cpu()
         echo_us = server.echo_cpu(socks)
-        for _ in range(64):
-            echo(socks[0], side_by_side.BLOCK)
+        busy_us = server.busy_echo_cpu(socks[0])
         bulk = server.bulk(socks[0], BULK_MIB)
         for sock in socks:
             sock.close()
     finally:
         server.stop()
-    return {"connect_us": (connected - before) * 1e6 / FOR_CPU, "echo_us": echo_us, **bulk}
+    return {"connect_us": (connected - before) * 1e6 / FOR_CPU, "echo_us": echo_us, "busy_us": busy_us, **bulk}
 
 
 def difference(after, before):
@@ -203,12 +211,12 @@ def compare(chosen, out):
                 result |= measure_cpu(tls, chosen.classpath, files)
                 found.setdefault(tls, []).append(result)
                 print(f"{tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
-    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'echo, us CPU':>14}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
+    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'quiet echo, us':>16}{'busy echo, us':>16}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
     for tls in chosen.only:
         of = lambda name: [one[name] for one in found[tls]]  # noqa: B023, E731
         out(
             f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}"
-            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>14}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
+            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>16}{interval(of('busy_us')):>16}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
         )
     out()
     out(f"Outside the heap, dormouse and engine have {STATE} bytes in chunks of 64 KiB, which earlier connections have filled in part.")

@@ -1,7 +1,7 @@
 //! Bytes of Java's arrays and direct buffers, copied in and out.
 //!
-//! Everything is copied, because a connection opens records in place, and an engine must not change its
-//! source. A record is at most 16 KiB, so the copy costs a fraction of its encryption.
+//! `unwrap` and `wrap` copy everything, because a connection opens records in place, and an engine must not change
+//! its source. A caller that owns its buffers avoids the copies ([`Room::in_place`]).
 
 #![allow(unsafe_code)]
 
@@ -51,11 +51,15 @@ impl<'local> Room<'local> {
         self.len
     }
 
-    /// Appends its bytes to `bytes`.
-    pub(crate) fn read(&self, env: &Env<'_>, bytes: &mut Vec<u8>) -> Result<(), Error> {
-        let start = bytes.len();
-        bytes.resize(start + self.len, 0);
-        let target = bytes.get_mut(start..).unwrap_or_default();
+    /// Copies its bytes to `target`, which must be as long.
+    pub(crate) fn read(&self, env: &Env<'_>, target: &mut [u8]) -> Result<(), Error> {
+        if target.len() != self.len {
+            return Err(Error::Misuse(format!(
+                "{} bytes do not go into {}",
+                self.len,
+                target.len()
+            )));
+        }
         match &self.place {
             Place::Nowhere if self.len == 0 => {}
             Place::Nowhere => return Err(no_place()),
@@ -68,6 +72,23 @@ impl<'local> Room<'local> {
             }
         }
         Ok(())
+    }
+
+    /// Calls `work` with the bytes of a direct buffer themselves.
+    pub(crate) fn in_place<R>(
+        &self,
+        env: &Env<'_>,
+        work: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, Error> {
+        let Place::Direct(buffer) = &self.place else {
+            return Err(no_place());
+        };
+        let start = direct(env, buffer, self.at, self.len)?;
+        // SAFETY: `direct` checked that `len` bytes lie there, and the buffer's reference keeps them allocated
+        // during this call. Nothing else uses them meanwhile: `BatchEngine` demands this of its callers.
+        Ok(work(unsafe {
+            std::slice::from_raw_parts_mut(start, self.len)
+        }))
     }
 
     /// Writes `bytes` at `offset` from its beginning.
@@ -133,12 +154,14 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Memory for the bytes of one call, shared by all connections of the thread. A call within a call (a trust
-/// manager that connects somewhere) gets memory of its own.
-pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+/// `len` bytes of any value for one call, from memory that all connections of the thread share. A call within a call
+/// (a trust manager that connects somewhere) gets memory of its own.
+pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut scratch = SCRATCH.take();
-    scratch.clear();
-    let result = work(&mut scratch);
+    if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    let result = work(scratch.get_mut(..len).unwrap_or_default());
     if scratch.capacity() <= SCRATCH_MAX {
         SCRATCH.set(scratch);
     } else {

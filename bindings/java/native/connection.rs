@@ -1,8 +1,8 @@
 //! A TLS connection of a Java engine: records in, records out.
 
 use dormouse_embed::{
-    AlertDescription, ClientContext, ClientHello, End, Event, FailureKind, HandshakeInfo,
-    ServerContext, Session, UnixTime, Version, alert_name,
+    AlertDescription, BATCH_START, ClientContext, ClientHello, End, Event, FailureKind,
+    HandshakeInfo, ServerContext, Session, UnixTime, Version, alert_name,
 };
 use jni::objects::{JByteArray, JObject, JString};
 use jni::sys::{jint, jlong};
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::buffers::{Room, with_scratch};
 use crate::engine_calls::{byte_arrays, on_behalf_of};
 use crate::exceptions::{Error, session_error, settings_error};
-use crate::{OUTPUT_WAITS, handle};
+use crate::{BATCH_OUTPUT_WAITS, LENGTH_BITS, OUTPUT_WAITS, handle};
 
 /// Starts a connection to a server.
 pub(crate) fn connect(
@@ -77,7 +77,7 @@ pub(crate) fn open(
     target: &Room<'_>,
 ) -> Result<jlong, Error> {
     let mut found = Found::default();
-    let plaintext_len = with_scratch(|scratch| {
+    let plaintext_len = with_scratch(source.len(), |scratch| {
         source.read(env, scratch)?;
         let mut written = Ok(0);
         let is_handshaking = connection.is_handshaking();
@@ -204,7 +204,52 @@ fn tell_ended(env: &mut Env<'_>, engine: &JObject<'_>, end: &End) -> Result<(), 
     Ok(())
 }
 
-/// Seals all of `source` into `target`.
+/// Opens the complete records of a buffer that the caller owns.
+pub(crate) fn open_in_place(
+    env: &mut Env<'_>,
+    connection: &mut Session,
+    engine: &JObject<'_>,
+    records: &Room<'_>,
+) -> Result<jlong, Error> {
+    let received = records.in_place(env, |records| {
+        connection.receive_at_rest(UnixTime::now(), records)
+    })?;
+    let Some(received) = received.map_err(session_error)? else {
+        return Ok(-1);
+    };
+    if let Some(end) = &received.end {
+        tell_ended(env, engine, end)?;
+    }
+    let output = match connection.output().is_empty() {
+        true => 0,
+        false => BATCH_OUTPUT_WAITS,
+    };
+    Ok(two_lengths(received.consumed, received.plaintext_len) | output)
+}
+
+/// `DormouseEngine.contentAt` computes with this number.
+const _: () = assert!(BATCH_START == 32);
+
+/// Seals plaintext that lies in a buffer that the caller owns.
+pub(crate) fn seal_in_place(
+    env: &mut Env<'_>,
+    connection: &mut Session,
+    batch: &Room<'_>,
+    plaintext_len: jint,
+) -> Result<jlong, Error> {
+    let plaintext_len = usize::try_from(plaintext_len)
+        .map_err(|_| Error::Misuse(format!("{plaintext_len} bytes of plaintext")))?;
+    let records = batch.in_place(env, |batch| connection.seal_batch(batch, plaintext_len))?;
+    let records = records.map_err(session_error)?;
+    Ok(two_lengths(records.start, records.end))
+}
+
+/// Both are lengths of Java's, which have 31 bits.
+fn two_lengths(upper: usize, lower: usize) -> jlong {
+    (upper as jlong) << LENGTH_BITS | lower as jlong
+}
+
+/// Seals all of `source`, at most a record, into `target`.
 pub(crate) fn seal(
     env: &mut Env<'_>,
     connection: &mut Session,
@@ -215,15 +260,15 @@ pub(crate) fn seal(
     if need > target.len() {
         return Ok(missing_room(need));
     }
-    with_scratch(|scratch| {
-        source.read(env, scratch)?;
-        scratch.resize(source.len() + need, 0);
-        let (plaintext, records) = scratch.split_at_mut(source.len());
-        let len = connection
-            .seal_into(plaintext, records)
+    with_scratch(connection.batch_len(source.len()), |batch| {
+        let content = connection.content_range(0).start;
+        let content = batch.get_mut(content..content + source.len());
+        source.read(env, content.unwrap_or_default())?;
+        let records = connection
+            .seal_batch(batch, source.len())
             .map_err(session_error)?;
-        target.write(env, 0, records.get(..len).unwrap_or_default())?;
-        Ok(jint::try_from(len).unwrap_or(jint::MAX))
+        target.write(env, 0, batch.get(records.clone()).unwrap_or_default())?;
+        Ok(jint::try_from(records.len()).unwrap_or(jint::MAX))
     })
 }
 

@@ -226,6 +226,53 @@ pub fn seal<'local>(
     .resolve::<Throw>()
 }
 
+/// Opens the complete records of a direct buffer in place. Returns the length of the plaintext, above it the length of
+/// the records, and [`BATCH_OUTPUT_WAITS`]; or -1 if the connection is not at rest.
+#[jni_mangle("dormouse.Native")]
+pub fn open_in_place<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    connection: jlong,
+    engine: JObject<'local>,
+    records: JByteBuffer<'local>,
+    at: jint,
+    len: jint,
+) -> jlong {
+    env.with_env(|env| {
+        let records = Room::new(JByteArray::null(), records, at, len)?;
+        handle::with(connection, |one| {
+            connection::open_in_place(env, one, &engine, &records)
+        })
+    })
+    .resolve::<Throw>()
+}
+
+/// Bit of the result of [`open_in_place`]: there is output for the peer.
+pub const BATCH_OUTPUT_WAITS: jlong = 1 << 62;
+/// Bits of the lower one of two lengths in a result.
+pub const LENGTH_BITS: u32 = 31;
+
+/// Seals plaintext that lies in a direct buffer, in place. Returns the end of the records, and above it their
+/// beginning.
+#[jni_mangle("dormouse.Native")]
+pub fn seal_in_place<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    connection: jlong,
+    batch: JByteBuffer<'local>,
+    at: jint,
+    len: jint,
+    plaintext_len: jint,
+) -> jlong {
+    env.with_env(|env| {
+        let batch = Room::new(JByteArray::null(), batch, at, len)?;
+        handle::with(connection, |one| {
+            connection::seal_in_place(env, one, &batch, plaintext_len)
+        })
+    })
+    .resolve::<Throw>()
+}
+
 /// Moves whole records of the output to the target. Returns their length; or the room that the first one needs, as a
 /// negative number.
 #[jni_mangle("dormouse.Native")]

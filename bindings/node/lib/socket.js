@@ -3,11 +3,12 @@
 // `TLSSocket`: a net.Socket whose bytes pass through the engine.
 //
 // A connection at rest is the socket itself and a number, by which the native half finds its 128 bytes of state.
-// So a quiet TLS connection has one JavaScript object with two streams' states, like a plaintext one: bytes that the
-// socket's handle reads are opened in `push()`, and written bytes are sealed in `_write()`.
+// So a quiet TLS connection has one JavaScript object with two streams' states, like a plaintext one. Written bytes are
+// sealed in `_write()`. All handles of a thread read into one buffer, where the records are opened: only the plaintext
+// gets memory of its own, as much as it needs.
 
 const net = require('node:net');
-const { Readable } = require('node:stream');
+const { Duplex, Readable } = require('node:stream');
 const { X509Certificate } = require('node:crypto');
 const { codedError, endError, hangUp, invalidArgument, unsupported } = require('./errors');
 const native = require('./native');
@@ -54,11 +55,28 @@ const RECORD_OVERHEAD = 32;
 const RECORD_CONTENT = 14; // bits
 // Maximum bytes of unsent replies to the peer. A peer that causes more without reading them is not read any more.
 const ANSWERS_MAX = 64 * 1024;
+const EMPTY = Buffer.alloc(0);
 // How long a client keeps memory for sessions that the server may send.
 const SESSIONS_WAIT_MS = 1000;
 
 const netSocket = net.Socket.prototype;
 const readablePush = Readable.prototype.push;
+
+// The buffer into which the handles of this thread read, and its length: that of libuv's own buffers.
+const RECEIVED_MAX = 64 * 1024;
+const intoShared = {
+  buffer: Buffer.allocUnsafeSlow(RECEIVED_MAX),
+  callback(length, buffer) {
+    return receive(this, buffer, length, true);
+  },
+};
+// The same for a plain socket whose handle has been one of ours.
+const intoSharedPlain = {
+  buffer: intoShared.buffer,
+  callback(length, buffer) {
+    return this.push(copyOf(buffer, length));
+  },
+};
 
 class TLSSocket extends net.Socket {
   /**
@@ -69,6 +87,7 @@ class TLSSocket extends net.Socket {
   constructor(socket, options = {}) {
     super({
       handle: options[kHandle],
+      onread: intoShared,
       allowHalfOpen: socket ? socket.allowHalfOpen : options.allowHalfOpen,
       highWaterMark: options.highWaterMark,
       keepAlive: options.keepAlive,
@@ -110,11 +129,25 @@ class TLSSocket extends net.Socket {
 
   // Receiving
 
-  /** Called by the handle with ciphertext, and with null at the end of the transport. */
+  /** Called at the end of the transport, with null. */
   push(chunk, encoding) {
-    if (this[kNumber] === undefined) return super.push(chunk, encoding);
-    if (chunk === null) return receiveEof(this);
-    return receive(this, chunk);
+    if (chunk !== null || this[kNumber] === undefined) return super.push(chunk, encoding);
+    return receiveEof(this);
+  }
+
+  // A net.Socket with a buffer of its own reads as soon as the program calls `read()`, and stops at once when the
+  // program pauses it: our program gets plaintext, for which the stream's own rules hold.
+
+  read(size) {
+    return Duplex.prototype.read.call(this, size);
+  }
+
+  pause() {
+    return Duplex.prototype.pause.call(this);
+  }
+
+  resume() {
+    return Duplex.prototype.resume.call(this);
   }
 
   _read(size) {
@@ -132,8 +165,7 @@ class TLSSocket extends net.Socket {
   }
 
   _writev(chunks, callback) {
-    const buffers = chunks.map(({ chunk, encoding }) => typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk);
-    const data = Buffer.concat(buffers);
+    const data = join(chunks);
     if (this[kFlight] === null) send(this, data, callback);
     else this[kFlight].held = { data, callback };
   }
@@ -178,7 +210,7 @@ class TLSSocket extends net.Socket {
     this._handle = null;
     delete handle.isStreamBase;
     this.destroy();
-    return { state: exported, socket: new net.Socket({ handle, pauseOnCreate: true, allowHalfOpen: this.allowHalfOpen }) };
+    return { state: exported, socket: new net.Socket({ handle, onread: intoSharedPlain, pauseOnCreate: true, allowHalfOpen: this.allowHalfOpen }) };
   }
 
   // Negotiated parameters
@@ -377,30 +409,41 @@ function receiveShared(socket, transport, chunk) {
   // Copied first, because it is opened in place.
   const copy = Buffer.from(chunk);
   for (let at = 0; at < copy.length; at += PIECE_MAX) {
-    if (!receive(socket, copy.subarray(at, at + PIECE_MAX))) transport.pause();
+    const piece = copy.subarray(at, at + PIECE_MAX);
+    if (!receive(socket, piece, piece.length, false)) transport.pause();
   }
 }
 
-/** Opens ciphertext in place and passes on the plaintext. Returns whether to read on. */
-function receive(socket, input) {
+/** A buffer of its own for the first bytes. */
+function copyOf(buffer, length) {
+  const copy = Buffer.allocUnsafe(length);
+  buffer.copy(copy, 0, 0, length);
+  return copy;
+}
+
+/**
+ * Opens ciphertext, the first `count` bytes of `input`, in place and passes on the plaintext. Returns whether to read on.
+ * `isReused`: later ciphertext goes to the same memory.
+ */
+function receive(socket, input, count, isReused) {
   const flags = socket[kFlags];
   if (flags & ENDED) return true;
   const number = socket[kNumber];
   if (number === GONE) return !socket.destroyed;
   let found;
   try {
-    found = native.receive(number, input);
+    found = native.receive(number, input, count);
   } catch (error) {
     socket.destroy(error);
     return false;
   }
-  if ((found & FOUND_MASK) !== 0) return receiveMore(socket, input, found);
+  if ((found & FOUND_MASK) !== 0) return receiveMore(socket, input, found, isReused);
   const length = found >>> FOUND_BITS;
-  return length === 0 || deliver(socket, input.subarray(0, length));
+  return length === 0 || deliver(socket, input, length, isReused);
 }
 
 /** Handles the rare results of `receive`. */
-function receiveMore(socket, input, found) {
+function receiveMore(socket, input, found, isReused) {
   const number = socket[kNumber];
   // Each step may call the program, which may destroy the socket.
   const finds = (what) => (found & what) !== 0 && socket[kNumber] === number;
@@ -410,22 +453,27 @@ function receiveMore(socket, input, found) {
   if (finds(CLIENT_HELLO)) socket[kFlight].choose(socket, native.clientHello(number));
   if (finds(ESTABLISHED)) establish(socket);
   const length = found >>> FOUND_BITS;
-  if (finds(SPILLED)) readsOn = deliver(socket, native.takePlaintext(number));
-  else if (length > 0 && socket[kNumber] === number) readsOn = deliver(socket, input.subarray(0, length));
+  if (finds(SPILLED)) {
+    const plaintext = native.takePlaintext(number);
+    readsOn = deliver(socket, plaintext, plaintext.length, false);
+  } else if (length > 0 && socket[kNumber] === number) {
+    readsOn = deliver(socket, input, length, isReused);
+  }
   if (finds(SESSION)) emitSession(socket, native.takeSession(number));
   if (finds(END)) endReading(socket, native.end(number));
   return readsOn && !(socket[kFlags] & THROTTLED);
 }
 
-function deliver(socket, plaintext) {
+/** Passes on plaintext, the first `length` bytes of `input`. */
+function deliver(socket, input, length, isReused) {
   const onread = socket[kOnread];
-  if (onread === null) return readablePush.call(socket, plaintext);
+  if (onread === null) return readablePush.call(socket, isReused ? copyOf(input, length) : input.subarray(0, length));
   let readsOn = true;
-  for (let at = 0; at < plaintext.length && !socket.destroyed;) {
+  for (let at = 0; at < length && !socket.destroyed;) {
     const buffer = typeof onread.buffer === 'function' ? onread.buffer() : onread.buffer;
-    const count = Math.min(buffer.length, plaintext.length - at);
+    const count = Math.min(buffer.length, length - at);
     if (count === 0) throw codedError(RangeError, 'ERR_OUT_OF_RANGE', 'options.onread.buffer is empty');
-    buffer.set(plaintext.subarray(at, at + count));
+    buffer.set(input.subarray(at, at + count));
     at += count;
     if (onread.callback(count, buffer) === false) readsOn = false;
   }
@@ -524,6 +572,19 @@ function sendPieces(socket, data, from, callback) {
   });
 }
 
+/** Joins what was written, such as the head and the body of an HTTP message: one record is cheaper than two. */
+function join(chunks) {
+  const lengths = chunks.map(({ chunk, encoding }) => typeof chunk === 'string' ? Buffer.byteLength(chunk, encoding) : chunk.length);
+  const data = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + length));
+  let at = 0;
+  chunks.forEach(({ chunk, encoding }, i) => {
+    if (typeof chunk === 'string') data.write(chunk, at, lengths[i], encoding);
+    else data.set(chunk, at);
+    at += lengths[i];
+  });
+  return data;
+}
+
 function seal(number, data) {
   const bytes = ArrayBuffer.isView(data) && !isShared(data) ? data : Buffer.from(data);
   const room = bytes.length + RECORD_OVERHEAD * (2 + (bytes.length >>> RECORD_CONTENT)) + RECORD_OVERHEAD;
@@ -571,7 +632,7 @@ function start(socket, number) {
 function proceed(socket) {
   // The handshake reads even while the program has paused the socket.
   if (!socket.destroyed) socket._read(0);
-  receive(socket, Buffer.alloc(0));
+  receive(socket, EMPTY, 0, false);
 }
 
 function establish(socket) {
@@ -654,7 +715,7 @@ function continueOn(socket, exported, { isClient, flags = 0 }) {
   secure[kNumber] = number;
   secure[kFlags] = SECURE | (isClient ? CLIENT : 0) | flags;
   if (unreadLength > 0) readablePush.call(secure, Buffer.from(exported.subarray(4, 4 + unreadLength)));
-  for (const chunk of received) receive(secure, chunk);
+  for (const chunk of received) receive(secure, chunk, chunk.length, false);
   exported.fill(0);
   secure._read(0);
   return secure;

@@ -2,7 +2,7 @@
 
 // Measures the servers of server.js, each several times, in turn: bytes and CPU of quiet connections.
 //
-//     measure.js [--connections 4900] [--runs 3] [--only KIND…] [--dry]
+//     measure.js [--connections 4900] [--runs 3] [--only KIND…] [--histogram] [--dry]
 //
 // The client is the same for all: node:net and node:tls.
 
@@ -15,6 +15,8 @@ const path = require('node:path');
 const tls = require('node:tls');
 const { parseArgs } = require('node:util');
 
+const { grown, histogram } = require('./heap');
+
 const RESULTS = path.join(__dirname, '..', '..', '..', 'lab', 'results');
 const KINDS = { echo: 'echo', http: 'http.Server' };
 const TLS = ['plain', 'own', 'dormouse'];
@@ -24,8 +26,8 @@ const WARM_UP = 500;
 // The young generation grows by steps of megabytes, at any time, and would hide the connections.
 const V8_FLAGS = ['--max-semi-space-size=1'];
 const ECHOES = 5;
+const BUSY_ECHOES = 5000;
 const BULK_MIB = 64;
-const TICKS_PER_S = Number(execFileSync('getconf', ['CLK_TCK']));
 
 const messages = {
   echo: Buffer.alloc(100, 'x'),
@@ -52,17 +54,31 @@ class Server {
     return socket;
   }
 
+  /** Asks the server about itself. */
+  async ask(...request) {
+    this.child.send(request);
+    const [answer] = await once(this.child, 'message');
+    return answer;
+  }
+
   /** Returns the server's memory in bytes, after a collection. */
   async memory() {
-    this.child.send('collect');
-    const [heap] = await once(this.child, 'message');
+    const heap = await this.ask('memory');
     const rollup = fs.readFileSync(`/proc/${this.child.pid}/smaps_rollup`, 'utf8');
     return { bytes: Number(/^Pss:\s+(\d+)/m.exec(rollup)[1]) * 1024, ...heap };
   }
 
+  /** Returns the server's CPU time in microseconds. */
   cpu() {
-    const fields = fs.readFileSync(`/proc/${this.child.pid}/stat`, 'utf8').split(') ')[1].split(' ');
-    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
+    return this.ask('cpu');
+  }
+
+  async heap() {
+    const file = path.join(os.tmpdir(), `dormouse-measure-${this.child.pid}.heapsnapshot`);
+    await this.ask('snapshot', file);
+    const found = histogram(JSON.parse(fs.readFileSync(file)));
+    fs.unlinkSync(file);
+    return found;
   }
 
   stop() {
@@ -85,6 +101,43 @@ function talk(kind, socket, data = messages[kind]) {
 }
 
 async function measure(kind, tlsKind, files, connections) {
+  return withConnections(kind, tlsKind, files, async (server, connect) => {
+    const before = await server.memory();
+    const cpuBefore = await server.cpu();
+    const sockets = await connect(connections);
+    const cpuConnected = await server.cpu();
+    const after = await server.memory();
+    const cpuQuiet = await server.cpu();
+    for (let i = 0; i < ECHOES; i++) {
+      for (const socket of sockets) await talk(kind, socket);
+    }
+    const cpuEchoed = await server.cpu();
+    for (let i = 0; i < BUSY_ECHOES; i++) await talk(kind, sockets[0]);
+    const cpuBusy = await server.cpu();
+    const each = (name) => (after[name] - before[name]) / connections;
+    return {
+      bytes: each('bytes'),
+      heap: each('heapUsed'),
+      outside: each('bytes') - each('heapResident'),
+      connectUs: (cpuConnected - cpuBefore) / connections,
+      echoUs: (cpuEchoed - cpuQuiet) / connections / ECHOES,
+      busyUs: (cpuBusy - cpuEchoed) / BUSY_ECHOES,
+      ...kind === 'echo' ? await bulk(server, sockets[0]) : { mibS: NaN, bulkMs: NaN },
+    };
+  });
+}
+
+/** What V8's heap has more of with each connection. */
+async function measureHeap(kind, tlsKind, files, connections) {
+  return withConnections(kind, tlsKind, files, async (server, connect) => {
+    const before = await server.heap();
+    await connect(connections);
+    return grown(before, await server.heap(), connections);
+  });
+}
+
+/** Calls `work` with a server that has had connections before, and a function that makes more. */
+async function withConnections(kind, tlsKind, files, work) {
   const server = await Server.start(kind, tlsKind, files);
   const sockets = [];
   try {
@@ -93,28 +146,13 @@ async function measure(kind, tlsKind, files, connections) {
       await talk(kind, socket);
       socket.destroy();
     }
-    const before = await server.memory();
-    const cpuBefore = server.cpu();
-    for (let i = 0; i < connections; i++) {
-      sockets.push(await server.connect());
-      await talk(kind, sockets[i]);
-    }
-    const cpuConnected = server.cpu();
-    const after = await server.memory();
-    const cpuQuiet = server.cpu();
-    for (let i = 0; i < ECHOES; i++) {
-      for (const socket of sockets) await talk(kind, socket);
-    }
-    const cpuEchoed = server.cpu();
-    const each = (name) => (after[name] - before[name]) / connections;
-    return {
-      bytes: each('bytes'),
-      heap: each('heapUsed'),
-      external: each('external'),
-      connectUs: (cpuConnected - cpuBefore) * 1e6 / connections,
-      echoUs: (cpuEchoed - cpuQuiet) * 1e6 / connections / ECHOES,
-      ...kind === 'echo' ? await bulk(server, sockets[0]) : { mibS: NaN, bulkMs: NaN },
-    };
+    return await work(server, async (count) => {
+      for (let i = 0; i < count; i++) {
+        sockets.push(await server.connect());
+        await talk(kind, sockets[i]);
+      }
+      return sockets;
+    });
   } finally {
     for (const socket of sockets) socket.destroy();
     server.stop();
@@ -123,11 +161,11 @@ async function measure(kind, tlsKind, files, connections) {
 
 async function bulk(server, socket) {
   const block = Buffer.alloc(128 * 1024, 'y');
-  const cpu = server.cpu();
+  const cpu = await server.cpu();
   const begun = process.hrtime.bigint();
   for (let i = 0; i < BULK_MIB * 8; i++) await talk('echo', socket, block);
   const seconds = Number(process.hrtime.bigint() - begun) / 1e9;
-  return { mibS: BULK_MIB / seconds, bulkMs: (server.cpu() - cpu) * 1000 / BULK_MIB };
+  return { mibS: BULK_MIB / seconds, bulkMs: (await server.cpu() - cpu) / 1000 / BULK_MIB };
 }
 
 function certificate(folder) {
@@ -150,12 +188,34 @@ function median(values) {
   return sorted[Math.floor(sorted.length / 2)];
 }
 
+const COLUMNS = [
+  ['bytes', 18, 'bytes'], ['heap', 18, 'heap'], ["outside V8's heap", 20, 'outside'], ['handshake and echo, us CPU', 28, 'connectUs'],
+  ['quiet echo, us', 18, 'echoUs'], ['busy echo, us', 18, 'busyUs'], ['one stream, MiB/s', 20, 'mibS'], ['ms CPU per MiB', 16, 'bulkMs', 1],
+];
+
+/** Writes the figures of all runs, a line for each server. */
+function table(out, kinds, found) {
+  out(' '.repeat(24) + COLUMNS.map(([title, width]) => title.padStart(width)).join(''));
+  for (const kind of kinds) {
+    for (const tlsKind of TLS) {
+      const runs = found[`${kind} ${tlsKind}`];
+      const cells = COLUMNS.map(([, width, name, digits]) => interval(runs.map((one) => one[name]), digits).padStart(width));
+      out(KINDS[kind].padEnd(14) + tlsKind.padEnd(10) + cells.join(''));
+    }
+    const plain = found[`${kind} plain`];
+    const added = found[`${kind} dormouse`].map((one, i) => one.bytes - plain[i].bytes);
+    out(`${''.padEnd(14)}dormouse adds ${interval(added)}; goal ${GOAL}: ${median(added) <= GOAL ? 'reached' : 'NOT REACHED'}`);
+    out();
+  }
+}
+
 async function main() {
   const { values: chosen } = parseArgs({
     options: {
       connections: { type: 'string', default: '4900' },
       runs: { type: 'string', default: '3' },
       only: { type: 'string', multiple: true, default: Object.keys(KINDS) },
+      histogram: { type: 'boolean', default: false },
       dry: { type: 'boolean', default: false },
     },
   });
@@ -165,10 +225,12 @@ async function main() {
     console.log(line);
     lines.push(line);
   };
+  const load = (when) => out(`load ${when}: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
   out(`Servers in Node.js with ${connections} quiet connections, one echo or request each; ${chosen.runs} runs in turn`);
   out(`machine: ${os.cpus().length} cores, ${os.release()}; Node.js ${process.versions.node}; OpenSSL ${process.versions.openssl}`);
-  out(`load before: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
-  out('bytes: proportional set size, after a collection; heap: of V8, external: memory that V8 knows of besides. own: node:tls');
+  load('before');
+  out("bytes: proportional set size, after a collection; heap: objects in V8's heap; outside: the rest, without the heap's free room");
+  out('echo: CPU time of one on a quiet connection, and of one directly after another on the same connection. own: node:tls');
   out(`all with ${V8_FLAGS.join(' ')}, because V8's young generation grows by megabytes at any time`);
   out();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'dormouse-measure-'));
@@ -183,20 +245,14 @@ async function main() {
       }
     }
   }
-  const columns = [['bytes', 18], ['heap', 18], ['external', 16], ['handshake and echo, us CPU', 28], ['echo, us CPU', 16], ['one stream, MiB/s', 20], ['ms CPU per MiB', 16]];
-  out(' '.repeat(24) + columns.map(([name, width]) => name.padStart(width)).join(''));
-  for (const kind of chosen.only) {
-    for (const tlsKind of TLS) {
-      const of = (name) => found[`${kind} ${tlsKind}`].map((one) => one[name]);
-      const cells = [interval(of('bytes')), interval(of('heap')), interval(of('external')), interval(of('connectUs')), interval(of('echoUs')), interval(of('mibS')), interval(of('bulkMs'), 1)];
-      out(KINDS[kind].padEnd(14) + tlsKind.padEnd(10) + cells.map((cell, i) => cell.padStart(columns[i][1])).join(''));
+  table(out, chosen.only, found);
+  for (const kind of chosen.histogram ? chosen.only : []) {
+    for (const tlsKind of ['plain', 'dormouse']) {
+      out(`Objects in V8's heap for each connection, ${KINDS[kind]}, ${tlsKind}:`);
+      for (const line of await measureHeap(kind, tlsKind, files, connections)) out(line);
     }
-    const plain = found[`${kind} plain`];
-    const added = found[`${kind} dormouse`].map((one, i) => one.bytes - plain[i].bytes);
-    out(`${''.padEnd(14)}dormouse adds ${interval(added)}; goal ${GOAL}: ${median(added) <= GOAL ? 'reached' : 'NOT REACHED'}`);
-    out();
   }
-  out(`load after: ${os.loadavg().map((one) => one.toFixed(1)).join(' ')}`);
+  load('after');
   fs.rmSync(folder, { recursive: true });
   if (chosen.dry) return;
   const file = path.join(RESULTS, `node-${new Date().toISOString().slice(0, 10)}.txt`);

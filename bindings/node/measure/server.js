@@ -1,6 +1,6 @@
 'use strict';
 
-// A server for `compare`: server.js KIND TLS CERTIFICATE KEY. It prints its port; a message makes it collect garbage.
+// A server for `compare`: server.js KIND TLS CERTIFICATE KEY. It prints its port, and answers requests about itself.
 //
 // KIND: echo, http. TLS: plain, own, dormouse.
 
@@ -38,16 +38,30 @@ const server = require(modules[kind][tls]).createServer(options, listeners[kind]
 server.keepAliveTimeout = 0;
 server.requestTimeout = 0;
 server.listen({ port: 0, host: '127.0.0.1', backlog: 1000 }, () => console.log(server.address().port));
-process.on('message', () => {
-  collect();
-  collect();
-  setTimeout(() => {
+const requests = {
+  /** Microseconds of CPU time. */
+  cpu: () => {
+    const { user, system } = process.cpuUsage();
+    process.send(user + system);
+  },
+  memory: () => {
     collect();
-    process.send(histogram());
-  }, 500);
-});
+    collect();
+    setTimeout(() => {
+      collect();
+      process.send(memory());
+    }, 500);
+  },
+  snapshot: (file) => {
+    v8.writeHeapSnapshot(file);
+    process.send('written');
+  },
+};
 
-function histogram() {
-  const { heapUsed, external, arrayBuffers } = process.memoryUsage();
-  return { heapUsed, external, arrayBuffers };
+process.on('message', ([request, argument]) => requests[request](argument));
+
+function memory() {
+  const { heapUsed, external } = process.memoryUsage();
+  // Of V8's heap: what is resident, used or not.
+  return { heapUsed, external, heapResident: v8.getHeapStatistics().total_physical_size };
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     ClientCertificates, ClientSettings, Group, Protocols, ResumptionSettings, Reuse, Roots,
-    ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version, groups_by_name,
+    SecretLog, ServerSettings, Suite, TicketSettings, TrustStore, UnixTime, Version,
+    groups_by_name,
 };
 use napi_derive::napi;
 use zeroize::Zeroizing;
@@ -79,7 +80,26 @@ pub struct Settings {
     pub exports_keys: bool,
 }
 
+/// The same, as the engine takes them.
+struct Negotiation {
+    protocols: Protocols,
+    alpn: Vec<Vec<u8>>,
+    groups: Vec<Group>,
+    exporter: bool,
+    secret_log: Option<Arc<dyn SecretLog>>,
+}
+
 impl Settings {
+    fn negotiation(&self) -> Result<Negotiation> {
+        Ok(Negotiation {
+            protocols: self.protocols()?,
+            alpn: self.alpn.iter().map(|name| latin1(name)).collect(),
+            groups: groups(&self.groups)?,
+            exporter: self.exports_keys,
+            secret_log: self.logs_keys.then(|| Arc::new(KeyLog) as _),
+        })
+    }
+
     fn protocols(&self) -> Result<Protocols> {
         let version = |number| match number {
             12 => Ok(Version::Tls12),
@@ -92,14 +112,6 @@ impl Settings {
             min: version(self.oldest)?,
             max: version(self.newest)?,
         })
-    }
-
-    fn groups(&self) -> Result<Vec<Group>> {
-        groups(&self.groups)
-    }
-
-    fn alpn(&self) -> Vec<Vec<u8>> {
-        self.alpn.iter().map(|name| latin1(name)).collect()
     }
 }
 
@@ -149,16 +161,23 @@ impl ServerContext {
         options: ServerOptions,
     ) -> Result<ServerContext> {
         let identities = identities.into_iter().map(|one| one.0.clone()).collect();
-        let mut server = ServerSettings::new(identities);
-        server.protocols = settings.protocols()?;
-        server.alpn = settings.alpn();
-        server.groups = settings.groups()?;
-        server.exporter = settings.exports_keys;
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+        } = settings.negotiation()?;
+        let mut server = ServerSettings {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+            ..ServerSettings::new(identities)
+        };
         if !options.suites.is_empty() {
             server.suites = crate::suites::by_openssl_names(&options.suites);
-        }
-        if settings.logs_keys {
-            server.secret_log = Some(Arc::new(KeyLog));
         }
         if options.asks {
             server.client_certificates = Some(ClientCertificates {
@@ -237,18 +256,26 @@ impl ClientContext {
         settings: Settings,
         options: ClientOptions,
     ) -> Result<ClientContext> {
-        let mut client = ClientSettings::new(Roots::Store(trust.store.clone()));
-        client.protocols = settings.protocols()?;
-        client.alpn = settings.alpn();
-        client.groups = settings.groups()?;
-        client.exporter = settings.exports_keys;
+        let roots = Roots::Store(trust.store.clone());
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+        } = settings.negotiation()?;
+        let mut client = ClientSettings {
+            protocols,
+            alpn,
+            groups,
+            exporter,
+            secret_log,
+            ..ClientSettings::new(roots)
+        };
         client.identity = identity.map(|one| one.0.clone());
         client.judge = Some(Arc::new(Judge {
             rejects: options.rejects,
         }));
-        if settings.logs_keys {
-            client.secret_log = Some(Arc::new(KeyLog));
-        }
         client.resumption = options.resumes.then(|| ResumptionSettings {
             // JavaScript keeps the sessions, and decides how often each is used.
             by_caller: Some(Reuse {

@@ -101,11 +101,13 @@ pub fn release(number: u32) {
     table::release(number);
 }
 
-/// Takes bytes of the peer, split anywhere. Puts the plaintext at their start. Returns flags, and above them the
-/// plaintext's length.
+/// Takes bytes of the peer, split anywhere: the first `len` of `input`. Puts the plaintext at their start. Returns
+/// flags, and above them the plaintext's length.
 #[napi]
-pub fn receive(number: u32, mut input: BufferSlice<'_>) -> Result<u32> {
-    let input = &mut *input;
+pub fn receive(number: u32, mut input: BufferSlice<'_>, len: u32) -> Result<u32> {
+    let input = input
+        .get_mut(..len as usize)
+        .ok_or_else(|| errors::argument(format!("{len} bytes of a shorter buffer")))?;
     table::with(number, |connection| {
         let mut plaintext = SCRATCH.take();
         plaintext.clear();

@@ -55,13 +55,15 @@ test('numbers of connections that ended', () => {
   native.release(number);
   const next = native.accept(context);
   assert.notEqual(next, number, 'the place is used again, under another number');
-  for (const call of [() => native.receive(number, Buffer.alloc(1)), () => native.takeOutput(number), () => native.protocol(number),
-    () => native.exportConnection(number), () => native.receive(2 ** 31, Buffer.alloc(1))]) {
+  for (const call of [() => native.receive(number, Buffer.alloc(1), 1), () => native.takeOutput(number), () => native.protocol(number),
+    () => native.exportConnection(number), () => native.receive(2 ** 31, Buffer.alloc(1), 1)]) {
     assert.throws(call, { code: 'ERR_SOCKET_CLOSED' });
   }
-  assert.throws(() => native.receive(next, 'text'));
-  assert.throws(() => native.receive('text', Buffer.alloc(1)));
+  assert.throws(() => native.receive(next, 'text', 1));
+  assert.throws(() => native.receive('text', Buffer.alloc(1), 1));
   assert.throws(() => native.receive(next));
+  assert.throws(() => native.receive(next, Buffer.alloc(1), 2), { code: 'ERR_INVALID_ARG_VALUE' });
+  assert.throws(() => native.receive(next, Buffer.alloc(1), -1), { code: 'ERR_INVALID_ARG_VALUE' });
   assert.throws(() => native.accept({}));
   assert.throws(() => native.accept(Object.create(native.ServerContext.prototype)));
   assert.throws(() => native.seal(next, Buffer.alloc(1), Buffer.alloc(100)), { code: 'ERR_TLS_INVALID_STATE' });

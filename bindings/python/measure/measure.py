@@ -57,6 +57,7 @@ def measure(framework, tls, files, connections):
         cpu_connected = server.cpu()
         after = server.resident()
         echo_us = server.echo_cpu(socks)
+        busy_us = server.busy_echo_cpu(socks[0])
         bulk = server.bulk(socks[0], BULK_MIB)
         for sock in socks:
             sock.close()
@@ -66,6 +67,7 @@ def measure(framework, tls, files, connections):
         "bytes": (after - before) / connections,
         "connect_us": (cpu_connected - cpu_before) * 1e6 / connections,
         "echo_us": echo_us,
+        "busy_us": busy_us,
         **bulk,
     }
 
@@ -95,13 +97,13 @@ def main():
                     result = measure(framework, tls, files, chosen.connections)
                     found.setdefault((framework, tls), []).append(result)
                     print(f"{framework}, {tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
-        out(f"{'':20}{'':10}{'bytes':>22}{'handshake and echo, us CPU':>30}{'echo, us CPU':>18}{'one stream, MiB/s':>20}{'ms CPU per MiB':>18}")
+        out(f"{'':20}{'':10}{'bytes':>22}{'handshake and echo, us CPU':>30}{'quiet echo, us':>18}{'busy echo, us':>18}{'one stream, MiB/s':>20}{'ms CPU per MiB':>18}")
         for framework in chosen.only:
             for tls in TLS:
                 of = lambda name: [one[name] for one in found[framework, tls]]  # noqa: B023, E731
                 out(
                     f"{NAMES[framework]:20}{tls:10}{interval(of('bytes')):>22}{interval(of('connect_us')):>30}"
-                    f"{interval(of('echo_us')):>18}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>18}"
+                    f"{interval(of('echo_us')):>18}{interval(of('busy_us')):>18}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>18}"
                 )
             added = [
                 ours["bytes"] - plain["bytes"]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse_embed::{
     CertificateProblem, ClientCertificates, ClientSettings, Finding, Group, JudgeCertificate,
-    KeyKind, Protocols, Roots, ServerSettings, ShownCertificates, TicketSettings, TrustStore,
-    UnixTime, Version, groups_by_name, pem_chain,
+    KeyKind, Protocols, Roots, SecretLog, ServerSettings, ShownCertificates, TicketSettings,
+    TrustStore, UnixTime, Version, groups_by_name, pem_chain,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -113,7 +113,29 @@ impl Common {
     }
 }
 
+/// The same, as the engine takes them.
+struct Negotiation {
+    protocols: Protocols,
+    alpn: Vec<Vec<u8>>,
+    groups: Vec<Group>,
+    secret_log: Option<Arc<dyn SecretLog>>,
+}
+
 impl Common {
+    fn negotiation(&self) -> PyResult<Negotiation> {
+        let key_log = self.key_log.as_deref().map(KeyLog::open).transpose()?;
+        Ok(Negotiation {
+            protocols: self.protocols()?,
+            alpn: self
+                .alpn
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect(),
+            groups: groups(&self.groups)?,
+            secret_log: key_log.map(|log| log as _),
+        })
+    }
+
     fn protocols(&self) -> PyResult<Protocols> {
         let version = |number| match number {
             0x0303 => Ok(Version::Tls12),
@@ -126,21 +148,6 @@ impl Common {
             min: version(self.oldest)?,
             max: version(self.newest)?,
         })
-    }
-
-    fn alpn(&self) -> Vec<Vec<u8>> {
-        self.alpn
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect()
-    }
-
-    fn groups(&self) -> PyResult<Vec<Group>> {
-        groups(&self.groups)
-    }
-
-    fn key_log(&self) -> PyResult<Option<Arc<KeyLog>>> {
-        Ok(self.key_log.as_deref().map(KeyLog::open).transpose()?)
     }
 }
 
@@ -176,11 +183,19 @@ impl ServerContext {
             .iter()
             .map(|one| one.get().0.clone())
             .collect();
-        let mut settings = ServerSettings::new(identities);
-        settings.protocols = common.protocols()?;
-        settings.alpn = common.alpn();
-        settings.groups = common.groups()?;
-        settings.secret_log = common.key_log()?.map(|log| log as _);
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+        } = common.negotiation()?;
+        let mut settings = ServerSettings {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+            ..ServerSettings::new(identities)
+        };
         settings.client_certificates = certificates.map(|required| ClientCertificates {
             required,
             roots: common.roots.clone(),
@@ -234,11 +249,19 @@ impl ClientContext {
             true => Roots::Pem(common.roots.clone()),
             false => Roots::Insecure,
         };
-        let mut settings = ClientSettings::new(roots);
-        settings.protocols = common.protocols()?;
-        settings.alpn = common.alpn();
-        settings.groups = common.groups()?;
-        settings.secret_log = common.key_log()?.map(|log| log as _);
+        let Negotiation {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+        } = common.negotiation()?;
+        let mut settings = ClientSettings {
+            protocols,
+            alpn,
+            groups,
+            secret_log,
+            ..ClientSettings::new(roots)
+        };
         settings.identity = common.identities.last().map(|one| one.get().0.clone());
         if verifies && !checks_name {
             settings.judge = Some(Arc::new(AnyName));

@@ -20,6 +20,8 @@ pub enum SessionError {
     Failed,
     /// The write key reached its limit. Only TLS 1.2 gets here: the connection must be closed.
     KeyExhausted,
+    /// There is output that must be sent first.
+    Unsent,
     /// TLS 1.2 has no KeyUpdate.
     NotTls13,
     /// The output has too little room. Nothing has changed.
@@ -64,6 +66,7 @@ impl fmt::Display for SessionError {
             Self::KeyExhausted => f.write_str(
                 "this key cannot seal any more records (RFC 8446 §5.5); close the connection",
             ),
+            Self::Unsent => f.write_str("there is output that must be sent first"),
             Self::NotTls13 => f.write_str("only TLS 1.3 has a KeyUpdate"),
             Self::BufferTooSmall { need } => {
                 write!(f, "the buffer is too small; {need} bytes are needed")

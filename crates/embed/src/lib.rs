@@ -60,7 +60,7 @@ mod exported;
 mod groups;
 mod session;
 
-pub use dormouse_engine::stream::End;
+pub use dormouse_engine::stream::{BATCH_START, End};
 pub use dormouse_engine::{
     Blame, CertificateProblem, ChooseIdentity, ClientCertificates, ClientContext, ClientHello,
     ClientSettings, ExportError, Exporter, FailureKind, Finding, Group, HandshakeFailure,

@@ -1,5 +1,6 @@
 //! A TLS connection as a host uses it.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use dormouse_engine::{
     ClientContext, ClientHello, FirstFlight, HandshakeFailure, HandshakeInfo, HandshakeLimits,
     ServerContext, SessionStore, SettingsError, TicketWatch, UnixTime,
 };
-use dormouse_record::{AlertDescription, State};
+use dormouse_record::{AlertDescription, SealKey, State};
 
-use crate::at_rest;
+use crate::at_rest::{self, Received};
 use crate::error::SessionError;
 
 /// A TLS connection, from its first byte to its end.
@@ -170,6 +171,28 @@ impl Session {
         })
     }
 
+    /// Opens the complete records at the start of `buf`, in place, as [`at_rest::receive`] does. A reply to the peer
+    /// is in the output afterwards. What follows the records is the start of another one, and stays with the caller.
+    ///
+    /// Returns `None`, and changes nothing, if the session is not at rest; [`Session::feed`] always works.
+    pub fn receive_at_rest(
+        &mut self,
+        now: UnixTime,
+        buf: &mut [u8],
+    ) -> Result<Option<Received>, SessionError> {
+        if !self.is_at_rest() {
+            return Ok(None);
+        }
+        let mut reply = [0; at_rest::ANSWER_MAX];
+        let received =
+            self.guarded(|_, state| at_rest::receive(state, now, buf, &mut reply, None))??;
+        if let Some(reply @ [_, ..]) = reply.get(..received.output_len) {
+            let unsent = Connection::in_flight(Vec::new(), reply.to_vec());
+            self.flight = Some(Box::new(Flight::Connection(unsent)));
+        }
+        Ok(Some(received))
+    }
+
     /// Like [`Session::feed`], but returns when the handshake is done. Bytes received after it stay sealed
     /// ([`Session::take_unopened`]), for hosts that continue with [`at_rest`].
     pub fn shake_hands(
@@ -280,6 +303,33 @@ impl Session {
     /// Returns the output room that [`Session::seal_into`] needs for `plaintext_len` bytes.
     pub fn sealed_len(&self, plaintext_len: usize) -> usize {
         at_rest::sealed_len(&self.state, plaintext_len).saturating_add(self.output().len())
+    }
+
+    /// Seals plaintext where it lies: the caller has written its records' contents to their places
+    /// ([`Session::content_range`]) in a buffer of [`Session::batch_len`] bytes. Returns the range to send.
+    ///
+    /// Send earlier output first. After an error no byte of the buffer may be sent.
+    pub fn seal_batch(
+        &mut self,
+        batch: &mut [u8],
+        plaintext_len: usize,
+    ) -> Result<Range<usize>, SessionError> {
+        if !self.output().is_empty() {
+            return Err(SessionError::Unsent);
+        }
+        self.sending(|_, state| {
+            stream::seal_batch(state, &mut SealKey::new(state), batch, plaintext_len)
+        })
+    }
+
+    /// Returns the length of a buffer in which [`Session::seal_batch`] seals `plaintext_len` bytes.
+    pub fn batch_len(&self, plaintext_len: usize) -> usize {
+        stream::batch_len(&self.state, plaintext_len)
+    }
+
+    /// Returns the place of the record with this index in a batch. Each record but the last is full.
+    pub fn content_range(&self, index: usize) -> Range<usize> {
+        stream::content_range(&self.state, index)
     }
 
     /// Ends our direction with close_notify. The peer's direction stays open, possibly for long.

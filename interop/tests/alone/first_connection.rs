@@ -31,7 +31,7 @@ fn costs(worker: u32, mut connect: impl FnMut()) -> Vec<Duration> {
         let before = cpu_of_all(worker);
         connect();
         // The end of the connection is part of its cost.
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(5));
         cpu_of_all(worker) - before
     };
     (0..60).map(cost).collect()

@@ -3,5 +3,6 @@
 mod at_rest;
 mod export;
 mod hooks;
+mod in_place;
 mod pair;
 mod session;

@@ -29,6 +29,11 @@ enum CipherSuite {
                 || this == TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256;
     }
 
+    /** Bytes of a record before its plaintext. */
+    int header() {
+        return protocol() == Protocol.TLS13 || isChacha20() ? Records.HEADER : Records.HEADER + 8;
+    }
+
     /** Bytes of a record besides its plaintext, including the header. */
     int overhead() {
         if (protocol() == Protocol.TLS13) {

@@ -30,7 +30,7 @@ import javax.net.ssl.SSLSession;
  * <li>{@code connection} is null in the phase NEW, and when both directions are closed and nothing is to be sent.
  * </ul>
  */
-final class DormouseEngine extends SSLEngine {
+final class DormouseEngine extends SSLEngine implements BatchEngine {
     private enum Phase {
         NEW,
         HANDSHAKING,
@@ -40,6 +40,8 @@ final class DormouseEngine extends SSLEngine {
 
     /** How long a client waits for tickets after its handshake. */
     private static final long TICKETS_MS = 1_000;
+    /** Room for a KeyUpdate before the first record of a batch. */
+    private static final int BATCH_START = 32;
 
     private final ContextSpi context;
     private EngineSettings settings;
@@ -380,6 +382,61 @@ final class DormouseEngine extends SSLEngine {
         target.position(target.position() + produced);
         stopAwaitingTickets();
         return new SSLEngineResult(Status.OK, getHandshakeStatus(), count, produced);
+    }
+
+    // All records of a buffer
+
+    @Override
+    public synchronized int openInPlace(ByteBuffer records) throws SSLException {
+        requireDirect(records);
+        if (phase != Phase.ESTABLISHED || handshake != null || inboundClosed || !records.hasRemaining()) {
+            return NOT_NOW;
+        }
+        int at = records.position();
+        long found = Native.openInPlace(connection.handle(), this, records, at, records.remaining());
+        if (found < 0) {
+            return NOT_NOW;
+        }
+        outputWaits = (found & Native.BATCH_OUTPUT_WAITS) != 0;
+        records.limit(at + (int) (found & Native.LENGTH_MASK));
+        throwEnd();
+        releaseIfDone();
+        return (int) (found >>> Native.LENGTH_BITS & Native.LENGTH_MASK);
+    }
+
+    @Override
+    public synchronized int batchLength(int plaintextLength) {
+        boolean isBusy = outputWaits || finishedWaits || handshake != null;
+        if (phase != Phase.ESTABLISHED || isBusy || outboundClosed) {
+            return NOT_NOW;
+        }
+        int full = (plaintextLength + CONTENT_MAX - 1) / CONTENT_MAX;
+        return Math.addExact(plaintextLength, BATCH_START + full * session.suite.overhead());
+    }
+
+    @Override
+    public synchronized int contentAt(int index) {
+        return BATCH_START + session.suite.header() + index * (CONTENT_MAX + session.suite.overhead());
+    }
+
+    @Override
+    public synchronized void sealInPlace(ByteBuffer batch, int plaintextLength) throws SSLException {
+        requireDirect(batch);
+        if (batchLength(plaintextLength) == NOT_NOW) {
+            throw new IllegalStateException("call batchLength() first: " + this);
+        }
+        int at = batch.position();
+        long sealed = Native.sealInPlace(connection.handle(), batch, at, batch.remaining(), plaintextLength);
+        batch.limit(at + (int) (sealed & Native.LENGTH_MASK));
+        batch.position(at + (int) (sealed >>> Native.LENGTH_BITS));
+        stopAwaitingTickets();
+    }
+
+    private static void requireDirect(ByteBuffer buffer) {
+        Buffers.checkWritable(buffer);
+        if (!buffer.isDirect()) {
+            throw new IllegalArgumentException("the buffer must be direct; use wrap() or unwrap() for others");
+        }
     }
 
     // Checks and ends of both directions

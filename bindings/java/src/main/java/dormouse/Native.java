@@ -12,6 +12,12 @@ final class Native {
     /** Bit of the result of {@link #open}: there is output for the peer. */
     static final long OUTPUT_WAITS = 1L << 32;
 
+    /** The same for {@link #openInPlace}. */
+    static final long BATCH_OUTPUT_WAITS = 1L << 62;
+    /** The lower one of the two lengths in a result. */
+    static final long LENGTH_MASK = (1L << 31) - 1;
+    static final int LENGTH_BITS = 31;
+
     private Native() {}
 
     static native long identity(byte[][] chain, byte[] key, String name) throws SSLException;
@@ -52,6 +58,17 @@ final class Native {
     static native int seal(
             long connection, byte[] sourceArray, ByteBuffer sourceBuffer, int sourceAt, int sourceLength,
             byte[] targetArray, ByteBuffer targetBuffer, int targetAt, int targetLength)
+            throws SSLException;
+
+    /**
+     * Opens the complete records of a direct buffer in place. Returns the length of the plaintext, above it the length
+     * of the opened records, and {@link #BATCH_OUTPUT_WAITS}; or a negative number if the connection is not at rest.
+     */
+    static native long openInPlace(long connection, DormouseEngine engine, ByteBuffer records, int at, int length)
+            throws SSLException;
+
+    /** Seals plaintext in place. Returns the end of the records, and above it their beginning, from {@code at}. */
+    static native long sealInPlace(long connection, ByteBuffer batch, int at, int length, int plaintextLength)
             throws SSLException;
 
     /** Moves whole records of the output. Returns their length, or the room that the first needs, negative. */

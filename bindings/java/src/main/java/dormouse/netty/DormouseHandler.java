@@ -2,10 +2,7 @@ package dormouse.netty;
 
 import dormouse.Connections;
 
-import io.netty.buffer.ByteBuf;
-import io.netty.buffer.Unpooled;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelDuplexHandler;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelOption;
@@ -13,12 +10,10 @@ import io.netty.channel.ChannelOutboundBuffer;
 import io.netty.channel.ChannelPromise;
 import io.netty.channel.socket.ChannelInputShutdownEvent;
 import io.netty.handler.codec.DecoderException;
-import io.netty.handler.codec.UnsupportedMessageTypeException;
 import io.netty.handler.ssl.SslCloseCompletionEvent;
 import io.netty.handler.ssl.SslClosedEngineException;
 import io.netty.handler.ssl.SslHandshakeCompletionEvent;
 import io.netty.handler.ssl.SslHandshakeTimeoutException;
-import io.netty.util.ReferenceCountUtil;
 import io.netty.util.concurrent.DefaultPromise;
 import io.netty.util.concurrent.EventExecutor;
 import io.netty.util.concurrent.Future;
@@ -26,15 +21,11 @@ import io.netty.util.concurrent.Promise;
 import io.netty.util.concurrent.PromiseNotifier;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.channels.ClosedChannelException;
 import java.util.concurrent.TimeUnit;
 
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
-import javax.net.ssl.SSLEngineResult;
-import javax.net.ssl.SSLEngineResult.HandshakeStatus;
-import javax.net.ssl.SSLEngineResult.Status;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
 import javax.net.ssl.SSLParameters;
@@ -56,37 +47,15 @@ import javax.net.ssl.SSLParameters;
  *
  * <p>All methods are for the channel's event loop, except those whose description says otherwise.
  */
-public final class DormouseHandler extends ChannelDuplexHandler {
+public final class DormouseHandler extends ReceivingLayer {
     private static final long HANDSHAKE_TIMEOUT_MS = 10_000;
     /** For a peer that does not read, when the channel closes. */
     private static final long CLOSE_TIMEOUT_MS = 3_000;
-    /** Plaintext that is sealed into one buffer: four records. */
-    private static final int SEALED_TOGETHER_MAX = 65_536;
-    /** Enough for most flights of a handshake. */
-    private static final int HANDSHAKE_FLIGHT = 2_048;
 
-    private enum Phase {
-        HANDSHAKING,
-        ESTABLISHED,
-        /** Failed, exported or removed: nothing is sent and nothing received. */
-        ENDED
-    }
-
-    private final SSLEngine engine;
-    private ChannelHandlerContext context;
-    private Phase phase = Phase.HANDSHAKING;
-    /** Null at rest. */
-    private Flight flight;
     /** Null after success. */
     private volatile Promise<Channel> handshake = new HandshakePromise();
 
     private boolean hasStarted;
-    private boolean isReading;
-    /** The message in progress had plaintext. */
-    private boolean hasDelivered;
-    private boolean flushIsNeeded;
-    private boolean inboundEnded;
-    private boolean outboundEnded;
     private boolean isClosing;
 
     private final class HandshakePromise extends DefaultPromise<Channel> {
@@ -104,7 +73,7 @@ public final class DormouseHandler extends ChannelDuplexHandler {
      * nothing between two records.
      */
     public DormouseHandler(SSLEngine engine) {
-        this.engine = engine;
+        super(engine);
     }
 
     /** A handler for accepted connections. {@code protocols}: application protocols, the preferred one first. */
@@ -194,7 +163,8 @@ public final class DormouseHandler extends ChannelDuplexHandler {
         }
     }
 
-    private void endHandshake() {
+    @Override
+    void endHandshake() {
         phase = Phase.ESTABLISHED;
         inFlight().cancelTimer();
         Promise<Channel> done = handshake;
@@ -206,127 +176,10 @@ public final class DormouseHandler extends ChannelDuplexHandler {
         }
     }
 
-    // Receiving
+    // End
 
     @Override
-    public void channelRead(ChannelHandlerContext reading, Object message) {
-        if (!(message instanceof ByteBuf arrived)) {
-            reading.fireChannelRead(message);
-            return;
-        }
-        if (isReading) {
-            inFlight().addArrived(arrived);
-            return;
-        }
-        isReading = true;
-        try {
-            for (ByteBuf next = arrived; next != null; next = flight == null ? null : flight.nextArrived()) {
-                receive(next);
-            }
-        } finally {
-            isReading = false;
-            rest();
-        }
-    }
-
-    private void receive(ByteBuf message) {
-        ByteBuf plaintext = null;
-        try {
-            if (phase == Phase.ESTABLISHED) {
-                int partial = flight == null || flight.partial == null ? 0 : flight.partial.readableBytes();
-                plaintext = context.alloc().buffer(partial + message.readableBytes());
-            } else {
-                plaintext = Unpooled.EMPTY_BUFFER;
-            }
-            plaintext = openAll(message, plaintext);
-        } finally {
-            message.release();
-            if (plaintext.isReadable()) {
-                hasDelivered = true;
-                context.fireChannelRead(plaintext);
-            } else {
-                plaintext.release();
-            }
-        }
-        if (flight != null && flight.failure != null) {
-            SSLException failure = flight.failure;
-            flight.failure = null;
-            fail(failure);
-        } else if (engine.isInboundDone() && phase == Phase.ESTABLISHED && !inboundEnded) {
-            peerClosed();
-        }
-    }
-
-    /** Opens the records of a message, after the partial one. Returns the target, or a larger one. */
-    private ByteBuf openAll(ByteBuf message, ByteBuf target) {
-        ByteBuf plaintext = target;
-        if (flight != null && flight.partial != null) {
-            flight.completePartial(message);
-            ByteBuf record = flight.partial;
-            flight.partial = null;
-            plaintext = open(record, plaintext);
-            if (record.isReadable() && canReceive()) {
-                inFlight().partial = record;
-            } else {
-                record.release();
-            }
-        }
-        if (message.isReadable() && canReceive()) {
-            plaintext = open(message, plaintext);
-            if (message.isReadable() && canReceive()) {
-                inFlight().keepPartial(context.alloc(), message);
-            }
-        }
-        return plaintext;
-    }
-
-    private boolean canReceive() {
-        return phase != Phase.ENDED && !engine.isInboundDone() && (flight == null || flight.failure == null);
-    }
-
-    /** Opens complete records. Returns the target, or a larger one. */
-    private ByteBuf open(ByteBuf records, ByteBuf target) {
-        ByteBuf plaintext = target;
-        ByteBuffer source = records.nioBuffer();
-        try {
-            while (source.hasRemaining() && canReceive()) {
-                ByteBuffer room = plaintext.nioBuffer(plaintext.writerIndex(), plaintext.writableBytes());
-                SSLEngineResult result = engine.unwrap(source, room);
-                plaintext.writerIndex(plaintext.writerIndex() + result.bytesProduced());
-                if (result.getStatus() == Status.BUFFER_UNDERFLOW) {
-                    break;
-                }
-                if (result.getStatus() == Status.BUFFER_OVERFLOW) {
-                    plaintext = withRoom(plaintext);
-                } else {
-                    follow(result.getHandshakeStatus());
-                }
-            }
-        } catch (SSLException problem) {
-            inFlight().failure = problem;
-        }
-        records.readerIndex(records.writerIndex() - source.remaining());
-        return plaintext;
-    }
-
-    private ByteBuf withRoom(ByteBuf plaintext) {
-        int room = engine.getSession().getApplicationBufferSize();
-        return plaintext == Unpooled.EMPTY_BUFFER ? context.alloc().buffer(room) : plaintext.ensureWritable(room);
-    }
-
-    @Override
-    public void channelReadComplete(ChannelHandlerContext reading) {
-        flushOutput();
-        if (!hasDelivered && !reading.channel().config().isAutoRead()) {
-            // The program has asked for data and got none yet.
-            reading.read();
-        }
-        hasDelivered = false;
-        reading.fireChannelReadComplete();
-    }
-
-    /** Everything that the peer sent has arrived. */
-    private void peerClosed() {
+    void peerClosed() {
         inboundEnded = true;
         context.fireUserEventTriggered(SslCloseCompletionEvent.SUCCESS);
         if (phase == Phase.ENDED) {
@@ -367,115 +220,6 @@ public final class DormouseHandler extends ChannelDuplexHandler {
     private static SSLException cutOff() {
         return new SSLException("the connection ended without close_notify: data may be missing");
     }
-
-    // Sending
-
-    @Override
-    public void write(ChannelHandlerContext writing, Object message, ChannelPromise promise) {
-        if (!(message instanceof ByteBuf plaintext)) {
-            ReferenceCountUtil.release(message);
-            promise.tryFailure(new UnsupportedMessageTypeException(message, ByteBuf.class));
-        } else if (phase == Phase.ENDED || outboundEnded) {
-            plaintext.release();
-            promise.tryFailure(new SslClosedEngineException("the connection is closed for sending"));
-        } else {
-            inFlight().addWrite(writing.channel(), plaintext, promise);
-        }
-    }
-
-    @Override
-    public void flush(ChannelHandlerContext flushing) {
-        if (phase == Phase.HANDSHAKING) {
-            inFlight().flushWaits = true;
-        } else {
-            sealWrites();
-            rest();
-        }
-        flushIsNeeded = false;
-        flushing.flush();
-    }
-
-    /** Seals everything that was written. */
-    private void sealWrites() {
-        if (flight == null) {
-            return;
-        }
-        flight.flushWaits = false;
-        // A promise's listener may write and flush within this loop.
-        while (flight != null && flight.writes != null && !flight.writes.isEmpty()) {
-            ChannelPromise promise = context.newPromise();
-            ByteBuf plaintext = flight.writes.remove(SEALED_TOGETHER_MAX, promise);
-            try {
-                context.write(EngineCalls.seal(engine, context.alloc(), plaintext), promise);
-            } catch (SSLException problem) {
-                promise.tryFailure(problem);
-                fail(problem);
-            } finally {
-                plaintext.release();
-            }
-        }
-    }
-
-    /** Does what the engine asks for. */
-    private void follow(HandshakeStatus status) throws SSLException {
-        switch (status) {
-            case FINISHED -> endHandshake();
-            case NEED_TASK -> {
-                EngineCalls.runTasks(engine);
-                // If the task has failed, this throws.
-                sendOutput();
-            }
-            case NEED_WRAP -> sendOutput();
-            default -> { }
-        }
-    }
-
-    /** Writes records of the engine's own: a handshake's, an alert. */
-    private void sendOutput() throws SSLException {
-        int room = HANDSHAKE_FLIGHT;
-        SSLEngineResult result;
-        do {
-            result = sendOutput(room);
-            if (result.getStatus() == Status.BUFFER_OVERFLOW) {
-                room = engine.getSession().getPacketBufferSize();
-            } else if (result.getHandshakeStatus() == HandshakeStatus.FINISHED) {
-                endHandshake();
-            } else if (result.getHandshakeStatus() == HandshakeStatus.NEED_TASK) {
-                EngineCalls.runTasks(engine);
-            }
-        } while (hasMoreOutput(result));
-    }
-
-    private SSLEngineResult sendOutput(int room) throws SSLException {
-        ByteBuf records = context.alloc().ioBuffer(room);
-        try {
-            SSLEngineResult result = EngineCalls.wrap(engine, EngineCalls.NOTHING, records);
-            if (records.isReadable()) {
-                flushIsNeeded = true;
-                context.write(records.retain());
-            }
-            return result;
-        } finally {
-            records.release();
-        }
-    }
-
-    private static boolean hasMoreOutput(SSLEngineResult result) {
-        return switch (result.getHandshakeStatus()) {
-            case NEED_TASK -> true;
-            case NEED_WRAP -> result.bytesProduced() > 0 || result.getStatus() == Status.BUFFER_OVERFLOW;
-            default -> false;
-        };
-    }
-
-    private void flushOutput() {
-        if (flushIsNeeded) {
-            flushIsNeeded = false;
-            context.flush();
-        }
-    }
-
-    // End
 
     /** Sends everything that was written and close_notify, then closes the channel. */
     @Override
@@ -534,27 +278,9 @@ public final class DormouseHandler extends ChannelDuplexHandler {
         }
     }
 
-    /** Seals everything that was written and close_notify, and sends both. */
-    private ChannelFuture sendClose() {
-        sealWrites();
-        if (!outboundEnded && phase == Phase.ESTABLISHED) {
-            outboundEnded = true;
-            engine.closeOutbound();
-            try {
-                sendOutput();
-            } catch (SSLException problem) {
-                fail(problem);
-            }
-        }
-        flushIsNeeded = false;
-        // It is sent when everything before it is sent.
-        ChannelFuture sent = context.writeAndFlush(Unpooled.EMPTY_BUFFER);
-        rest();
-        return sent;
-    }
-
     /** Sends an alert if there is one, reports the failure and closes the channel. */
-    private void fail(SSLException why) {
+    @Override
+    void fail(SSLException why) {
         if (phase == Phase.ENDED) {
             return;
         }
@@ -563,8 +289,7 @@ public final class DormouseHandler extends ChannelDuplexHandler {
         } catch (SSLException secondary) {
             // The first failure is the one to report.
         }
-        flushIsNeeded = false;
-        context.flush();
+        flushAll();
         end(why);
         context.fireExceptionCaught(new DecoderException(why));
         context.close();
@@ -665,20 +390,6 @@ public final class DormouseHandler extends ChannelDuplexHandler {
             handler.inFlight().partial = read.partial();
         }
         return handler;
-    }
-
-    private Flight inFlight() {
-        if (flight == null) {
-            flight = new Flight();
-        }
-        return flight;
-    }
-
-    /** Keeps nothing if nothing is in flight. */
-    private void rest() {
-        if (flight != null && flight.isEmpty()) {
-            flight = null;
-        }
     }
 
     /** Whether a quiet connection has nothing but this object and its engine. */

@@ -1,7 +1,10 @@
 package dormouse.netty;
 
+import dormouse.BatchEngine;
+
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.ByteBufAllocator;
+import io.netty.buffer.CompositeByteBuf;
 
 import java.nio.ByteBuffer;
 
@@ -29,8 +32,45 @@ final class EngineCalls {
         return result;
     }
 
+    /**
+     * Whether nothing else can use the buffer's memory, so that it may be changed. A buffer of a socket is so, unless a
+     * handler before this one has retained it.
+     */
+    static boolean isUnshared(ByteBuf buffer) {
+        boolean hasOneOwner = buffer.refCnt() == 1 && buffer.unwrap() == null;
+        return hasOneOwner && buffer.isDirect() && !buffer.isReadOnly() && !(buffer instanceof CompositeByteBuf);
+    }
+
     /** Seals all of the plaintext. The caller releases it. */
     static ByteBuf seal(SSLEngine engine, ByteBufAllocator allocator, ByteBuf plaintext) throws SSLException {
+        if (engine instanceof BatchEngine batch) {
+            int length = batch.batchLength(plaintext.readableBytes());
+            if (length != BatchEngine.NOT_NOW) {
+                return sealInPlace(batch, allocator.directBuffer(length, length), plaintext);
+            }
+        }
+        return sealCopies(engine, allocator, plaintext);
+    }
+
+    /** Copies plaintext to the places in {@code records} where it is sealed. */
+    private static ByteBuf sealInPlace(BatchEngine engine, ByteBuf records, ByteBuf plaintext) throws SSLException {
+        try {
+            int length = plaintext.readableBytes();
+            for (int index = 0; plaintext.isReadable(); index++) {
+                int part = Math.min(plaintext.readableBytes(), BatchEngine.CONTENT_MAX);
+                plaintext.readBytes(records.setIndex(0, engine.contentAt(index)), part);
+            }
+            ByteBuffer bytes = records.internalNioBuffer(0, records.capacity());
+            int start = bytes.position();
+            engine.sealInPlace(bytes, length);
+            return records.setIndex(bytes.position() - start, bytes.limit() - start).retain();
+        } finally {
+            records.release();
+        }
+    }
+
+    private static ByteBuf sealCopies(SSLEngine engine, ByteBufAllocator allocator, ByteBuf plaintext)
+            throws SSLException {
         int left = plaintext.readableBytes();
         int overhead = (left + CONTENT_MAX - 1) / CONTENT_MAX * OVERHEAD_MAX + SMALL_RECORD_MAX;
         ByteBuf records = allocator.ioBuffer(left + overhead);

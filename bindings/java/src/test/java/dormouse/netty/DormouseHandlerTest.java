@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dormouse.TestKeys;
 
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
 import io.netty.buffer.Unpooled;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelFutureListener;
@@ -93,10 +94,12 @@ class DormouseHandlerTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"TLSv1.2, 3", "TLSv1.2, 1000", "TLSv1.3, 7", "TLSv1.3, 1000", "TLSv1.3, 1000000"})
-    void recordsInPieces(String protocol, int piece) {
+    @CsvSource({"TLSv1.2, 3, false", "TLSv1.2, 1000, true", "TLSv1.2, 1000000, false", "TLSv1.3, 7, false",
+        "TLSv1.3, 1000, true", "TLSv1.3, 20000, false", "TLSv1.3, 1000000, false", "TLSv1.3, 1000000, true"})
+    void recordsInPieces(String protocol, int piece, boolean receivesHeapBuffers) {
         server = new Embedded(serverHandler());
         client = new Embedded(clientHandler());
+        server.receivesHeapBuffers = receivesHeapBuffers;
         assertFalse(client.handler.handshakeFuture().isDone());
         server.handler.engine().setEnabledProtocols(new String[] {protocol});
         Embedded.settle(client, server, piece);
@@ -111,6 +114,54 @@ class DormouseHandlerTest {
         assertEquals("hello", client.text());
         assertTrue(server.handler.isAtRest());
         assertEquals(0, server.unreleased(), "at rest it has no buffer");
+    }
+
+    /** A handler before this one may have kept the buffer. */
+    @Test
+    void buffersThatOthersUseStayAsTheyAre() {
+        connect();
+        client.write(HELLO);
+        byte[] record = client.sent();
+        ByteBuf arrived = server.allocator.directBuffer().writeBytes(record);
+        ByteBuf kept = arrived.retainedDuplicate();
+        server.channel.writeInbound(arrived);
+        assertEquals("hello", server.text());
+        assertArrayEquals(record, ByteBufUtil.getBytes(kept));
+        kept.release();
+    }
+
+    /** Two buffers of plaintext come from one message; both were opened before the first one is delivered. */
+    @Test
+    void anExportWhileDataIsDelivered() throws Exception {
+        byte[][] exported = {null};
+        server = new Embedded(serverHandler(), new ChannelInboundHandlerAdapter() {
+            @Override
+            public void channelRead(ChannelHandlerContext context, Object message) throws Exception {
+                if (exported[0] == null) {
+                    exported[0] = server.handler.export();
+                }
+                context.fireChannelRead(message);
+            }
+        });
+        client = new Embedded(clientHandler());
+        Embedded.settle(client, server, WHOLE);
+        client.write(HELLO);
+        byte[] first = client.sent();
+        client.write(HELLO);
+        byte[] second = client.sent();
+        server.arrive(Arrays.copyOf(first, 9));
+        byte[] rest = Arrays.copyOfRange(first, 9, first.length + second.length + 4);
+        System.arraycopy(second, 0, rest, first.length - 9, second.length);
+        client.write(HELLO);
+        byte[] third = client.sent();
+        System.arraycopy(third, 0, rest, rest.length - 4, 4);
+        server.arrive(rest);
+        assertEquals("hellohello", server.text());
+        server.channel.close();
+        assertEquals(0, server.unreleased());
+        server = new Embedded(DormouseHandler.restore(serverContext, exported[0]));
+        server.arrive(Arrays.copyOfRange(third, 4, third.length));
+        assertEquals("hello", server.text());
     }
 
     @Test

@@ -1,0 +1,192 @@
+package dormouse.netty;
+
+import dormouse.BatchEngine;
+
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
+import io.netty.channel.ChannelHandlerContext;
+
+import java.nio.ByteBuffer;
+
+import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLEngineResult;
+import javax.net.ssl.SSLEngineResult.Status;
+import javax.net.ssl.SSLException;
+
+/** The receiving direction of a {@link DormouseHandler}: records in, plaintext out. */
+abstract class ReceivingLayer extends SendingLayer {
+    boolean inboundEnded;
+    private boolean isReading;
+    /** The message in progress had plaintext. */
+    private boolean hasDelivered;
+
+    ReceivingLayer(SSLEngine engine) {
+        super(engine);
+    }
+
+    /** Everything that the peer sent has arrived. */
+    abstract void peerClosed();
+
+    @Override
+    public void channelRead(ChannelHandlerContext reading, Object message) {
+        if (!(message instanceof ByteBuf arrived)) {
+            reading.fireChannelRead(message);
+            return;
+        }
+        if (isReading) {
+            inFlight().addArrived(arrived);
+            return;
+        }
+        isReading = true;
+        try {
+            for (ByteBuf next = arrived; next != null; next = flight == null ? null : flight.nextArrived()) {
+                receive(next);
+            }
+        } finally {
+            isReading = false;
+            rest();
+        }
+    }
+
+    /** Opens a message's records, after the one of which an earlier message had the beginning. */
+    private void receive(ByteBuf message) {
+        ByteBuf first = null;
+        ByteBuf others = null;
+        try {
+            if (flight != null && flight.partial != null) {
+                flight.completePartial(message);
+                ByteBuf record = flight.partial;
+                flight.partial = null;
+                first = open(record, true);
+            }
+            others = open(message, false);
+        } finally {
+            // Not earlier: the program may do anything when it gets plaintext.
+            deliver(first);
+            deliver(others);
+        }
+        if (flight != null && flight.failure != null) {
+            SSLException failure = flight.failure;
+            flight.failure = null;
+            fail(failure);
+        } else if (engine.isInboundDone() && phase == Phase.ESTABLISHED && !inboundEnded) {
+            peerClosed();
+        }
+    }
+
+    private void deliver(ByteBuf plaintext) {
+        if (plaintext != null) {
+            hasDelivered = true;
+            context.fireChannelRead(plaintext);
+        }
+    }
+
+    /**
+     * Opens complete records, keeps what follows them, and releases the buffer. Returns their plaintext, or null if
+     * there is none.
+     *
+     * @param isOwn whether the buffer was allocated for one record, and may be kept
+     */
+    private ByteBuf open(ByteBuf records, boolean isOwn) {
+        ByteBuf plaintext = null;
+        try {
+            if (records.isReadable() && canReceive()) {
+                plaintext = openInPlace(records);
+                if (plaintext == null) {
+                    plaintext = openCopies(records);
+                }
+            }
+            if (records.isReadable() && canReceive()) {
+                if (isOwn) {
+                    inFlight().partial = records.retain();
+                } else {
+                    inFlight().keepPartial(context.alloc(), records);
+                }
+            }
+        } finally {
+            records.release();
+        }
+        if (plaintext != null && !plaintext.isReadable()) {
+            plaintext.release();
+            return null;
+        }
+        return plaintext;
+    }
+
+    /** Opens complete records where they lie. Returns null if this is not possible now. */
+    private ByteBuf openInPlace(ByteBuf records) {
+        boolean isPossible = phase == Phase.ESTABLISHED && EngineCalls.isUnshared(records);
+        if (!isPossible || !(engine instanceof BatchEngine batch)) {
+            return null;
+        }
+        int start = records.readerIndex();
+        ByteBuffer bytes = records.internalNioBuffer(start, records.readableBytes());
+        int opened = records.readableBytes();
+        try {
+            opened = batch.openInPlace(bytes);
+        } catch (SSLException problem) {
+            inFlight().failure = problem;
+        }
+        if (opened == BatchEngine.NOT_NOW) {
+            return null;
+        }
+        records.skipBytes(opened);
+        ByteBuf plaintext =
+                bytes.hasRemaining() ? records.retainedSlice(start, bytes.remaining()) : Unpooled.EMPTY_BUFFER;
+        try {
+            if (canReceive()) {
+                follow(engine.getHandshakeStatus());
+            }
+        } catch (SSLException problem) {
+            inFlight().failure = problem;
+        }
+        return plaintext;
+    }
+
+    /** Opens complete records one by one into a buffer of their own. */
+    private ByteBuf openCopies(ByteBuf records) {
+        ByteBuf plaintext = phase == Phase.ESTABLISHED
+                ? context.alloc().buffer(records.readableBytes())
+                : Unpooled.EMPTY_BUFFER;
+        ByteBuffer source = records.nioBuffer();
+        try {
+            while (source.hasRemaining() && canReceive()) {
+                ByteBuffer room = plaintext.nioBuffer(plaintext.writerIndex(), plaintext.writableBytes());
+                SSLEngineResult result = engine.unwrap(source, room);
+                plaintext.writerIndex(plaintext.writerIndex() + result.bytesProduced());
+                if (result.getStatus() == Status.BUFFER_UNDERFLOW) {
+                    break;
+                }
+                if (result.getStatus() == Status.BUFFER_OVERFLOW) {
+                    plaintext = withRoom(plaintext);
+                } else {
+                    follow(result.getHandshakeStatus());
+                }
+            }
+        } catch (SSLException problem) {
+            inFlight().failure = problem;
+        }
+        records.readerIndex(records.writerIndex() - source.remaining());
+        return plaintext;
+    }
+
+    private boolean canReceive() {
+        return phase != Phase.ENDED && !engine.isInboundDone() && (flight == null || flight.failure == null);
+    }
+
+    private ByteBuf withRoom(ByteBuf plaintext) {
+        int room = engine.getSession().getApplicationBufferSize();
+        return plaintext == Unpooled.EMPTY_BUFFER ? context.alloc().buffer(room) : plaintext.ensureWritable(room);
+    }
+
+    @Override
+    public void channelReadComplete(ChannelHandlerContext reading) {
+        flushOutput();
+        if (!hasDelivered && !reading.channel().config().isAutoRead()) {
+            // The program has asked for data and got none yet.
+            reading.read();
+        }
+        hasDelivered = false;
+        reading.fireChannelReadComplete();
+    }
+}
