@@ -36,6 +36,9 @@ pub struct MemoryFigures {
     /// The same right after the handshake, before any application data.
     #[serde(default = "not_counted")]
     pub used_after_handshake_bytes: Measured<f64>,
+    /// The part of these bytes that was ever touched, and so is resident.
+    #[serde(default = "not_counted")]
+    pub touched_after_handshake_bytes: Measured<f64>,
     /// Free heap bytes before the first of these connections: the server reused them, so resident memory did not grow
     /// by them.
     #[serde(default)]
@@ -138,11 +141,12 @@ impl MemoryFigures {
     /// are not known, [`MemoryFigures::per_connection_bytes`].
     pub fn comparable_bytes(&self) -> f64 {
         let known = [
+            &self.touched_after_handshake_bytes,
             &self.used_after_handshake_bytes,
             &self.after_handshake_bytes,
         ];
         let plain = match self.used_bytes.value() {
-            Some(_) => known.first().and_then(|used| used.value()),
+            Some(_) => known.iter().take(2).find_map(|used| used.value()),
             None => known.iter().find_map(|moment| moment.value()),
         };
         plain
@@ -195,6 +199,7 @@ impl MemoryFigures {
             phases: Vec::new(),
             used_bytes: not(),
             used_after_handshake_bytes: not(),
+            touched_after_handshake_bytes: not(),
             free_before_bytes: None,
             after_handshake_bytes: not(),
             after_exchange_bytes: not(),
