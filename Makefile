@@ -42,8 +42,20 @@ test: tools test-build ## unit, property, simulation and interoperability tests 
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
 test-full: tools test-build ## the same with the tests that take longer; writes lab/results/test-full.txt
-	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
-	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
+	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone
+
+# Not the pairs of lab/sick, `fault` and `twin`: each is a whole audit, whose verdicts `make sick` counts.
+.PHONY: test-together test-alone
+test-together: export PROPTEST_CASES = 4096
+test-together:
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored \
+	    --skip alone:: --skip ::fault --skip ::twin --skip thoroughly
+test-alone:
+	$(CARGO) test $(LOCKED) --workspace --test interop -- --ignored --test-threads=1 alone::
+
+.PHONY: sick
+sick: ## audit every faulty server and its healthy twin, TIMES=1; an hour for each time; writes lab/results/
+	lab/sick/often $(or $(TIMES),1)
 
 # `.ci/run` takes these from here, in this order.
 CHECKS := fmt-check lint doc test deny advisories

@@ -81,6 +81,14 @@ pub(super) enum Incoming<'a> {
     Closed,
 }
 
+/// Records with application data that a connection has received.
+#[derive(Clone, Copy, Default)]
+pub(super) struct DataRecords {
+    pub(super) records: u64,
+    pub(super) content_bytes: u64,
+    pub(super) wire_bytes: u64,
+}
+
 /// An established connection.
 pub(super) struct TlsConnection<S> {
     pub(super) stream: S,
@@ -88,6 +96,9 @@ pub(super) struct TlsConnection<S> {
     connection: Connection,
     /// Received bytes that are not opened yet.
     received: Vec<u8>,
+    data: DataRecords,
+    /// Received bytes of a record that is not whole yet.
+    begun_bytes: u64,
 }
 
 impl<S: Read + Write> TlsConnection<S> {
@@ -102,6 +113,8 @@ impl<S: Read + Write> TlsConnection<S> {
             tls,
             connection,
             received: Vec::new(),
+            data: DataRecords::default(),
+            begun_bytes: 0,
         };
         let sent = established.flush();
         sent.map_err(|error| format!("during the handshake: {error}"))?;
@@ -115,11 +128,18 @@ impl<S: Read + Write> TlsConnection<S> {
             tls: Box::new(tls),
             connection: Connection::default(),
             received: Vec::new(),
+            data: DataRecords::default(),
+            begun_bytes: 0,
         }
     }
 
     pub(super) fn tls(&self) -> &State {
         &self.tls
+    }
+
+    /// Returns the records with application data so far.
+    pub(super) fn data_records(&self) -> DataRecords {
+        self.data
     }
 
     /// Sends plaintext.
@@ -176,12 +196,22 @@ impl<S: Read + Write> TlsConnection<S> {
         let mut bytes = std::mem::take(&mut self.received);
         let mut input = bytes.as_mut_slice();
         let outcome = loop {
-            let now = UnixTime::now();
-            let incoming = match self.connection.handle(&mut self.tls, now, &mut input) {
+            let (now, before) = (UnixTime::now(), input.len());
+            let event = self.connection.handle(&mut self.tls, now, &mut input);
+            self.begun_bytes += (before - input.len()) as u64;
+            let incoming = match event {
                 Event::InputUsed => break Ok(()),
                 Event::Established(_) => continue,
-                Event::Data(data) => Incoming::Data(data),
-                Event::Ticket(fragment) => Incoming::Tickets(fragment),
+                Event::Data(data) => {
+                    self.data.records += 1;
+                    self.data.content_bytes += data.len() as u64;
+                    self.data.wire_bytes += std::mem::take(&mut self.begun_bytes);
+                    Incoming::Data(data)
+                }
+                Event::Ticket(fragment) => {
+                    self.begun_bytes = 0;
+                    Incoming::Tickets(fragment)
+                }
                 Event::Ended(End::Closed | End::Truncated) => break each(Incoming::Closed),
                 Event::Ended(End::Alert(number)) => break each(Incoming::Alert(number)),
                 Event::Ended(end) => break Err(end.to_string()),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dormouse_audit::model::{
-    AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, Measured, MissingPart, Trials,
+    AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, LockWaits, Measured, MissingPart,
+    ParallelHandshakes, RecordFigures, SilentClients, Trials,
 };
 use dormouse_audit::{Audit, report};
 use dormouse_census::HotSpot;
@@ -46,7 +47,24 @@ fn complete(audit: &mut Audit) {
         load_between: true,
         resumed: Measured::Value(true),
     }]);
+    server.records = Measured::Value(RecordFigures::default());
+    server.silent_clients = Measured::Value(SilentClients {
+        tried: 1,
+        blocked_by: Some(1),
+        waited_ms: 2_000.0,
+        alone_ms: 1.2,
+        established_blocks: Some(false),
+    });
     if let Measured::Value(cpu) = &mut server.cpu {
+        cpu.parallel = Measured::Value(ParallelHandshakes {
+            clients: 16,
+            alone_per_s: 400.0,
+            together_per_s: 1_900.0,
+            server_cores: 0.6,
+            client_cores: 0.6,
+            idle_cores: 0.8,
+            lock: Measured::Value(LockWaits::default()),
+        });
         cpu.profile = Measured::Value(vec![HotSpot {
             object: "libcrypto.so.3".into(),
             function: Some("EVP_DigestSign".into()),

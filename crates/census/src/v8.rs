@@ -24,6 +24,18 @@ const MESSAGE_MAX: u64 = 64 << 20;
 
 /// Returns the classes of a process; `None` if it has no inspector.
 pub(super) fn classes(pid: i32, patience: Duration) -> Option<Result<ObjectCounts, String>> {
+    let text = command(pid, "HeapProfiler.takeHeapSnapshot", patience)?;
+    Some(text.and_then(|text| count(&text)))
+}
+
+/// Makes a process collect its garbage; `None` if it has no inspector.
+pub(super) fn collect(pid: i32, patience: Duration) -> Option<Result<(), String>> {
+    let done = command(pid, "HeapProfiler.collectGarbage", patience)?;
+    Some(done.map(drop))
+}
+
+/// Sends a command to the inspector of a process and returns the text of its events.
+fn command(pid: i32, method: &str, patience: Duration) -> Option<Result<String, String>> {
     if !offers(pid) {
         return None;
     }
@@ -40,7 +52,7 @@ pub(super) fn classes(pid: i32, patience: Duration) -> Option<Result<ObjectCount
         None => Err(
             "the process was started with --inspect, but no inspector listens on 127.0.0.1".into(),
         ),
-        Some((address, path)) => snapshot(address, &path, patience).and_then(|text| count(&text)),
+        Some((address, path)) => ask(address, &path, method, patience),
     })
 }
 
@@ -158,8 +170,13 @@ impl Write for Inspector {
     }
 }
 
-/// Requests a snapshot and returns its text.
-fn snapshot(address: SocketAddr, path: &str, patience: Duration) -> Result<String, String> {
+/// Sends a command to an inspector and returns the text in its events: that of a snapshot, if it was one.
+fn ask(
+    address: SocketAddr,
+    path: &str,
+    method: &str,
+    patience: Duration,
+) -> Result<String, String> {
     let words = |error: io::Error| format!("the inspector: {error}");
     let mut stream = Inspector::connect(address, patience).map_err(words)?;
     // The key protects against caches (RFC 6455 §1.3), and none is in between.
@@ -180,8 +197,8 @@ fn snapshot(address: SocketAddr, path: &str, patience: Duration) -> Result<Strin
     if !head.starts_with(b"HTTP/1.1 101") {
         return Err("the inspector refused the connection: another client may be connected".into());
     }
-    let order = br#"{"id":1,"method":"HeapProfiler.takeHeapSnapshot"}"#;
-    stream.write_all(&frame(order)).map_err(words)?;
+    let order = format!(r#"{{"id":1,"method":"{method}"}}"#);
+    stream.write_all(&frame(order.as_bytes())).map_err(words)?;
     let mut text = String::new();
     loop {
         let message = receive(&mut stream).map_err(words)?;

@@ -153,6 +153,16 @@ findings! {
     ResumptionNotCheaper = "resumption-not-cheaper":
         "find out with a profiler what a handshake does besides its cryptography, and create or parse once what all connections share"
         or handshakes::server_cpu;
+    /// Handshakes wait for each other, or for clients that say nothing.
+    HandshakesSerialised = "handshakes-serialised":
+        "accept without a handshake, and make handshakes with non-blocking sockets or in a thread for each connection, with a time limit and without a lock that is held while anything waits. For more than one core, start several threads or processes that share the listening socket. Tried in lab/sick: the same servers with a handshake in each connection's thread, and without the lock, have no finding"
+        or handshakes::at_a_time;
+    /// Answers are sent in many small records.
+    RecordsSmall = "records-small":
+        "collect an answer in a buffer and write it at once (OpenSSL: BIO_f_buffer or an own buffer before SSL_write; Go: bufio.Writer; Java: BufferedOutputStream; Node.js: cork and uncork). Tried in lab/sick: 9 answers with 4,044 bytes of data take 4,044 records if each byte is written by itself, and 12 if the server writes what it has read";
+    /// Records are padded to a large multiple.
+    RecordsPadded = "records-padded":
+        "if the padding is not meant to hide the length of answers, turn it off; otherwise pad to a small multiple, such as 64 bytes (OpenSSL: SSL_CTX_set_block_padding, or RecordPadding in openssl.cnf). Tried in lab/sick with 4,096 and 64 bytes";
     /// Idle connections cost CPU time.
     IdleCpu = "idle-cpu":
         "use one timer for all connections instead of one for each, and wait for events instead of polling every connection";

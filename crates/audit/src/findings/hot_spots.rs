@@ -65,6 +65,8 @@ const KINDS: [(&str, &[&str]); 6] = [
         ],
     ),
 ];
+/// Libraries that only parse certificates and keys.
+const PARSERS: [&str; 1] = ["libtasn1"];
 /// Cryptographic libraries, whose unnamed functions count as arithmetic.
 const CRYPTO: [&str; 4] = ["libcrypto", "libgnutls", "libnettle", "libhogweed"];
 /// Interpreters, by the prefixes of their programs and libraries.
@@ -114,6 +116,9 @@ fn kind(spot: &HotSpot) -> String {
             return (*what).to_owned();
         }
     }
+    if PARSERS.iter().any(|library| object.starts_with(library)) {
+        return KINDS[0].0.into();
+    }
     if CRYPTO.iter().any(|library| object.starts_with(library)) {
         return format!("cryptography ({object})");
     }
@@ -161,5 +166,6 @@ mod tests {
             spot("libcrypto.so.3", None, 0.3),
         ];
         assert!((parsing_share(&parsing) - 0.2).abs() < 1e-9);
+        assert!((parsing_share(&[spot("libtasn1.so.6.6.3", None, 0.3)]) - 0.3).abs() < 1e-9);
     }
 }

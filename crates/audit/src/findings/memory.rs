@@ -15,8 +15,10 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// Minimum number of blocks in a connection's own context or trust store.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
-/// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates.
+/// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates, unless
+/// handshakes were seen to parse certificates for this share of their CPU time: GnuTLS holds those in nodes of one size.
 const ONE_SIZE: f64 = 0.8;
+const PARSING: f64 = 0.1;
 /// Buffers of a TLS library per connection, one for each direction; more are the program's own.
 const OF_LIBRARY: f64 = 2.5;
 /// Share of the buffers that exist after the handshakes of the first half of the connections, below which they grew for
@@ -24,6 +26,7 @@ const OF_LIBRARY: f64 = 2.5;
 const GREW: f64 = 0.1;
 /// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
 const UNFILLED: f64 = 0.5;
+const GARBAGE: &str = "these buffers may be garbage: V8 frees them when it collects, and the audit could not make it collect; with --inspect=127.0.0.1:0 it can";
 const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
 
 /// Judges the memory that an idle connection retains.
@@ -53,7 +56,7 @@ pub(super) fn judge(
         return;
     }
     let mut explained = 0.0;
-    let context = census.filter(|census| has_contexts(subject.kind, census));
+    let context = census.filter(|census| has_contexts(subject, census));
     if let Some(census) = context {
         explained += census.heap_bytes_per_connection;
         findings.push(contexts(subject, census, &command));
@@ -66,30 +69,49 @@ pub(super) fn judge(
             .sum::<f64>();
         // Beyond the runtime's cost with default settings, buffers of this size can be saved.
         let is_usual = is_foreign || baseline.is_some_and(|known| known.is_usual(compared));
-        let severity = if is_usual {
-            severity
-        } else {
-            severity.max(Severity::Medium)
-        };
-        findings.extend(buffers(subject, memory, &kept, severity, &command));
+        let buffers = buffers(subject, memory, &kept, &command);
+        findings.extend(
+            buffers.map(|finding| match may_be_garbage(subject, memory) {
+                true => Finding {
+                    severity: severity.min(Severity::Low),
+                    confidence: Confidence::Low,
+                    cause: format!("{GARBAGE}; otherwise, {}", finding.cause),
+                    ..finding
+                },
+                false if is_usual => Finding {
+                    severity,
+                    ..finding
+                },
+                false => Finding {
+                    severity: severity.max(Severity::Medium),
+                    ..finding
+                },
+            }),
+        );
     }
     if explained < 0.6 * idle {
         findings.push(general(subject, memory, census, severity, command));
     }
 }
 
+/// Whether blocks of malloc may hold buffers that nothing refers to any more: V8 frees them when it collects its garbage,
+/// and without an inspector the audit could not make it do so.
+fn may_be_garbage(subject: &AuditSubject, memory: &MemoryFigures) -> bool {
+    subject.kind == SoftwareKind::Node && memory.used_bytes.value().is_none()
+}
+
 /// Whether a connection's blocks look like parsed certificates: many, and of many sizes. Go, JVMs and V8 hold any
 /// connection in hundreds of small objects.
-fn has_contexts(kind: SoftwareKind, census: &CensusReport) -> bool {
+fn has_contexts(subject: &AuditSubject, census: &CensusReport) -> bool {
     let bytes = || {
         let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
         blocks.map(|class| class.bytes_per_connection)
     };
     let (all, most) = (bytes().sum::<f64>(), bytes().fold(0.0, f64::max));
-    !kind.collects()
+    !subject.kind.collects()
         && census.blocks_per_connection > CONTEXT_BLOCKS
         && all > CONTEXT_BYTES
-        && most < ONE_SIZE * all
+        && (most < ONE_SIZE * all || subject.parsing_share() > PARSING)
 }
 
 fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> {
@@ -105,7 +127,6 @@ fn buffers(
     subject: &AuditSubject,
     memory: &MemoryFigures,
     kept: &[&SizeClass],
-    severity: Severity,
     command: &str,
 ) -> Option<Finding> {
     let first = kept.first()?;
@@ -118,7 +139,7 @@ fn buffers(
     let grew = is_probed && after_handshake < GREW * more;
     Some(Finding {
         id: FindingId::RecordBuffersKept,
-        severity,
+        severity: Severity::Medium,
         title: format!("every idle connection keeps {number:.1} buffers as large as a record"),
         measured: format!(
             "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
@@ -299,6 +320,7 @@ fn where_it_is(
 mod tests {
     use super::*;
     use crate::model::{Audit, MemoryPhase};
+    use crate::software::Software;
 
     fn phase(name: &str, connections: u64, processes: u64) -> MemoryPhase {
         MemoryPhase {
@@ -310,6 +332,107 @@ mod tests {
             memory: Default::default(),
             kernel: Default::default(),
         }
+    }
+
+    /// The buffers of a healthy Node.js server were called kept for the life of a connection: V8 had not collected them.
+    #[test]
+    fn buffers_that_a_runtime_may_have_dropped_are_not_called_kept() {
+        let class = SizeClass {
+            heap: "malloc".into(),
+            size_bytes: 16_400,
+            blocks: [0, 500, 1_001],
+            per_connection: 1.0,
+            bytes_per_connection: 16_400.0,
+            resident_per_connection: None,
+            zero_share: 0.07,
+        };
+        let census = CensusReport {
+            classes: vec![class],
+            ..CensusReport::without_malloc("")
+        };
+        let judged = |used: Measured<f64>| {
+            let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+            audit.software = Measured::Value(Software {
+                kind: SoftwareKind::Node,
+                version: None,
+                library: None,
+                evidence: Vec::new(),
+            });
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = used;
+            memory.after_handshake_bytes = Measured::Value(120_000.0);
+            let mut findings = Vec::new();
+            judge(
+                &AuditSubject::new(&audit),
+                &memory,
+                Some(&census),
+                &mut findings,
+            );
+            findings.swap_remove(0)
+        };
+        let unknown = judged(Measured::not("V8's heap was not read"));
+        assert_eq!(
+            (unknown.id, unknown.severity),
+            (FindingId::RecordBuffersKept, Severity::Low)
+        );
+        assert!(
+            unknown.cause.starts_with("these buffers may be garbage"),
+            "{}",
+            unknown.cause
+        );
+        let collected = judged(Measured::Value(120_000.0));
+        assert_eq!(
+            (collected.id, collected.severity),
+            (FindingId::RecordBuffersKept, Severity::Medium)
+        );
+    }
+
+    /// A server on GnuTLS that loads the system's authorities for each connection, from a recorded audit: 17,684 nodes of
+    /// libtasn1.
+    #[test]
+    fn certificates_in_nodes_of_one_size_are_a_context() {
+        let class = SizeClass {
+            heap: "malloc".into(),
+            size_bytes: 192,
+            blocks: [0, 353_678, 707_356],
+            per_connection: 17_683.9,
+            bytes_per_connection: 3_395_000.0,
+            resident_per_connection: None,
+            zero_share: 0.64,
+        };
+        let census = CensusReport {
+            blocks_per_connection: 21_000.0,
+            heap_bytes_per_connection: 3_866_000.0,
+            classes: vec![class],
+            ..CensusReport::without_malloc("")
+        };
+        let judged = |share| {
+            let spot = dormouse_census::HotSpot {
+                object: "libtasn1.so.6.6.3".into(),
+                function: None,
+                share,
+            };
+            let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+            audit.server = Some(crate::model::ServerFigures {
+                cpu: Measured::Value(crate::model::CpuFigures::with_profile(vec![spot])),
+                ..Default::default()
+            });
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = Measured::Value(3_866_000.0);
+            let mut findings = Vec::new();
+            judge(
+                &AuditSubject::new(&audit),
+                &memory,
+                Some(&census),
+                &mut findings,
+            );
+            findings
+                .into_iter()
+                .map(|finding| finding.id)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(judged(0.3), [FindingId::ContextPerConnection]);
+        assert_eq!(judged(0.01), [FindingId::BytesPerConnection]);
     }
 
     /// Blocks of a Dovecot login process, from a recorded audit: they look like a context of the connection's own.

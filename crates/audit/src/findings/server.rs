@@ -4,7 +4,9 @@ use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::hot_spots;
 use super::quoted;
+use super::records;
 use super::resumption;
+use super::serialised;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
@@ -40,6 +42,14 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
         offered(subject, offer, findings);
     }
     resumption::judge(subject, figures, findings);
+    if let Some(figures) = figures.records.value() {
+        records::judge(subject, figures, findings);
+    }
+    let silent = figures.silent_clients.value();
+    let silent = silent.and_then(|figures| serialised::judge_silent(subject, figures));
+    let parallel = figures.cpu.value().and_then(|cpu| cpu.parallel.value());
+    let parallel = || serialised::judge_parallel(subject, parallel?);
+    findings.extend(silent.or_else(parallel));
     if let Some(cpu) = figures.cpu.value() {
         let memory = figures.memory.value();
         let is_process_each = memory.is_some_and(|memory| memory.is_process_each());
@@ -63,12 +73,25 @@ pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &
                 "{} bytes fit into the first ten segments",
                 whole(f64::from(FIRST_WINDOW))
             ),
-            cause: "the certificate chain is long".into(),
+            cause: flight_cause(figures, most),
             confidence: Confidence::High,
             advice: subject.advice(FindingId::FlightLarge),
             command: subject.audit(),
         });
     }
+}
+
+/// Why the server's first flight is long.
+fn flight_cause(figures: &ServerFigures, flight: u32) -> String {
+    let chain = figures.offer.value().map(|offer| &offer.chain);
+    let chain: u64 = chain.map_or(0, |chain| chain.iter().map(|each| each.bytes).sum());
+    if 2 * chain > u64::from(flight) {
+        return "the certificate chain is long".into();
+    }
+    format!(
+        "the certificate chain has only {} bytes; the rest is padding, or a list of authorities for client certificates",
+        whole(chain as f64)
+    )
 }
 
 fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
@@ -337,20 +360,50 @@ fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec
             command: subject.bench("churn", "-n 2000 -c 16 --resume"),
         });
     }
+    findings.extend(idle(subject, cpu));
+}
+
+/// Reports CPU time while all connections are idle. A server that polls uses all of the core that it gets, so its cost
+/// per connection depends on their number and on the machine's load; that it never sleeps does not.
+fn idle(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let idle = cpu.idle_us_per_connection_s.value().copied().unwrap_or(0.0);
-    if let Some((_, severity)) = IDLE_US.iter().find(|(limit, _)| idle > *limit) {
-        findings.push(Finding {
-            id: FindingId::IdleCpu,
-            severity: *severity,
-            title: "idle connections cost CPU time".into(),
-            measured: format!("{} µs per idle connection and second", whole(idle)),
-            reference: "0 µs: nothing happens on an idle connection".into(),
-            cause: "a timer for each connection, or a loop over all connections".into(),
-            confidence: Confidence::Medium,
-            advice: subject.advice(FindingId::IdleCpu),
-            command: subject.bench("hold", "-n 1000 --for 10s"),
-        });
+    let by_cost = IDLE_US.iter().find(|(limit, _)| idle > *limit);
+    // Compilers and collectors may still be at work after the load.
+    let threads = cpu.polling_threads.value().copied().unwrap_or(0);
+    let polls = threads > 0 && !subject.kind.collects() && !subject.kind.compiles();
+    let severity = match by_cost {
+        Some((_, severity)) if !polls => *severity,
+        Some((_, severity)) => (*severity).max(Severity::Medium),
+        None if polls => Severity::Medium,
+        None => return None,
+    };
+    let mut measured = format!("{} µs per idle connection and second", whole(idle));
+    if polls {
+        measured += &format!(
+            "; {threads} {} never slept while nothing happened",
+            if threads == 1 { "thread" } else { "threads" }
+        );
     }
+    Some(Finding {
+        id: FindingId::IdleCpu,
+        severity,
+        title: "the server uses CPU time while all connections are idle".into(),
+        measured,
+        reference: "0 µs: nothing happens on an idle connection".into(),
+        cause: if polls {
+            "a loop looks for events again and again instead of waiting for them"
+        } else {
+            "a timer for each connection, or a loop over all connections"
+        }
+        .into(),
+        confidence: if polls {
+            Confidence::High
+        } else {
+            Confidence::Medium
+        },
+        advice: subject.advice(FindingId::IdleCpu),
+        command: subject.bench("hold", "-n 1000 --for 10s"),
+    })
 }
 
 fn likely_cause(compiles: bool, kernel: f64) -> &'static str {

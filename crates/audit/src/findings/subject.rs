@@ -2,6 +2,7 @@
 
 use super::baseline::Baseline;
 use super::catalogue::FindingId;
+use super::hot_spots;
 use super::known_blocks::Library;
 use crate::model::Audit;
 use crate::shell;
@@ -32,6 +33,8 @@ struct Facts {
     asyncio: bool,
     /// The server asks for a client certificate.
     asks_certificate: bool,
+    /// Share of a handshake's CPU time spent on parsing certificates; 0 if it was not sampled.
+    parsing_share: f64,
 }
 
 impl Facts {
@@ -41,6 +44,9 @@ impl Facts {
         let census = server.and_then(|server| server.census.value());
         let software = audit.software.value();
         Self {
+            parsing_share: server
+                .and_then(|server| server.cpu.value()?.profile.value())
+                .map_or(0.0, |profile| hot_spots::parsing_share(profile)),
             asks_certificate: server
                 .and_then(|server| server.offer.value()?.client_certificate_asked)
                 .unwrap_or(false),
@@ -119,6 +125,11 @@ impl AuditSubject {
     /// Whether handshakes include a client certificate.
     pub(super) fn asks_client_certificate(&self) -> bool {
         self.facts.asks_certificate
+    }
+
+    /// Share of a handshake's CPU time that was seen to parse certificates.
+    pub(super) fn parsing_share(&self) -> f64 {
+        self.facts.parsing_share
     }
 
     /// Returns the lab's figures for this software.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::handshakes::ParallelHandshakes;
 use super::measured::Measured;
 use dormouse_census::HotSpot;
 
@@ -21,8 +22,14 @@ pub struct CpuFigures {
     /// Where the server's processes spent CPU time during full handshakes, by share.
     #[serde(default)]
     pub profile: Measured<Vec<HotSpot>>,
+    /// Connections per second of one client and of several.
+    #[serde(default)]
+    pub parallel: Measured<ParallelHandshakes>,
     /// CPU seconds per echoed gigabyte.
     pub per_gigabyte_s: Measured<f64>,
+    /// Threads that used CPU time and never slept while the connections were idle.
+    #[serde(default)]
+    pub polling_threads: Measured<u64>,
     /// CPU microseconds per idle connection and second.
     pub idle_us_per_connection_s: Measured<f64>,
 }
@@ -57,4 +64,29 @@ pub struct FirstConnection {
     pub held_bytes: u64,
     /// The same comparison for the server of `--cmd-larger`.
     pub larger: Option<Box<FirstConnection>>,
+}
+
+#[cfg(test)]
+impl CpuFigures {
+    /// Creates figures in which only the profile is measured.
+    pub(crate) fn with_profile(profile: Vec<HotSpot>) -> Self {
+        let not = || Measured::not("not asked");
+        Self {
+            full_us: 0.0,
+            full_system_us: 0.0,
+            resumed_us: BTreeMap::new(),
+            reference: Reference {
+                key: "ECDSA 256".into(),
+                signature_us: 0.0,
+                exchange_us: 0.0,
+                handshake_us: 0.0,
+                tcp_us: 0.0,
+            },
+            profile: Measured::Value(profile),
+            parallel: Measured::not("not asked"),
+            polling_threads: Measured::not("not asked"),
+            per_gigabyte_s: not(),
+            idle_us_per_connection_s: not(),
+        }
+    }
 }

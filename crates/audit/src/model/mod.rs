@@ -2,15 +2,19 @@
 
 mod client;
 mod cpu;
+mod handshakes;
 mod measured;
 mod memory;
+mod records;
 mod server;
 
 pub use client::{ClientConnection, ClientFigures};
 pub use cpu::{CpuFigures, FirstConnection, Reference};
+pub use handshakes::{LockWaits, ParallelHandshakes, SilentClients};
 pub use measured::Measured;
 pub(crate) use memory::GROWTH_BYTES;
 pub use memory::{CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase};
+pub use records::RecordFigures;
 pub use server::{
     AddressTrials, AgedTicket, Certificate, FlightRow, Offer, Resumption, ServerFigures, Trials,
 };

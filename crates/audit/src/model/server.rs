@@ -6,8 +6,10 @@ use dormouse_engine::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use super::cpu::{CpuFigures, FirstConnection};
+use super::handshakes::SilentClients;
 use super::measured::Measured;
 use super::memory::MemoryFigures;
+use super::records::RecordFigures;
 use dormouse_census::CensusReport;
 
 /// All figures of a server.
@@ -25,6 +27,12 @@ pub struct ServerFigures {
     pub aged: Measured<Vec<AgedTicket>>,
     /// Bytes of handshakes.
     pub flights: Vec<FlightRow>,
+    /// Records of the server's answers.
+    #[serde(default)]
+    pub records: Measured<RecordFigures>,
+    /// Whether clients that say nothing block others.
+    #[serde(default)]
+    pub silent_clients: Measured<SilentClients>,
     /// Memory in each phase.
     pub memory: Measured<MemoryFigures>,
     /// Where the memory is.

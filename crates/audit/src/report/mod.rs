@@ -5,6 +5,7 @@ mod client;
 mod client_rows;
 mod comparison;
 mod difference;
+mod exchange_rows;
 mod flights;
 mod html;
 mod parts;

@@ -1,7 +1,7 @@
 //! Figures that the text report and the HTML report show in the same words.
 
 use super::rows::{Row, bytes, grows, missing, of, row};
-use super::{client_rows, resumption};
+use super::{client_rows, exchange_rows, resumption};
 use crate::model::{Audit, FlightRow, Measured, Offer, ServerFigures};
 use dormouse_bench::model::grouped;
 use dormouse_census::{HotSpot, SizeClass};
@@ -17,6 +17,8 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
         sections.push(("what is offered", offered(&server.offer)));
         sections.push(("resumption", resumption::rows(server)));
         sections.push(("flights", flights(server)));
+        sections.push(("records", exchange_rows::records(server)));
+        sections.push(("handshakes at a time", exchange_rows::at_a_time(server)));
         sections.push(("memory", memory(server)));
         sections.push(("where it is", census(server)));
         sections.push(("CPU", cpu(server)));

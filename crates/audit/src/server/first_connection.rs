@@ -17,8 +17,12 @@ use dormouse_measure::{Error, Interrupts, Server, ServerSource, TreeSample};
 
 /// Number of later connections to compare with.
 const LATER: usize = 8;
-/// Maximum number of checks whether the server is idle.
+/// Maximum number of checks whether the server is idle, the time between two, and the CPU time of an idle server in it.
 const IDLE_CHECKS: u32 = 60;
+const IDLE_EVERY: Duration = Duration::from_millis(50);
+const IDLE_NS: u64 = 1_000_000;
+/// Why the first connection is not compared.
+const NEVER_IDLE: &str = "the server was never idle, so the CPU time of its first connection cannot be distinguished from its other work";
 
 /// Measures the first connection to a server that the audit has started.
 pub(super) fn measure(
@@ -95,6 +99,9 @@ fn measure_started(
 }
 
 /// Samples until the server is idle, so that its start-up work does not count as its first connection.
+///
+/// # Errors
+/// If it never is, such as a server that polls.
 fn idle(
     sample: &impl Fn() -> Result<TreeSample, String>,
     until: Deadline,
@@ -104,12 +111,35 @@ fn idle(
         if until.is_over(Instant::now()) {
             break;
         }
-        sleep(Duration::from_millis(50));
+        sleep(IDLE_EVERY);
         let now = sample()?;
-        if (now.cpu - before.cpu).total_ns < 1_000_000 {
+        if (now.cpu - before.cpu).total_ns < IDLE_NS {
             return Ok(now);
         }
         before = now;
     }
-    Ok(before)
+    Err(NEVER_IDLE.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A server that polls used 3.2 s of CPU time while the audit waited for it to be idle, which counted as its first
+    /// connection.
+    #[test]
+    fn a_server_that_is_never_idle_is_not_compared() {
+        let used = Cell::new(0);
+        let sample = |each_ns: u64| {
+            used.set(used.get() + each_ns);
+            let mut sample = TreeSample::default();
+            sample.cpu.total_ns = used.get();
+            Ok(sample)
+        };
+        let until = Deadline::after(Instant::now(), Some(Duration::from_millis(200)));
+        assert_eq!(idle(&|| sample(50_000_000), until), Err(NEVER_IDLE.into()));
+        assert!(idle(&|| sample(100_000), Deadline::NONE).is_ok());
+    }
 }

@@ -11,13 +11,15 @@ mod offer;
 mod probe_connection;
 pub(super) mod probe_hello;
 mod protocol;
+mod records;
 mod renegotiation;
 mod resumption;
+mod silent_clients;
 mod spec;
 mod target;
 mod ticket_ageing;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
@@ -25,6 +27,7 @@ use dormouse_reactor::socket::Addr;
 use self::deadline::Deadline;
 use self::dialer::{Dialer, version_name};
 use self::load::{Budget, Load};
+use self::probe_connection::ProbeConnection;
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
 use crate::{shell, software};
@@ -39,6 +42,8 @@ const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd
 
 /// Connections that offer a session to a server that must not be loaded.
 const TRIES_POLITE: usize = 4;
+/// Handshakes that show how fast the server is.
+const HANDSHAKES: usize = 3;
 
 /// Share of the time left by which parts before the load end that can be cut short on a slow server.
 const OFFER_SHARE: f64 = 0.15;
@@ -138,6 +143,7 @@ fn examine(
         ..dialer
     };
     let set_aside = sessions(spec, &dialer, &addresses, &interrupts, console, audit)?;
+    single_connections(&dialer, &talk, &interrupts, console, audit)?;
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
@@ -152,6 +158,7 @@ fn examine(
             budget: Budget::of(spec, deadline),
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
+            handshake_took: handshake_took(&dialer),
             reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
             began,
         };
@@ -207,6 +214,8 @@ fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -
         addresses: Measured::not(EARLIER),
         aged: Measured::not(EARLIER),
         flights: Vec::new(),
+        records: Measured::not(EARLIER),
+        silent_clients: Measured::not(EARLIER),
         memory: Measured::not(why),
         census: Measured::not(why),
         cpu: Measured::not(why),
@@ -248,6 +257,35 @@ fn sessions(
     let set_aside = ticket_ageing::set_aside(dialer, spec.effort, &versions);
     console.stage_over();
     Ok(set_aside)
+}
+
+/// Measures what a few single connections show: the records of answers, and whether silent clients block others.
+fn single_connections(
+    dialer: &Dialer<'_>,
+    talk: &Traffic,
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) -> Result<(), Error> {
+    stage(console, "records and silent clients");
+    if let Some(figures) = &mut audit.server {
+        figures.records = records::count(dialer, talk);
+        figures.silent_clients = silent_clients::examine(dialer);
+    }
+    console.stage_over();
+    interrupts.check()
+}
+
+/// Time of one handshake: the longest of a few, because the first ones may include work that later ones share.
+fn handshake_took(dialer: &Dialer<'_>) -> Option<Duration> {
+    let context = dialer.context(Protocols::ALL, None).ok()?;
+    let took = (0..HANDSHAKES).map(|_| {
+        let visit = ProbeConnection::make(dialer, &context).ok()?;
+        let took = visit.took;
+        visit.close();
+        Some(took)
+    });
+    took.flatten().max()
 }
 
 /// The versions that the server offers, the newest first.

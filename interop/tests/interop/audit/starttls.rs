@@ -18,6 +18,7 @@ const PORT: u16 = 2500;
 
 /// A server in its own folder.
 struct StarttlsServer {
+    protocol: &'static str,
     process: Process,
     address: SocketAddr,
     _folder: tempfile::TempDir,
@@ -26,6 +27,7 @@ struct StarttlsServer {
 impl StarttlsServer {
     /// Starts a program; `command` writes its configuration into the folder and returns its arguments.
     fn start(
+        protocol: &'static str,
         program: &str,
         command: impl FnOnce(&Path, SocketAddr, &Files) -> Vec<String>,
     ) -> Self {
@@ -47,40 +49,46 @@ impl StarttlsServer {
             TcpStream::connect(address).ok()
         });
         Self {
+            protocol,
             process,
             address,
             _folder: folder,
         }
     }
 
-    /// Measures the server with `bench` and audits it.
-    fn measure(&self, protocol: &str) {
-        let target = self.address.to_string();
-        let reach = [
+    /// The options that reach its TLS.
+    fn reach(&self) -> [&str; 5] {
+        [
             "--starttls",
-            protocol,
+            self.protocol,
             "--insecure",
             "--sni",
             "localhost",
-            "-q",
-            "--json",
-            "-",
-        ];
+        ]
+    }
+
+    /// Measures the server with `bench`.
+    fn bench(&self) {
         let churn = Command::new(tools::dormouse())
-            .args(["bench", "churn", &target, "-n", "20", "-c", "4"])
-            .args(["--rounds", "1", "--after", "0s"])
-            .args(reach)
+            .args(["bench", "churn", &self.address.to_string(), "-n", "20"])
+            .args(["-c", "4", "--rounds", "1", "--after", "0s"])
+            .args(self.reach())
+            .args(["-q", "--json", "-"])
             .output()
             .expect("bench");
         let said = String::from_utf8_lossy(&churn.stderr);
-        assert_eq!(churn.status.code(), Some(0), "{protocol}: {said}");
+        assert_eq!(churn.status.code(), Some(0), "{}: {said}", self.protocol);
         let run: Value = serde_json::from_slice(&churn.stdout).expect("a run");
         assert_eq!(run["failures"], serde_json::json!({}), "{run:#}");
+    }
 
+    fn audit(&self) {
+        let (protocol, target) = (self.protocol, self.address.to_string());
         let pid = self.process.pid().to_string();
         let words = [
             &["server", &target, "--quick", "-n", "20", "--pid", &pid][..],
-            &reach[..6],
+            &self.reach(),
+            &["-q"],
         ];
         let (audit, _) = read(&audit(&words.concat()));
         let server = &audit["server"];
@@ -92,6 +100,59 @@ impl StarttlsServer {
         assert!(full_us.as_f64() > Some(50.0), "{protocol}: {audit:#}");
         let again = audit["settings"]["options"].as_str().unwrap_or_default();
         assert!(again.contains(&format!("--starttls {protocol}")), "{again}");
+    }
+}
+
+#[test]
+fn bench_reaches_smtp_of_postfix() {
+    postfix().iter().for_each(StarttlsServer::bench);
+}
+
+#[test]
+fn bench_reaches_imap_and_pop3_of_dovecot() {
+    for service in ["imap", "pop3"] {
+        dovecot(service).iter().for_each(StarttlsServer::bench);
+    }
+}
+
+#[test]
+fn bench_reaches_ldap_of_slapd() {
+    slapd().iter().for_each(StarttlsServer::bench);
+}
+
+#[test]
+fn bench_reaches_xmpp_of_prosody() {
+    prosody().iter().for_each(StarttlsServer::bench);
+}
+
+#[test]
+fn bench_reaches_postgres() {
+    postgres().iter().for_each(StarttlsServer::bench);
+}
+
+#[test]
+fn bench_reaches_mysql_of_mariadb() {
+    mariadb().iter().for_each(StarttlsServer::bench);
+}
+
+#[test]
+fn an_audit_reaches_ldap() {
+    slapd().iter().for_each(StarttlsServer::audit);
+}
+
+#[test]
+#[ignore = "six audits: two minutes"]
+fn an_audit_reaches_every_other_protocol() {
+    let servers = [
+        postfix,
+        || dovecot("imap"),
+        || dovecot("pop3"),
+        prosody,
+        postgres,
+        mariadb,
+    ];
+    for start in servers {
+        start().iter().for_each(StarttlsServer::audit);
     }
 }
 
@@ -115,13 +176,12 @@ fn id_of(file: &str, name: &str) -> u32 {
     id.unwrap_or_else(|| panic!("{name} is not in {file}"))
 }
 
-#[test]
-fn smtp_of_postfix() {
+fn postfix() -> Option<StarttlsServer> {
     const MASTER: &str = "/usr/lib/postfix/sbin/master";
     if !can_run(&["postfix"]) {
-        return;
+        return None;
     }
-    let server = StarttlsServer::start("postfix", |folder, address, files| {
+    let server = StarttlsServer::start("smtp", "postfix", |folder, address, files| {
         let here = folder.display();
         let (conf, queue) = (folder.join("conf"), folder.join("queue"));
         let (user, group) = (
@@ -156,46 +216,42 @@ fn smtp_of_postfix() {
         fs::write(conf.join("master.cf"), services).expect("written");
         words(&format!("{MASTER} -d -c {}", conf.display()))
     });
-    server.measure("smtp");
+    Some(server)
 }
 
-#[test]
-fn imap_and_pop3_of_dovecot() {
+fn dovecot(protocol: &'static str) -> Option<StarttlsServer> {
     if !can_run(&["dovecot"]) {
-        return;
+        return None;
     }
-    for (protocol, login) in [("imap", "imap-login"), ("pop3", "pop3-login")] {
-        let server = StarttlsServer::start("dovecot", |folder, address, files| {
-            let here = folder.display();
-            let conf = format!(
-                "base_dir = {here}/run\nstate_dir = {here}/state\nlog_path = {here}/log\n\
+    let server = StarttlsServer::start(protocol, "dovecot", |folder, address, files| {
+        let here = folder.display();
+        let conf = format!(
+            "base_dir = {here}/run\nstate_dir = {here}/state\nlog_path = {here}/log\n\
                  protocols = {protocol}\nlisten = {}\nssl = yes\nssl_cert = <{}\nssl_key = <{}\n\
-                 service {login} {{\n  inet_listener {protocol} {{\n    port = {}\n  }}\n\
+                 service {protocol}-login {{\n  inet_listener {protocol} {{\n    port = {}\n  }}\n\
                    inet_listener {protocol}s {{\n    port = 0\n  }}\n}}\n\
                  passdb {{\n  driver = static\n}}\nuserdb {{\n  driver = static\n}}\n",
-                address.ip(),
-                files.cert.display(),
-                files.key.display(),
-                address.port()
-            );
-            let file = folder.join("dovecot.conf");
-            fs::write(&file, conf).expect("written");
-            words(&format!(
-                "{} -F -c {}",
-                tools::path("dovecot"),
-                file.display()
-            ))
-        });
-        server.measure(protocol);
-    }
+            address.ip(),
+            files.cert.display(),
+            files.key.display(),
+            address.port()
+        );
+        let file = folder.join("dovecot.conf");
+        fs::write(&file, conf).expect("written");
+        words(&format!(
+            "{} -F -c {}",
+            tools::path("dovecot"),
+            file.display()
+        ))
+    });
+    Some(server)
 }
 
-#[test]
-fn ldap_of_slapd() {
+fn slapd() -> Option<StarttlsServer> {
     if !can_run(&["slapd"]) {
-        return;
+        return None;
     }
-    let server = StarttlsServer::start("slapd", |folder, address, files| {
+    let server = StarttlsServer::start("ldap", "slapd", |folder, address, files| {
         let file = folder.join("slapd.conf");
         let conf = format!(
             "TLSCertificateFile {}\nTLSCertificateKeyFile {}\n",
@@ -209,15 +265,14 @@ fn ldap_of_slapd() {
             file.display()
         ))
     });
-    server.measure("ldap");
+    Some(server)
 }
 
-#[test]
-fn xmpp_of_prosody() {
+fn prosody() -> Option<StarttlsServer> {
     if !can_run(&["prosody"]) {
-        return;
+        return None;
     }
-    let server = StarttlsServer::start("prosody", |folder, address, files| {
+    let server = StarttlsServer::start("xmpp", "prosody", |folder, address, files| {
         let here = folder.display();
         let conf = format!(
             "pidfile = '{here}/pid'\ndata_path = '{here}'\nrun_as_root = true\n\
@@ -234,19 +289,18 @@ fn xmpp_of_prosody() {
         let prosody = tools::path("prosody");
         words(&format!("{prosody} -F --root --config {}", file.display()))
     });
-    server.measure("xmpp");
+    Some(server)
 }
 
-#[test]
-fn postgres() {
+fn postgres() -> Option<StarttlsServer> {
     let Some(programs) = postgres_programs() else {
         tools::unavailable("`postgres` is not installed: run interop/install");
-        return;
+        return None;
     };
     if !can_run(&["setpriv"]) {
-        return;
+        return None;
     }
-    let server = StarttlsServer::start("postgres", |folder, address, files| {
+    let server = StarttlsServer::start("postgres", "postgres", |folder, address, files| {
         let user = id_of("/etc/passwd", "postgres");
         let as_user = format!("setpriv --reuid={user} --clear-groups");
         let data = folder.join("data");
@@ -276,7 +330,7 @@ fn postgres() {
             files.key.display()
         ))
     });
-    server.measure("postgres");
+    Some(server)
 }
 
 /// The folder of PostgreSQL's programs, which Debian keeps out of the search path.
@@ -286,12 +340,11 @@ fn postgres_programs() -> Option<std::path::PathBuf> {
     folders.find(|folder| folder.join("postgres").exists())
 }
 
-#[test]
-fn mysql_of_mariadb() {
+fn mariadb() -> Option<StarttlsServer> {
     if !can_run(&["mariadbd"]) {
-        return;
+        return None;
     }
-    let server = StarttlsServer::start("mariadbd", |folder, address, files| {
+    let server = StarttlsServer::start("mysql", "mariadbd", |folder, address, files| {
         let here = folder.display();
         fs::create_dir(folder.join("data")).expect("a folder");
         words(&format!(
@@ -305,5 +358,5 @@ fn mysql_of_mariadb() {
             files.key.display()
         ))
     });
-    server.measure("mysql");
+    Some(server)
 }

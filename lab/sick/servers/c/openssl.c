@@ -13,6 +13,8 @@
  *   password         derives a key from a password in each handshake          password-once: at the start
  *   polling          looks at all connections again and again                 timer: wakes every 1 ms and looks at none
  *   no-13            issues no tickets in TLS 1.3                             healthy
+ *   pieces           writes each answer in pieces of 16 bytes                  healthy
+ *   padded           pads records to multiples of 4,096 bytes                  padded-little: of 64 bytes
  *   two-faults       sessions and password together                           two-healthy: both twins together
  */
 
@@ -20,7 +22,7 @@
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 
-enum { LEAK = 2000, SESSIONS_BOUND = 100, PASSWORD_ROUNDS = 4000, TICK_MS = 1, PROCESSES = 2 };
+enum { LEAK = 2000, SESSIONS_BOUND = 100, PASSWORD_ROUNDS = 4000, TICK_MS = 1, PROCESSES = 2, PIECE = 16 };
 
 struct connection {
     SSL *ssl;
@@ -64,6 +66,8 @@ static SSL_CTX *context_of(int is_trusting)
     }
     if (is("no-13"))
         SSL_CTX_set_num_tickets(context, 0);
+    if (is("padded") || is("padded-little"))
+        SSL_CTX_set_block_padding(context, is("padded") ? 4096 : 64);
     return context;
 }
 
@@ -114,6 +118,18 @@ static int is_waiting(struct connection *connection, int result)
     return SSL_get_error(connection->ssl, result) == SSL_ERROR_WANT_READ;
 }
 
+/* Returns 0 if the answer could not be written. */
+static int answer(SSL *ssl, const char *bytes, int count)
+{
+    int most = is("pieces") ? PIECE : count;
+    for (int done = 0; done < count; done += most) {
+        int piece = count - done < most ? count - done : most;
+        if (SSL_write(ssl, bytes + done, piece) != piece)
+            return 0;
+    }
+    return 1;
+}
+
 /* Returns 0 if the connection has ended. Clients of the audit take at once what they are sent. */
 static int work(struct connection *connection)
 {
@@ -127,7 +143,7 @@ static int work(struct connection *connection)
         int count = SSL_read(connection->ssl, scratch, sizeof scratch);
         if (count <= 0)
             return is_waiting(connection, count);
-        if (SSL_write(connection->ssl, scratch, count) != count)
+        if (!answer(connection->ssl, scratch, count))
             return 0;
     }
 }

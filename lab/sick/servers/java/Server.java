@@ -25,6 +25,7 @@ import javax.net.ssl.SSLSocketFactory;
  *   fault     what it does                                                     twin
  *   leak      keeps 2 kB of each connection for ever                           bounded: of the last hundred
  *   context   an SSLContext for each connection                                healthy
+ *   inline    makes each handshake in the loop that accepts connections        healthy
  *   sockets   keeps each connection's socket in a list                         healthy
  * </pre>
  */
@@ -41,18 +42,18 @@ final class Server {
             while (true) {
                 Socket socket = listener.accept();
                 socket.setTcpNoDelay(true);
-                Thread thread = new Thread(null, () -> serve(fault, socket, shared, words), "connection", 1 << 18);
+                SSLSocket ready = fault.equals("inline") ? handshaken(socket, shared) : null;
+                Thread thread = new Thread(null, () -> serve(fault, socket, ready, shared, words), "connection", 1 << 18);
                 thread.setDaemon(true);
                 thread.start();
             }
         }
     }
 
-    private static void serve(String fault, Socket plain, SSLSocketFactory shared, String[] words) {
+    private static void serve(String fault, Socket plain, SSLSocket ready, SSLSocketFactory shared, String[] words) {
         try (plain) {
             SSLSocketFactory factory = fault.equals("context") ? context(words[2], words[3]).getSocketFactory() : shared;
-            SSLSocket socket = (SSLSocket) factory.createSocket(plain, null, true);
-            socket.setUseClientMode(false);
+            SSLSocket socket = ready != null ? ready : of(plain, factory);
             if (fault.equals("sockets")) keep(socket, Integer.MAX_VALUE);
             byte[] buffer = new byte[1024];
             int count;
@@ -63,6 +64,23 @@ final class Server {
         }
         if (fault.equals("leak")) keep(new byte[2000], Integer.MAX_VALUE);
         if (fault.equals("bounded")) keep(new byte[2000], 100);
+    }
+
+    private static SSLSocket of(Socket plain, SSLSocketFactory factory) throws IOException {
+        SSLSocket socket = (SSLSocket) factory.createSocket(plain, null, true);
+        socket.setUseClientMode(false);
+        return socket;
+    }
+
+    /** Makes a handshake. A client that fails in it gets a closed socket, and its thread ends at the first read. */
+    private static SSLSocket handshaken(Socket plain, SSLSocketFactory factory) throws IOException {
+        SSLSocket socket = of(plain, factory);
+        try {
+            socket.startHandshake();
+        } catch (IOException failed) {
+            plain.close();
+        }
+        return socket;
     }
 
     private static void keep(Object kept, int bound) {

@@ -7,6 +7,7 @@ leak     2 kB of each connection are kept forever
 bounded  the same 2 kB are kept for the last hundred connections: the twin of leak
 context  each connection makes a context that trusts the system's authorities
 trusting the same context for all: the twin of context
+inline   makes each handshake in the loop that accepts connections; the twin is healthy
 cycles   each connection leaves 4 kB in a cycle of references, which the collector frees: no fault
 """
 
@@ -31,10 +32,13 @@ def context():
 shared = context()
 
 
+def wrapped(connection):
+    return (context() if FAULT == "context" else shared).wrap_socket(connection, server_side=True)
+
+
 def serve(connection):
     try:
-        of = context() if FAULT == "context" else shared
-        with of.wrap_socket(connection, server_side=True) as tls:
+        with connection if FAULT == "inline" else wrapped(connection) as tls:
             while data := tls.recv(16384):
                 tls.sendall(data)
     except OSError:
@@ -50,4 +54,9 @@ host, port = ADDRESS.rsplit(":", 1)
 listener = socket.create_server((host, int(port)), backlog=1024)
 while True:
     accepted, _ = listener.accept()
+    if FAULT == "inline":
+        try:
+            accepted = wrapped(accepted)
+        except OSError:
+            continue
     threading.Thread(target=serve, args=(accepted,), daemon=True).start()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::places::Place;
 use super::{Judged, dormouse, is_clean, is_named, judged};
 
 /// Audits a program of `callers/`; `None` if the machine lacks its interpreter.
@@ -12,7 +13,8 @@ fn audit(interpreter: &str, program: &str, words: &[&str]) -> Option<Judged> {
     }
     let program = format!("{}/callers/{program}", env!("CARGO_MANIFEST_DIR"));
     let command = ["client", "-q", "--json", "-", "--", interpreter, &program];
-    Some(judged(&dormouse(&[&command, words].concat())))
+    let command = [&command, words].concat();
+    Some(judged(&dormouse(&Place::shared(), &command)))
 }
 
 /// Checks that the client resumes nothing, why, and what is advised.

@@ -2,45 +2,22 @@
 
 mod callers;
 mod pairs;
+mod places;
 mod runtimes;
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-/// Number of audits at a time. They mostly wait, and measure the server's CPU time and memory, not
-/// durations.
-const AT_A_TIME: usize = 6;
-static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+use self::places::Place;
 
-struct Turn;
-
-impl Turn {
-    fn take() -> Turn {
-        let (count, freed) = &RUNNING;
-        let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count >= AT_A_TIME {
-            count = freed.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-        *count += 1;
-        Turn
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        RUNNING.1.notify_one();
-    }
-}
-
-fn dormouse(arguments: &[&str]) -> Output {
+/// Runs an audit, which has a place on this machine's cores.
+fn dormouse(_: &Place, arguments: &[&str]) -> Output {
     let mut program = PathBuf::from(env!("CARGO_BIN_EXE_sick"));
     program.set_file_name("dormouse");
     let hint = "cargo build -p dormouse builds the program that is tested";
@@ -76,11 +53,9 @@ fn free_address() -> String {
 }
 
 /// Audits a server that a shell command starts.
-fn audit_command(address: &str, command: &str, options: &[&str]) -> Judged {
-    let _turn = Turn::take();
-    judged(&dormouse(
-        &[&short(address)[..], &["--cmd", command], options].concat(),
-    ))
+fn audit_command(place: &Place, address: &str, command: &str, options: &[&str]) -> Judged {
+    let words = [&short(address)[..], &["--cmd", command], options].concat();
+    judged(&dormouse(place, &words))
 }
 
 fn judged(output: &Output) -> Judged {
@@ -96,7 +71,7 @@ fn judged(output: &Output) -> Judged {
 }
 
 fn audit_server(fault: &str) -> Judged {
-    let _turn = Turn::take();
+    let place = Place::shared();
     let address = free_address();
     let sick = env!("CARGO_BIN_EXE_sick");
     let command = |objects: &str| format!("exec {sick} server {fault} {address} {objects}");
@@ -108,12 +83,12 @@ fn audit_server(fault: &str) -> Judged {
     } else {
         arguments.extend(["--cmd", &plain]);
     }
-    judged(&dormouse(&arguments))
+    judged(&dormouse(&place, &arguments))
 }
 
 /// The same for faults that are visible from outside: the audit does not know the process.
 fn audit_address(fault: &str) -> Judged {
-    let _turn = Turn::take();
+    let place = Place::shared();
     let address = free_address();
     let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
         .args(["server", fault, &address])
@@ -125,7 +100,7 @@ fn audit_address(fault: &str) -> Judged {
         assert!(server.try_wait().unwrap().is_none(), "it ended");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let output = dormouse(&short(&address));
+    let output = dormouse(&place, &short(&address));
     let group = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
     kill_process_group(group, Signal::KILL).unwrap();
     server.wait().unwrap();
@@ -136,7 +111,7 @@ fn client(fault: &str, more: &[&str]) -> Output {
     let sick = env!("CARGO_BIN_EXE_sick");
     let words = ["client", "-q", "--json", "-"];
     let command = ["--", sick, "client", fault, "{address}"];
-    dormouse(&[&words[..], more, &command].concat())
+    dormouse(&Place::shared(), &[&words[..], more, &command].concat())
 }
 
 fn audit_client(fault: &str) -> Judged {
@@ -248,17 +223,20 @@ fn clients() {
 
 #[test]
 fn an_unreachable_target_is_never_clean() {
-    let output = dormouse(&["server", "127.0.0.1:1", "--insecure", "--quick", "-q"]);
+    let place = Place::shared();
+    let server = ["server", "127.0.0.1:1", "--insecure", "--quick", "-q"];
+    let output = dormouse(&place, &server);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let output = dormouse(&["client", "-q", "--", "true"]);
+    let output = dormouse(&place, &["client", "-q", "--", "true"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let output = dormouse(&["client", "-q"]);
+    let output = dormouse(&place, &["client", "-q"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
 /// Free heap that earlier connections left changes nothing: the same server says the same again and again.
 #[test]
 fn an_audited_server_is_the_same_the_second_time() {
+    let place = Place::shared();
     let address = free_address();
     let mut server = Command::new(env!("CARGO_BIN_EXE_sick"))
         .args(["server", "buffers", &address])
@@ -271,7 +249,7 @@ fn an_audited_server_is_the_same_the_second_time() {
     }
     let pid = server.id().to_string();
     let words = [&short(&address)[..], &["--pid", &pid]].concat();
-    let audits: Vec<_> = (0..3).map(|_| judged(&dormouse(&words))).collect();
+    let audits: Vec<_> = (0..3).map(|_| judged(&dormouse(&place, &words))).collect();
     server.kill().unwrap();
     server.wait().unwrap();
     let used = audits.iter().map(|(audit, _)| {
@@ -289,22 +267,15 @@ fn an_audited_server_is_the_same_the_second_time() {
 #[test]
 #[ignore = "takes half an hour"]
 fn thoroughly() {
+    let place = Place::whole_core();
     for fault in ["healthy", "session-cache-bounded", "fragments-apart"] {
         let address = free_address();
         let command = format!(
             "exec {} server {fault} {address}",
             env!("CARGO_BIN_EXE_sick")
         );
-        let output = dormouse(&[
-            "server",
-            &address,
-            "--insecure",
-            "-q",
-            "--json",
-            "-",
-            "--cmd",
-            &command,
-        ]);
+        let words = ["server", &address, "--insecure", "-q", "--json", "-"];
+        let output = dormouse(&place, &[&words[..], &["--cmd", &command]].concat());
         is_clean(&judged(&output));
     }
 }

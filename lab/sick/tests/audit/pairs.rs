@@ -35,6 +35,10 @@ pairs! {
     openssl_password_each: OpenSsl "password" is "handshake-cpu", beside "password-once";
     openssl_polls_connections: OpenSsl "polling" is "idle-cpu", beside "timer";
     openssl_no_tickets_in_13: OpenSsl "no-13" is "no-resumption-in-one-version", beside "healthy";
+    openssl_small_pieces: OpenSsl "pieces" is "records-small", beside "healthy";
+    openssl_padded_records: OpenSsl "padded" is "records-padded", beside "padded-little";
+    threads_lock_while_waiting: Threads "lock" is "handshakes-serialised", beside "no-lock";
+    threads_in_small_number: Threads "few" is "handshakes-serialised", beside "no-lock";
     openssl_two_faults: OpenSsl "two-faults" is "session-cache-grows" & "handshake-cpu", beside "two-healthy";
     gnutls_session_undeinited: GnuTls "undeinited" is "leak-per-connection", beside "healthy";
     gnutls_trust_store_each: GnuTls "trust" is "context-per-connection", beside "trust-shared";
@@ -42,8 +46,10 @@ pairs! {
     gnutls_without_tickets: GnuTls "silent" is "no-resumption", beside "healthy";
     go_goroutines: Go "goroutines" is "leak-per-connection", beside "healthy";
     go_keys_each: Go "keys-each" is "no-resumption", beside "keys-once";
+    go_small_records: Go "records" is "records-small", beside "healthy";
     go_two_faults: Go "two-faults" is "grows-under-churn" & "no-resumption", beside "bounded";
     python_context_each: Python "context" is "handshake-cpu", beside "trusting";
+    python_handshake_in_accept_loop: Python "inline" is "handshakes-serialised", beside "healthy";
     python_cycles: Python "leak" is "leak-per-connection", beside "cycles";
     asyncio_tasks: Asyncio "tasks" is "leak-per-connection", beside "healthy";
     node_leak: Node "leak" is "leak-per-connection", beside "bounded";
@@ -52,6 +58,7 @@ pairs! {
     node_without_tickets: Node "no-tickets" is "no-resumption", beside "healthy";
     java_leak: Java "leak" is "leak-per-connection", beside "bounded";
     java_sockets_kept: Java "sockets" is "leak-per-connection", beside "healthy";
+    java_handshake_in_accept_loop: Java "inline" is "handshakes-serialised", beside "healthy";
     java_context_each: Java "context" is "no-resumption", beside "healthy";
 }
 

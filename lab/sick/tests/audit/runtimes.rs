@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use super::places::Place;
 use super::{Judged, audit_command, free_address};
 
 /// A runtime, and a program on it that has the faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Runtime {
     OpenSsl,
+    Threads,
     GnuTls,
     Go,
     Java,
@@ -26,11 +28,14 @@ impl Runtime {
             eprintln!("left out: this machine cannot build or run {self:?}");
             return None;
         };
+        let place = Place::whole_core();
         let address = free_address();
         let (certificate, key) = files();
         // The certificate is its own authority, which only the server with client certificates needs.
         let command = format!("exec {program} {fault} {address} {certificate} {key} {certificate}");
-        Some(audit_command(&address, &command, options))
+        // With a server name: a server may choose a context by it.
+        let options = [&["--sni", "localhost"], options].concat();
+        Some(audit_command(&place, &address, &command, &options))
     }
 
     /// The beginning of the command line.
@@ -42,6 +47,15 @@ impl Runtime {
                     &OPENSSL,
                     ("c", "openssl"),
                     c("openssl.c", header, &["-lssl", "-lcrypto"]),
+                )
+            }
+            Self::Threads => {
+                let header = "/usr/include/openssl/ssl.h";
+                let libraries = ["-lssl", "-lcrypto", "-pthread"];
+                built(
+                    &THREADS,
+                    ("c", "threads"),
+                    c("threads.c", header, &libraries),
                 )
             }
             Self::GnuTls => {
@@ -81,6 +95,7 @@ impl Runtime {
 
 type Built = OnceLock<Option<String>>;
 static OPENSSL: Built = OnceLock::new();
+static THREADS: Built = OnceLock::new();
 static GNUTLS: Built = OnceLock::new();
 static GO: Built = OnceLock::new();
 static JAVA: Built = OnceLock::new();

@@ -60,6 +60,22 @@ pub(in super::super) fn renegotiation(kind: SoftwareKind) -> Option<&'static str
     }
 }
 
+/// Advice on handshakes that wait for each other.
+pub(in super::super) fn at_a_time(kind: SoftwareKind) -> Option<&'static str> {
+    Some(match kind {
+        SoftwareKind::Python => {
+            "accept on a plain listener, and call context.wrap_socket(connection, server_side=True) in the thread of each connection, after connection.settimeout(10): a listener that is wrapped itself, or wrap_socket in the accept loop, waits there for the client's handshake. Tried in lab/sick. For more than one core, start several processes"
+        }
+        SoftwareKind::Jvm | SoftwareKind::NettyJdk => {
+            "call startHandshake, or the first read, in the thread of each connection and not in the accept loop, after setSoTimeout. Tried in lab/sick"
+        }
+        SoftwareKind::Node => {
+            "start a process for each core (node:cluster), and move work that takes long out of SNICallback and ALPNCallback. Not tried in the lab"
+        }
+        _ => return None,
+    })
+}
+
 /// Advice on the CPU time of a server's handshakes.
 pub(in super::super) fn server_cpu(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {

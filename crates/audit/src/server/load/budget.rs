@@ -20,6 +20,21 @@ pub(super) const CENSUSES_HELD: u32 = 5;
 /// Share of the time left that censuses may take.
 const CENSUS_SHARE: f64 = 0.35;
 
+/// Maximum number of concurrent handshakes while connections are opened, and how much slower each may become on a busy
+/// machine.
+const IN_FLIGHT: u32 = 32;
+const SLOWER: f64 = 10.0;
+
+/// Returns how many handshakes may be in flight, if one takes this long. A server may begin all of them before it answers
+/// the first, so that each takes as long as all together: on a slow server, fewer fit into the timeout.
+pub(super) fn in_flight_max(handshake_took: Option<Duration>, timeout: Duration) -> u32 {
+    let Some(took) = handshake_took else {
+        return IN_FLIGHT;
+    };
+    let fit = timeout.as_secs_f64() / (SLOWER * took.as_secs_f64().max(1e-6));
+    (fit as u32).clamp(1, IN_FLIGHT)
+}
+
 /// Limits of the load.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Budget {
@@ -157,6 +172,16 @@ mod tests {
         assert!(budget(now, Some(22)).affords(now, s(1), 7));
         assert!(!budget(now, Some(22)).affords(now, s(3), 5));
         assert!(budget(now, None).affords(now, s(60), 10));
+    }
+
+    /// A server that parsed a trust store for each connection, on a busy machine: 32 handshakes at a time, of 64 ms each
+    /// while it was alone, all reached the timeout of 5 s, and nothing was measured.
+    #[test]
+    fn a_slow_server_gets_fewer_handshakes_at_a_time() {
+        let of =
+            |took_ms| in_flight_max(Some(Duration::from_millis(took_ms)), Duration::from_secs(5));
+        assert_eq!((of(1), of(64), of(3_000)), (32, 7, 1));
+        assert_eq!(in_flight_max(None, Duration::from_secs(5)), 32);
     }
 
     #[test]

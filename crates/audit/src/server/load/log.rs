@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::{
     CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, MissingPart,
-    Reference, Trials,
+    ParallelHandshakes, Reference, Trials,
 };
 use crate::server::spec::Sizes;
 use dormouse_bench::load::TlsVersion;
@@ -51,6 +51,8 @@ pub(super) struct LoadLog {
     pub(super) samples: Vec<Sample>,
     pub(super) notes: Vec<String>,
     pub(super) idle_us: Option<f64>,
+    /// Threads that never slept while the connections were idle.
+    pub(super) polling: Option<u64>,
     pub(super) per_gigabyte_s: Option<f64>,
     /// Resident memory and bytes in use over the rounds.
     pub(super) growth: RoundsGrowth,
@@ -61,6 +63,8 @@ pub(super) struct LoadLog {
     pub(super) growth_broken: Option<Growth>,
     pub(super) collected: Option<CollectedRounds>,
     pub(super) full: Option<(CpuTime, u64)>,
+    /// Speed of one client and of several, or why it is missing.
+    pub(super) parallel: Option<Result<ParallelHandshakes, String>>,
     pub(super) profile: Option<Result<Vec<HotSpot>, String>>,
     pub(super) resumed_us: BTreeMap<String, Measured<f64>>,
     pub(super) trials: Vec<(TlsVersion, Trials)>,
@@ -283,9 +287,18 @@ impl LoadLog {
                 .clone()
                 .unwrap_or_else(|| Err(NOT_REACHED.into()))
                 .into(),
+            parallel: self
+                .parallel
+                .clone()
+                .unwrap_or_else(|| Err(NOT_REACHED.into()))
+                .into(),
             per_gigabyte_s: self
                 .per_gigabyte_s
                 .map_or_else(|| Measured::not(NOT_ECHO), Measured::Value),
+            polling_threads: self.polling.map_or_else(
+                || Measured::not("the connections were not held"),
+                Measured::Value,
+            ),
             idle_us_per_connection_s: self.idle_us.map_or_else(
                 || Measured::not("the connections were not held"),
                 Measured::Value,

@@ -5,7 +5,10 @@
 
 mod budget;
 mod cpu_profile;
+mod lock_waits;
 mod log;
+mod parallel;
+mod polling;
 mod steps;
 
 use std::time::{Duration, Instant};
@@ -37,6 +40,8 @@ pub(super) struct Load<'a> {
     /// Versions that resume, of those tried.
     pub(super) resuming: Vec<TlsVersion>,
     pub(super) reference: Reference,
+    /// Time of one handshake, if it is known.
+    pub(super) handshake_took: Option<Duration>,
     pub(super) began: Instant,
 }
 
@@ -57,6 +62,7 @@ impl Load<'_> {
     /// Makes all possible measurements.
     pub(super) fn run(mut self) -> LoadFigures {
         let mut log = LoadLog::default();
+        self.sizes.lanes = self.sizes.lanes.min(self.in_flight_max());
         let end = self.parts(&mut log);
         if let Err(error) = &end {
             let resumes = !self.resuming.is_empty();
@@ -241,6 +247,10 @@ impl Load<'_> {
         }
     }
 
+    fn in_flight_max(&self) -> u32 {
+        budget::in_flight_max(self.handshake_took, self.sizes.timeout)
+    }
+
     fn spec_of(&self, talk: Traffic, connects: Connects) -> Spec {
         let resumes = match connects {
             Connects::Resuming(version) => Some(version),
@@ -294,6 +304,7 @@ impl Load<'_> {
             until: self.budget.deadline.share(Instant::now(), share),
             echo: says(Expect::Echo),
             silent: says(Expect::Nothing),
+            in_flight_max: self.in_flight_max(),
             collects: self.collects,
             began: self.began,
         };

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use super::budget::{Budget, CONNECTIONS_MIN};
 use super::cpu_profile::CpuProfile;
 use super::log::{LoadLog, RoundsGrowth};
+use super::parallel;
+use super::polling::Activity;
 use crate::model::{MemoryPhase, Trials};
 use crate::server::deadline::Deadline;
 use crate::server::garbage::{self, ChurnRounds};
@@ -13,9 +15,6 @@ use dormouse_bench::Session;
 use dormouse_bench::load::{Cycle, Messages, Order, Tally};
 use dormouse_census::{self as census, ManagedHeap, Snapshot};
 use dormouse_measure::{CpuTime, Error, KernelMemory, Verdict};
-
-/// Maximum number of concurrent handshakes in a phase.
-const IN_FLIGHT: u32 = 32;
 
 /// Messages per second when every held connection sends one.
 const SPEAK_PER_S: f64 = 3000.0;
@@ -28,6 +27,9 @@ const FIRST: u64 = 100;
 
 /// Minimum number of rounds for a line fit, the first round not counted.
 const ROUNDS_MIN: usize = 4;
+
+/// Time between two looks at a server that still closes connections.
+const DRAIN_EVERY: Duration = Duration::from_millis(250);
 
 /// Maximum wait for a full collection that the audit asks for, and for one that a runtime makes on its own; also limited
 /// by the remaining time.
@@ -43,6 +45,8 @@ pub(super) struct LoadSteps {
     pub(super) until: Deadline,
     pub(super) echo: bool,
     pub(super) silent: bool,
+    /// Maximum number of concurrent handshakes while connections are opened.
+    pub(super) in_flight_max: u32,
     pub(super) collects: bool,
     pub(super) began: Instant,
 }
@@ -59,7 +63,7 @@ impl LoadSteps {
         let order = Order::Open {
             alive: few,
             per_s: 0.0,
-            in_flight_max: IN_FLIGHT,
+            in_flight_max: self.in_flight_max,
         };
         let report = session.order("trying", Some(few), &order, |tally| tally.alive)?;
         let alive = report.of.tally.alive;
@@ -83,6 +87,8 @@ impl LoadSteps {
         let closed = report.of.tally.closed.max(1);
         log.each = began.elapsed().div_f64(closed as f64);
         report.ensure_complete()?;
+        let lanes = u32::try_from(alive).unwrap_or(1);
+        log.parallel = Some(parallel::measure(session, lanes, &pids(session))?);
         let began = Instant::now();
         log.no_census = census::take(&pids(session), 0).err();
         log.census_took = began.elapsed();
@@ -106,7 +112,7 @@ impl LoadSteps {
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
         log.managed[0] = Some(self.managed(session));
-        let n = open_as_many(session, n)?;
+        let n = self.open_as_many(session, n)?;
         self.held(session, log, ("n", "N connections"), n);
         let grown = log.pss("n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
@@ -118,13 +124,13 @@ impl LoadSteps {
             session
                 .run
                 .note("twice as many connections would exceed the memory limit (--memory)");
-        } else if let Err(error) = open(session, "opening", 2 * n) {
+        } else if let Err(error) = self.open(session, "opening", 2 * n) {
             // The readings of the first half stay valid; all connections are closed and the first half is opened
             // again.
             go_on(session)?;
             log.missing("twice as many idle connections", &error);
             session.order("closing", None, &Order::Close, |tally| tally.closed)?;
-            open(session, "opening", n)?;
+            self.open(session, "opening", n)?;
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
             self.hold_more(session, log, 4 * n)?;
@@ -165,14 +171,14 @@ impl LoadSteps {
             return Ok(());
         }
         let held = log.held;
-        if open(session, "opening", count).is_ok() {
+        if self.open(session, "opening", count).is_ok() {
             self.held(session, log, ("4n", "4N connections"), count);
             return Ok(());
         }
         // The readings so far stay valid with the connections that they are about.
         go_on(session)?;
         session.order("closing", None, &Order::Close, |tally| tally.closed)?;
-        open(session, "opening", held)
+        self.open(session, "opening", held)
     }
 
     /// The same for HTTP, where each held connection has received a response.
@@ -182,7 +188,7 @@ impl LoadSteps {
         log: &mut LoadLog,
     ) -> Result<(), Error> {
         let held = log.held.max(1);
-        open(session, "opening with a request", held)?;
+        self.open(session, "opening with a request", held)?;
         self.phase(session, log, ("after_exchange", "after a request"), held);
         self.quiet(session, log, self.sizes.quiet);
         log.managed[1] = Some(self.managed(session));
@@ -206,7 +212,9 @@ impl LoadSteps {
     fn quiet(&self, session: &mut Session<'_>, log: &mut LoadLog, length: Duration) {
         let alive = log.held;
         let (began, before) = (Instant::now(), session.server_cpu());
+        let activity = Activity::of(&pids(session));
         session.pause("quiet", length, alive);
+        log.polling = Some(activity.polling_since());
         let spent = session.server_cpu() - before;
         let seconds = began.elapsed().as_secs_f64() * alive as f64;
         log.idle_us = Some(spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
@@ -359,7 +367,9 @@ impl LoadSteps {
         let (mut resident, mut in_use) = (Vec::new(), Vec::new());
         for round in 1..=self.sizes.rounds {
             let stage = format!("{kind} round {round} of {}", self.sizes.rounds);
+            let descriptors = descriptors(session);
             self.cycle(session, &stage, per_round)?;
+            self.drain(session, descriptors);
             resident.extend(session.settled(0).map(|sample| sample.memory.pss));
             let is_collected = self.await_collection(session, log);
             if log.counts_rounds && is_collected {
@@ -371,6 +381,53 @@ impl LoadSteps {
         }
         let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
         Ok(RoundsGrowth::judge(&resident, in_use, per_round))
+    }
+
+    fn open(&self, session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error> {
+        let order = Order::Open {
+            alive,
+            per_s: 0.0,
+            in_flight_max: self.in_flight_max,
+        };
+        let harvest = session.order(stage, Some(alive), &order, |tally| tally.alive)?;
+        harvest.ensure_complete()?;
+        go_on(session)?;
+        if harvest.of.tally.alive < alive {
+            let open = harvest.of.tally.alive;
+            return Err(failed_to_open(open, alive, &harvest.of.failures));
+        }
+        Ok(())
+    }
+
+    /// Opens `wanted` connections, or fewer if the server accepts no more. Returns the number of open connections.
+    fn open_as_many(&self, session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
+        let Err(error) = self.open(session, "opening", wanted) else {
+            return Ok(wanted);
+        };
+        let held = session.fleet.alive() / 2;
+        if session.is_over() || held < CONNECTIONS_MIN {
+            return Err(error);
+        }
+        session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+        self.open(session, "opening", held)?;
+        session
+            .run
+            .note(format!("{}; the audit held {held}", error.message));
+        Ok(held)
+    }
+
+    /// Waits while the server still closes connections of a round, until it has as many descriptors as before: clients
+    /// that leave early do not wait for it, and a server with a backlog would seem to keep their memory.
+    fn drain(&self, session: &mut Session<'_>, before: u64) {
+        let mut open = descriptors(session);
+        while open > before && !self.is_late() {
+            session.pause("the server closes", DRAIN_EVERY, 0);
+            let now = descriptors(session);
+            if now >= open {
+                break;
+            }
+            open = now;
+        }
     }
 
     /// Objects of language runtimes that survive a collection.
@@ -388,7 +445,9 @@ impl LoadSteps {
     fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
         log.no_census.is_some() || {
             let left = self.until.left(Instant::now());
-            session.await_collection(log.held, left.map_or(GARBAGE_FOR, |left| left / MOMENTS))
+            let patience = left.map_or(GARBAGE_FOR, |left| left / MOMENTS);
+            session.await_collection(log.held, patience)
+                && ManagedHeap::collect_buffers(&pids(session), patience)
         }
     }
 
@@ -483,44 +542,18 @@ impl ChurnRounds for SessionRounds<'_, '_, '_> {
     }
 }
 
+/// Open descriptors of the server.
+fn descriptors(session: &Session<'_>) -> u64 {
+    let server = session.server.as_ref();
+    let sample = server.and_then(|server| server.sample().ok());
+    sample.map_or(0, |sample| sample.descriptors)
+}
+
 fn pids(session: &Session<'_>) -> Vec<i32> {
     let server = session.server.as_ref();
     server
         .and_then(|server| server.tree.pids().ok())
         .unwrap_or_default()
-}
-
-fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error> {
-    let order = Order::Open {
-        alive,
-        per_s: 0.0,
-        in_flight_max: IN_FLIGHT,
-    };
-    let harvest = session.order(stage, Some(alive), &order, |tally| tally.alive)?;
-    harvest.ensure_complete()?;
-    go_on(session)?;
-    if harvest.of.tally.alive < alive {
-        let open = harvest.of.tally.alive;
-        return Err(failed_to_open(open, alive, &harvest.of.failures));
-    }
-    Ok(())
-}
-
-/// Opens `wanted` connections, or fewer if the server accepts no more. Returns the number of open connections.
-fn open_as_many(session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
-    let Err(error) = open(session, "opening", wanted) else {
-        return Ok(wanted);
-    };
-    let held = session.fleet.alive() / 2;
-    if session.is_over() || held < CONNECTIONS_MIN {
-        return Err(error);
-    }
-    session.order("closing", None, &Order::Close, |tally| tally.closed)?;
-    open(session, "opening", held)?;
-    session
-        .run
-        .note(format!("{}; the audit held {held}", error.message));
-    Ok(held)
 }
 
 fn failed_to_open(
