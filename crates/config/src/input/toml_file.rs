@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The path that stands for standard input.
-pub(crate) const STANDARD_INPUT: &str = "-";
+pub const STANDARD_INPUT: &str = "-";
 
 /// Reads the configuration's own file, or standard input.
 pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
