@@ -41,10 +41,17 @@ test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
-# Not the pairs of lab/sick, `fault` and `twin`: each is a whole audit, whose verdicts `make sick` counts.
 test-full: tools test-build ## the same with the tests that take longer; writes lab/results/test-full.txt
-	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
-	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored --skip ::fault --skip ::twin --skip thoroughly
+	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone
+
+# Not the pairs of lab/sick, `fault` and `twin`: each is a whole audit, whose verdicts `make sick` counts.
+.PHONY: test-together test-alone
+test-together: export PROPTEST_CASES = 4096
+test-together:
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored \
+	    --skip alone:: --skip ::fault --skip ::twin --skip thoroughly
+test-alone:
+	$(CARGO) test $(LOCKED) --workspace --test interop -- --ignored --test-threads=1 alone::
 
 .PHONY: sick
 sick: ## audit every faulty server and its healthy twin, TIMES=1; an hour for each time; writes lab/results/
@@ -107,7 +114,7 @@ test-bindings: ## the library from C and Go (part of `make test`), and the packa
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
 	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
 
-compare-runtimes: ## bytes per quiet connection in each runtime: plaintext, its own TLS, Dormouse; RUNTIMES=python selects, COUNTS='--connections 500 --runs 1 --dry' shortens
+compare-runtimes: ## memory and CPU in each runtime: plaintext, its own TLS, Dormouse; 45 minutes; RUNTIMES=python selects, COUNTS='--connections 500 --runs 1 --dry' shortens
 	bindings/compare $(RUNTIMES) $(if $(COUNTS),-- $(COUNTS))
 
 PREFIX ?= /usr/local

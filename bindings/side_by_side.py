@@ -5,6 +5,7 @@ The client is the same for all: blocking sockets of Python, with OpenSSL for TLS
 
 import argparse
 import datetime
+import json
 import os
 import platform
 import resource
@@ -149,3 +150,16 @@ class Report:
         if self.path is not None:
             self.path.write_text("\n".join(self.lines) + "\n")
             print(f"written: {self.path}")
+
+    def keep(self, runtime, servers):
+        """Adds figures to the result of all runtimes, from which `lab/runtimes` makes the guide's table and picture.
+
+        `servers`: for each server, and each kind of TLS, a list of figures, one for each run.
+        """
+        if self.path is None:
+            return
+        path = RESULTS / f"runtimes-{datetime.date.today()}.json"
+        result = json.loads(path.read_text()) if path.exists() else {}
+        # Later figures of a runtime replace earlier ones.
+        result[runtime] = {"about": self.lines[:3], "servers": servers}
+        path.write_text(json.dumps(result, indent=1) + "\n")

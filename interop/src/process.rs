@@ -214,6 +214,20 @@ pub fn until_asleep(pid: u32) {
     });
 }
 
+/// CPU time of all threads of a process, as the scheduler counts it.
+///
+/// # Panics
+/// When the process has exited.
+pub fn cpu_time(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process that lives");
+    let nanoseconds = tasks.flatten().map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        let first = text.split_whitespace().next();
+        first.and_then(|number| number.parse().ok()).unwrap_or(0)
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}
+
 /// Start time of a process, in ticks since boot. (Process ids are reused.)
 pub fn started(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()

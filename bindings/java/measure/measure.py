@@ -172,9 +172,11 @@ def main():
     if chosen.dump:
         compare_dumps(chosen, out)
     else:
-        compare(chosen, out)
+        figures = compare(chosen, out)
     out.load("after")
     out.write()
+    if not chosen.dump:
+        out.keep("Java", {"Netty": figures})
 
 
 def compare_dumps(chosen, out):
@@ -199,6 +201,7 @@ def compare_dumps(chosen, out):
 
 
 def compare(chosen, out):
+    """Returns the figures of each kind of TLS, without its objects."""
     out(f"JVM: {' '.join(JVM)}; for bytes also -XX:TieredStopAtLevel=1")
     out("bytes: live objects after a collection, plus resident memory outside the heap, trimmed")
     out()
@@ -230,6 +233,10 @@ def compare(chosen, out):
     for tls in chosen.only:
         out(f"Objects of each connection, {tls} (last run):")
         show_histogram(out, found[tls][-1]["histogram"], chosen.connections)
+    return {
+        tls: [{name: value for name, value in run.items() if name != "histogram"} for run in runs]
+        for tls, runs in found.items()
+    }
 
 
 main()

@@ -119,10 +119,10 @@ async function measure(kind, tlsKind, files, connections) {
       bytes: each('bytes'),
       heap: each('heapUsed'),
       outside: each('bytes') - each('heapResident'),
-      connectUs: (cpuConnected - cpuBefore) / connections,
-      echoUs: (cpuEchoed - cpuQuiet) / connections / ECHOES,
-      busyUs: (cpuBusy - cpuEchoed) / BUSY_ECHOES,
-      ...kind === 'echo' ? await bulk(server, sockets[0]) : { mibS: NaN, bulkMs: NaN },
+      connect_us: (cpuConnected - cpuBefore) / connections,
+      echo_us: (cpuEchoed - cpuQuiet) / connections / ECHOES,
+      busy_us: (cpuBusy - cpuEchoed) / BUSY_ECHOES,
+      ...kind === 'echo' ? await bulk(server, sockets[0]) : { mib_s: NaN, bulk_cpu_ms: NaN },
     };
   });
 }
@@ -165,7 +165,7 @@ async function bulk(server, socket) {
   const begun = process.hrtime.bigint();
   for (let i = 0; i < BULK_MIB * 8; i++) await talk('echo', socket, block);
   const seconds = Number(process.hrtime.bigint() - begun) / 1e9;
-  return { mibS: BULK_MIB / seconds, bulkMs: (await server.cpu() - cpu) / 1000 / BULK_MIB };
+  return { mib_s: BULK_MIB / seconds, bulk_cpu_ms: (await server.cpu() - cpu) / 1000 / BULK_MIB };
 }
 
 function certificate(folder) {
@@ -189,8 +189,8 @@ function median(values) {
 }
 
 const COLUMNS = [
-  ['bytes', 18, 'bytes'], ['heap', 18, 'heap'], ["outside V8's heap", 20, 'outside'], ['handshake and echo, us CPU', 28, 'connectUs'],
-  ['quiet echo, us', 18, 'echoUs'], ['busy echo, us', 18, 'busyUs'], ['one stream, MiB/s', 20, 'mibS'], ['ms CPU per MiB', 16, 'bulkMs', 1],
+  ['bytes', 18, 'bytes'], ['heap', 18, 'heap'], ["outside V8's heap", 20, 'outside'], ['handshake and echo, us CPU', 28, 'connect_us'],
+  ['quiet echo, us', 18, 'echo_us'], ['busy echo, us', 18, 'busy_us'], ['one stream, MiB/s', 20, 'mib_s'], ['ms CPU per MiB', 16, 'bulk_cpu_ms', 1],
 ];
 
 /** Writes the figures of all runs, a line for each server. */
@@ -207,6 +207,17 @@ function table(out, kinds, found) {
     out(`${''.padEnd(14)}dormouse adds ${interval(added)}; goal ${GOAL}: ${median(added) <= GOAL ? 'reached' : 'NOT REACHED'}`);
     out();
   }
+}
+
+/** Adds the figures to the result of all runtimes, as side_by_side.py does. */
+function keep(file, lines, kinds, found) {
+  const result = fs.existsSync(file) ? JSON.parse(fs.readFileSync(file)) : {};
+  const servers = {};
+  for (const kind of kinds) {
+    servers[KINDS[kind]] = Object.fromEntries(TLS.map((tlsKind) => [tlsKind, found[`${kind} ${tlsKind}`]]));
+  }
+  result['Node.js'] = { about: lines.slice(0, 3), servers };
+  fs.writeFileSync(file, `${JSON.stringify(result, null, 1)}\n`);
 }
 
 async function main() {
@@ -255,9 +266,11 @@ async function main() {
   load('after');
   fs.rmSync(folder, { recursive: true });
   if (chosen.dry) return;
-  const file = path.join(RESULTS, `node-${new Date().toISOString().slice(0, 10)}.txt`);
+  const date = new Date().toISOString().slice(0, 10);
+  const file = path.join(RESULTS, `node-${date}.txt`);
   fs.writeFileSync(file, `${lines.join('\n')}\n`);
   console.log(`written: ${file}`);
+  keep(path.join(RESULTS, `runtimes-${date}.json`), lines, chosen.only, found);
 }
 
 main();

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use dormouse_embed::at_rest::Received;
 use dormouse_embed::{
     AlertDescription, Event, HandshakeInfo, HandshakeLimits, Protocol, Session, SessionError,
     UnixTime,
@@ -108,24 +109,62 @@ pub fn receive(number: u32, mut input: BufferSlice<'_>, len: u32) -> Result<u32>
     let input = input
         .get_mut(..len as usize)
         .ok_or_else(|| errors::argument(format!("{len} bytes of a shorter buffer")))?;
-    table::with(number, |connection| {
-        let mut plaintext = SCRATCH.take();
-        plaintext.clear();
-        let fed = feed(connection, input, &mut plaintext);
-        let result = fed.map(|found| hand_over(connection, input, &plaintext, found));
-        if plaintext.capacity() <= SCRATCH_MAX {
-            SCRATCH.set(plaintext);
+    table::with_keys(number, |connection, keys| {
+        let (session, now) = (&mut connection.session, UnixTime::now());
+        let received = keys.receive_at_rest(number.into(), session, now, input);
+        match received.map_err(errors::session)? {
+            Some(received) => finish_in_place(connection, now, input, received),
+            None => receive_in_flight(connection, now, input),
         }
-        result
     })
+}
+
+/// After complete records were opened in place.
+fn finish_in_place(
+    connection: &mut Connection,
+    now: UnixTime,
+    input: &mut [u8],
+    received: Received,
+) -> Result<u32> {
+    let rest = input.get_mut(received.consumed..).unwrap_or_default();
+    if !rest.is_empty() {
+        // The start of a record, which the session keeps.
+        let kept = connection.session.feed(now, rest, |_| {});
+        kept.map_err(errors::session)?;
+    }
+    let mut found = with_len(0, received.plaintext_len);
+    if let Some(end) = received.end {
+        connection.rare().end = Some(end);
+        found |= ENDED;
+    }
+    if !connection.session.output().is_empty() {
+        found |= OUTPUT;
+    }
+    Ok(found)
+}
+
+/// During the handshake, and after the start of a record.
+fn receive_in_flight(connection: &mut Connection, now: UnixTime, input: &mut [u8]) -> Result<u32> {
+    let mut plaintext = SCRATCH.take();
+    plaintext.clear();
+    let fed = feed(connection, now, input, &mut plaintext);
+    let result = fed.map(|found| hand_over(connection, input, &plaintext, found));
+    if plaintext.capacity() <= SCRATCH_MAX {
+        SCRATCH.set(plaintext);
+    }
+    result
+}
+
+/// A read is 64 KiB long; `seal` and JavaScript keep inputs below 2^25.
+fn with_len(found: u32, plaintext_len: usize) -> u32 {
+    found | (plaintext_len as u32) << FOUND_BITS
 }
 
 fn hand_over(connection: &mut Connection, input: &mut [u8], plaintext: &[u8], found: u32) -> u32 {
     match input.get_mut(..plaintext.len()) {
         Some(start) => {
             start.copy_from_slice(plaintext);
-            // A read is 64 KiB long; `seal` and JavaScript keep inputs below 2^25.
-            found | (plaintext.len() as u32) << FOUND_BITS
+            with_len(found, plaintext.len())
         }
         None => {
             connection.rare().plaintext = plaintext.to_vec();
@@ -134,16 +173,19 @@ fn hand_over(connection: &mut Connection, input: &mut [u8], plaintext: &[u8], fo
     }
 }
 
-fn feed(connection: &mut Connection, input: &mut [u8], plaintext: &mut Vec<u8>) -> Result<u32> {
+fn feed(
+    connection: &mut Connection,
+    now: UnixTime,
+    input: &mut [u8],
+    plaintext: &mut Vec<u8>,
+) -> Result<u32> {
     let (mut info, mut hello, mut end) = (None, None, None);
-    let fed = connection
-        .session
-        .feed(UnixTime::now(), input, |event| match event {
-            Event::ClientHello(found) => hello = Some(found),
-            Event::Established(found) => info = Some(found),
-            Event::Data(bytes) => plaintext.extend_from_slice(bytes),
-            Event::Ended(found) => end = Some(found),
-        });
+    let fed = connection.session.feed(now, input, |event| match event {
+        Event::ClientHello(found) => hello = Some(found),
+        Event::Established(found) => info = Some(found),
+        Event::Data(bytes) => plaintext.extend_from_slice(bytes),
+        Event::Ended(found) => end = Some(found),
+    });
     if let Some(problem) = judge::take_found() {
         connection.problem = problem;
     }
@@ -229,8 +271,9 @@ fn output<'env>(env: &'env Env, connection: &mut Connection) -> Result<BufferSli
 /// small, and nothing has changed.
 #[napi]
 pub fn seal(number: u32, plaintext: &[u8], mut output: BufferSlice<'_>) -> Result<u32> {
-    table::with(number, |connection| {
-        match connection.session.seal_into(plaintext, &mut output) {
+    table::with_keys(number, |connection, keys| {
+        let session = &mut connection.session;
+        match keys.seal_into(number.into(), session, plaintext, &mut output) {
             Ok(len) => u32::try_from(len).map_err(errors::argument),
             Err(SessionError::BufferTooSmall { .. }) => Ok(0),
             Err(error) => Err(errors::session(error)),

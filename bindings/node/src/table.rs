@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dormouse_embed::{ClientHello, End, Exporter, Session};
+use dormouse_embed::{ClientHello, End, Exporter, KeptKeys, Session};
 
 use crate::client_session::OneSession;
 use crate::details::Details;
@@ -69,9 +69,13 @@ struct Place {
 }
 
 #[derive(Default)]
+struct Blocks(Vec<Box<[Place]>>);
+
+#[derive(Default)]
 struct Table {
-    blocks: Vec<Box<[Place]>>,
+    blocks: Blocks,
     free: Vec<u32>,
+    keys: KeptKeys,
 }
 
 thread_local! {
@@ -85,7 +89,7 @@ pub(crate) fn insert(connection: Connection) -> Result<u32> {
             table.grow()?;
         }
         let at = table.free.pop().ok_or_else(errors::gone)?;
-        let place = table.at(at).ok_or_else(errors::gone)?;
+        let place = table.blocks.at(at).ok_or_else(errors::gone)?;
         place.connection = Some(connection);
         Ok(u32::from(place.generation) << PLACE_BITS | at)
     })
@@ -93,39 +97,54 @@ pub(crate) fn insert(connection: Connection) -> Result<u32> {
 
 /// Calls `work` with a connection.
 pub(crate) fn with<T>(number: u32, work: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-    TABLE.with_borrow_mut(|table| work(table.find(number).ok_or_else(errors::gone)?))
+    TABLE.with_borrow_mut(|table| work(table.blocks.find(number).ok_or_else(errors::gone)?))
+}
+
+/// Calls `work` with a connection and the thread's kept keys.
+pub(crate) fn with_keys<T>(
+    number: u32,
+    work: impl FnOnce(&mut Connection, &mut KeptKeys) -> Result<T>,
+) -> Result<T> {
+    TABLE.with_borrow_mut(|table| {
+        let connection = table.blocks.find(number).ok_or_else(errors::gone)?;
+        work(connection, &mut table.keys)
+    })
 }
 
 /// Drops a connection, which wipes its secrets. Does nothing if it is dropped already.
 pub(crate) fn release(number: u32) {
     TABLE.with_borrow_mut(|table| {
-        if let Some(place) = table.place(number)
+        if let Some(place) = table.blocks.place(number)
             && place.connection.is_some()
         {
             place.connection = None;
             place.generation = place.generation.wrapping_add(1);
             table.free.push(number & PLACE_MASK);
+            table.keys.forget(number.into());
         }
     });
 }
 
 impl Table {
     fn grow(&mut self) -> Result<()> {
-        let first = self.blocks.len() * BLOCK_LEN;
+        let first = self.blocks.0.len() * BLOCK_LEN;
         if first >= PLACES_MAX {
             let why = format!("{PLACES_MAX} connections are open, the limit of a thread");
             return Err(errors::Error::new("ERR_DORMOUSE_LIMIT", why));
         }
         self.blocks
+            .0
             .push((0..BLOCK_LEN).map(|_| Place::default()).collect());
         let places = first as u32..(first + BLOCK_LEN) as u32;
         self.free.extend(places.rev());
         Ok(())
     }
+}
 
+impl Blocks {
     fn at(&mut self, at: u32) -> Option<&mut Place> {
         let at = at as usize;
-        self.blocks.get_mut(at / BLOCK_LEN)?.get_mut(at % BLOCK_LEN)
+        self.0.get_mut(at / BLOCK_LEN)?.get_mut(at % BLOCK_LEN)
     }
 
     fn place(&mut self, number: u32) -> Option<&mut Place> {

@@ -116,6 +116,8 @@ def main():
             many_objects(chosen.objects, files, out)
     out.load("after")
     out.write()
+    servers = {NAMES[framework]: {tls: found[framework, tls] for tls in TLS} for framework in chosen.only}
+    out.keep("Python", servers)
 
 
 main()

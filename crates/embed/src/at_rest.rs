@@ -46,13 +46,25 @@ pub fn receive(
     now: UnixTime,
     buf: &mut [u8],
     output: &mut [u8],
+    tickets: Option<&mut TicketWatch>,
+) -> Result<Received, SealError> {
+    let mut key = OpenKey::new(state);
+    receive_with(state, &mut key, now, buf, output, tickets)
+}
+
+/// Does the same with an expanded key.
+pub(crate) fn receive_with(
+    state: &mut State,
+    key: &mut OpenKey,
+    now: UnixTime,
+    buf: &mut [u8],
+    output: &mut [u8],
     mut tickets: Option<&mut TicketWatch>,
 ) -> Result<Received, SealError> {
     if output.len() < ANSWER_MAX {
         return Err(SealError::BufferTooSmall { need: ANSWER_MAX });
     }
     let mut received = Received::default();
-    let mut key = OpenKey::new(state);
     while received.end.is_none() {
         if state.peer_closed() {
             received.end = Some(End::Closed);
@@ -62,7 +74,7 @@ pub fn receive(
         let Some(record) = buf.get_mut(at..).filter(|rest| !rest.is_empty()) else {
             break;
         };
-        match open_record(state, &mut key, record) {
+        match open_record(state, key, record) {
             Incoming::Partial { need } => {
                 received.need = need;
                 break;
@@ -138,14 +150,24 @@ pub fn sealed_len(state: &State, plaintext_len: usize) -> usize {
 /// `output` must have room for [`sealed_len`] bytes; with less, nothing changes. After any other error no byte
 /// of the output may be sent.
 pub fn seal(state: &mut State, plaintext: &[u8], output: &mut [u8]) -> Result<usize, SealError> {
+    let mut key = SealKey::new(state);
+    seal_with(state, &mut key, plaintext, output)
+}
+
+/// Does the same with an expanded key.
+pub(crate) fn seal_with(
+    state: &mut State,
+    key: &mut SealKey,
+    plaintext: &[u8],
+    output: &mut [u8],
+) -> Result<usize, SealError> {
     let need = sealed_len(state, plaintext.len());
     if output.len() < need {
         return Err(SealError::BufferTooSmall { need });
     }
-    let mut key = SealKey::new(state);
     let mut len = 0;
     if state.owes_key_update() {
-        len = seal_key_update(state, &mut key, output)?;
+        len = seal_key_update(state, key, output)?;
     }
     let header = record_room(state).header;
     for content in plaintext.chunks(CONTENT_MAX) {
@@ -153,7 +175,7 @@ pub fn seal(state: &mut State, plaintext: &[u8], output: &mut [u8]) -> Result<us
         let room = record.get_mut(header..header + content.len());
         room.ok_or(SealError::BufferTooSmall { need })?
             .copy_from_slice(content);
-        len += seal_in_place(state, &mut key, record, content.len())?;
+        len += seal_in_place(state, key, record, content.len())?;
     }
     Ok(len)
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`ServerContext`], [`ClientContext`] | shared by connections: certificates, roots, tickets; made once, cheap to clone, usable from any thread |
 //! | [`Session`] | a connection, from its first byte to its end; one thread at a time |
+//! | [`KeptKeys`] | expanded keys of the busy sessions, for hosts with many |
 //! | [`at_rest`] | the same for hosts that own the 128 bytes and the buffers |
 //! | [`ChooseIdentity`], [`JudgeCertificate`], [`Sign`], [`SecretLog`], [`SessionStore`] | hooks for the host |
 //!
@@ -58,6 +59,7 @@ pub mod at_rest;
 mod error;
 mod exported;
 mod groups;
+mod kept_keys;
 mod session;
 
 pub use dormouse_engine::stream::{BATCH_START, End};
@@ -74,4 +76,5 @@ pub use dormouse_record::{AlertDescription, Corrupt, Protocol, Role, SealError, 
 pub use error::{ImportError, SessionError};
 pub use exported::{EXPORT_MAX, STATE_LEN};
 pub use groups::{UnknownGroup, groups_by_name};
+pub use kept_keys::KeptKeys;
 pub use session::{Event, Session};

@@ -9,7 +9,7 @@ use dormouse_engine::{
     ClientContext, ClientHello, FirstFlight, HandshakeFailure, HandshakeInfo, HandshakeLimits,
     ServerContext, SessionStore, SettingsError, TicketWatch, UnixTime,
 };
-use dormouse_record::{AlertDescription, SealKey, State};
+use dormouse_record::{AlertDescription, OpenKey, SealKey, State};
 
 use crate::at_rest::{self, Received};
 use crate::error::SessionError;
@@ -183,9 +183,20 @@ impl Session {
         if !self.is_at_rest() {
             return Ok(None);
         }
+        let mut key = OpenKey::new(&self.state);
+        self.receive_at_rest_with(&mut key, now, buf)
+    }
+
+    /// Does the same, at rest, with an expanded key.
+    pub(crate) fn receive_at_rest_with(
+        &mut self,
+        key: &mut OpenKey,
+        now: UnixTime,
+        buf: &mut [u8],
+    ) -> Result<Option<Received>, SessionError> {
         let mut reply = [0; at_rest::ANSWER_MAX];
-        let received =
-            self.guarded(|_, state| at_rest::receive(state, now, buf, &mut reply, None))??;
+        let received = self
+            .guarded(|_, state| at_rest::receive_with(state, key, now, buf, &mut reply, None))??;
         if let Some(reply @ [_, ..]) = reply.get(..received.output_len) {
             let unsent = Connection::in_flight(Vec::new(), reply.to_vec());
             self.flight = Some(Box::new(Flight::Connection(unsent)));
@@ -285,6 +296,17 @@ impl Session {
         plaintext: &[u8],
         output: &mut [u8],
     ) -> Result<usize, SessionError> {
+        let mut key = SealKey::new(&self.state);
+        self.seal_into_with(&mut key, plaintext, output)
+    }
+
+    /// Does the same with an expanded key.
+    pub(crate) fn seal_into_with(
+        &mut self,
+        key: &mut SealKey,
+        plaintext: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, SessionError> {
         let need = self.sealed_len(plaintext.len());
         if output.len() < need {
             return Err(SessionError::BufferTooSmall { need });
@@ -294,7 +316,7 @@ impl Session {
             let (first, rest) = output.split_at_mut(before.len());
             first.copy_from_slice(before);
             let len = first.len();
-            let sealed = at_rest::seal(state, plaintext, rest)?;
+            let sealed = at_rest::seal_with(state, key, plaintext, rest)?;
             connection.output_sent(len);
             Ok(len + sealed)
         })

@@ -5,34 +5,18 @@ use std::time::Duration;
 
 use dormouse_interop::originator::{self, Originator};
 use dormouse_interop::peer::Peer;
+use dormouse_interop::process::cpu_time;
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Target};
-
-/// CPU time of a process, as counted by the scheduler.
-fn cpu(pid: u32) -> Duration {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
-    let first = text.split_whitespace().next().and_then(|n| n.parse().ok());
-    Duration::from_nanos(first.expect("nanoseconds"))
-}
-
-/// CPU time of all threads of a process.
-fn cpu_of_all(pid: u32) -> Duration {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
-    tasks
-        .flatten()
-        .filter_map(|task| task.file_name().to_str()?.parse().ok())
-        .map(cpu)
-        .sum()
-}
 
 /// CPU time that each of sixty consecutive connections costs the worker.
 fn costs(worker: u32, mut connect: impl FnMut()) -> Vec<Duration> {
     let cost = |_| {
-        let before = cpu_of_all(worker);
+        let before = cpu_time(worker);
         connect();
         // The end of the connection is part of its cost.
         std::thread::sleep(Duration::from_millis(5));
-        cpu_of_all(worker) - before
+        cpu_time(worker) - before
     };
     (0..60).map(cost).collect()
 }

@@ -1,4 +1,4 @@
-//! Measurements that other load would change: system calls, CPU time, memory, gaps in service.
+//! Measurements that other load would change: system calls, CPU time, memory, shared cache lines, gaps in service.
 //!
 //! Cargo runs one test binary after the other, so no test of `tests/interop` runs at the same time, and
 //! each test takes a lock, so these run one by one.
@@ -7,6 +7,7 @@ mod first_connection;
 mod memory_budget;
 mod service_gap;
 mod session_memory;
+mod shared_lines;
 mod system_calls;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

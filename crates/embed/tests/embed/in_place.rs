@@ -1,6 +1,6 @@
 //! Sessions that open and seal in the caller's own buffers.
 
-use dormouse_embed::{End, Session, SessionError};
+use dormouse_embed::{End, KeptKeys, Session, SessionError};
 use dormouse_testkit::now;
 
 use crate::pair::*;
@@ -83,4 +83,72 @@ fn ends_and_their_replies() {
     assert!(server.is_at_rest());
     let wire = seal(&mut server, b"the other direction is open");
     assert_eq!(feed(&mut client, &wire, 9).plaintext.len(), 27);
+}
+
+/// Sends `words` with kept keys in both directions.
+fn say(
+    keys: &mut KeptKeys,
+    (from, number): (&mut Session, u64),
+    to: (&mut Session, u64),
+    words: &[u8],
+) {
+    let mut wire = vec![0; from.sealed_len(words.len())];
+    let len = keys.seal_into(number, from, words, &mut wire).unwrap();
+    wire.truncate(len);
+    let received = keys.receive_at_rest(to.1, to.0, now(), &mut wire);
+    let received = received.unwrap().expect("it was at rest");
+    assert_eq!((received.consumed, received.end), (wire.len(), None));
+    assert_eq!(&wire[..received.plaintext_len], words);
+}
+
+/// Sessions 1, 65 and 129 have the same place in the table.
+#[test]
+fn kept_keys_are_those_of_the_session_and_of_its_secrets() {
+    let mut keys = KeptKeys::new();
+    for protocols in VERSIONS {
+        let (mut client, mut server) = established(protocols);
+        let (mut other, mut others_server) = established(protocols);
+        for words in [&b"one"[..], b"two", &[3; 40_000]] {
+            say(&mut keys, (&mut client, 1), (&mut server, 2), words);
+            say(&mut keys, (&mut server, 2), (&mut client, 1), words);
+            say(
+                &mut keys,
+                (&mut other, 65),
+                (&mut others_server, 129),
+                words,
+            );
+            say(
+                &mut keys,
+                (&mut others_server, 129),
+                (&mut other, 65),
+                words,
+            );
+        }
+        keys.forget(1);
+        // A later session gets the number of one that has ended; without `forget` it may have, too.
+        say(
+            &mut keys,
+            (&mut other, 1),
+            (&mut others_server, 2),
+            b"again",
+        );
+    }
+}
+
+#[test]
+fn kept_keys_follow_key_updates() {
+    let mut keys = KeptKeys::new();
+    let (mut client, mut server) = established(VERSIONS[1]);
+    for words in [b"one", b"two"] {
+        say(&mut keys, (&mut client, 1), (&mut server, 2), words);
+        client.update_keys().unwrap();
+        let mut update = client.take_output();
+        let received = keys.receive_at_rest(2, &mut server, now(), &mut update);
+        assert_eq!(received.unwrap().unwrap().plaintext_len, 0);
+        say(&mut keys, (&mut client, 1), (&mut server, 2), words);
+        say(&mut keys, (&mut server, 2), (&mut client, 1), words);
+    }
+    client.close().unwrap();
+    let closed = keys.seal_into(1, &mut client, b"late", &mut [0; 99]);
+    assert_eq!(closed, Err(SessionError::Closed));
 }

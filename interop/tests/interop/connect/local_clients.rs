@@ -616,34 +616,38 @@ fn clients_that_disconnect_early_leave_nothing_behind() {
     });
 }
 
-/// Memory per idle connection: the slope of the whole process tree's memory. The goal is 256 bytes. The test
-/// takes long, so `make test-full` runs it.
-#[test]
-#[ignore = "opens eight thousand connections"]
-fn quiet_connections_cost_what_their_slots_do() {
-    const STEP: usize = 2_000;
-    let server = server_with(|settings| {
-        settings.target = Target::Echo;
-    });
-    let connect = Originator::start(&Settings::new(&[server.address]));
-    let mut clients: Vec<Client> = Vec::new();
-    let mut grow = |to: usize| {
-        while clients.len() < to {
-            let mut client = connect.client();
-            client.tcp.write_all(b"x").expect("a write");
-            client.tcp.read_exact(&mut [0]).expect("an echo");
-            clients.push(client);
-        }
-        // Connections no longer wait for tickets.
-        std::thread::sleep(std::time::Duration::from_secs(3));
-        connect.process.memory()
-    };
-    let before = grow(STEP);
-    let after = grow(4 * STEP);
-    let each = after.saturating_sub(before) / (3 * STEP) as u64;
-    println!(
-        "{each} bytes per quiet connection, {after} bytes with {}",
-        4 * STEP
-    );
-    assert!((150..=256).contains(&each), "{each} bytes per connection");
+mod alone {
+    use super::*;
+
+    /// Memory per idle connection: the slope of the whole process tree's memory. The goal is 256 bytes. The test
+    /// takes long, so `make test-full` runs it.
+    #[test]
+    #[ignore = "opens eight thousand connections"]
+    fn quiet_connections_cost_what_their_slots_do() {
+        const STEP: usize = 2_000;
+        let server = server_with(|settings| {
+            settings.target = Target::Echo;
+        });
+        let connect = Originator::start(&Settings::new(&[server.address]));
+        let mut clients: Vec<Client> = Vec::new();
+        let mut grow = |to: usize| {
+            while clients.len() < to {
+                let mut client = connect.client();
+                client.tcp.write_all(b"x").expect("a write");
+                client.tcp.read_exact(&mut [0]).expect("an echo");
+                clients.push(client);
+            }
+            // Connections no longer wait for tickets.
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            connect.process.memory()
+        };
+        let before = grow(STEP);
+        let after = grow(4 * STEP);
+        let each = after.saturating_sub(before) / (3 * STEP) as u64;
+        println!(
+            "{each} bytes per quiet connection, {after} bytes with {}",
+            4 * STEP
+        );
+        assert!((150..=256).contains(&each), "{each} bytes per connection");
+    }
 }

@@ -151,22 +151,6 @@ fn ten_kills_under_load() {
     }
 }
 
-#[test]
-#[ignore = "minutes"]
-fn three_hundred_kills_under_load() {
-    if applies(Can::BeDormouse) {
-        kill_under_load(300, 15_000, BackendKind::Echo);
-    }
-}
-
-#[test]
-#[ignore = "minutes"]
-fn three_hundred_kills_under_load_with_a_backend() {
-    if applies(Can::BeDormouse) {
-        kill_under_load(300, 4_000, BackendKind::Backend);
-    }
-}
-
 /// Connections with one closed direction: by the backend, or by the client.
 struct HalfClosed {
     by_backend: Vec<Peer>,
@@ -279,11 +263,32 @@ fn every_kind_of_connection_survives_the_worker() {
     }
 }
 
-#[test]
-#[ignore = "15,000 handshakes"]
-fn fifteen_thousand_survive_the_worker() {
-    if applies(Can::BeDormouse) {
-        every_kind(15_000, Some(Target::Echo), "");
+/// With thousands of connections, which need most of the descriptors that a process may have: one test at a time.
+mod alone {
+    use super::*;
+
+    #[test]
+    #[ignore = "minutes"]
+    fn three_hundred_kills_under_load() {
+        if applies(Can::BeDormouse) {
+            kill_under_load(300, 15_000, BackendKind::Echo);
+        }
+    }
+
+    #[test]
+    #[ignore = "minutes"]
+    fn three_hundred_kills_under_load_with_a_backend() {
+        if applies(Can::BeDormouse) {
+            kill_under_load(300, 4_000, BackendKind::Backend);
+        }
+    }
+
+    #[test]
+    #[ignore = "15,000 handshakes"]
+    fn fifteen_thousand_survive_the_worker() {
+        if applies(Can::BeDormouse) {
+            every_kind(15_000, Some(Target::Echo), "");
+        }
     }
 }
 

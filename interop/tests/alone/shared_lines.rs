@@ -1,0 +1,161 @@
+//! An event of one worker writes no cache line that an event of another worker writes: the memory that both have
+//! mapped is compared, 64 bytes at a time, before and after their echoes. A change that is undone before the second
+//! look is not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::cpu_time;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::fs::{SeekFrom, seek};
+
+const LINE: usize = 64;
+const PAGE: u64 = 4096;
+/// Echoes of each measurement.
+const ECHOES: usize = 50;
+
+/// A cache line: the inode of a memory file, and the line's number in it.
+type Line = (u64, u64);
+
+/// The files that all these processes have mapped writably, by inode.
+fn shared_files(pids: &[u32]) -> BTreeMap<u64, File> {
+    let mut mapped = pids.iter().map(|&pid| mapped_files(pid));
+    let mut shared = mapped.next().unwrap_or_default();
+    for others in mapped {
+        shared.retain(|inode, _| others.contains_key(inode));
+    }
+    shared
+}
+
+fn mapped_files(pid: u32) -> BTreeMap<u64, File> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the mappings of a worker");
+    // address, permissions, offset, device, inode, name
+    let shared = maps.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_shared = words.get(1) == Some(&"rw-s");
+        let inode = words.get(4)?.parse().ok().filter(|_| is_shared)?;
+        let range = words[0]
+            .split('-')
+            .map(|address| address.trim_start_matches('0'));
+        let range: Vec<&str> = range.collect();
+        let file = File::open(format!("/proc/{pid}/map_files/{}", range.join("-"))).ok()?;
+        Some((inode, file))
+    });
+    shared.collect()
+}
+
+/// Every page that exists, by inode and offset.
+fn contents(files: &BTreeMap<u64, File>) -> BTreeMap<(u64, u64), Vec<u8>> {
+    let mut pages = BTreeMap::new();
+    for (&inode, file) in files {
+        let mut at = 0;
+        while let Ok(data) = seek(file, SeekFrom::Data(at)) {
+            at = seek(file, SeekFrom::Hole(data)).expect("the end of the data");
+            for offset in (data / PAGE * PAGE..at).step_by(PAGE as usize) {
+                let mut page = vec![0; PAGE as usize];
+                let read = file
+                    .read_at(&mut page, offset)
+                    .expect("a page of a memory file");
+                page.truncate(read);
+                pages.insert((inode, offset), page);
+            }
+        }
+    }
+    pages
+}
+
+/// The lines that `work` and what it causes change.
+fn changed_by(files: &BTreeMap<u64, File>, work: impl FnOnce()) -> BTreeSet<Line> {
+    let before = contents(files);
+    work();
+    std::thread::sleep(Duration::from_millis(50));
+    let mut changed = BTreeSet::new();
+    for ((inode, offset), page) in contents(files) {
+        let old = before.get(&(inode, offset));
+        for (number, line) in page.chunks(LINE).enumerate() {
+            let was = old.and_then(|page| page.chunks(LINE).nth(number));
+            if was != Some(line) && (was.is_some() || line.iter().any(|&byte| byte != 0)) {
+                changed.insert((inode, offset / LINE as u64 + number as u64));
+            }
+        }
+    }
+    changed
+}
+
+fn echoes(peer: &mut Peer) {
+    for _ in 0..ECHOES {
+        peer.echo().expect("an echo");
+    }
+}
+
+/// Opens connections until each of the two workers has one.
+fn peer_of_each(scene: &Scene, workers: &[u32]) -> Vec<Peer> {
+    let mut found: Vec<Option<Peer>> = workers.iter().map(|_| None).collect();
+    wait::until("a connection of each worker", PATIENCE, || {
+        let mut peer = Peer::saying(scene.address, "echo");
+        let before: Vec<_> = workers.iter().map(|&pid| cpu_time(pid)).collect();
+        echoes(&mut peer);
+        let used = workers
+            .iter()
+            .zip(before)
+            .map(|(&pid, before)| cpu_time(pid) - before);
+        let busiest = used
+            .enumerate()
+            .max_by_key(|(_, time)| *time)
+            .map(|(at, _)| at);
+        found[busiest.expect("a worker")].get_or_insert(peer);
+        found.iter().all(Option::is_some).then_some(())
+    });
+    found.into_iter().flatten().collect()
+}
+
+#[test]
+fn two_workers_write_no_common_cache_line_for_their_events() {
+    let _alone = crate::alone();
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        tools::unavailable("only root may read the memory of workers");
+        return;
+    }
+    let scene = Scene::with(|settings| settings.workers = 2);
+    let is_worker = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with("worker")
+    };
+    let workers: Vec<u32> = scene
+        .terminator
+        .leaves()
+        .into_iter()
+        .filter(is_worker)
+        .collect();
+    assert_eq!(workers.len(), 2, "{workers:?}");
+    let files = shared_files(&workers);
+    assert!(!files.is_empty(), "the workers share tables");
+
+    let mut peers = peer_of_each(&scene, &workers);
+    let written: Vec<BTreeSet<Line>> = peers
+        .iter_mut()
+        .map(|peer| changed_by(&files, || echoes(peer)))
+        .collect();
+    eprintln!("lines of shared files that events changed: {written:x?}");
+    // Each worker counts bytes in its own part of the tables.
+    assert!(
+        written.iter().all(|lines| !lines.is_empty()),
+        "{written:x?}"
+    );
+    let common: Vec<_> = written[0].intersection(&written[1]).collect();
+    assert!(common.is_empty(), "both workers write {common:x?}");
+
+    // A connection that begins does change common lines, such as the load of the backend.
+    let opened = changed_by(&files, || peers.push(Peer::saying(scene.address, "echo")));
+    let own: BTreeSet<_> = written.iter().flatten().collect();
+    assert!(opened.iter().any(|line| !own.contains(line)), "{opened:x?}");
+}
