@@ -59,6 +59,19 @@ fn hidden(
     of(two_n).keys().map(of_size).sum()
 }
 
+/// Bytes per connection in malloc blocks that were never touched, and so take no memory: Node.js allocates a buffer of
+/// 64 kB for each connection and fills a few kB of it.
+pub fn untouched_per_connection(before: &Snapshot, held: &Snapshot) -> f64 {
+    let untouched = |of: &Snapshot| -> f64 {
+        let sizes = of.sizes.iter();
+        sizes
+            .map(|(size, count)| (size * count.blocks).saturating_sub(count.resident_bytes) as f64)
+            .sum()
+    };
+    let connections = held.connections.saturating_sub(before.connections).max(1) as f64;
+    (untouched(held) - untouched(before)) / connections
+}
+
 /// Returns the bytes that each connection uses: the difference between `held` and `before`. The second member of each
 /// pair holds the objects that a runtime counts.
 ///
@@ -137,6 +150,24 @@ mod tests {
         assert!((hidden - 0.35 * 1008.0).abs() < 1.0, "{hidden}");
         let none = hidden_per_connection(&with(0, 0), &with(100, 100), &with(200, 201));
         assert_eq!(none, 0.0);
+    }
+
+    /// Recorded: Node.js, 1,000 connections with a buffer of 64 kB each, of which 8 kB were filled.
+    #[test]
+    fn memory_that_was_never_touched_is_known() {
+        let with = |connections, blocks, resident_bytes| {
+            let mut snapshot = snapshot(connections, 0, 0);
+            let count = SizeCount {
+                blocks,
+                resident_bytes,
+                ..Default::default()
+            };
+            snapshot.sizes.insert(65_552, count);
+            snapshot
+        };
+        let untouched =
+            untouched_per_connection(&with(0, 2, 131_104), &with(1000, 1002, 8_131_104));
+        assert!((untouched - 57_552.0).abs() < 1.0, "{untouched}");
     }
 
     /// Recorded: asyncio keeps closed connections in cycles of references. Eight of them, with a buffer of 256 kB each,

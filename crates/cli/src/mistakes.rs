@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_config::{Mistake, Mistakes, Severity};
+use dormouse_config::{Mistake, Mistakes, STANDARD_INPUT, Severity};
 
 use crate::exit_status::ExitStatus;
 use crate::{journal, terminal};
@@ -16,7 +16,7 @@ pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> Ex
         more => format!("{more} mistakes"),
     };
     let place = match file {
-        Some(file) if file == Path::new("-") => "in standard input".to_owned(),
+        Some(file) if file == Path::new(STANDARD_INPUT) => "in standard input".to_owned(),
         Some(file) => format!("in {}", file.display()),
         None => "on the command line".to_owned(),
     };

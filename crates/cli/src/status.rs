@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dormouse_config::show_number;
+use dormouse_config::{STANDARD_INPUT, show_number};
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::status::{
     ConfigurationStatus, ConnectionFigures, DrainStatus, PoolFigures, ProcessFigures, Status,
@@ -112,7 +112,7 @@ impl Footprint {
 fn configuration(page: &mut String, running: &ConfigurationStatus) {
     let file = match running.file.as_deref() {
         None => "from the command line",
-        Some("-") => "from standard input",
+        Some(STANDARD_INPUT) => "from standard input",
         Some(file) => file,
     };
     let _ = writeln!(

@@ -242,6 +242,13 @@ fn unusable_files_have_distinct_messages() {
 }
 
 #[test]
+fn a_separate_value_of_a_flag_is_explained() {
+    let ran = dormouse(site("").path(), &["serve", "--half-close", "false"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("--half-close=false"), "{}", ran.err);
+}
+
+#[test]
 fn serve_refuses_invalid_flags() {
     let here = Path::new(".");
     let ran = dormouse(

@@ -30,6 +30,7 @@ pub use checks::listeners::item_of as listen_item;
 pub use config::Config;
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;
+pub use input::toml_file::STANDARD_INPUT;
 pub use load::{
     Examine, Loaded, Purpose, judge, load, load_with, look_up, plan_for, read_duration,
 };

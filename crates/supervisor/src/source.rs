@@ -1,6 +1,6 @@
 //! The source of a configuration.
 
-use dormouse_config::{Flag, Section};
+use dormouse_config::{Flag, STANDARD_INPUT, Section};
 use std::path::{Path, PathBuf};
 
 /// The source of a configuration, which a reload reads again.
@@ -17,6 +17,6 @@ pub struct Source {
 impl Source {
     /// Whether the file is standard input, which can be read once.
     pub fn is_standard_input(&self) -> bool {
-        self.file.as_deref() == Some(Path::new("-"))
+        self.file.as_deref() == Some(Path::new(STANDARD_INPUT))
     }
 }

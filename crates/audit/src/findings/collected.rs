@@ -24,6 +24,8 @@ const OF_CONNECTIONS: [&str; 6] = [
 const OF_SESSIONS: &str = "SSLSession";
 /// Objects per connection above which a class counts as allocated for every connection.
 const EACH: f64 = 0.5;
+/// The same for a leak that the sum of all objects does not show.
+const ONE_EACH: f64 = 0.9;
 /// Growth per round below which there is no finding, whatever the growth per connection.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Share of the growth that may remain after a collection if the growth was garbage.
@@ -88,6 +90,16 @@ fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGr
                 bytes(per_connection),
                 largest_class(collected)
             ),
+        });
+    }
+    if let Some(class) = class_of_each(collected) {
+        return Some(CollectedGrowth {
+            measured: format!(
+                "{rounds} more rounds, {}{}",
+                living_words.unwrap_or_default(),
+                class.measured
+            ),
+            ..class
         });
     }
     let rise = |growth: &Growth| growth.slope.map_or(0.0, |slope| slope.per_unit);
@@ -183,6 +195,34 @@ fn span(growth: &Growth, what: &str) -> String {
     let ends = growth.rounds.first().zip(growth.rounds.last());
     let ends = ends.map(|(first, last)| format!(": {} → {}", bytes(first.1), bytes(last.1)));
     format!("{what}{}", ends.unwrap_or_default())
+}
+
+/// Reports a class that has one more object for each closed connection, and is large enough for a finding. The sum of
+/// all live objects varies by more than a leak of a few kB, because a runtime loads code and fills caches meanwhile.
+fn class_of_each(collected: &CollectedRounds) -> Option<CollectedGrowth> {
+    let rounds = collected.points.len().saturating_sub(2) as u64;
+    let connections = (rounds * collected.connections_per_round).max(1) as f64;
+    let (class, had, has, more) = collected.grown.iter().find(|(_, had, has, more)| {
+        has.saturating_sub(*had) as f64 > ONE_EACH * connections
+            && *more as f64 > GROWTH_BYTES * connections
+    })?;
+    let (id, cause) = cause_by_class(collected);
+    let each = *more as f64 / connections;
+    Some(CollectedGrowth {
+        id,
+        severity: Severity::High,
+        cause,
+        confidence: Confidence::Medium,
+        per_connection: Some(each),
+        measured: format!(
+            "; objects of class {class}: {} → {}, {:.2} and {} for each of {} closed connections",
+            whole(*had as f64),
+            whole(*has as f64),
+            has.saturating_sub(*had) as f64 / connections,
+            bytes(each),
+            whole(connections)
+        ),
+    })
 }
 
 /// Derives the cause from the classes that grew: connections or sessions.
@@ -331,6 +371,31 @@ mod tests {
         let engine = "sun.security.ssl.SSLEngineImpl".into();
         leak.grown.push((engine, 500, 1250, 60_000));
         assert_eq!(judged(&NETTY, leak), high(FindingId::LeakPerConnection));
+    }
+
+    /// Recorded on a busy machine: a server in Java that kept an array of 2,000 bytes for each connection. The sum of its
+    /// live objects varied by more than the rounds added.
+    #[test]
+    fn a_class_with_an_object_of_each_connection_is_a_leak() {
+        let living = [8_979_400, 9_582_744, 13_123_776, 11_874_536, 12_493_704];
+        let points = living.map(|living| (183_500_000, Some(living), Some(5_200_000)));
+        let mut leak = collected(Some("the JVM"), &points);
+        let none = judged(&NETTY, leak.clone()).filter(|it| it.1 > Severity::Low);
+        assert_eq!(none, None);
+        leak.grown = vec![
+            ("[B".into(), 16_672, 17_508, 1_515_896),
+            ("[I".into(), 1_720, 1_766, 1_387_352),
+        ];
+        let high = (
+            FindingId::LeakPerConnection,
+            Severity::High,
+            Confidence::Medium,
+        );
+        assert_eq!(judged(&NETTY, leak.clone()), Some(high));
+        // Its twin, which kept a hundred.
+        leak.grown = vec![("[B".into(), 16_672, 16_810, 7_016)];
+        let none = judged(&NETTY, leak).filter(|it| it.1 > Severity::Low);
+        assert_eq!(none, None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The path that stands for standard input.
-pub(crate) const STANDARD_INPUT: &str = "-";
+pub const STANDARD_INPUT: &str = "-";
 
 /// Reads the configuration's own file, or standard input.
 pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
@@ -35,6 +35,9 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
     };
     if let Err(error) = read {
         let help = match error.kind() {
+            std::io::ErrorKind::NotFound if is_truth_value(path) => {
+                "if this is the value of an option, write it with an equals sign: --half-close=false"
+            }
             std::io::ErrorKind::NotFound => {
                 "check the path; `dormouse serve --help` shows how to do without a file"
             }
@@ -59,6 +62,13 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
             format!("is not UTF-8 text: byte {good}, in line {line}, is not part of any character");
         (what, "save it as UTF-8; is this the right file?".to_owned())
     })
+}
+
+/// Whether a path is more likely the value of the option before it: those of options that are on or off need `=`.
+fn is_truth_value(path: &Path) -> bool {
+    ["true", "false"]
+        .iter()
+        .any(|value| path == Path::new(value))
 }
 
 /// Returns the text of an error without "(os error 13)".

@@ -1,5 +1,6 @@
 //! Tests that the audit finds every planted fault, and nothing severe in the healthy twins.
 
+mod allocators;
 mod callers;
 mod pairs;
 mod places;

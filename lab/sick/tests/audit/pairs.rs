@@ -10,13 +10,13 @@ macro_rules! pairs {
             use super::*;
 
             #[test]
-            #[ignore = "a whole audit: lab/sick/often and make test-full run it"]
+            #[ignore = "a whole audit: `make sick` runs it"]
             fn fault() {
                 is_named_in(Runtime::$runtime, $fault, &[$($id),+]);
             }
 
             #[test]
-            #[ignore = "a whole audit: lab/sick/often and make test-full run it"]
+            #[ignore = "a whole audit: `make sick` runs it"]
             fn twin() {
                 is_clean_in(Runtime::$runtime, $twin);
             }
@@ -62,56 +62,7 @@ pairs! {
     java_context_each: Java "context" is "no-resumption", beside "healthy";
 }
 
-/// Faults of two more allocators and their twins; the leak in Python in every run of the tests.
-mod always {
-    use super::*;
-
-    #[test]
-    #[ignore = "a minute: awaits collections of garbage"]
-    fn a_leak_in_go() {
-        if let Some(judged) = audit(Runtime::Go, "leak") {
-            is_named(&judged, "leak-per-connection");
-            // Each round is followed by connections that make garbage, and these leak as well.
-            leaks(&judged, 1_000.0..4_000.0);
-        }
-    }
-
-    #[test]
-    #[ignore = "a minute: awaits collections of garbage"]
-    fn connections_that_go_keeps() {
-        is_named_in(Runtime::Go, "register", &["leak-per-connection"]);
-    }
-
-    #[test]
-    fn a_leak_in_python() {
-        if let Some(judged) = audit(Runtime::Python, "leak") {
-            is_named(&judged, "leak-per-connection");
-            leaks(&judged, 1_900.0..2_600.0);
-        }
-    }
-
-    #[test]
-    #[ignore = "a minute: awaits collections of garbage"]
-    fn healthy_servers() {
-        for runtime in [Runtime::Go, Runtime::Python] {
-            is_clean_in(runtime, "healthy");
-            is_clean_in(runtime, "bounded");
-        }
-    }
-
-    /// Whether the growth of bytes in use per closed connection lies in a range.
-    fn leaks(judged: &Judged, range: std::ops::Range<f64>) {
-        let growth = &judged.0["server"]["memory"]["measured"]["growth_in_use"]["measured"];
-        let each = growth["slope"]["per_unit"].as_f64().unwrap()
-            / growth["connections_per_round"].as_f64().unwrap();
-        assert!(
-            range.contains(&each),
-            "{each} bytes per connection: {growth:#}"
-        );
-    }
-}
-
-fn is_named_in(runtime: Runtime, fault: &str, ids: &[&str]) {
+pub(super) fn is_named_in(runtime: Runtime, fault: &str, ids: &[&str]) {
     if let Some(judged) = audit(runtime, fault) {
         for id in ids {
             is_named(&judged, id);
@@ -119,14 +70,14 @@ fn is_named_in(runtime: Runtime, fault: &str, ids: &[&str]) {
     }
 }
 
-fn is_clean_in(runtime: Runtime, twin: &str) {
+pub(super) fn is_clean_in(runtime: Runtime, twin: &str) {
     if let Some(judged) = audit(runtime, twin) {
         is_clean(&judged);
     }
 }
 
 /// Audits a server; one that asks for a client certificate gets one.
-fn audit(runtime: Runtime, fault: &str) -> Option<Judged> {
+pub(super) fn audit(runtime: Runtime, fault: &str) -> Option<Judged> {
     let (certificate, key) = files();
     let options = ["--sni", "localhost", "--cert", certificate, "--key", key];
     let is_asking = fault.starts_with("peer");

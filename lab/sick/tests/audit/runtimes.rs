@@ -33,9 +33,7 @@ impl Runtime {
         let (certificate, key) = files();
         // The certificate is its own authority, which only the server with client certificates needs.
         let command = format!("exec {program} {fault} {address} {certificate} {key} {certificate}");
-        // With a server name: a server may choose a context by it.
-        let options = [&["--sni", "localhost"], options].concat();
-        Some(audit_command(&place, &address, &command, &options))
+        Some(audit_command(&place, &address, &command, options))
     }
 
     /// The beginning of the command line.

@@ -186,6 +186,7 @@ impl LoadLog {
         MemoryFigures {
             used_bytes: self.used_bytes(self.held_snapshot()),
             used_after_handshake_bytes: self.used_bytes(self.snapshot(after)),
+            touched_after_handshake_bytes: self.touched_bytes(self.snapshot(after)),
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
@@ -226,6 +227,16 @@ impl LoadLog {
         let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
         let used = census::used_per_connection((none, objects_before), (held, objects));
         used.map(|used| used + self.hidden_bytes()).into()
+    }
+
+    /// The part of these bytes that was ever touched.
+    fn touched_bytes(&self, held: Option<&Snapshot>) -> Measured<f64> {
+        match (self.used_bytes(held), self.snapshot("before").zip(held)) {
+            (Measured::Value(used), Some((none, held))) => {
+                Measured::Value(used - census::untouched_per_connection(none, held))
+            }
+            (used, _) => used,
+        }
     }
 
     /// Bytes per connection in blocks that a server's own pools held before.

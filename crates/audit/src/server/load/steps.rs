@@ -367,9 +367,7 @@ impl LoadSteps {
         let (mut resident, mut in_use) = (Vec::new(), Vec::new());
         for round in 1..=self.sizes.rounds {
             let stage = format!("{kind} round {round} of {}", self.sizes.rounds);
-            let descriptors = descriptors(session);
             self.cycle(session, &stage, per_round)?;
-            self.drain(session, descriptors);
             resident.extend(session.settled(0).map(|sample| sample.memory.pss));
             let is_collected = self.await_collection(session, log);
             if log.counts_rounds && is_collected {
@@ -458,8 +456,10 @@ impl LoadSteps {
         connections: u64,
     ) -> Result<Tally, Error> {
         let order = Order::Cycle(Cycle::once(connections, self.sizes.lanes));
+        let before = descriptors(session);
         let harvest = session.order(stage, Some(connections), &order, |tally| tally.closed)?;
         harvest.ensure_complete()?;
+        self.drain(session, before);
         go_on(session)?;
         Ok(harvest.of.tally)
     }
