@@ -8,12 +8,14 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::cpu_time;
+use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::slots;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::fs::{SeekFrom, seek};
+use rustix::process::Signal;
 
 const LINE: usize = 64;
 const PAGE: u64 = 4096;
@@ -94,25 +96,20 @@ fn echoes(peer: &mut Peer) {
     }
 }
 
-/// Opens connections until each of the two workers has one.
-fn peer_of_each(scene: &Scene, workers: &[u32]) -> Vec<Peer> {
-    let mut found: Vec<Option<Peer>> = workers.iter().map(|_| None).collect();
-    wait::until("a connection of each worker", PATIENCE, || {
-        let mut peer = Peer::saying(scene.address, "echo");
-        let before: Vec<_> = workers.iter().map(|&pid| cpu_time(pid)).collect();
-        echoes(&mut peer);
-        let used = workers
-            .iter()
-            .zip(before)
-            .map(|(&pid, before)| cpu_time(pid) - before);
-        let busiest = used
-            .enumerate()
-            .max_by_key(|(_, time)| *time)
-            .map(|(at, _)| at);
-        found[busiest.expect("a worker")].get_or_insert(peer);
-        found.iter().all(Option::is_some).then_some(())
-    });
-    found.into_iter().flatten().collect()
+/// Opens a connection of this worker: the others are stopped meanwhile, because on a quiet machine the same worker would
+/// accept all of them.
+fn peer_of(worker: u32, workers: &[u32], scene: &Scene) -> Peer {
+    let others = || workers.iter().copied().filter(|&other| other != worker);
+    for other in others() {
+        signal(other, Signal::STOP);
+        wait::until("a worker to stop", PATIENCE, || {
+            slots::is_stopped(other).then_some(())
+        });
+    }
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo");
+    others().for_each(|other| signal(other, Signal::CONT));
+    peer
 }
 
 #[test]
@@ -140,7 +137,10 @@ fn two_workers_write_no_common_cache_line_for_their_events() {
     let files = shared_files(&workers);
     assert!(!files.is_empty(), "the workers share tables");
 
-    let mut peers = peer_of_each(&scene, &workers);
+    let mut peers: Vec<Peer> = workers
+        .iter()
+        .map(|&worker| peer_of(worker, &workers, &scene))
+        .collect();
     let written: Vec<BTreeSet<Line>> = peers
         .iter_mut()
         .map(|peer| changed_by(&files, || echoes(peer)))

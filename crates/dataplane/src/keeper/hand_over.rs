@@ -144,9 +144,10 @@ fn wait_for_decision(
 /// this binary would clear.
 fn confirms(child: Pid) -> io::Result<bool> {
     let until_ms = process::monotonic_ms() + CONFIRM_MS;
+    let mut has_ended = false;
     loop {
-        // Checked before the signals: a dead process has sent all of its own.
-        let has_ended = process::wait(Wait::IfEnded(child))?.is_some();
+        // Checked before the signals: a dead process has sent all of its own. Asked once: then it no longer exists.
+        has_ended = has_ended || process::wait(Wait::IfEnded(child))?.is_some();
         let left_ms = match has_ended {
             true => 0,
             false => until_ms.saturating_sub(process::monotonic_ms()),

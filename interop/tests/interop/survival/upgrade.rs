@@ -63,12 +63,13 @@ impl Installed {
         self.put(&script);
     }
 
-    /// Replaces the binary by a script that starts it, as a new keeper only after a second.
-    fn put_slow(&self) {
+    /// Replaces the binary by a script that starts it with this trial, as a new keeper only after a second.
+    fn put_slow(&self, trial: &str) {
         let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
-        let text =
-            format!("#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nexec {real} \"$@\"\n");
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in *take-over*) sleep 1;; esac\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n"
+        );
         fs::write(&script, text).expect("a script");
         self.put(&script);
     }
@@ -367,8 +368,53 @@ fn another_program_is_refused() {
     }
 }
 
-/// An old keeper is stopped before the commit until the new keeper no longer waits for it and starts a worker. Then the new keeper dies. The old keeper must not start a second worker: the first one uses the
-/// same pending memory.
+/// Requests an upgrade whose new keeper begins slowly, and stops the old keeper meanwhile. Returns both.
+fn stopped_before_the_commit(scene: &Scene) -> (u32, u32) {
+    let children_of = |parent: u32| {
+        let mut tree = scene.terminator.tree();
+        tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));
+        tree
+    };
+    let old = keepers(scene)[0];
+    let workers = children_of(old);
+    signal(scene.terminator.pid(), Signal::USR2);
+    let new = wait::until("the new keeper", PATIENCE, || {
+        let mut others = children_of(old).into_iter();
+        others.find(|pid| !workers.contains(pid))
+    });
+    signal(old, Signal::STOP);
+    (old, new)
+}
+
+/// A new keeper dies before the old one, which is stopped, sees the commit: its death and the signal about it are there
+/// at once.
+#[test]
+fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 1);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(1000).expect("an echo");
+    installed.put_slow("crash:wait:0");
+    let (old, new) = stopped_before_the_commit(&scene);
+    wait::until("the new keeper to die", PATIENCE, || {
+        (!scene.terminator.tree().contains(&new)).then_some(())
+    });
+    wait::until("the commit", PATIENCE, || {
+        (lines(&scene.terminator, "upgrade committed") > 0).then_some(())
+    });
+    signal(old, Signal::CONT);
+    wait::until("main to know", PATIENCE, || {
+        let known = lines(&scene.terminator, "this worker keeps the old binary");
+        (known > 0).then_some(())
+    });
+    probe.echo(1000).expect("an echo from the old binary");
+}
+
+/// An old keeper is stopped before the commit until the new keeper no longer waits for it and starts a worker. Then the
+/// new keeper dies. The old keeper must not start a second worker: the first one uses the same pending memory.
 #[test]
 fn a_keeper_that_was_stopped_takes_nothing_back() {
     if !applies(Can::BeDormouse) {
@@ -378,20 +424,8 @@ fn a_keeper_that_was_stopped_takes_nothing_back() {
     let scene = echo_scene(&installed, 1);
     let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
     probe.echo(1000).expect("an echo");
-    let children_of = |parent: u32| {
-        let mut tree = scene.terminator.tree();
-        tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));
-        tree
-    };
-    let old = keepers(&scene)[0];
-    let workers = children_of(old);
-    installed.put_slow();
-    signal(scene.terminator.pid(), Signal::USR2);
-    let new = wait::until("the new keeper", PATIENCE, || {
-        let mut others = children_of(old).into_iter();
-        others.find(|pid| !workers.contains(pid))
-    });
-    signal(old, Signal::STOP);
+    installed.put_slow("");
+    let (old, new) = stopped_before_the_commit(&scene);
     wait::until("the new binary", PATIENCE, || {
         (lines(&scene.terminator, "new binary running") > 0).then_some(())
     });
