@@ -61,7 +61,7 @@ fn a_leak_is_flagged_with_its_size() {
 fn a_clean_server_is_not_flagged() {
     let _alone = alone();
     let server = KnownServer::start(&[]);
-    let run = clean(measure(&server, churn(400, 6, 8), false));
+    let run = clean(measure(&server, churn(600, 6, 8), false));
     let growth = run.growth.as_ref().unwrap();
     assert_ne!(growth.verdict, Verdict::Grows, "{growth}");
     assert_eq!(run.value("handshakes.resumed"), Some(0.0));

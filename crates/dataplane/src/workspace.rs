@@ -151,7 +151,7 @@ impl<I: Io> Workspace<I> {
             io,
             scratch: Scratch::new(),
             pending,
-            keys: KeptKeys::new(),
+            keys: KeptKeys::default(),
             count,
             clients,
             backends,

@@ -107,6 +107,7 @@
 mod alert;
 mod derive;
 mod error;
+mod kept_keys;
 mod key;
 mod limits;
 mod message;
@@ -121,6 +122,7 @@ mod test_hex;
 pub use alert::{Alert, AlertDescription, AlertLevel};
 pub use derive::secret_yields;
 pub use error::{Blame, Corrupt, Misuse, Reason, Refusal, SealError};
+pub use kept_keys::KeptKeys;
 pub use key::{OpenKey, SealKey};
 pub use limits::{
     CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX,

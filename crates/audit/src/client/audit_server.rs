@@ -131,7 +131,9 @@ impl AuditServer {
                 let _ = thread::Builder::new().spawn(move || {
                     let _here = here;
                     let at_s = began.elapsed().as_secs_f64();
-                    openers.look_up(from);
+                    if let Ok(to) = stream.local_addr() {
+                        openers.look_up(from, to);
+                    }
                     if let Err(reason) = serve(stream, &context, relay, &seen, &stop, at_s) {
                         *book(&seen).failed.entry(reason).or_default() += 1;
                     }

@@ -39,13 +39,13 @@ impl Openers {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up the process that opened the connection from this address.
-    pub(super) fn look_up(&self, from: SocketAddr) {
+    /// Looks up the process that opened the connection from this address to that one.
+    pub(super) fn look_up(&self, from: SocketAddr, to: SocketAddr) {
         let Some(tree) = self.tree.get() else { return };
         if self.seen().connections >= CONNECTIONS_MAX {
             return;
         }
-        let Some(pid) = opener(tree, from) else {
+        let Some(pid) = opener(tree, from, to) else {
             return;
         };
         let is_new = {
@@ -85,13 +85,14 @@ fn is_known(software: Option<&Software>) -> bool {
     software.is_some_and(|found| found.kind != SoftwareKind::Unknown)
 }
 
-/// Returns the process of the tree that holds the socket with this local address.
-fn opener(tree: &ProcessTree, local: SocketAddr) -> Option<i32> {
+/// Returns the process of the tree that holds the socket with these addresses. Its own is not enough: on a busy machine
+/// the port is in use, or was a minute ago, for connections to other servers.
+fn opener(tree: &ProcessTree, local: SocketAddr, remote: SocketAddr) -> Option<i32> {
     let root = tree.root();
+    let ends = [names_of(local), names_of(remote)];
     let inode = ["tcp", "tcp6"].iter().find_map(|table| {
         let rows = fs::read_to_string(format!("/proc/{root}/net/{table}")).ok()?;
-        let names = names_of(local);
-        rows.lines().find_map(|row| inode_of(row, &names))
+        rows.lines().find_map(|row| inode_of(row, &ends))
     })?;
     let link = format!("socket:[{inode}]");
     let holds = |pid: &i32| {
@@ -123,12 +124,14 @@ fn names_of(address: SocketAddr) -> [String; 2] {
     [format!("{own}:{port:04X}"), format!("{mapped}:{port:04X}")]
 }
 
-/// Returns the inode in a row of the table if the row has one of these local addresses.
-fn inode_of(row: &str, names: &[String]) -> Option<String> {
+/// Returns the inode in a row of the table if the row has these addresses, local and remote, each in one of its forms.
+fn inode_of(row: &str, ends: &[[String; 2]; 2]) -> Option<String> {
     let mut columns = row.split_whitespace().skip(1);
-    let local = columns.next()?;
-    names.iter().any(|name| name == local).then_some(())?;
-    columns.nth(7).map(str::to_owned)
+    for names in ends {
+        let address = columns.next()?;
+        names.iter().any(|name| name == address).then_some(())?;
+    }
+    columns.nth(6).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -142,25 +145,33 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         let tree = ProcessTree::of_pid(own).unwrap();
-        assert_eq!(opener(&tree, client.local_addr().unwrap()), Some(own));
-        assert_eq!(opener(&tree, "127.0.0.9:1".parse().unwrap()), None);
+        let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        assert_eq!(opener(&tree, from, to), Some(own));
+        assert_eq!(opener(&tree, "127.0.0.9:1".parse().unwrap(), to), None);
         let openers = Openers::default();
-        openers.look_up(client.local_addr().unwrap());
+        openers.look_up(from, to);
         assert!(
             openers.processes().value().is_none(),
             "no tree is known yet"
         );
         openers.watch(tree);
-        openers.look_up(client.local_addr().unwrap());
+        openers.look_up(from, to);
         assert_eq!(openers.processes().value(), Some(&(1, 1)));
     }
 
     #[test]
-    fn a_row_has_the_address_in_one_of_two_forms() {
-        let names = names_of("127.0.0.1:8443".parse().unwrap());
-        assert_eq!(names[0], "0100007F:20FB");
-        let row = "  1: 0000000000000000FFFF00000100007F:20FB 00000000000000000000000000000000:0000 01 00000000:00000000 00:00000000 00000000     0        0 4711 1";
-        assert_eq!(inode_of(row, &names).as_deref(), Some("4711"));
-        assert_eq!(inode_of("sl local_address", &names), None);
+    fn a_row_has_each_address_in_one_of_two_forms() {
+        let ends = ["127.0.0.1:8443", "127.0.0.1:443"].map(|end| names_of(end.parse().unwrap()));
+        assert_eq!(ends[0][0], "0100007F:20FB");
+        let row = |remote: &str, inode: u32| {
+            format!(
+                "  1: 0000000000000000FFFF00000100007F:20FB {remote} 01 00000000:00000000 00:00000000 00000000     0        0 {inode} 1"
+            )
+        };
+        let right = row("0100007F:01BB", 4711);
+        assert_eq!(inode_of(&right, &ends).as_deref(), Some("4711"));
+        // An ended connection from the same port to another server.
+        assert_eq!(inode_of(&row("0100007F:01BC", 0), &ends), None);
+        assert_eq!(inode_of("sl local_address rem_address", &ends), None);
     }
 }

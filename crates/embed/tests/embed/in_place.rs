@@ -104,7 +104,7 @@ fn say(
 /// Sessions 1, 65 and 129 have the same place in the table.
 #[test]
 fn kept_keys_are_those_of_the_session_and_of_its_secrets() {
-    let mut keys = KeptKeys::new();
+    let mut keys = KeptKeys::default();
     for protocols in VERSIONS {
         let (mut client, mut server) = established(protocols);
         let (mut other, mut others_server) = established(protocols);
@@ -137,7 +137,7 @@ fn kept_keys_are_those_of_the_session_and_of_its_secrets() {
 
 #[test]
 fn kept_keys_follow_key_updates() {
-    let mut keys = KeptKeys::new();
+    let mut keys = KeptKeys::default();
     let (mut client, mut server) = established(VERSIONS[1]);
     for words in [b"one", b"two"] {
         say(&mut keys, (&mut client, 1), (&mut server, 2), words);
