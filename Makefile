@@ -44,14 +44,16 @@ test: tools test-build ## unit, property, simulation and interoperability tests 
 test-full: tools test-build ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt $(MAKE) --silent --keep-going test-together test-alone
 
+# Tests that need the machine for themselves: thousands of connections, and whole audits, which have a time limit.
+ALONE := alone:: audit::collectors:: audit::recognised:: the_classes_of_a_node bytes_per_connection an_audit_reaches_every
 # Not the pairs of lab/sick, `fault` and `twin`: each is a whole audit, whose verdicts `make sick` counts.
 .PHONY: test-together test-alone
 test-together: export PROPTEST_CASES = 4096
 test-together:
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored \
-	    --skip alone:: --skip ::fault --skip ::twin --skip thoroughly
+	    $(addprefix --skip ,$(ALONE)) --skip ::fault --skip ::twin --skip thoroughly
 test-alone:
-	$(CARGO) test $(LOCKED) --workspace --test interop -- --ignored --test-threads=1 alone::
+	$(CARGO) test $(LOCKED) --workspace --test interop -- --ignored --test-threads=1 $(ALONE)
 
 .PHONY: sick
 sick: ## audit every faulty server and its healthy twin, TIMES=1; an hour for each time; writes lab/results/
