@@ -95,7 +95,7 @@ fn every_client_of_the_lab() {
     let mut clients = vec![
         ("LWP", format!("perl {callers}/lwp.pl {{url}} new"), "perl"),
         ("s_client", s_client, "open-ssl"),
-        ("curl", curl, "open-ssl"),
+        ("curl", curl, "curl"),
         ("Go", format!("{built}/client {{url}} new"), "go"),
         (
             "Java",
