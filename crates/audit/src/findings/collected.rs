@@ -24,10 +24,10 @@ const OF_CONNECTIONS: [&str; 6] = [
 const OF_SESSIONS: &str = "SSLSession";
 /// Objects per connection above which a class counts as allocated for every connection.
 const EACH: f64 = 0.5;
-/// Parts of the names of classes that only connections have, open ones included.
-const OF_OPEN: [&str; 5] = ["Socket", "SSLSession", "SSLEngine", "SslHandler", "TLSWrap"];
 /// The same for a leak that the sum of all objects does not show.
 const ONE_EACH: f64 = 0.9;
+/// Parts of the names of classes that only connections have, open ones included.
+const OF_OPEN: [&str; 5] = ["Socket", "SSLSession", "SSLEngine", "SslHandler", "TLSWrap"];
 /// Growth per round below which there is no finding, whatever the growth per connection.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Share of the growth that may remain after a collection if the growth was garbage.
@@ -207,8 +207,7 @@ fn class_of_each(collected: &CollectedRounds) -> Option<CollectedGrowth> {
     if classes.any(|class| OF_OPEN.iter().any(|part| class.contains(part))) {
         return None;
     }
-    let rounds = collected.points.len().saturating_sub(2) as u64;
-    let connections = (rounds * collected.connections_per_round).max(1) as f64;
+    let connections = connections_between(collected);
     let (class, had, has, more) = collected.grown.iter().find(|(_, had, has, more)| {
         has.saturating_sub(*had) as f64 > ONE_EACH * connections
             && *more as f64 > GROWTH_BYTES * connections
@@ -232,11 +231,15 @@ fn class_of_each(collected: &CollectedRounds) -> Option<CollectedGrowth> {
     })
 }
 
+/// Connections between the second and the last point, at which the classes were counted.
+fn connections_between(collected: &CollectedRounds) -> f64 {
+    let rounds = collected.points.len().saturating_sub(2) as u64;
+    (rounds * collected.connections_per_round).max(1) as f64
+}
+
 /// Derives the cause from the classes that grew: connections or sessions.
 fn cause_by_class(collected: &CollectedRounds) -> (FindingId, String) {
-    // The classes were compared between the second and the last point.
-    let rounds = collected.points.len().saturating_sub(2) as u64;
-    let connections = (rounds * collected.connections_per_round).max(1) as f64;
+    let connections = connections_between(collected);
     let each = |parts: &[&str]| {
         collected.grown.iter().find(|(class, had, has, _)| {
             parts.iter().any(|part| class.contains(part))

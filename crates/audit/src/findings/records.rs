@@ -41,8 +41,7 @@ fn small(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
         ),
         measured: measured(figures),
         reference: format!(
-            "{} for each of {} answers: {} bytes of overhead, {} of the content",
-            "one record",
+            "one record for each of {} answers: {} bytes of overhead, {} of the content",
             figures.answers,
             whole((figures.answers * figures.least_bytes) as f64),
             percent((figures.answers * figures.least_bytes) as f64 / content)

@@ -25,24 +25,29 @@ const LOCK_CLIENTS: f64 = 0.5;
 
 pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> Option<Finding> {
     let blocked_by = figures.blocked_by?;
-    let clients = if blocked_by == 1 {
-        "one client that connects and says nothing keeps all others".to_owned()
-    } else {
-        format!("{blocked_by} clients that connect and say nothing keep all others")
+    let (severity, confidence) = match blocked_by {
+        1 => (Severity::High, Confidence::High),
+        _ => (Severity::Medium, Confidence::Medium),
+    };
+    let (who, beside, they) = match blocked_by {
+        1 => (
+            "one client that connects and says nothing keeps all others".to_owned(),
+            "client",
+            "that client",
+        ),
+        _ => (
+            format!("{blocked_by} clients that connect and say nothing keep all others"),
+            "clients",
+            "they",
+        ),
     };
     Some(Finding {
         id: FindingId::HandshakesSerialised,
-        severity: if blocked_by == 1 {
-            Severity::High
-        } else {
-            Severity::Medium
-        },
-        title: format!("{clients} from a handshake"),
+        severity,
+        title: format!("{who} from a handshake"),
         measured: format!(
-            "beside {blocked_by} silent {}, a ClientHello got no answer within {} ms; alone, and after {} had left, it got one, in {:.1} ms when alone",
-            if blocked_by == 1 { "client" } else { "clients" },
+            "beside {blocked_by} silent {beside}, a ClientHello got no answer within {} ms; alone, and after {they} had left, it got one, in {:.1} ms when alone",
             whole(figures.waited_ms),
-            if blocked_by == 1 { "that client" } else { "they" },
             figures.alone_ms
         ),
         reference: "a client that says nothing delays nobody".into(),
@@ -51,11 +56,7 @@ pub(super) fn judge_silent(subject: &AuditSubject, figures: &SilentClients) -> O
             Some(false) => "the thread that accepts connections waits there for the client's part of the handshake; an established idle connection blocked nobody".into(),
             None => format!("{blocked_by} threads or processes, or fewer, make all handshakes, and each waits for its client meanwhile; or the server limits connections without a handshake"),
         },
-        confidence: if blocked_by == 1 {
-            Confidence::High
-        } else {
-            Confidence::Medium
-        },
+        confidence,
         advice: subject.advice(FindingId::HandshakesSerialised),
         command: subject.audit(),
     })

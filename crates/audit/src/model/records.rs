@@ -1,5 +1,6 @@
 //! Records in which a server sends its answers.
 
+use dormouse_record::CONTENT_MAX;
 use serde::{Deserialize, Serialize};
 
 /// Records of a server's answers.
@@ -17,13 +18,10 @@ pub struct RecordFigures {
     pub least_bytes: u64,
 }
 
-/// Maximum length of a record's content (RFC 8446 §5.1).
-const CONTENT_MAX: u64 = 16_384;
-
 impl RecordFigures {
     /// Records beyond those that the answers need.
     pub(crate) fn extra_records(&self) -> u64 {
-        let needed = self.answers + self.content_bytes / CONTENT_MAX;
+        let needed = self.answers + self.content_bytes / CONTENT_MAX as u64;
         self.records.saturating_sub(needed)
     }
 
