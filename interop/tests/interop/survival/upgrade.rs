@@ -368,8 +368,10 @@ fn another_program_is_refused() {
     }
 }
 
-/// Requests an upgrade whose new keeper begins slowly, and stops the old keeper meanwhile. Returns both.
-fn stopped_before_the_commit(scene: &Scene) -> (u32, u32) {
+/// Requests an upgrade to a binary with this trial whose keeper begins slowly, and stops the old keeper meanwhile. Returns
+/// both keepers, the old one first.
+fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
+    installed.put_slow(trial);
     let children_of = |parent: u32| {
         let mut tree = scene.terminator.tree();
         tree.retain(|&pid| scene.terminator.parent_of(pid) == Some(parent));
@@ -397,8 +399,7 @@ fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
     let scene = echo_scene(&installed, 1);
     let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
     probe.echo(1000).expect("an echo");
-    installed.put_slow("crash:wait:0");
-    let (old, new) = stopped_before_the_commit(&scene);
+    let (old, new) = stopped_before_the_commit(&scene, &installed, "crash:wait:0");
     wait::until("the new keeper to die", PATIENCE, || {
         (!scene.terminator.tree().contains(&new)).then_some(())
     });
@@ -424,8 +425,7 @@ fn a_keeper_that_was_stopped_takes_nothing_back() {
     let scene = echo_scene(&installed, 1);
     let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
     probe.echo(1000).expect("an echo");
-    installed.put_slow("");
-    let (old, new) = stopped_before_the_commit(&scene);
+    let (old, new) = stopped_before_the_commit(&scene, &installed, "");
     wait::until("the new binary", PATIENCE, || {
         (lines(&scene.terminator, "new binary running") > 0).then_some(())
     });
