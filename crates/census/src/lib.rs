@@ -29,7 +29,7 @@ mod used;
 mod v8;
 
 pub use collector::Collector;
-pub use managed::ManagedHeap;
+pub use managed::{Detail, ManagedHeap};
 pub use pages::PageSample;
 pub use profile::{HotSpot, hot_spots};
 pub use report::{CensusReport, ClassCount, SizeClass, grown, pins};

@@ -17,7 +17,9 @@ const PLANNED: f64 = 0.7;
 const MOMENTS: u32 = 7;
 /// Number of censuses while connections are held: before, at N and 2N, after being idle, after closing.
 pub(super) const CENSUSES_HELD: u32 = 5;
-/// Share of the time left that censuses may take.
+/// Number of collections that the audit asks for while connections are held: before, after opening, after being idle.
+pub(super) const COLLECTIONS_HELD: u32 = 3;
+/// Share of the time left that censuses may take, and collections that the audit asks for.
 const CENSUS_SHARE: f64 = 0.35;
 
 /// Maximum number of concurrent handshakes while connections are opened, and how much slower each may become on a busy
