@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dormouse_audit::model::{
-    AddressTrials, AgedTicket, ClassRounds, CollectedPoint, CollectedRounds, LockWaits, Measured, MissingPart,
-    ParallelHandshakes, RecordFigures, SilentClients, Trials,
+    AddressTrials, AgedTicket, ClassRounds, CollectedPoint, CollectedRounds, LockWaits, Measured,
+    MissingPart, ParallelHandshakes, RecordFigures, SilentClients, Trials,
 };
 use dormouse_audit::{Audit, report};
 use dormouse_census::HotSpot;

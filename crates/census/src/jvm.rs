@@ -65,7 +65,8 @@ mod tests {
         assert_eq!(classes.len(), 2);
         assert_eq!(classes["[B"], (20_010, 338_584_920));
         // What the second collection freed is not in the last histogram.
-        let twice = format!("{text} num     #instances         #bytes  class name\n   1:  10  240  [B\n");
+        let twice =
+            format!("{text} num     #instances         #bytes  class name\n   1:  10  240  [B\n");
         assert_eq!(parse(&twice).len(), 1);
         assert_eq!(parse(&twice)["[B"], (10, 240));
     }

@@ -182,7 +182,10 @@ impl CensusReport {
     /// Adds the managed heaps at 0 and at 2N connections.
     pub fn add_managed(&mut self, none: &ManagedHeap, two_n: &ManagedHeap, connections: u64) {
         self.notes.extend(two_n.refused.iter().cloned());
-        let Some(by) = two_n.by.filter(|_| none.has_classes() && two_n.has_classes()) else {
+        let Some(by) = two_n
+            .by
+            .filter(|_| none.has_classes() && two_n.has_classes())
+        else {
             return;
         };
         self.method = format!("{}, classes of {by}", self.method);

@@ -262,7 +262,9 @@ fn largest_class(collected: &CollectedRounds) -> String {
     let Some(class) = collected.classes.first() else {
         return String::new();
     };
-    let more = class.ends().map_or(0, |[(.., had), (.., has)]| has.saturating_sub(had));
+    let more = class
+        .ends()
+        .map_or(0, |[(.., had), (.., has)]| has.saturating_sub(had));
     format!(
         "; of all classes, these grew most, by {}: {}",
         bytes(more as f64),
@@ -316,14 +318,20 @@ mod tests {
     fn class(class: &str, counts: [(u64, u64); 4]) -> ClassRounds {
         ClassRounds {
             class: class.into(),
-            rounds: (2..).zip(counts).map(|(n, (objects, bytes))| (n, objects, bytes)).collect(),
+            rounds: (2..)
+                .zip(counts)
+                .map(|(n, (objects, bytes))| (n, objects, bytes))
+                .collect(),
         }
     }
 
     /// A class that grew evenly.
     fn grown(name: &str, objects: [u64; 2], bytes: u64) -> ClassRounds {
         let more = (objects[1] - objects[0]) / 3;
-        class(name, [0, 1, 2, 3].map(|i| (objects[0] + i * more, i * bytes / 3)))
+        class(
+            name,
+            [0, 1, 2, 3].map(|i| (objects[0] + i * more, i * bytes / 3)),
+        )
     }
 
     fn judged(

@@ -211,10 +211,7 @@ mod tests {
         );
         // A part of it came with the rounds before.
         let earlier = judged_after((100_000, 0), (12_000_000, 0), (14_000_000, 1_000_000));
-        assert_eq!(
-            earlier,
-            Some((FindingId::HeapFragmented, Severity::Medium))
-        );
+        assert_eq!(earlier, Some((FindingId::HeapFragmented, Severity::Medium)));
         // The same number of free bytes, but `malloc_trim` would return most of them.
         let retained = judged((100_000, 0), (20_000_000, 18_900_000));
         assert_eq!(

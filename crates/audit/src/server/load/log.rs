@@ -269,11 +269,7 @@ impl LoadLog {
     }
 
     /// Bytes that a connection uses at the time of a census, counted in the allocators.
-    fn used_bytes(
-        &self,
-        held: Option<&Snapshot>,
-        objects: Option<&ManagedHeap>,
-    ) -> Measured<f64> {
+    fn used_bytes(&self, held: Option<&Snapshot>, objects: Option<&ManagedHeap>) -> Measured<f64> {
         let (Some(none), Some(held)) = (self.snapshot("before"), held) else {
             let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
             return Measured::not(why);

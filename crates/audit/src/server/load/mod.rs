@@ -253,12 +253,7 @@ impl Load<'_> {
     }
 
     /// Records why a part is missing. The load continues after a failure that the server caused, if time is left.
-    fn kept(
-        &self,
-        part: Part,
-        done: Result<(), Error>,
-        log: &mut LoadLog,
-    ) -> Result<(), Error> {
+    fn kept(&self, part: Part, done: Result<(), Error>, log: &mut LoadLog) -> Result<(), Error> {
         let Err(error) = done else { return Ok(()) };
         log.missing(part.name(), &error);
         match error.blame {

@@ -204,7 +204,10 @@ impl LoadSteps {
             outcomes: Vec::new(),
         };
         // What survives a collection says more than whether resumed handshakes leave it behind, too.
-        let by = log.collected.as_ref().and_then(|collected| collected.by.as_ref());
+        let by = log
+            .collected
+            .as_ref()
+            .and_then(|collected| collected.by.as_ref());
         let is_first = log.growth_resumed.resident.is_none() && by.is_none();
         if log.growth.grew() && is_first && trials.share() > 0.9 {
             log.growth_resumed = self.rounds(session, log, ("resumed", self.sizes.per_round))?;

@@ -31,7 +31,7 @@ const DRAIN_FOR: Duration = Duration::from_secs(1);
 /// by the remaining time.
 const COLLECTION_WAIT: Duration = Duration::from_secs(120);
 const GARBAGE_FOR: Duration = Duration::from_secs(8);
-const MOMENTS: u32 = 4;
+const MOMENTS: u32 = 8;
 
 /// Steps of load and their settings.
 pub(super) struct LoadSteps {
@@ -180,7 +180,9 @@ impl LoadSteps {
         let grown = log.pss("2n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
         // Twice as many connections take twice as long.
-        let has_time = self.slot.has_room(Instant::now(), 2 * log.second_half_took());
+        let has_time = self
+            .slot
+            .has_room(Instant::now(), 2 * log.second_half_took());
         if !log.hides_much() || !has_time || self.budget.is_exceeded_by_twice(grown) {
             return Ok(());
         }
@@ -337,7 +339,7 @@ impl LoadSteps {
     /// Waits for a garbage collection where a census counts only objects that survive one.
     pub(super) fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
         log.no_census.is_some() || {
-            let left = self.slot.until.left(Instant::now());
+            let left = self.slot.end.left(Instant::now());
             let patience = left.map_or(GARBAGE_FOR, |left| left / MOMENTS);
             session.await_collection(log.held, patience)
                 && ManagedHeap::collect_buffers(&pids(session), patience)
@@ -354,7 +356,7 @@ impl LoadSteps {
         self.cycle_for(session, stage, connections, None)
     }
 
-    /// The same, and fewer if that takes longer than the time.
+    /// The same, and fewer if that takes longer than half of the time.
     pub(super) fn cycle_for(
         &self,
         session: &mut Session<'_>,
