@@ -1,5 +1,6 @@
 //! Objects of a garbage-collected runtime, as the runtime itself counts them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::snapshot::ObjectCounts;
@@ -31,6 +32,16 @@ pub struct ManagedHeap {
 }
 
 impl ManagedHeap {
+    /// Creates the heap that a runtime has counted.
+    pub fn counted(by: &'static str, bytes: u64, classes: BTreeMap<String, (u64, u64)>) -> Self {
+        Self {
+            by: Some(by),
+            bytes,
+            classes,
+            refused: Vec::new(),
+        }
+    }
+
     /// Asks each runtime of these processes for a full collection, then counts the objects that survive it, within
     /// `patience` for all.
     pub fn after_collection(pids: &[i32], detail: Detail, patience: Duration) -> Self {

@@ -307,10 +307,9 @@ mod tests {
 
     #[test]
     fn classes_are_counted_per_connection() {
-        let told = |count| ManagedHeap {
-            by: Some("V8"),
-            classes: BTreeMap::from([("TLSSocket".into(), (count, 200 * count))]),
-            ..ManagedHeap::default()
+        let told = |count| {
+            let classes = BTreeMap::from([("TLSSocket".into(), (count, 200 * count))]);
+            ManagedHeap::counted("V8", 200 * count, classes)
         };
         let mut report = CensusReport::without_malloc("it is another one");
         report.add_managed(&told(3), &told(1003), 500);

@@ -8,9 +8,10 @@ use dormouse_measure::Machine;
 
 /// Minimum number of connections for figures per connection.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
-/// Number of held connections that a server gets even if that takes this share of the remaining time.
-const HELD: u64 = 100;
-const HELD_SHARE: f64 = 0.15;
+/// Number of held connections, and of connections in a round, that a server gets even if either takes this share of the
+/// remaining time.
+const FEW: u64 = 100;
+const FEW_SHARE: f64 = 0.15;
 /// Share of the remaining time that is planned; the rest is a reserve in case the server slows down.
 const PLANNED: f64 = 0.7;
 /// Number of memory readings while connections are held, each after memory has settled.
@@ -85,12 +86,15 @@ impl Budget {
             return sizes;
         }
         let part = |count: u64| ((count as f64 * share) as u64).max(CONNECTIONS_MIN.min(count));
-        // With few connections, a server's own pools hide what one takes.
-        let few = HELD.min(sizes.n);
-        let is_fast = each.as_secs_f64() * 4.0 * few as f64 <= HELD_SHARE * left.as_secs_f64();
+        // With fewer connections, a server's own pools hide what one takes, and noise hides what one leaves behind.
+        let at_least = |count: u64, times: f64| {
+            let few = FEW.min(count);
+            let is_fast = each.as_secs_f64() * times * few as f64 <= FEW_SHARE * left.as_secs_f64();
+            part(count).max(if is_fast { few } else { 0 })
+        };
         Sizes {
-            n: part(sizes.n).max(if is_fast { few } else { 0 }),
-            per_round: part(sizes.per_round),
+            n: at_least(sizes.n, 4.0),
+            per_round: at_least(sizes.per_round, f64::from(sizes.rounds)),
             resumed: part(sizes.resumed),
             ..sizes
         }
@@ -145,6 +149,16 @@ mod tests {
         );
         let dead = fit(1, Duration::from_secs(1));
         assert_eq!((dead.n, dead.per_round), (CONNECTIONS_MIN, CONNECTIONS_MIN));
+    }
+
+    /// A JVM that had just started took 5 ms for a connection, and 0.7 s for a collection and a census: 20 connections in a
+    /// round leave less behind than its heap varies.
+    #[test]
+    fn a_round_has_enough_connections_to_show_a_leak() {
+        let (now, sizes) = (Instant::now(), Effort::Quick.sizes());
+        let times = (Duration::from_millis(5), Duration::from_millis(700));
+        let fitted = budget(now, Some(20)).fit(now, sizes, times, 2);
+        assert_eq!((fitted.n, fitted.per_round), (FEW, FEW));
     }
 
     #[test]

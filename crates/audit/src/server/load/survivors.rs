@@ -72,3 +72,54 @@ impl Survivors {
         last.grown_since(first).into_iter().map(of).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn heap(bytes: u64, classes: &[(&str, u64)]) -> ManagedHeap {
+        let class =
+            |(class, objects): &(&str, u64)| ((*class).to_owned(), (*objects, 16 * objects));
+        ManagedHeap::counted("V8", bytes, BTreeMap::from_iter(classes.iter().map(class)))
+    }
+
+    fn after(bytes: [u64; 5]) -> Survivors {
+        let mut survivors = Survivors::default();
+        for (round, bytes) in (1..).zip(bytes) {
+            let classes: &[_] = if round == 2 {
+                &[("TLSSocket", 300), ("Map", 40)]
+            } else {
+                &[]
+            };
+            let point = CollectedPoint {
+                pss_bytes: 100_000_000,
+                living_bytes: Some(bytes),
+                in_use_bytes: None,
+            };
+            survivors.add(point, heap(bytes, classes));
+        }
+        survivors
+    }
+
+    #[test]
+    fn the_classes_after_the_last_round_name_what_grows() {
+        let mut survivors = after([5_000_000, 6_000_000, 7_000_000, 8_000_000, 9_000_000]);
+        assert!(survivors.lacks_classes());
+        survivors.add_classes(heap(9_000_000, &[("TLSSocket", 1_050), ("Map", 40)]));
+        let rounds = survivors.over_rounds(250).unwrap();
+        assert_eq!((rounds.by.as_deref(), rounds.points.len()), (Some("V8"), 5));
+        let [class] = &*rounds.classes else {
+            panic!("{:?}", rounds.classes);
+        };
+        assert_eq!(class.class, "TLSSocket");
+        assert_eq!(class.rounds, [(2, 300, 4_800), (5, 1_050, 16_800)]);
+    }
+
+    #[test]
+    fn a_heap_that_does_not_grow_needs_no_classes() {
+        assert!(!after([5_000_000; 5]).lacks_classes());
+        assert!(Survivors::default().over_rounds(250).is_none());
+    }
+}
