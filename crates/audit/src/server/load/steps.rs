@@ -142,9 +142,10 @@ impl LoadSteps {
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
             self.hold_more(session, log, 4 * n)?;
-            log.managed.opened = log
-                .collection_took
-                .map(|_| self.managed(session, log, Detail::Bytes));
+            let has_room = |took: &Duration| self.slot.has_room(Instant::now(), *took);
+            if log.collection_took.filter(has_room).is_some() {
+                log.managed.opened = Some(self.managed(session, log, Detail::Bytes));
+            }
         }
         let held = log.held;
         if (log.no_census.is_some() || log.explains_little(held)) && !self.is_late() {
