@@ -25,8 +25,10 @@ const OF_SESSIONS: &str = "SSLSession";
 const EACH: f64 = 0.5;
 /// The same for a leak that the sum of all objects does not show.
 const ONE_EACH: f64 = 0.9;
-/// Growth per round below which there is no finding, whatever the growth per connection.
+/// Growth per round below which there is no finding, whatever the growth per connection: of resident memory, and of objects
+/// or blocks that are counted, which vary less.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
+pub(super) const COUNTED_PER_ROUND: f64 = 15_000.0;
 /// Share of the growth that may remain after a collection if the growth was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
@@ -74,7 +76,10 @@ fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGr
     let living_words = living
         .as_ref()
         .map(|living| span(living, &format!("live objects after a collection by {by}")));
-    if let Some(living) = living.as_ref().filter(|living| grows(living)) {
+    if let Some(living) = living
+        .as_ref()
+        .filter(|living| grows(living, COUNTED_PER_ROUND))
+    {
         let per_connection = living.bytes_per_connection()?;
         let (id, cause) = cause_by_class(collected);
         return Some(CollectedGrowth {
@@ -102,8 +107,8 @@ fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGr
         });
     }
     let rise = |growth: &Growth| growth.slope.map_or(0.0, |slope| slope.per_unit);
-    if let Some(blocks) =
-        blocks.filter(|blocks| grows(blocks) && rise(&memory) > 0.5 * rise(blocks))
+    if let Some(blocks) = blocks
+        .filter(|blocks| grows(blocks, GROWTH_PER_ROUND) && rise(&memory) > 0.5 * rise(blocks))
     {
         return Some(CollectedGrowth {
             id: FindingId::LeakPerConnection,
@@ -117,7 +122,7 @@ fn with_collections(by: &str, collected: &CollectedRounds) -> Option<CollectedGr
             ),
         });
     }
-    if !grows(&memory) {
+    if !grows(&memory, GROWTH_PER_ROUND) {
         return None;
     }
     Some(CollectedGrowth {
@@ -150,7 +155,7 @@ fn without_collections(
     let later: Vec<_> = collected.points.iter().skip(later).collect();
     let later: Vec<_> = later.iter().map(|point| point.pss_bytes).collect();
     let later = Growth::judge(&later, collected.connections_per_round);
-    if !grows(&later) {
+    if !grows(&later, GROWTH_PER_ROUND) {
         return None;
     }
     let more = collected.points.len() as u64 * collected.connections_per_round;
@@ -181,12 +186,12 @@ fn growth_of(
 }
 
 /// Whether the growth is large enough for a finding, and certain.
-fn grows(growth: &Growth) -> bool {
+fn grows(growth: &Growth, per_round: f64) -> bool {
     growth.verdict == Verdict::Grows
         && growth.bytes_per_connection() > Some(GROWTH_BYTES)
         && growth
             .slope
-            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && slope.is_sure())
+            .is_some_and(|slope| slope.per_unit > per_round && slope.is_sure())
 }
 
 /// `objects: 12 MB → 15 MB`.
@@ -204,7 +209,8 @@ fn class_of_each(collected: &CollectedRounds) -> Option<CollectedGrowth> {
     let each = |slope: Option<Slope>| Some(slope.filter(Slope::is_sure)?.per_unit / per_round);
     let leaks = collected.classes.iter().filter_map(|class| {
         let (objects, bytes) = (each(class.objects())?, each(class.bytes())?);
-        (objects > ONE_EACH && bytes > GROWTH_BYTES).then_some((class, objects, bytes))
+        let is_large = bytes > GROWTH_BYTES && bytes * per_round > COUNTED_PER_ROUND;
+        (objects > ONE_EACH && is_large).then_some((class, objects, bytes))
     });
     let (class, objects, of_each) = leaks.max_by(|a, b| a.2.total_cmp(&b.2))?;
     let (id, cause) = cause_by_class(collected);
@@ -412,6 +418,28 @@ mod tests {
             60_000,
         ));
         assert_eq!(judged(&NETTY, leak), high(FindingId::LeakPerConnection));
+    }
+
+    /// Recorded on a busy machine: a server on Node.js that kept an array of 2,000 bytes for each of 20 connections per round.
+    #[test]
+    fn a_few_connections_show_a_leak_of_counted_objects() {
+        let living = [5_465_128, 5_503_856, 5_547_432, 5_588_976, 5_630_128];
+        let points = living.map(|living| (100_000_000, Some(living), None));
+        let leak = CollectedRounds {
+            connections_per_round: 20,
+            ..collected(Some("V8"), &points)
+        };
+        let high = (
+            FindingId::LeakPerConnection,
+            Severity::High,
+            Confidence::High,
+        );
+        assert_eq!(judged(&NETTY, leak), Some(high));
+        // A healthy one, whose code was still being compiled.
+        let living = [3_951_792, 3_954_912, 3_961_440, 3_960_240, 3_961_584];
+        let points = living.map(|living| (100_000_000, Some(living), None));
+        let none = judged(&NETTY, collected(Some("V8"), &points));
+        assert_eq!(none.filter(|it| it.1 > Severity::Low), None);
     }
 
     /// Recorded on a busy machine: a server in Java that kept an array of 2,000 bytes for each connection. The sum of its

@@ -140,15 +140,21 @@ fn returnable(
     {
         return None;
     }
+    let share = if free.more_returnable < took {
+        let share = percent(free.more_returnable / took);
+        format!(": {share} of what the connections took")
+    } else {
+        String::new()
+    };
     Some(Finding {
         id: FindingId::FreeMemoryRetained,
         severity: Severity::Low,
         title: "the allocator keeps free memory after a burst of connections".into(),
         measured: format!(
-            "after all connections closed, {} lay in whole free pages, {} more than before: {} of what the connections took",
+            "after all connections closed, {} lay in whole free pages, {} more than before{}",
             bytes(free.returnable),
             bytes(free.more_returnable),
-            percent(free.more_returnable / took.max(1.0))
+            share
         ),
         reference: "free pages return to the system, or the next burst uses them".into(),
         cause: "malloc returns only the end of its heap to the system until the program calls malloc_trim. Later connections use these pages, so this is neither a leak nor fragmentation".into(),

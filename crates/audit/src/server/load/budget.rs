@@ -20,8 +20,9 @@ const MOMENTS: u32 = 7;
 pub(super) const CENSUSES_HELD: u32 = 5;
 /// Number of collections that the audit asks for while connections are held: before, after opening, after being idle.
 pub(super) const COLLECTIONS_HELD: u32 = 3;
-/// Share of the time left that censuses may take, and collections that the audit asks for.
+/// Shares of the time left that censuses may take, and collections that the audit asks for: only these show a leak.
 const CENSUS_SHARE: f64 = 0.35;
+const COLLECTION_SHARE: f64 = 0.5;
 
 /// Maximum number of concurrent handshakes while connections are opened, and how much slower each may become on a busy
 /// machine.
@@ -48,7 +49,7 @@ pub(in crate::server) struct Budget {
 }
 
 /// Time reserved for the steps after the load: closing connections and offering an aged ticket.
-const AFTER_LOAD: Duration = Duration::from_secs(4);
+const AFTER_LOAD: Duration = Duration::from_secs(3);
 
 impl Budget {
     /// Returns the limits of an audit with this deadline.
@@ -101,9 +102,18 @@ impl Budget {
     }
 
     /// Whether this many censuses leave enough of the time for everything else.
-    pub(super) fn affords(&self, now: Instant, census: Duration, count: u32) -> bool {
+    pub(super) fn affords_censuses(&self, now: Instant, took: Duration, count: u32) -> bool {
+        self.affords(now, took * count, CENSUS_SHARE)
+    }
+
+    /// The same for collections that the audit asks for.
+    pub(super) fn affords_collections(&self, now: Instant, took: Duration, count: u32) -> bool {
+        self.affords(now, took * count, COLLECTION_SHARE)
+    }
+
+    fn affords(&self, now: Instant, time: Duration, share: f64) -> bool {
         let left = self.deadline.left(now);
-        left.is_none_or(|left| census * count <= left.mul_f64(CENSUS_SHARE))
+        left.is_none_or(|left| time <= left.mul_f64(share))
     }
 
     /// Whether twice the connections that grew the server by `grown` bytes would exceed the memory limit.
@@ -185,9 +195,10 @@ mod tests {
     #[test]
     fn censuses_of_a_large_heap_are_too_long() {
         let (now, s) = (Instant::now(), Duration::from_secs);
-        assert!(budget(now, Some(22)).affords(now, s(1), 7));
-        assert!(!budget(now, Some(22)).affords(now, s(3), 5));
-        assert!(budget(now, None).affords(now, s(60), 10));
+        assert!(budget(now, Some(22)).affords_censuses(now, s(1), 7));
+        assert!(!budget(now, Some(22)).affords_censuses(now, s(3), 5));
+        assert!(budget(now, Some(22)).affords_collections(now, s(1), 8));
+        assert!(budget(now, None).affords_censuses(now, s(60), 10));
     }
 
     /// A server that parsed a trust store for each connection, on a busy machine: 32 handshakes at a time, of 64 ms each

@@ -33,6 +33,8 @@ pub(super) struct LoadLog {
     pub(super) census_took: Duration,
     /// Duration of a collection that the server's runtimes make for the audit; `None`: they make none.
     pub(super) collection_took: Option<Duration>,
+    /// Duration of one with a count by class, which may take much longer.
+    pub(super) classes_took: Duration,
     /// Whether their collections take too long for the time limit.
     pub(super) collects_too_slowly: bool,
     /// Whether there is time for a census after each round.
@@ -280,7 +282,12 @@ impl LoadLog {
             );
         }
         let used = census::used_per_connection((none, self.managed.none.as_ref()), (held, objects));
-        used.map(|used| used + self.hidden_bytes()).into()
+        match used.map(|used| used + self.hidden_bytes()) {
+            Ok(used) if used <= 0.0 => Measured::not(
+                "so few connections take less than the server's other memory varied meanwhile; --time or -n raises their number",
+            ),
+            used => used.into(),
+        }
     }
 
     /// The part of these bytes that was ever touched.

@@ -133,9 +133,9 @@ impl Load<'_> {
     /// Adapts the numbers of connections and censuses to the server's speed and the size of its heap.
     fn fit(&mut self, log: &mut LoadLog) {
         let now = Instant::now();
-        let affords = |count| self.budget.affords(now, log.census_took, count);
+        let affords = |count| self.budget.affords_censuses(now, log.census_took, count);
         let collections = self.sizes.rounds + COLLECTIONS_HELD;
-        let affords_of = |took| self.budget.affords(now, took, collections);
+        let affords_of = |took| self.budget.affords_collections(now, took, collections);
         if !affords(CENSUSES_HELD) && log.no_census.is_none() {
             let s = log.census_took.as_secs_f64();
             log.no_census = Some(format!(

@@ -141,7 +141,9 @@ impl LoadSteps {
         } else {
             Detail::Bytes
         };
+        let began = Instant::now();
         let heap = self.managed(session, log, detail);
+        log.classes_took = log.classes_took.max(began.elapsed());
         if heap.bytes().is_none() {
             log.collection_took = None;
             return None;

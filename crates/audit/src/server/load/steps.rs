@@ -111,12 +111,16 @@ impl LoadSteps {
         }
         let Sizes { n, quiet, .. } = self.sizes;
         // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
-        let began = Instant::now();
+        let detail = if self.slot.has_much_room(Instant::now(), log.classes_took) {
+            Detail::Classes
+        } else {
+            Detail::Bytes
+        };
+        let none = self.managed(session, log, detail);
         log.managed = ManagedMoments {
-            none: Some(self.managed(session, log, Detail::Classes)),
+            none: Some(none),
             ..ManagedMoments::default()
         };
-        let classes_took = began.elapsed();
         log.uncollected = !self.await_collection(session, log);
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
@@ -163,7 +167,7 @@ impl LoadSteps {
         if exchanges {
             self.quiet(session, log, quiet);
         }
-        let detail = log.managed.detail_of_held(classes_took, |took| {
+        let detail = log.managed.detail_of_held(log.classes_took, |took| {
             self.slot.has_room(Instant::now(), took)
         });
         log.managed.held = Some(self.managed(session, log, detail));
@@ -342,8 +346,10 @@ impl LoadSteps {
         log.no_census.is_some() || {
             let left = self.slot.end.left(Instant::now());
             let patience = left.map_or(GARBAGE_FOR, |left| left / MOMENTS);
-            session.await_collection(log.held, patience)
-                && ManagedHeap::collect_buffers(&pids(session), patience)
+            session.await_collection(log.held, patience) && {
+                let patience = self.slot.end.limit(Instant::now(), COLLECTION_WAIT);
+                ManagedHeap::collect_buffers(&pids(session), patience)
+            }
         }
     }
 
