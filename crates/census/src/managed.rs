@@ -3,20 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::snapshot::ObjectCounts;
+use crate::snapshot::{Detail, ObjectCounts};
 use crate::{jvm, v8};
 
 /// Maximum number of classes of a managed heap in a report.
 pub(super) const MANAGED_MAX: usize = 20;
-
-/// What to learn about the objects of a runtime.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
-    /// Their bytes. A runtime may count classes, too, if that takes no longer.
-    Bytes,
-    /// Their classes, for which V8 stops the program for longer.
-    Classes,
-}
 
 /// Objects in managed heaps that survived a collection, by class.
 #[derive(Clone, PartialEq, Debug, Default)]

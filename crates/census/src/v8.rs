@@ -15,8 +15,7 @@ use dormouse_measure::proc_files;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::managed::Detail;
-use crate::snapshot::ObjectCounts;
+use crate::snapshot::{Detail, ObjectCounts};
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;

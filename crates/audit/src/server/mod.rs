@@ -164,11 +164,10 @@ fn examine(
         };
         keep(audit, load.run()).map_err(|error| with_hint(error, want))?;
     }
-    let load_between = server.is_some();
     age(
         &dialer,
         set_aside,
-        load_between,
+        server.is_some(),
         &interrupts,
         console,
         audit,
