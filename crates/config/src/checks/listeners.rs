@@ -9,6 +9,7 @@ use crate::mistakes::problem::Problem;
 use crate::option::option_type::ITEMS_MAX;
 use crate::section::Section;
 use crate::values::endpoints::{Listen, PlainListen};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// A TCP address to listen on, and where it was written.
@@ -129,6 +130,25 @@ pub(crate) fn no_overlap(
             mistakes.error(&listener.location, problem);
         }
         seen.push(listener);
+    }
+    paths(config, locations, mistakes);
+}
+
+/// Reports unix sockets that are listed twice.
+fn paths(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let mut seen = BTreeSet::new();
+    for (index, originate) in config.originate.iter().enumerate() {
+        for listen in &originate.listen {
+            if let PlainListen::Unix(path) = listen
+                && !seen.insert(path)
+            {
+                let problem = Problem::new(format!("two listeners have the address {listen}"));
+                mistakes.error(
+                    &locations.location_in(Section::Originate, index, "listen", None),
+                    problem.help("give each a path of its own"),
+                );
+            }
+        }
     }
 }
 

@@ -189,3 +189,34 @@ fn ticket_keys_are_rotated() {
         assert_eq!(connect(), Some(expected), "after {rotations} rotations");
     }
 }
+
+/// The result of the last reload stays until the next reload, whatever orders come in between: alerts depend on it.
+#[test]
+fn an_order_does_not_hide_a_refused_reload() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", ""], |settings| {
+        settings.workers = 1;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    std::fs::write(&file, format!("wokers = 2\n{text}")).expect("written");
+    admin.order("/reload").expect_err("a mistake");
+    done(&scene, "log-level info");
+    let is_refused = || {
+        let (_, metrics) = admin.ask("GET", "/metrics");
+        let last = admin.status()["configuration"]["last_reload"].clone();
+        assert_eq!(
+            last["done"] == false,
+            metrics.contains("dormouse_configuration_refused 1")
+        );
+        last["done"] == false
+    };
+    assert!(is_refused());
+    std::fs::write(&file, text).expect("written");
+    admin.order("/reload").expect("a reload");
+    assert!(!is_refused());
+}
