@@ -320,6 +320,24 @@ fn rules_that_accept_before_others_refuse_are_not_lost() {
     );
 }
 
+/// Without these, clients reach another backend than before.
+#[test]
+fn other_choices_of_a_backend_are_things_to_do() {
+    let text = "frontend f\n bind :443\n tcp-request inspect-delay 5s
+ use_backend mail if { req.ssl_sni -m reg ^mail[0-9]+ }\n default_backend web
+backend mail\n server a 10.0.0.1:443\nbackend web\n server b 10.0.0.2:443\n";
+    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    assert_reported(&page.text, &[], &["(line 4)"]);
+    let text = "stream {
+ server { listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.1:1; }
+ server { listen 443 ssl; server_name ~^x; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.2:1; }
+ server { listen 443 ssl; server_name a.example ~^y; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.3:1; }
+}
+";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    assert_reported(&page.text, &[], &["(line 3)", "(line 4)"]);
+}
+
 #[test]
 fn no_line_of_hitch_is_lost_silently() {
     let text = "pem-file = \"a.pem\"

@@ -180,7 +180,7 @@ pub fn item_of(listen: &[Listen], at: usize) -> usize {
 }
 
 /// Returns whether two listeners would take connections from each other.
-pub(crate) fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+pub fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())

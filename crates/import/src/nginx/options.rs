@@ -428,7 +428,11 @@ fn is_known(name: &str) -> bool {
 
 fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
     match one.word(2).parse::<u64>() {
-        Ok(n) => draft.largest("connections_per_client", n),
+        Ok(n) => {
+            let why = "converted, but it counts a client's connections to all routes together";
+            section.leave_out(&one.position, &one.shown(), why);
+            draft.largest("connections_per_client", n);
+        }
         Err(_) => section.leave_out(&one.position, &one.shown(), "use `connections_per_client`"),
     }
 }
