@@ -48,6 +48,22 @@ pub(super) fn is_on(text: &str) -> bool {
     matches!(text, "on" | "yes" | "true" | "1")
 }
 
+/// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.
+pub(super) fn overlap(one: &str, other: &str) -> bool {
+    match (network(one), network(other)) {
+        (Some(one), Some(other)) => one.contains(other.address) || other.contains(one.address),
+        _ => true,
+    }
+}
+
+fn network(text: &str) -> Option<Network> {
+    let (address, prefix) = text.split_once('/').unwrap_or((text, "128"));
+    Some(Network {
+        address: address.parse().ok()?,
+        prefix: prefix.parse().ok()?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,20 +87,4 @@ mod tests {
             assert_eq!(time(wrong, 1), None, "{wrong}");
         }
     }
-}
-
-/// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.
-pub(super) fn overlap(one: &str, other: &str) -> bool {
-    match (network(one), network(other)) {
-        (Some(one), Some(other)) => one.contains(other.address) || other.contains(one.address),
-        _ => true,
-    }
-}
-
-fn network(text: &str) -> Option<Network> {
-    let (address, prefix) = text.split_once('/').unwrap_or((text, "128"));
-    Some(Network {
-        address: address.parse().ok()?,
-        prefix: prefix.parse().ok()?,
-    })
 }

@@ -23,6 +23,9 @@ impl Source {
             return false;
         };
         let is_pipe = |found: Metadata| found.file_type().is_fifo();
-        path == Path::new(STANDARD_INPUT) || path.metadata().is_ok_and(is_pipe)
+        // A shell's `<(command)` is a descriptor of this process, which the next binary does not have.
+        path == Path::new(STANDARD_INPUT)
+            || path.starts_with("/dev/fd")
+            || path.metadata().is_ok_and(is_pipe)
     }
 }
