@@ -160,6 +160,7 @@ class Report:
             return
         path = RESULTS / f"runtimes-{datetime.date.today()}.json"
         result = json.loads(path.read_text()) if path.exists() else {}
-        # Later figures of a runtime replace earlier ones.
-        result[runtime] = {"about": self.lines[:3], "servers": servers}
+        # Later figures of a server replace earlier ones.
+        former = result.get(runtime, {}).get("servers", {})
+        result[runtime] = {"about": self.lines[:3], "servers": former | servers}
         path.write_text(json.dumps(result, indent=1) + "\n")
