@@ -1,4 +1,5 @@
-"""Measures echo servers of Netty and of plain NIO, each several times, in turn: bytes and CPU of quiet connections.
+"""Measures echo servers of Netty and of plain NIO, each several times, in turn: bytes of quiet connections. `../../cpu.py` measures
+CPU time.
 
     measure.py CLASSPATH [--connections 4900] [--runs 2] [--servers SERVER…] [--only TLS…] [--dump] [--dry]
 
@@ -29,17 +30,11 @@ SERVERS = {
 # The native part of a connection at rest.
 STATE = 136
 WARM_UP = 2_000
-# Before CPU time is measured, so that most of it is not the JIT compiler's.
-WARM_ECHOES = 20_000
-WARM_BLOCKS = 256
-FOR_CPU = 500
-BULK_MIB = 32
 # The buffers that the JDK's engine and others keep for each connection are at least so large.
 LARGE_ARRAY = 16_000
 # The whole heap is resident from the start: a change of resident memory is then outside of it.
-# The second compiler would take and return tens of megabytes meanwhile; only CPU time is measured with it.
-JVM = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"]
-JVM_FOR_BYTES = [*JVM, "-XX:TieredStopAtLevel=1"]
+# The second compiler would take and return tens of megabytes meanwhile.
+JVM = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1"]
 
 
 class Server(side_by_side.Server):
@@ -75,6 +70,10 @@ class Server(side_by_side.Server):
             if self.cpu() - before <= 0.02:
                 return
 
+    def cpu(self):
+        """Seconds of CPU time."""
+        return time.clock_gettime(~self.process.pid << 3 | 2)
+
     def histogram(self):
         """Bytes of live objects by their class."""
         found = re.findall(r"^ *\d+: +(\d+) +(\d+) +(\S+)", self.jcmd("GC.class_histogram"), re.M)
@@ -100,7 +99,7 @@ def warm_up(server, count):
 
 def measure_bytes(program, tls, classpath, files, connections):
     """Bytes for each connection."""
-    server = Server(program, tls, classpath, files, JVM_FOR_BYTES)
+    server = Server(program, tls, classpath, files, JVM)
     try:
         warm_up(server, WARM_UP)
         histogram_before = server.histogram()
@@ -118,30 +117,6 @@ def measure_bytes(program, tls, classpath, files, connections):
         "bytes": (heap_after - heap + outside_after - outside) / connections,
         "histogram": histogram,
     }
-
-
-def measure_cpu(program, tls, classpath, files):
-    """Microseconds of CPU for a handshake and an echo; MiB/s and CPU of one stream."""
-    server = Server(program, tls, classpath, files, JVM)
-    try:
-        warm_up(server, WARM_UP // 2)
-        with server.connect() as sock:
-            for _ in range(WARM_ECHOES):
-                echo(sock)
-            for _ in range(WARM_BLOCKS):
-                echo(sock, side_by_side.BLOCK)
-        server.await_quiet()
-        before = server.cpu()
-        socks = server.connect_and_echo(FOR_CPU)
-        connected = server.cpu()
-        echo_us = server.echo_cpu(socks)
-        busy_us = server.busy_echo_cpu(socks[0])
-        bulk = server.bulk(socks[0], BULK_MIB)
-        for sock in socks:
-            sock.close()
-    finally:
-        server.stop()
-    return {"connect_us": (connected - before) * 1e6 / FOR_CPU, "echo_us": echo_us, "busy_us": busy_us, **bulk}
 
 
 def difference(after, before):
@@ -181,7 +156,7 @@ def main():
     out.load("after")
     out.write()
     if not chosen.dump:
-        out.keep("Java", figures)
+        out.keep("Java", "bytes", figures)
 
 
 def compare_dumps(chosen, out):
@@ -211,7 +186,7 @@ def compare(name, chosen, out):
     kinds = [tls for tls in kinds if tls in chosen.only]
     out()
     out(f"{name}")
-    out(f"JVM: {' '.join(JVM)}; for bytes also -XX:TieredStopAtLevel=1")
+    out(f"JVM: {' '.join(JVM)}")
     out("bytes: live objects after a collection, plus resident memory outside the heap, trimmed")
     out()
     with tempfile.TemporaryDirectory() as folder:
@@ -220,16 +195,12 @@ def compare(name, chosen, out):
         for _ in range(chosen.runs):
             for tls in kinds:
                 result = measure_bytes(program, tls, chosen.classpath, files, chosen.connections)
-                result |= measure_cpu(program, tls, chosen.classpath, files)
                 found.setdefault(tls, []).append(result)
                 print(f"{name}, {tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
-    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'quiet echo, us':>16}{'busy echo, us':>16}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
+    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}")
     for tls in kinds:
         of = lambda figure: [one[figure] for one in found[tls]]  # noqa: B023, E731
-        out(
-            f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}"
-            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>16}{interval(of('busy_us')):>16}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
-        )
+        out(f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}")
     out()
     out(f"Outside the heap, dormouse and engine have {STATE} bytes in chunks of 64 KiB, which earlier connections have filled in part.")
     for tls in sorted({"dormouse", "engine"} & set(kinds)) if "plain" in kinds else ():
