@@ -57,6 +57,11 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
         Ok(address) => address,
         Err(code) => return code,
     };
+    // Before the wait, so that a mistake is reported at once.
+    if let Err(why) = config::read_duration(&args.over) {
+        terminal::error(why);
+        return ExitStatus::Misused.into();
+    }
     if let Some(after) = &args.after {
         match config::read_duration(after) {
             Ok(delay) => thread::sleep(delay),

@@ -46,9 +46,9 @@ fn try_resume(state: i32, source: &Source) -> ExitCode {
     let mut machine = Machine::read();
     // It opens no listeners: those of the running program stay open, whichever process opened them.
     machine.privileged_below = 0;
-    // The next start, and the next reload, must be able to read the file. Standard input has been read.
+    // The next start, and the next reload, must be able to read the file. Standard input and a pipe have been read.
     let file = source.file.as_deref();
-    if !source.is_standard_input()
+    if !source.is_read_once()
         && let Err(found) = config::load(
             file,
             source.section,

@@ -6,10 +6,12 @@
 use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write as _};
+use std::process;
 
 use dormouse_printable::lines;
 use serde::Serialize;
 
+use crate::exit_status::ExitStatus;
 use crate::journal;
 
 /// Whether standard error gets colours: it is a terminal that can show them, and `NO_COLOR` is
@@ -25,10 +27,17 @@ pub(crate) fn colours_on(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !refused && !dumb
 }
 
-/// Writes to standard output. A closed pipe (`| head`) is not an error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error; a full disk ends the program, because what
+/// it has written is incomplete.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(why) = written
+        && why.kind() != io::ErrorKind::BrokenPipe
+    {
+        error(format_args!("standard output cannot be written: {why}"));
+        process::exit(ExitStatus::Failed as i32);
+    }
 }
 
 /// Writes a line to standard output.

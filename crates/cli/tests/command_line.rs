@@ -333,6 +333,56 @@ fn reference_prints_the_reference() {
     assert!(ran.out.starts_with("# Reference\n"));
 }
 
+/// `dormouse import … > dormouse.toml` on a full disk has not succeeded.
+#[test]
+fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let run = |stdout: std::process::Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        let output = command
+            .arg("schema")
+            .stdout(stdout)
+            .stderr(std::process::Stdio::piped());
+        let output = output.spawn().and_then(|child| child.wait_with_output());
+        let output = output.expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = run(full.expect("the device").into());
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("standard output cannot be written: No space left"),
+        "{said}"
+    );
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(run(writer.into()), (Some(0), String::new()));
+}
+
+/// Before the wait: a hook before the end of a container has no second try.
+#[test]
+fn a_wrong_duration_of_a_drain_is_reported_before_the_wait() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let ran = dormouse(
+        folder.path(),
+        &[
+            "drain",
+            "--admin",
+            "none.sock",
+            "--after",
+            "1h",
+            "--over",
+            "10 parsecs",
+        ],
+    );
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err.contains("`10 parsecs` is not a duration"),
+        "{}",
+        ran.err
+    );
+}
+
 #[test]
 fn status_shows_the_answer() {
     let site = site(&format!("admin = \"admin.sock\"\n{RIGHT}"));

@@ -26,7 +26,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use checks::listeners::item_of as listen_item;
+pub use checks::listeners::{item_of as listen_item, overlap as listeners_overlap};
 pub use config::Config;
 pub use finding::{Finding, Place};
 pub use input::flags::Flag;

@@ -280,6 +280,9 @@ impl Loader<'_> {
         if let Some(problem) = sizing::few_descriptors(config, &plan, self.machine) {
             mistakes.warning(&Location::Whole, problem);
         }
+        if let Some((route, problem)) = sizing::silent_clients(config, &plan) {
+            mistakes.warning(&locations.in_route(route, "proxy_protocol", None), problem);
+        }
         Some(plan)
     }
 }

@@ -220,6 +220,12 @@ impl LogEntries {
         }
     }
 
+    /// Clears all entries, and returns their memory to the system.
+    pub fn clear_all(&mut self) -> io::Result<()> {
+        self.spare.clear();
+        self.memory.punch(0..self.memory.len())
+    }
+
     /// The slots whose entries are in the same page as this slot's.
     pub fn neighbours(index: u32) -> Range<u32> {
         let first = index / PER_PAGE * PER_PAGE;
@@ -292,8 +298,13 @@ mod tests {
         }
         let left = entries.memory.resident_bytes().expect("the resident bytes");
         assert_eq!(left, SPARE_PAGES * PAGE);
-        let again = LogEntries::adopt(entries.fd(), slots).expect("the same");
+        let mut again = LogEntries::adopt(entries.fd(), slots).expect("the same");
         assert_eq!(again.fd(), entries.fd());
+        again.set(7, &LogEntry::new(&Opened::default()));
+        again.clear_all().expect("returned");
+        let left = again.memory.resident_bytes().expect("the resident bytes");
+        assert_eq!(left, 0);
+        assert!(entries.get_mut(7).is_none());
         entries.fd().close();
     }
 }

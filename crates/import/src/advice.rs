@@ -48,6 +48,12 @@ pub(super) const CERTIFICATES_BY_NAME: &str = "certificates are chosen by the na
 pub(super) const CLIENT_NETWORKS: &str = "set `allow` and `deny` to the networks that may or \
     may not connect";
 
+pub(super) const ACCEPTED_BEFORE: &str = "rules before it accept some of these clients, but here \
+    `deny` takes precedence, whatever the order: list in `deny` only networks without them";
+
+pub(super) const NAMES_BY_EXPRESSION: &str = "names must be listed in `server_names`, or written \
+    as \"*.example.com\"; until then clients that ask for them reach another route, or none";
+
 pub(super) const HAPROXY_SEES_NO_TLS: &str = "behind Dormouse, HAProxy has no TLS facts \
     (`ssl_fc`, `ssl_c_…`), so a redirect to https would loop; use `dst_port` to distinguish \
     the ports";

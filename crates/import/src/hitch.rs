@@ -7,6 +7,9 @@ use crate::section::Section;
 use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
 use crate::value::is_on;
 
+/// The backend of a configuration that names none.
+const DEFAULT_BACKEND: &str = "[127.0.0.1]:8000";
+
 /// A value: a text, or a block of more.
 #[derive(Clone, Debug)]
 enum Value {
@@ -56,11 +59,13 @@ fn find<'a>(entries: &'a [HitchSetting], key: &str) -> Option<&'a HitchSetting> 
 pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError> {
     let mut draft = Draft::default();
     let entries = parse(text, position, &mut draft)?;
-    let Some(backend) = find(&entries, "backend") else {
+    let of_tls = ["backend", "frontend", "pem-file", "pem-dir"];
+    if !of_tls.iter().any(|key| find(&entries, key).is_some()) {
         return Ok(draft);
-    };
+    }
+    let backend = find(&entries, "backend").map_or(DEFAULT_BACKEND, HitchSetting::text);
     let mut base = Section::new(false, "all frontends without settings of their own");
-    base.set_text("to", &backend_address(backend.text()));
+    base.set_text("to", &backend_address(backend));
     for entry in &entries {
         program(entry, &mut base, &mut draft);
     }
@@ -82,6 +87,9 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
         route.set_text("listen", &address);
         // Its own settings take precedence.
         tls(&[&own[..], &entries[..]], &mut route);
+        for one in own.iter().filter(|one| !is_of_frontend(&one.key)) {
+            route.leave_out(&one.position, &one.shown(), "no equivalent");
+        }
         routes.push(route);
     }
     if listen.is_empty() && routes.is_empty() {
@@ -94,6 +102,26 @@ pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError
     }
     draft.sections.append(&mut routes);
     Ok(draft)
+}
+
+/// Returns whether a frontend's own setting is converted, or needs no remark.
+fn is_of_frontend(key: &str) -> bool {
+    matches!(
+        key,
+        "pem-file"
+            | "pem-dir"
+            | "pem-dir-glob"
+            | "sni-nomatch-abort"
+            | "tls-protos"
+            | "ciphers"
+            | "ciphersuites"
+            | "ecdh-curve"
+            | "client-verify"
+            | "client-verify-ca"
+            | "prefer-server-ciphers"
+            | "ssl"
+            | "tls"
+    )
 }
 
 /// Returns a frontend's address and its own settings.

@@ -276,6 +276,88 @@ stream {
     assert_reported(&page.text, &reported, &["(line 5)", "(line 9)"]);
 }
 
+/// The first rule that matches decides in HAProxy and nginx; `deny` in Dormouse.
+#[test]
+fn rules_that_accept_before_others_refuse_are_not_lost() {
+    let haproxy = |rules: &str| {
+        let text =
+            format!("listen l\n bind :8883 ssl crt a.pem\n{rules}\n server a 10.0.0.1:1883\n");
+        let page = import(Program::Haproxy, &text).expect("a valid configuration");
+        page.text
+    };
+    let nginx = |rules: &str| {
+        let text = format!(
+            "stream {{ server {{ listen 8883 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+             proxy_pass 10.0.0.1:1883; {rules} }} }}"
+        );
+        let page = import(Program::Nginx, &text).expect("a valid configuration");
+        page.text
+    };
+    let accept = " tcp-request connection accept if { src 10.0.0.1 }\n tcp-request connection";
+    for (page, is_to_do) in [
+        (
+            haproxy(&format!("{accept} reject if {{ src 10.0.0.0/8 }}")),
+            true,
+        ),
+        (
+            haproxy(&format!("{accept} reject if {{ src 11.0.0.0/8 }}")),
+            false,
+        ),
+        (nginx("allow 10.0.0.1; deny 10.0.0.0/8; allow all;"), true),
+        (nginx("allow 10.0.0.0/8; deny 10.9.0.0/16; deny all;"), true),
+        (nginx("allow 10.0.0.1; deny 11.0.0.0/8; deny all;"), false),
+    ] {
+        assert_eq!(
+            page.contains("accept some of these clients"),
+            is_to_do,
+            "{page}"
+        );
+    }
+    let page = haproxy(&format!("{accept} reject if !{{ src 11.0.0.0/8 }}"));
+    assert!(
+        page.contains("allow = [\"10.0.0.1\", \"11.0.0.0/8\"]"),
+        "{page}"
+    );
+}
+
+/// Without these, clients reach another backend than before.
+#[test]
+fn other_choices_of_a_backend_are_things_to_do() {
+    let text = "frontend f\n bind :443\n tcp-request inspect-delay 5s
+ use_backend mail if { req.ssl_sni -m reg ^mail[0-9]+ }\n default_backend web
+backend mail\n server a 10.0.0.1:443\nbackend web\n server b 10.0.0.2:443\n";
+    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    assert_reported(&page.text, &[], &["(line 4)"]);
+    let text = "stream {
+ server { listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.1:1; }
+ server { listen 443 ssl; server_name ~^x; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.2:1; }
+ server { listen 443 ssl; server_name a.example ~^y; ssl_certificate a.pem; ssl_certificate_key a.key; proxy_pass 10.0.0.3:1; }
+}
+";
+    let page = import(Program::Nginx, text).expect("a valid configuration");
+    assert_reported(&page.text, &[], &["(line 3)", "(line 4)"]);
+}
+
+#[test]
+fn no_line_of_hitch_is_lost_silently() {
+    let text = "pem-file = \"a.pem\"
+frontend = {
+ port = \"8443\"
+ frobnicate = on
+}
+frobnicate = on
+";
+    let page = import(Program::Hitch, text).expect("a valid configuration");
+    let reported = ["line 4: frobnicate", "line 6: frobnicate"];
+    assert_reported(&page.text, &reported, &[]);
+    // The backend is hitch's default.
+    assert!(
+        page.text.contains("to = \"127.0.0.1:8000\""),
+        "{}",
+        page.text
+    );
+}
+
 #[test]
 fn a_file_without_tls_gives_nothing() {
     let empty = |program, text: &str| {

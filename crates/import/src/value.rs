@@ -1,4 +1,6 @@
-//! Values that several programs write the same way: times and switches.
+//! Values that several programs write the same way: times, switches and networks.
+
+use dormouse_config::Network;
 
 /// Parses a time into milliseconds: `30`, `30s`, `1h30m`, `1h 30m`. A number without a unit counts
 /// in units of `unit_ms`.
@@ -44,6 +46,22 @@ pub(super) fn time(text: &str, unit_ms: u64) -> Option<u64> {
 /// Returns whether a switch is on, in any notation of these programs.
 pub(super) fn is_on(text: &str) -> bool {
     matches!(text, "on" | "yes" | "true" | "1")
+}
+
+/// Returns whether two networks, or addresses, have addresses in common. One that cannot be read may have.
+pub(super) fn overlap(one: &str, other: &str) -> bool {
+    match (network(one), network(other)) {
+        (Some(one), Some(other)) => one.contains(other.address) || other.contains(one.address),
+        _ => true,
+    }
+}
+
+fn network(text: &str) -> Option<Network> {
+    let (address, prefix) = text.split_once('/').unwrap_or((text, "128"));
+    Some(Network {
+        address: address.parse().ok()?,
+        prefix: prefix.parse().ok()?,
+    })
 }
 
 #[cfg(test)]

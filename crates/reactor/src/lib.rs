@@ -25,6 +25,7 @@ pub mod cache;
 pub mod descriptors;
 mod error;
 mod fd;
+pub mod file;
 pub mod memory;
 mod os_result;
 pub mod pending;

@@ -50,9 +50,20 @@ impl CertificateWatch {
         }
     }
 
+    /// Starts the watch on files that another binary has read. They may have changed since, so the first poll reads
+    /// them.
+    pub(crate) fn adopt(config: &Config) -> CertificateWatch {
+        CertificateWatch {
+            read: Fingerprints::default(),
+            ..CertificateWatch::begin(config)
+        }
+    }
+
     /// Time of the next poll.
     pub(crate) fn next_poll_ms(&self, config: &Config) -> Option<u64> {
-        let has_files = |route: &Route| !route.certificates.is_empty() || route.client_ca.is_some();
+        let has_files = |route: &Route| {
+            !route.certificates.is_empty() || !route.acme.is_empty() || route.client_ca.is_some()
+        };
         let every = config.process.reload_certificates?;
         config
             .routes

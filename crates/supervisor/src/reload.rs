@@ -16,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// the name is resolved.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Why a program that was started with `-c -` cannot reload.
-const FROM_STANDARD_INPUT: &str = "the configuration came from standard input, which cannot be read again; \
+/// Why a program that was started with `-c -` or `-c <(command)` cannot reload.
+const READ_ONCE: &str = "the configuration came from standard input or a pipe, which cannot be read again; \
 restart dormouse, or start it with a file";
 
 /// Result of loading the configuration again.
@@ -36,8 +36,8 @@ pub(crate) fn load(
     edition: &Edition,
     listeners: &[String],
 ) -> Result<Reloaded, String> {
-    if source.is_standard_input() {
-        return Err(FROM_STANDARD_INPUT.to_owned());
+    if source.is_read_once() {
+        return Err(READ_ONCE.to_owned());
     }
     let missing = RefCell::new(BTreeSet::new());
     let look_up = |host: &str, port: u16| {

@@ -1,4 +1,4 @@
-//! Results of reloads: for the waiting requests, for systemd, and for `status`.
+//! Results of reloads and of other changes: for the waiting requests; those of reloads also for systemd and `status`.
 
 use crate::control::ControlProcess;
 use crate::pairs::Pairs;
@@ -12,15 +12,25 @@ const TIMEOUT_MS: u64 = 10_000;
 /// Maximum length of a stored result, in characters.
 const WORDS_MAX: usize = 4096;
 
-/// The last reload, and the one that not all workers have confirmed.
+/// The last reload, and the changes that not all workers have confirmed.
 #[derive(Default)]
 pub(crate) struct ReloadReport {
     last: Option<control::Reload>,
-    waiting: Option<Waiting>,
+    waiting: Vec<Waiting>,
 }
 
-/// A reload that not all workers have confirmed.
+/// The cause of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// The configuration was loaded again.
+    Reload,
+    /// An administrator's order, which does not replace the result of the last reload.
+    Order,
+}
+
+/// A change that not all workers have confirmed.
 struct Waiting {
+    cause: Cause,
     /// Requests that wait for an answer.
     requests: Vec<u64>,
     /// The result once all workers have confirmed.
@@ -28,17 +38,19 @@ struct Waiting {
     due_ms: u64,
 }
 
-/// A completed reload, and its result.
+/// A completed change, and its result.
 pub(crate) struct Finished {
+    cause: Cause,
     requests: Vec<u64>,
     result: Result<String, String>,
 }
 
 impl ReloadReport {
-    /// Waits for the workers. An earlier reload that still waits completes with this one.
-    pub(crate) fn wait(&mut self, mut requests: Vec<u64>, words: String) {
-        requests.extend(self.waiting.take().into_iter().flat_map(|r| r.requests));
-        self.waiting = Some(Waiting {
+    /// Waits for the workers. An earlier change that still waits completes with this one, because workers confirm
+    /// only the latest.
+    pub(crate) fn wait(&mut self, cause: Cause, requests: Vec<u64>, words: String) {
+        self.waiting.push(Waiting {
+            cause,
             requests,
             words,
             due_ms: process::boottime_ms() + TIMEOUT_MS,
@@ -46,71 +58,85 @@ impl ReloadReport {
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.is_some()
+        !self.waiting.is_empty()
     }
 
-    /// Completes the reload if all workers follow this edition.
-    pub(crate) fn finish_if_complete(&mut self, edition: u64, pairs: &Pairs) -> Option<Finished> {
-        let is_complete = pairs.have_edition(edition);
-        let waiting = self.waiting.take_if(|_| is_complete)?;
-        Some(Finished {
-            requests: waiting.requests,
-            result: Ok(waiting.words),
-        })
+    /// Completes the changes if all workers follow this edition.
+    pub(crate) fn finish_if_complete(&mut self, edition: u64, pairs: &Pairs) -> Vec<Finished> {
+        match pairs.have_edition(edition) {
+            true => self.finish(|_| true, Ok),
+            false => Vec::new(),
+        }
     }
 
-    /// Completes the reload after a worker has rejected it.
-    pub(crate) fn refused_by(&mut self, worker: usize, why: &str) -> Option<Finished> {
-        let waiting = self.waiting.take()?;
-        Some(Finished {
-            requests: waiting.requests,
-            result: Err(format!(
+    /// Completes the changes after a worker has rejected them.
+    pub(crate) fn refused_by(&mut self, worker: usize, why: &str) -> Vec<Finished> {
+        let refused = |_| {
+            Err(format!(
                 "worker {worker} keeps the old configuration: {why}"
-            )),
-        })
+            ))
+        };
+        self.finish(|_| true, refused)
     }
 
-    /// Deadline of the reload.
+    /// Deadline of the earliest change.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.waiting.as_ref().map(|waiting| waiting.due_ms)
+        self.waiting.iter().map(|waiting| waiting.due_ms).min()
     }
 
-    /// Completes the reload if its deadline is over.
-    pub(crate) fn finish_if_late(&mut self, edition: u64, pairs: &Pairs) -> Option<Finished> {
+    /// Completes the changes whose deadline is over.
+    pub(crate) fn finish_if_late(&mut self, edition: u64, pairs: &Pairs) -> Vec<Finished> {
         let now_ms = process::boottime_ms();
-        let waiting = self.waiting.take_if(|waiting| waiting.due_ms <= now_ms)?;
-        let late: Vec<String> = (0..pairs.len())
-            .filter(|&worker| !pairs.has_edition(worker, edition))
-            .map(|worker| worker.to_string())
-            .collect();
-        let words = format!(
-            "{}; worker {} has not confirmed it yet",
-            waiting.words,
-            late.join(", ")
-        );
-        Some(Finished {
-            requests: waiting.requests,
-            result: Ok(words),
-        })
+        let late = |words| {
+            let late: Vec<String> = (0..pairs.len())
+                .filter(|&worker| !pairs.has_edition(worker, edition))
+                .map(|worker| worker.to_string())
+                .collect();
+            Ok(format!(
+                "{words}; worker {} has not confirmed it yet",
+                late.join(", ")
+            ))
+        };
+        self.finish(|waiting| waiting.due_ms <= now_ms, late)
     }
 
-    /// Publishes the result of a completed reload.
+    fn finish(
+        &mut self,
+        is_done: impl Fn(&Waiting) -> bool,
+        result: impl Fn(String) -> Result<String, String>,
+    ) -> Vec<Finished> {
+        let done = self.waiting.extract_if(.., |waiting| is_done(waiting));
+        let finished = done.map(|waiting| Finished {
+            cause: waiting.cause,
+            requests: waiting.requests,
+            result: result(waiting.words),
+        });
+        finished.collect()
+    }
+
+    /// Publishes the result of a completed change.
     pub(crate) fn publish(
         &mut self,
         finished: Finished,
         notifier: &Notifier,
         control: Option<&mut ControlProcess>,
     ) {
-        let Finished { requests, result } = finished;
-        let (Ok(words) | Err(words)) = &result;
-        self.last = Some(control::Reload {
-            done: result.is_ok(),
-            words: words.chars().take(WORDS_MAX).collect(),
-            at_ms: process::boottime_ms(),
-        });
-        if self.waiting.is_none() {
-            let result = result.as_ref();
-            notifier.reloaded(result.map(String::as_str).map_err(String::as_str));
+        let Finished {
+            cause,
+            requests,
+            result,
+        } = finished;
+        if cause == Cause::Reload {
+            let (Ok(words) | Err(words)) = &result;
+            self.last = Some(control::Reload {
+                done: result.is_ok(),
+                words: words.chars().take(WORDS_MAX).collect(),
+                at_ms: process::boottime_ms(),
+            });
+            if self.waiting.iter().all(|one| one.cause != Cause::Reload) {
+                let result = result.as_ref();
+                notifier.reloaded(result.map(String::as_str).map_err(String::as_str));
+            }
         }
         if let Some(control) = control {
             for request in requests {
@@ -129,6 +155,7 @@ impl Finished {
     /// A rejected configuration.
     pub(crate) fn refused(requests: Vec<u64>, why: String) -> Finished {
         Finished {
+            cause: Cause::Reload,
             requests,
             result: Err(why),
         }

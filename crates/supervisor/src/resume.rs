@@ -73,6 +73,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         .map_err(system("wait for ticket keys"))?;
     let history = History {
         born_ms: state.born_ms,
+        is_upgraded: true,
         is_announced: true,
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,

@@ -8,6 +8,7 @@ use crate::error::ServeError;
 use dormouse_config::Config;
 use dormouse_handover::OriginPem;
 use dormouse_reactor::Fd;
+use dormouse_reactor::file::open_regular;
 use dormouse_routes::origin;
 use dormouse_tables::client_sessions::{
     ClientSessions, DATA_MAX, MAIN, SLOTS, SessionPlace, Snapshot,
@@ -298,7 +299,7 @@ fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
 
 /// Reads a file that only its owner may read. `None`: it does not exist yet.
 fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
-    let file = match fs::File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot be read: {error}")),
@@ -306,9 +307,6 @@ fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
     let found = file
         .metadata()
         .map_err(|e| format!("cannot be read: {e}"))?;
-    if !found.is_file() {
-        return Err("not a regular file".to_owned());
-    }
     if found.permissions().mode() & 0o077 != 0 {
         return Err(format!(
             "holds secrets, but users other than the owner may read it: chmod 600 {}",

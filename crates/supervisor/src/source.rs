@@ -1,6 +1,8 @@
 //! The source of a configuration.
 
 use dormouse_config::{Flag, STANDARD_INPUT, Section};
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// The source of a configuration, which a reload reads again.
@@ -15,8 +17,15 @@ pub struct Source {
 }
 
 impl Source {
-    /// Whether the file is standard input, which can be read once.
-    pub fn is_standard_input(&self) -> bool {
-        self.file.as_deref() == Some(Path::new(STANDARD_INPUT))
+    /// Whether the file is standard input or a pipe, which can be read once.
+    pub fn is_read_once(&self) -> bool {
+        let Some(path) = self.file.as_deref() else {
+            return false;
+        };
+        let is_pipe = |found: Metadata| found.file_type().is_fifo();
+        // A shell's `<(command)` is a descriptor of this process, which the next binary does not have.
+        path == Path::new(STANDARD_INPUT)
+            || path.starts_with("/dev/fd")
+            || path.metadata().is_ok_and(is_pipe)
     }
 }

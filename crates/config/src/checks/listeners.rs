@@ -9,6 +9,7 @@ use crate::mistakes::problem::Problem;
 use crate::option::option_type::ITEMS_MAX;
 use crate::section::Section;
 use crate::values::endpoints::{Listen, PlainListen};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// A TCP address to listen on, and where it was written.
@@ -130,6 +131,25 @@ pub(crate) fn no_overlap(
         }
         seen.push(listener);
     }
+    paths(config, locations, mistakes);
+}
+
+/// Reports unix sockets that are listed twice.
+fn paths(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let mut seen = BTreeSet::new();
+    for (index, originate) in config.originate.iter().enumerate() {
+        for listen in &originate.listen {
+            if let PlainListen::Unix(path) = listen
+                && !seen.insert(path)
+            {
+                let problem = Problem::new(format!("two listeners have the address {listen}"));
+                mistakes.error(
+                    &locations.location_in(Section::Originate, index, "listen", None),
+                    problem.help("give each a path of its own"),
+                );
+            }
+        }
+    }
 }
 
 fn overlap_problem(earlier: SocketAddr, address: SocketAddr, line: &str) -> Problem {
@@ -160,7 +180,7 @@ pub fn item_of(listen: &[Listen], at: usize) -> usize {
 }
 
 /// Returns whether two listeners would take connections from each other.
-pub(crate) fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+pub fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port()
         && a.is_ipv4() == b.is_ipv4()
         && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())

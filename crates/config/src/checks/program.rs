@@ -1,17 +1,18 @@
 //! Checks of the program's options.
 
-use crate::checks::listeners::overlap;
+use crate::checks::listeners::{self, overlap};
 use crate::config::Config;
 use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
-use crate::options::Route;
+use crate::options::{Originate, Route};
 use crate::values::admin::Admin;
-use crate::values::endpoints::Backend;
+use crate::values::endpoints::{Backend, PlainListen};
 use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// Reports mistakes among the program's options.
@@ -72,13 +73,18 @@ fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColle
         Admin::Unix(path) => {
             let is_it = |backend: &Backend| matches!(backend, Backend::Unix(to) if to == path);
             let backend = |route: &Route| route.to.iter().any(|to| is_it(&to.backend));
-            if config.routes.iter().any(backend) {
-                mistakes.error(
-                    &location,
-                    Problem::new("this is also the unix socket of a backend")
-                        .help("give it a path of its own"),
-                );
-            }
+            let listens =
+                |listen: &PlainListen| matches!(listen, PlainListen::Unix(at) if at == path);
+            let originate = |one: &Originate| one.listen.iter().any(listens);
+            let whose = if config.routes.iter().any(backend) {
+                "a backend"
+            } else if config.originate.iter().any(originate) {
+                "an origination"
+            } else {
+                return;
+            };
+            let problem = Problem::new(format!("this is also the unix socket of {whose}"));
+            mistakes.error(&location, problem.help("give it a path of its own"));
         }
     }
 }
@@ -87,11 +93,17 @@ fn metrics(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCol
     let Some(MetricsAddress(address)) = config.process.metrics else {
         return;
     };
-    let listens = |route: &Route| route.listen.iter().any(|l| overlap(l.address, address));
-    if config.routes.iter().any(listens) {
+    // Unlike other listeners, `[::]` includes IPv4 here.
+    let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let takes =
+        |other: SocketAddr| overlap(other, address) || is_all && other.port() == address.port();
+    let others = listeners::all(config, locations);
+    if let Some(other) = others.iter().find(|other| takes(other.address)) {
+        let line = mistakes.line_in_words(&other.location);
         mistakes.error(
             &locations.first_of(&["metrics", "admin"]),
-            Problem::new("a route listens on this address").help("give each an address of its own"),
+            Problem::new(format!("{} is already a listener{line}", other.address))
+                .help("give each an address of its own"),
         );
     }
 }

@@ -12,6 +12,7 @@ use crate::option::option_type::ITEMS_MAX;
 use crate::section::Section;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// The option that names files to include.
@@ -172,6 +173,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
         )
     };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        refuse_pipe(path)?;
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
@@ -180,6 +182,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         // Kubernetes and editors keep files of their own whose names begin with a dot.
         if name.ends_with(".toml") && !name.starts_with('.') {
+            refuse_pipe(&file)?;
             files.push(file);
         }
         if files.len() > ITEMS_MAX {
@@ -190,4 +193,16 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Refuses a pipe: it could not be read again by a reload, which would wait for another writer.
+fn refuse_pipe(path: &Path) -> Result<(), Problem> {
+    match fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        true => {
+            let shown = shortened(&path.display().to_string());
+            let problem = Problem::new(format!("{shown} is a pipe, which can be read only once"));
+            Err(problem.help("include regular files"))
+        }
+        false => Ok(()),
+    }
 }

@@ -6,6 +6,7 @@ use crate::mistakes::problem::Problem;
 use crate::plan::budget::{self, Capacity, Cost};
 use crate::plan::machine::Machine;
 use crate::values::amounts::SourceAddress;
+use crate::values::choices::{ConnectTime, ProxyProtocol};
 use crate::values::endpoints::Backend;
 use crate::values::quantities::{ByteSize, Count};
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,35 @@ pub(crate) fn few_descriptors(config: &Config, plan: &Plan, machine: &Machine) -
             plan.connections_max, machine.descriptors_max
         ))
         .help("raise the hard limit: `ulimit -Hn 100000` as root, LimitNOFILE=100000 for a systemd service, --ulimit nofile=100000 for a container; or set max_connections to what you need")
+    })
+}
+
+/// Pending memory that the PROXY header of a connection can take, and one with a certificate of usual length.
+const HEADER_BYTES: u64 = 512;
+const HEADER_BYTES_WITH_CERTIFICATE: u64 = 4096;
+
+/// Returns a warning if silent clients of a route can use up the pending memory with their PROXY headers, and the index
+/// of the route.
+pub(crate) fn silent_clients(config: &Config, plan: &Plan) -> Option<(usize, Problem)> {
+    let silent = config.routes.iter().enumerate();
+    let silent = silent.filter(|(_, route)| route.backend_connect == ConnectTime::FirstData);
+    let needs = silent.filter_map(|(index, route)| match route.proxy_protocol {
+        ProxyProtocol::Off => None,
+        ProxyProtocol::V2Certificate => Some((HEADER_BYTES_WITH_CERTIFICATE, index)),
+        _ => Some((HEADER_BYTES, index)),
+    });
+    let (bytes, index) = needs.max()?;
+    let (room, wanted) = (
+        plan.pending_memory.0 / bytes,
+        u64::from(plan.connections_max),
+    );
+    (room < wanted).then(|| {
+        let needed = ByteSize((wanted * bytes).next_multiple_of(1 << 20));
+        let problem = Problem::new(format!(
+            "the PROXY headers of silent clients wait in pending_memory, which has room for {room} of {wanted} connections"
+        ));
+        let help = format!("make pending_memory at least {needed}; without room, new clients are closed");
+        (index, problem.help(help))
     })
 }
 

@@ -489,3 +489,25 @@ fn mistakes_in_backends_are_reported() {
         assert!(errors_of(to).contains(what), "{}", errors_of(to));
     }
 }
+
+/// Without room, new clients would be closed.
+#[test]
+fn headers_of_silent_clients_need_pending_memory() {
+    let warnings = |lines: &str, connections: u32| {
+        let text = format!(
+            "workers = 1\nmax_connections = {connections}\npending_memory = '1 MiB'\npending_per_connection = '64 KiB'
+             [[route]]\nlisten = ':8443'\nself_signed = 'x'\nto = '127.0.0.1:1'\n{lines}"
+        );
+        let loaded = load_text(&text).expect("a valid configuration");
+        loaded.warnings.to_string()
+    };
+    const LATE: &str = "backend_connect = 'first-data'\nproxy_protocol = 'v2'";
+    let said = warnings(LATE, 4000);
+    assert!(
+        said.contains("has room for 2048 of 4000 connections"),
+        "{said}"
+    );
+    assert!(said.contains("pending_memory at least 2 MiB"), "{said}");
+    assert_eq!(warnings(LATE, 2000), "");
+    assert_eq!(warnings("proxy_protocol = 'v2'", 4000), "");
+}

@@ -117,7 +117,9 @@ impl ConnectionLog {
     /// Applies new settings.
     pub(crate) fn follow(&mut self, settings: &Settings) {
         let rules = settings.limits.connection_log;
-        self.rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
+        let rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
+        self.forget_entries_before(rules);
+        self.rules = rules;
         (self.routes, self.servers, self.backends) = (Vec::new(), Vec::new(), Vec::new());
         if self.rules.is_none() {
             return;
@@ -135,6 +137,22 @@ impl ConnectionLog {
         self.backends = all.map(|one| (one.place, one.name.clone())).collect();
         self.backends.sort_unstable();
         self.backends.dedup();
+    }
+
+    /// Clears all entries if these rules no longer cover the same connections. An entry is cleared only at the
+    /// end of a connection that gets a line; otherwise it would describe the next connection in its slot.
+    fn forget_entries_before(&mut self, rules: Option<LogRules>) {
+        let covers_same = match (self.rules, rules) {
+            (Some(former), Some(next)) => former.one_in == next.one_in,
+            // A worker starts without rules, and continues with the entries of the one before it.
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if let Some(entries) = self.entries.as_mut().filter(|_| !covers_same)
+            && let Err(error) = entries.clear_all()
+        {
+            tracing::error!(%error, "connection log entries could not be cleared");
+        }
     }
 
     /// Whether there is a log.

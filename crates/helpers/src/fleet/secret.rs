@@ -1,8 +1,8 @@
 //! The secret that encrypts ticket keys, and files that only their owner may read.
 
 use dormouse_engine::TicketKeys;
+use dormouse_reactor::file::open_regular;
 use dormouse_reactor::process;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn make(path: &Path) -> String {
 /// Kubernetes mounts secrets. `None`: the file does not exist.
 pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let shown = path.display();
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(format!("cannot read {shown}: {e}")),
@@ -62,9 +62,6 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let cannot = |e: io::Error| format!("cannot read {shown}: {e}");
     // Checks the open file, because the path may lead to another file by now.
     let found = file.metadata().map_err(cannot)?;
-    if !found.is_file() {
-        return Err(format!("{shown}: not a regular file"));
-    }
     if !is_private(found.mode(), found.uid(), process::user_id()) {
         return Err(format!(
             "{shown}: mode {:o} lets users other than the owner use this file, and its secret decrypts every connection that was resumed\n  remedy: chmod 600 {shown}, and replace the secret",

@@ -87,7 +87,7 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
         }
         rules::left_out(part, &mut base);
         for (why, line) in &cases.not_ours {
-            base.leave_out(&line.position, &line.shown(), why);
+            base.add_to_do(&line.position, &format!("{}: {why}", line.shown()));
         }
         if cases.all.is_empty() {
             base.add_to_do(&part.position, "it has no backends: add them to `to`");

@@ -2,9 +2,10 @@
 
 use super::config::Config;
 use super::syntax::{HaproxySection, Line, Test, condition, tests_source};
-use crate::advice::{CLIENT_NETWORKS, LOG, RULES};
+use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, LOG, RULES};
 use crate::section::Section;
 use crate::toml::quoted_list;
+use crate::value::overlap;
 
 /// Converts `tcp-request connection` with `src` to networks. In HAProxy the first matching rule
 /// decides.
@@ -33,9 +34,19 @@ pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Sec
             (_, None) if rejects && tests.is_none() && !accepted.is_empty() => {
                 allow.append(&mut accepted);
             }
-            (_, Some(Test::Source(networks))) if rejects => deny.extend(networks.clone()),
+            (_, Some(Test::Source(networks))) if rejects => {
+                let is_accepted = |one: &String| accepted.iter().any(|other| overlap(one, other));
+                if networks.iter().any(is_accepted) {
+                    let what = format!("{}: {ACCEPTED_BEFORE}", line.shown());
+                    section.add_to_do(&line.position, &what);
+                }
+                deny.extend(networks.clone());
+            }
             (_, Some(Test::Not(test))) if rejects && allow.is_empty() => match &**test {
-                Test::Source(networks) => allow.extend(networks.clone()),
+                Test::Source(networks) => {
+                    allow.append(&mut accepted);
+                    allow.extend(networks.clone());
+                }
                 _ => rate(line, section),
             },
             // Without the rule, clients that were refused would be accepted.

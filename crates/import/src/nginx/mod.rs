@@ -13,7 +13,7 @@ mod target;
 
 use std::path::Path;
 
-use crate::advice::{HTTP2, PROXY_NETWORKS};
+use crate::advice::{HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -102,6 +102,11 @@ fn routes(
     let mut base = Section::new(false, title.trim_end());
     listen(context, server, listens, &mut base, draft);
     if !is_default && !names_of(server, &names, &mut base) {
+        if names.iter().any(|name| target::is_expression(name)) {
+            let what = format!("{}: {NAMES_BY_EXPRESSION}", base.title);
+            draft.add_to_do(&server.position, &what);
+            return;
+        }
         let why =
             "no client reaches this server: another server has its address, and it has no name";
         draft.leave_out(&server.position, &base.title, why);

@@ -3,11 +3,11 @@
 
 use super::context::Context;
 use super::syntax::Directive;
-use crate::advice::{CLIENT_NETWORKS, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
+use crate::advice::{ACCEPTED_BEFORE, CLIENT_NETWORKS, CONNECTIONS_OF_ALL_WORKERS, KEYS_ARE_PLAIN};
 use crate::draft::Draft;
 use crate::section::Section;
 use crate::toml::{Certificate, certificates, quoted_list};
-use crate::value::time;
+use crate::value::{overlap, time};
 
 /// Options of the program.
 pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
@@ -274,12 +274,9 @@ pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut 
             }
             ("allow", network) => allow.push(network),
             (_, network) => {
-                if !allow.is_empty() {
-                    section.leave_out(
-                        &one.position,
-                        &one.shown(),
-                        "converted, but `deny` takes precedence over `allow` here, whatever their order",
-                    );
+                if allow.iter().any(|allowed| overlap(allowed, network)) {
+                    let what = format!("{}: {ACCEPTED_BEFORE}", one.shown());
+                    section.add_to_do(&one.position, &what);
                 }
                 deny.push(network);
             }
@@ -431,7 +428,11 @@ fn is_known(name: &str) -> bool {
 
 fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
     match one.word(2).parse::<u64>() {
-        Ok(n) => draft.largest("connections_per_client", n),
+        Ok(n) => {
+            let why = "converted, but it counts a client's connections to all routes together";
+            section.leave_out(&one.position, &one.shown(), why);
+            draft.largest("connections_per_client", n);
+        }
         Err(_) => section.leave_out(&one.position, &one.shown(), "use `connections_per_client`"),
     }
 }

@@ -2,7 +2,9 @@
 
 use super::context::Context;
 use super::syntax::Directive;
-use crate::advice::{BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NGINX_SEES_NO_TLS, NGINX_STAYS};
+use crate::advice::{
+    BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, NGINX_STAYS,
+};
 use crate::error::Position;
 use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
@@ -116,12 +118,8 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
 pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
     match text {
         "" | "_" | "\"\"" => Vec::new(),
-        _ if text.starts_with('~') || text.ends_with(".*") || text.contains('$') => {
-            section.leave_out(
-                position,
-                text,
-                "names must be listed, or written as \"*.example.com\"",
-            );
+        _ if is_expression(text) => {
+            section.add_to_do(position, &format!("{text}: {NAMES_BY_EXPRESSION}"));
             Vec::new()
         }
         _ => match text.strip_prefix('.') {
@@ -137,6 +135,11 @@ pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Ve
             }
         },
     }
+}
+
+/// Returns whether the text stands for names that nginx matches and Dormouse cannot.
+pub(super) fn is_expression(text: &str) -> bool {
+    text.starts_with('~') || text.ends_with(".*") || text.contains('$')
 }
 
 const ONE_LABEL: &str = "converted, but `*` stands for one label here, and for any number in nginx";

@@ -9,19 +9,28 @@ use crate::occasion::{Occasion, Occupied, of_privilege};
 use crate::systemd::InheritedListeners;
 use dormouse_config::{
     Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
-    listen_item,
+    listen_item, listeners_overlap,
 };
 use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 
 /// Tries to listen on the addresses.
 pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut Findings) {
     let occupied = (occasion.occupied)(config);
     let try_one = |address: &Addr, place: Place, findings: &mut Findings| {
-        if !occupied.listeners.contains(&address.to_string()) {
-            listener(address, place, (config, occasion.purpose), findings);
+        if occupied.listeners.contains(&address.to_string()) {
+            return;
+        }
+        match own_overlap(address, &occupied) {
+            Some(own) => {
+                let what = format!(
+                    "cannot listen on {address}: this program listens on {own}\na reload cannot replace an address by one that includes it or is part of it: restart, or use another port"
+                );
+                findings.refusal(place, Severity::Error, what);
+            }
+            None => listener(address, place, (config, occasion.purpose), findings),
         }
     };
     for (index, route) in config.routes.iter().enumerate() {
@@ -46,6 +55,16 @@ pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut F
         try_one(&Addr::Tcp(listen.address), place, findings);
     }
     admin(config, &occupied, occasion.purpose, findings);
+}
+
+/// The program's own address that shares clients with this one, so that no socket can be opened for it.
+fn own_overlap(address: &Addr, occupied: &Occupied) -> Option<SocketAddr> {
+    let Addr::Tcp(address) = address else {
+        return None;
+    };
+    let own = occupied.listeners.iter().flat_map(|own| own.parse());
+    own.into_iter()
+        .find(|own: &SocketAddr| listeners_overlap(*own, *address))
 }
 
 fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut Findings) {

@@ -15,6 +15,7 @@ use dormouse_config::{Config, Place, Route};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
+use dormouse_reactor::file::open_regular;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -196,7 +197,7 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
 fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let shown = path.display();
     let cannot = |error: io::Error| format!("{shown}: {error}");
-    let file = match fs::File::open(path) {
+    let file = match open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(cannot)?,
     };

@@ -4,7 +4,7 @@ use super::files::PairFiles;
 use dormouse_engine::{Identity, OcspProblem, read_pem_file};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
-use std::fs;
+use dormouse_reactor::file::open_regular;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -18,8 +18,7 @@ const SOON_S: u64 = 14 * DAY_S;
 /// Reads a certificate and its key. `None`: the errors were added to `mistakes`.
 pub(super) fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
-    let chain = read_pem_file(cert).map_err(|error| error.to_string());
-    match (chain.map(|text| certificates_in(&text)), read(key)) {
+    match (read(cert).map(|text| certificates_in(&text)), read(key)) {
         (Ok(chain), Ok(key)) => Some(Pem {
             name: names.0,
             key_name: names.1,
@@ -49,7 +48,7 @@ pub(super) fn read_staple(
     };
     pem.ocsp_from_file = true;
     let shown = path.display();
-    let read = fs::File::open(path).and_then(|file| {
+    let read = open_regular(path).and_then(|file| {
         let mut bytes = Vec::new();
         file.take(OCSP_MAX).read_to_end(&mut bytes).map(|_| bytes)
     });
@@ -115,6 +114,7 @@ pub(super) fn warnings_of(identity: &Identity, name: &str) -> Vec<String> {
 
 /// Reads a PEM file with the same limits as `dormouse check`.
 pub(super) fn read(path: &Path) -> Result<String, String> {
+    open_regular(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))?;
     match read_pem_file(path) {
         Ok(text) => Ok(text.as_str().to_owned()),
         Err(error) => Err(error.to_string()),

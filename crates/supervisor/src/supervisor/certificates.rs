@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::edition::Edition;
 use crate::material::{Certificates, Pushed, RouteCertificates};
+use crate::reload_report::Cause;
 use dormouse_handover::SecretText;
 
 /// The certificates of all routes after an order, and a description of the change.
@@ -25,7 +26,7 @@ impl Supervisor {
         match changed.and_then(|changed| self.try_certificates(changed)) {
             Ok(words) => {
                 tracing::info!(change = words, "certificates changed by an admin command");
-                self.reload.wait(vec![id], words);
+                self.reload.wait(Cause::Order, vec![id], words);
                 self.finish_reload_if_complete();
             }
             Err(why) => self.answer(id, Err(why)),

@@ -6,7 +6,7 @@ use crate::connection_log::LogFile;
 use crate::load::Ready;
 use crate::material::Material;
 use crate::reload::{self, ReloadPlan, Reloaded};
-use crate::reload_report::Finished;
+use crate::reload_report::{Cause, Finished};
 use crate::scout::{FinishedLookup, FoundNames};
 use crate::serving::Serving;
 use dormouse_reactor::process;
@@ -131,7 +131,7 @@ impl Supervisor {
                     waits_for_restart = self.waits_for_restart(),
                     "configuration reloaded"
                 );
-                self.reload.wait(requests, words);
+                self.reload.wait(Cause::Reload, requests, words);
                 self.finish_reload_if_complete();
             }
             Ok(None) => {}
@@ -139,7 +139,7 @@ impl Supervisor {
                 let error = why.lines().next().unwrap_or_default();
                 let error = error.strip_prefix("error: ").unwrap_or(error);
                 tracing::error!(error, "reload rejected; keeping the current configuration");
-                self.publish_reload(Some(Finished::refused(requests, why)));
+                self.publish(vec![Finished::refused(requests, why)]);
             }
         }
         // Frees what was parsed for the reload.
@@ -152,7 +152,9 @@ impl Supervisor {
         requests: &[u64],
         names: &FoundNames,
     ) -> Result<Option<String>, String> {
-        self.not_while_upgrading()?;
+        if let Some(why) = self.refusal_of_change() {
+            return Err(why);
+        }
         let edition = &self.serving.edition;
         let listeners = self.serving.listening.addresses();
         let Ready { loaded, material } =
@@ -201,11 +203,11 @@ impl Supervisor {
     pub(super) fn finish_reload_if_complete(&mut self) {
         let Serving { edition, pairs, .. } = &self.serving;
         let finished = self.reload.finish_if_complete(edition.number, pairs);
-        self.publish_reload(finished);
+        self.publish(finished);
     }
 
-    pub(super) fn publish_reload(&mut self, finished: Option<Finished>) {
-        if let Some(finished) = finished {
+    pub(super) fn publish(&mut self, finished: Vec<Finished>) {
+        for finished in finished {
             let control = self.control.as_mut();
             self.reload.publish(finished, &self.notifier, control);
         }

@@ -48,6 +48,8 @@ const CHILDREN_POLL: Duration = Duration::from_millis(2);
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) born_ms: u64,
+    /// Whether another binary has run before in this process.
+    pub(crate) is_upgraded: bool,
     /// Whether the log line `ready` was written.
     pub(crate) is_announced: bool,
     /// Processes whose exit is expected.
@@ -107,7 +109,10 @@ impl Supervisor {
         Supervisor {
             source,
             set_logs,
-            certificate_watch: CertificateWatch::begin(&serving.edition.config),
+            certificate_watch: match history.is_upgraded {
+                true => CertificateWatch::adopt(&serving.edition.config),
+                false => CertificateWatch::begin(&serving.edition.config),
+            },
             serving,
             control,
             authorities: Authorities::default(),
@@ -226,7 +231,7 @@ impl Supervisor {
         }
         let Serving { edition, pairs, .. } = &self.serving;
         let late = self.reload.finish_if_late(edition.number, pairs);
-        self.publish_reload(late);
+        self.publish(late);
         if let Some(sessions) = &mut self.serving.memory.sessions {
             sessions.save_if_due();
         }

@@ -171,7 +171,7 @@ impl Supervisor {
             WorkerReport::NotReloaded(edition, why) => {
                 if edition == self.serving.edition.number {
                     let finished = self.reload.refused_by(worker, &why);
-                    self.publish_reload(finished);
+                    self.publish(finished);
                 } else {
                     self.catch_up(worker);
                 }

@@ -53,7 +53,10 @@ impl Supervisor {
                 self.withdraw_certificate(id, &name, route.as_deref());
             }
             AdminOrder::StopDrain => {
-                let result = self.drain.stop(&self.serving);
+                let result = match self.refusal_of_change() {
+                    Some(why) => Err(why),
+                    None => self.drain.stop(&self.serving),
+                };
                 // A stopped drain also cancels the end of the program that a signal has requested.
                 self.history.stops_after_drain &= result.is_err();
                 self.answer(id, result);

@@ -3,6 +3,7 @@
 
 use super::Supervisor;
 use crate::edition;
+use crate::reload_report::Cause;
 use dormouse_config::{Backend, Config, LogLevel, Upstream, WEIGHT_MAX};
 use dormouse_handover::control::BackendChange;
 
@@ -16,7 +17,7 @@ impl Supervisor {
         match self.try_change(change) {
             Ok(words) => {
                 tracing::info!(change = words, "configuration changed by an admin command");
-                self.reload.wait(vec![id], words);
+                self.reload.wait(Cause::Order, vec![id], words);
                 self.finish_reload_if_complete();
             }
             Err(why) => self.answer(id, Err(why)),

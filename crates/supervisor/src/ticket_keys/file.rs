@@ -2,7 +2,8 @@
 
 use dormouse_engine::TicketKeys;
 use dormouse_helpers::fleet::{Secret, read_private};
-use std::fs::{self, File, OpenOptions};
+use dormouse_reactor::file::open_regular;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ const FILE_MAX: u64 = 64 << 10;
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
     let mut text = String::new();
-    let file = File::open(path).map_err(cannot)?;
+    let file = open_regular(path).map_err(cannot)?;
     file.take(FILE_MAX)
         .read_to_string(&mut text)
         .map_err(cannot)?;

@@ -189,3 +189,63 @@ fn ticket_keys_are_rotated() {
         assert_eq!(connect(), Some(expected), "after {rotations} rotations");
     }
 }
+
+/// A reload cannot widen an address: the old listener holds it until the new one is open.
+#[test]
+fn a_wider_address_needs_a_restart() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", ""], |settings| {
+        settings.workers = 1;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    let wider = format!("0.0.0.0:{}", scene.address.port());
+    let own = scene.address.to_string();
+    std::fs::write(&file, text.replace(&own, &wider)).expect("written");
+    let why = admin
+        .order("/reload")
+        .expect_err("two sockets for one address");
+    let said = format!("cannot listen on {wider}: this program listens on {own}");
+    assert!(why.contains(&said) && why.contains("restart"), "{why}");
+    let check = Command::new(tools::dormouse())
+        .arg("check")
+        .arg(&file)
+        .output();
+    let why = String::from_utf8_lossy(&check.expect("dormouse check").stderr).into_owned();
+    assert!(why.contains(&said), "{why}");
+}
+
+/// The result of the last reload stays until the next reload, whatever orders come in between: alerts depend on it.
+#[test]
+fn an_order_does_not_hide_a_refused_reload() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", ""], |settings| {
+        settings.workers = 1;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    std::fs::write(&file, format!("wokers = 2\n{text}")).expect("written");
+    admin.order("/reload").expect_err("a mistake");
+    done(&scene, "log-level info");
+    let is_refused = || {
+        let (_, metrics) = admin.ask("GET", "/metrics");
+        let last = admin.status()["configuration"]["last_reload"].clone();
+        assert_eq!(
+            last["done"] == false,
+            metrics.contains("dormouse_configuration_refused 1")
+        );
+        last["done"] == false
+    };
+    assert!(is_refused());
+    std::fs::write(&file, text).expect("written");
+    admin.order("/reload").expect("a reload");
+    assert!(!is_refused());
+}

@@ -67,6 +67,26 @@ fn a_certificate_of_a_directory_is_chosen_by_name_and_signature() {
     assert!(left_out[0].contains("zz.pem"), "{left_out:?}");
 }
 
+/// A file that changes shortly before an upgrade is read by the new binary.
+#[test]
+fn a_change_before_an_upgrade_is_followed() {
+    if !can_run() {
+        return;
+    }
+    let route = format!("reload_certificates = '3s'\n{ROUTE}certificates = 'HERE/site.pem'\n");
+    let give = |name: &str, folder: &std::path::Path| {
+        let files = authority().give_out_for(name, Kind::EcdsaP256, &["site.example"], folder);
+        fs::rename(files.both, folder.join("site.pem")).expect("the file renamed");
+    };
+    let site = Site::new(&route, |folder| give("before", folder));
+    assert_eq!(site.shown("site.example", &[]), "before");
+    give("after", site.folder.path());
+    site.admin.order("/upgrade").expect("an upgrade");
+    wait::until("the changed certificate", PATIENCE, || {
+        (site.shown("site.example", &[]) == "after").then_some(())
+    });
+}
+
 #[test]
 fn changes_of_a_directory_are_followed() {
     if !can_run() {

@@ -138,9 +138,12 @@ fn text(routes: &str, address: SocketAddr, folder: &Path) -> String {
         true => "",
         false => "workers = 1\n",
     };
+    let certificates = match routes.contains("reload_certificates") {
+        true => "",
+        false => "reload_certificates = \"100ms\"\n",
+    };
     format!(
-        "{workers}admin = \"{}/admin.sock\"\nreload_certificates = \"100ms\"\n\
-         log_handshakes = true\n{routes}",
+        "{workers}admin = \"{}/admin.sock\"\n{certificates}log_handshakes = true\n{routes}",
         folder.display()
     )
 }

@@ -14,6 +14,7 @@ use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
+use rustix::fs::{CWD, FileType, Mode};
 use tempfile::TempDir;
 
 /// A folder with valid and invalid files, and an address to listen on.
@@ -54,6 +55,33 @@ const ALL: &[NamedMistake] = &[
         &["missing.pem", "No such file"],
     ),
     wrong("", "certificates = 'garbage.pem'", &["garbage.pem", "PEM"]),
+    // Nobody writes to this pipe: to read it would wait forever.
+    wrong(
+        "",
+        "certificates = 'pipe'",
+        &["pipe: cannot be read", "not a regular file"],
+    ),
+    wrong(
+        "",
+        "certificates = [{ cert = 'site.pem', key = 'site.key', ocsp = 'pipe' }]",
+        &["pipe: cannot be read", "not a regular file"],
+    ),
+    wrong(
+        "ticket_secret_file = 'pipe'\nticket_keys = 'file:own.keys'",
+        "",
+        &["pipe", "not a regular file"],
+    ),
+    wrong("include = 'pipe'", "", &["pipe is a pipe"]),
+    wrong(
+        "metrics = '[::]:8443'",
+        "",
+        &["8443 is already a listener", "an address of its own"],
+    ),
+    wrong(
+        "metrics = '127.0.0.1:9901'\nredirect = ':9901'",
+        "",
+        &["0.0.0.0:9901 is already a listener"],
+    ),
     wrong(
         "",
         "certificates = [{ cert = 'site.pem', key = 'other.key' }]",
@@ -205,6 +233,8 @@ impl Site {
         authority().give_out("other", Kind::EcdsaP256, 2035, folder.path());
         fs::copy(authority().trust(), at("ca.pem")).expect("a copy");
         fs::create_dir(at("empty")).expect("a folder");
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, mode, 0).expect("a pipe");
         for (name, text, mode) in [
             ("garbage.pem", "this is no PEM", 0o600),
             ("good.secret", "0123456789abcdef0123456789abcdef", 0o600),

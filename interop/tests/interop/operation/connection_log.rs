@@ -321,16 +321,7 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o640);
-    let set = |line: &str| {
-        let path = scene.folder.path().join("dormouse.toml");
-        let text = fs::read_to_string(&path).expect("read");
-        let others = text
-            .lines()
-            .filter(|line| !line.starts_with("connection_log"));
-        let others: Vec<&str> = others.collect();
-        fs::write(&path, format!("{line}\n{}\n", others.join("\n"))).expect("written");
-        admin.order("/reload").expect("a reload");
-    };
+    let set = |line: &str| set(&scene, &admin, line);
     set("connection_log = 'off'");
     (0..5).for_each(|_| connect());
     set(
@@ -349,6 +340,52 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
     );
     (0..10).for_each(|_| connect());
     lines(&scene, 11);
+}
+
+/// Replaces the options of the connection log by a reload.
+fn set(scene: &Scene, admin: &Admin, line: &str) {
+    let path = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&path).expect("read");
+    let others = text
+        .lines()
+        .filter(|line| !line.starts_with("connection_log"));
+    let others: Vec<&str> = others.collect();
+    fs::write(&path, format!("{line}\n{}\n", others.join("\n"))).expect("written");
+    admin.order("/reload").expect("a reload");
+}
+
+/// What is known of a connection that was established with the log on, and has ended with the log off, describes
+/// no later connection in the same slot.
+#[test]
+fn a_connection_from_while_the_log_was_off_has_no_line() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    const ON: &str = "connection_log = 'connections.log'\nconnection_log_format = 'json'";
+    let (scene, admin) = scene(|_| {});
+    let connect = || Peer::saying(scene.address, "echo");
+    for (without_it, with_it) in [
+        ("connection_log = 'off'".to_owned(), ON.to_owned()),
+        (
+            format!("{ON}\nconnection_log_one_in = 1000000"),
+            ON.to_owned(),
+        ),
+    ] {
+        let before = fs::read_to_string(file(&scene)).unwrap_or_default();
+        let logged = connect();
+        set(&scene, &admin, &without_it);
+        close(logged);
+        // The slot is used again, by a connection without a line.
+        let unlogged = connect();
+        set(&scene, &admin, &with_it);
+        close(unlogged);
+        let last = connect();
+        let own = last.tcp.local_addr().expect("an address").to_string();
+        close(last);
+        let lines = lines(&scene, before.lines().count() + 1);
+        let line = lines.last().expect("a line");
+        assert_eq!(line["client"], own.as_str(), "{line}");
+    }
 }
 
 /// Text lines on standard error, from `dormouse connect`.

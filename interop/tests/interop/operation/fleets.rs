@@ -110,12 +110,32 @@ fn a_configuration_comes_from_standard_input() {
     echoes(listen);
     signal(process.pid(), Signal::HUP);
     process.wait_for_line(
-        "came from standard input, which cannot be read again",
+        "came from standard input or a pipe, which cannot be read again",
         PATIENCE,
     );
     signal(process.pid(), Signal::USR2);
     process.wait_for_line("new binary running", PATIENCE);
     echoes(listen);
+    signal(process.pid(), Signal::TERM);
+    assert!(process.wait_for_end(PATIENCE).success());
+
+    // A pipe, too, ends when it has been read: to read it again would wait forever.
+    let mut process = shell(
+        "exec dormouse serve -c <(cat text) --admin none",
+        folder.path(),
+    );
+    process.wait_for_line("ready", PATIENCE);
+    for signals in [Signal::HUP, Signal::USR2, Signal::HUP] {
+        signal(process.pid(), signals);
+        process.wait_for_line(
+            match signals {
+                Signal::HUP => "pipe, which cannot be read again",
+                _ => "new binary running",
+            },
+            PATIENCE,
+        );
+        echoes(listen);
+    }
     signal(process.pid(), Signal::TERM);
     assert!(process.wait_for_end(PATIENCE).success());
 }

@@ -213,6 +213,12 @@ fn a_stop_is_clean_and_finishes_pending_work() {
     wait::until("nothing new to be accepted", PATIENCE, || {
         TcpStream::connect(scene.address).is_err().then_some(())
     });
+    // Nothing changes any more: an end of a drain, or a reload, would open the listeners for clients that nobody serves.
+    for order in ["/reload", "/drain/stop", "/drain?over=1s"] {
+        let why = admin.order(order).expect_err("a stop is in progress");
+        assert!(why.contains("the program is stopping"), "{order}: {why}");
+    }
+    TcpStream::connect(scene.address).expect_err("the listeners are closed");
     let rest = slow.receive_all().expect("the rest, and a clean end");
     assert!(rest.len() + first.len() <= BYTES, "more than was sent");
     assert!(
