@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dormouse_audit::model::{
-    AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, LockWaits, Measured, MissingPart,
-    ParallelHandshakes, RecordFigures, SilentClients, Trials,
+    AddressTrials, AgedTicket, ClassRounds, CollectedPoint, CollectedRounds, LockWaits, Measured,
+    MissingPart, ParallelHandshakes, RecordFigures, SilentClients, Trials,
 };
 use dormouse_audit::{Audit, report};
 use dormouse_census::HotSpot;
@@ -84,7 +84,10 @@ fn complete(audit: &mut Audit) {
                 in_use_bytes: Some(12_000_000),
             }],
             connections_per_round: 250,
-            grown: vec![("[B".into(), 1000, 2000, 24_000)],
+            classes: vec![ClassRounds {
+                class: "[B".into(),
+                rounds: vec![(2, 1000, 24_000), (5, 2000, 48_000)],
+            }],
         });
     }
 }

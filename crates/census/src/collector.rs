@@ -46,4 +46,12 @@ impl Collector {
             Self::Go { collections } | Self::Python { collections, .. } => collections,
         }
     }
+
+    /// Objects since the last collection, where the collector counts them.
+    pub fn young(self) -> u64 {
+        match self {
+            Self::Go { .. } => 0,
+            Self::Python { young, .. } => young,
+        }
+    }
 }

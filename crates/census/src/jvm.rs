@@ -1,31 +1,34 @@
 //! The class histogram of a JVM, obtained through `jcmd`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_measure::proc_files;
 
 use crate::snapshot::ObjectCounts;
 use crate::tool::{Tool, ToolError};
 
-/// Returns the classes of a process; `None` if it is not a JVM.
-///
-/// `-all` also counts unreachable objects, so the JVM makes no collection and the process is left as it was.
-/// To count only `living` objects the JVM makes a full collection first.
+/// Commands of `jcmd`, a line each. Objects with a finalizer, such as the JDK's TLS sockets, survive the collection that
+/// finds them unreachable, with everything that they refer to: the collection after their finalizers have run frees them.
+const AFTER_FINALIZERS: &str = "GC.class_histogram\nGC.run_finalization\nGC.class_histogram";
+/// The same for a JVM without finalizers.
+const AFTER_COLLECTION: &str = "GC.class_histogram";
+
+/// Makes a JVM collect its garbage and returns the classes of the objects that survive; `None` if the process is no JVM.
 ///
 /// A JVM's own `jcmd` lies beside its `java`, but that path is under the audited process's control. So the `jcmd` in
 /// the `PATH` is run, as the process's user: a JVM answers no other user.
-pub(super) fn histogram(
-    pid: i32,
-    living: bool,
-    patience: Duration,
-) -> Option<Result<ObjectCounts, String>> {
+pub(super) fn living(pid: i32, patience: Duration) -> Option<Result<ObjectCounts, String>> {
     if !proc_files::maps(pid).ok()?.contains("libjvm.so") {
         return None;
     }
-    let id = pid.to_string();
-    let words = [id.as_str(), "GC.class_histogram", "-all"];
-    let words = words.get(..if living { 2 } else { 3 }).unwrap_or_default();
-    let said = Tool::find("jcmd").and_then(|jcmd| jcmd.run_for(pid, words, patience));
+    let (id, until) = (pid.to_string(), Instant::now() + patience);
+    let said = Tool::find("jcmd").and_then(|jcmd| {
+        let run = |commands| {
+            let left = until.saturating_duration_since(Instant::now());
+            jcmd.run_for(pid, &[&id, commands], left)
+        };
+        run(AFTER_FINALIZERS).or_else(|why| run(AFTER_COLLECTION).map_err(|_| why))
+    });
     Some(match said {
         Ok(text) => Ok(parse(&text)),
         Err(ToolError::Missing) => Err(
@@ -35,6 +38,7 @@ pub(super) fn histogram(
     })
 }
 
+/// Reads the last histogram of the text.
 pub(super) fn parse(text: &str) -> ObjectCounts {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -42,7 +46,10 @@ pub(super) fn parse(text: &str) -> ObjectCounts {
         let counts = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         Some((words.next()?.to_owned(), counts))
     };
-    text.lines().filter_map(line).collect()
+    let last = text
+        .rsplit_once("#instances")
+        .map_or(text, |(_, last)| last);
+    last.lines().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -57,5 +64,10 @@ mod tests {
         let classes = parse(text);
         assert_eq!(classes.len(), 2);
         assert_eq!(classes["[B"], (20_010, 338_584_920));
+        // What the second collection freed is not in the last histogram.
+        let twice =
+            format!("{text} num     #instances         #bytes  class name\n   1:  10  240  [B\n");
+        assert_eq!(parse(&twice).len(), 1);
+        assert_eq!(parse(&twice)["[B"], (10, 240));
     }
 }

@@ -33,7 +33,7 @@ pub use managed::ManagedHeap;
 pub use pages::PageSample;
 pub use profile::{HotSpot, hot_spots};
 pub use report::{CensusReport, ClassCount, SizeClass, grown, pins};
-pub use snapshot::{SizeCount, Snapshot};
+pub use snapshot::{Detail, SizeCount, Snapshot};
 pub use used::{hidden_per_connection, untouched_per_connection, used_per_connection};
 
 /// Takes a census of all processes of a tree.

@@ -1,35 +1,76 @@
 //! Objects of a garbage-collected runtime, as the runtime itself counts them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::snapshot::ObjectCounts;
+use crate::snapshot::{Detail, ObjectCounts};
 use crate::{jvm, v8};
 
 /// Maximum number of classes of a managed heap in a report.
 pub(super) const MANAGED_MAX: usize = 20;
-/// Maximum wait for all runtimes of a process tree: a full collection or a snapshot of a large heap takes long.
-const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Objects in managed heaps at one moment, by class.
+/// Objects in managed heaps that survived a collection, by class.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ManagedHeap {
     /// Runtime that counted the objects: `the JVM`, `V8`.
     pub(super) by: Option<&'static str>,
-    /// Number of objects and bytes by class.
+    /// Bytes of all objects.
+    bytes: u64,
+    /// Number of objects and bytes by class; empty if the classes were not counted.
     pub(super) classes: ObjectCounts,
     /// Heaps that were not counted, and why.
     pub(super) refused: Vec<String>,
 }
 
 impl ManagedHeap {
-    /// Counts the objects in the runtimes of these processes.
-    pub fn of(pids: &[i32]) -> Self {
-        Self::count(pids, None)
+    /// Creates the heap that a runtime has counted.
+    pub fn counted(by: &'static str, bytes: u64, classes: BTreeMap<String, (u64, u64)>) -> Self {
+        Self {
+            by: Some(by),
+            bytes,
+            classes,
+            refused: Vec::new(),
+        }
     }
 
-    /// Asks each runtime for a full collection, then counts the objects that survive it, within `patience` for all.
-    pub fn after_collection(pids: &[i32], patience: Duration) -> Self {
-        Self::count(pids, Some(patience))
+    /// Asks each runtime of these processes for a full collection, then counts the objects that survive it, within
+    /// `patience` for all.
+    pub fn after_collection(pids: &[i32], detail: Detail, patience: Duration) -> Self {
+        let mut heap = Self::default();
+        let until = Instant::now() + patience;
+        for &pid in pids {
+            let left = || until.saturating_duration_since(Instant::now());
+            let of_jvm = jvm::living(pid, left()).map(|classes| {
+                let bytes = |classes: &ObjectCounts| classes.values().map(|(_, bytes)| bytes).sum();
+                classes.map(|classes| (bytes(&classes), classes))
+            });
+            heap.add(pid, "the JVM", of_jvm);
+            heap.add(pid, "V8", v8::living(pid, detail, left()));
+        }
+        heap
+    }
+
+    fn add(
+        &mut self,
+        pid: i32,
+        who: &'static str,
+        answer: Option<Result<(u64, ObjectCounts), String>>,
+    ) {
+        match answer {
+            None => {}
+            Some(Err(why)) => self.refused.push(format!(
+                "objects of {who} in process {pid} were not counted, because {why}"
+            )),
+            Some(Ok((bytes, classes))) => {
+                self.by = Some(who);
+                self.bytes += bytes;
+                for (class, (instances, bytes)) in classes {
+                    let of = self.classes.entry(class).or_default();
+                    of.0 += instances;
+                    of.1 += bytes;
+                }
+            }
+        }
     }
 
     /// Makes each V8 with an inspector collect its garbage: its buffers lie in malloc's heap, where a census cannot
@@ -41,56 +82,34 @@ impl ManagedHeap {
         collected.all(|collected| collected.is_ok())
     }
 
-    /// Counts living objects only if there is a patience for collections.
-    fn count(pids: &[i32], collection: Option<Duration>) -> Self {
-        let mut heap = Self::default();
-        let until = Instant::now() + collection.unwrap_or(PATIENCE);
-        for &pid in pids {
-            // A V8 snapshot contains only live objects in any case.
-            let left = || until.saturating_duration_since(Instant::now());
-            let answers = [
-                ("the JVM", jvm::histogram(pid, collection.is_some(), left())),
-                ("V8", v8::classes(pid, left())),
-            ];
-            for (who, answer) in answers {
-                match answer {
-                    None => {}
-                    Some(Err(why)) => heap.refused.push(format!(
-                        "classes of {who} in process {pid} were not counted, because {why}"
-                    )),
-                    Some(Ok(classes)) => {
-                        heap.by = Some(who);
-                        for (class, (instances, bytes)) in classes {
-                            let of = heap.classes.entry(class).or_default();
-                            of.0 += instances;
-                            of.1 += bytes;
-                        }
-                    }
-                }
-            }
-        }
-        heap
-    }
-
     /// Returns the runtime that counted and the total bytes of the objects.
     pub fn bytes(&self) -> Option<(&'static str, u64)> {
-        let bytes = self.classes.values().map(|(_, bytes)| bytes).sum();
-        Some((self.by?, bytes))
+        Some((self.by?, self.bytes))
     }
 
-    /// Classes with more instances than before: class, instances before and now, additional bytes.
-    pub fn more_than(&self, before: &ManagedHeap) -> Vec<(String, u64, u64, u64)> {
+    /// Whether the classes were counted.
+    pub fn has_classes(&self) -> bool {
+        !self.classes.is_empty()
+    }
+
+    /// Number of objects of a class, and their bytes.
+    pub fn of_class(&self, class: &str) -> (u64, u64) {
+        self.classes.get(class).copied().unwrap_or_default()
+    }
+
+    /// Classes with more instances than before, those with the most additional bytes first.
+    pub fn grown_since(&self, before: &ManagedHeap) -> Vec<String> {
+        let more = |class: &String, &(instances, bytes): &(u64, u64)| {
+            let (had, had_bytes) = before.of_class(class);
+            (instances > had && bytes > had_bytes).then(|| (bytes - had_bytes, class.clone()))
+        };
         let mut grown: Vec<_> = self
             .classes
             .iter()
-            .map(|(class, &(instances, bytes))| {
-                let had = before.classes.get(class).copied().unwrap_or_default();
-                (class.clone(), had.0, instances, bytes.saturating_sub(had.1))
-            })
-            .filter(|(_, had, has, more)| has > had && *more > 0)
+            .filter_map(|(class, counts)| more(class, counts))
             .collect();
-        grown.sort_by_key(|(_, _, _, more)| std::cmp::Reverse(*more));
+        grown.sort_by_key(|(more, _)| std::cmp::Reverse(*more));
         grown.truncate(MANAGED_MAX);
-        grown
+        grown.into_iter().map(|(_, class)| class).collect()
     }
 }

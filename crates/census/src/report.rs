@@ -182,7 +182,12 @@ impl CensusReport {
     /// Adds the managed heaps at 0 and at 2N connections.
     pub fn add_managed(&mut self, none: &ManagedHeap, two_n: &ManagedHeap, connections: u64) {
         self.notes.extend(two_n.refused.iter().cloned());
-        let Some(by) = two_n.by else { return };
+        let Some(by) = two_n
+            .by
+            .filter(|_| none.has_classes() && two_n.has_classes())
+        else {
+            return;
+        };
         self.method = format!("{}, classes of {by}", self.method);
         let connections = connections.max(1) as f64;
         let class = |(name, &(instances, bytes)): (&String, &(u64, u64))| {
@@ -302,10 +307,9 @@ mod tests {
 
     #[test]
     fn classes_are_counted_per_connection() {
-        let told = |count| ManagedHeap {
-            by: Some("V8"),
-            classes: BTreeMap::from([("TLSSocket".into(), (count, 200 * count))]),
-            refused: Vec::new(),
+        let told = |count| {
+            let classes = BTreeMap::from([("TLSSocket".into(), (count, 200 * count))]);
+            ManagedHeap::counted("V8", 200 * count, classes)
         };
         let mut report = CensusReport::without_malloc("it is another one");
         report.add_managed(&told(3), &told(1003), 500);

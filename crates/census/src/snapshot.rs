@@ -104,5 +104,14 @@ impl Snapshot {
     }
 }
 
+/// What to learn about the objects of a runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Their bytes. A runtime may count classes, too, if that takes no longer.
+    Bytes,
+    /// Their classes, for which V8 stops the program for longer.
+    Classes,
+}
+
 /// Objects of a managed heap by class: their number and their bytes.
 pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;

@@ -1,8 +1,9 @@
-//! The classes of V8's heap, obtained through the inspector if the process offers it.
+//! The objects in V8's heap, obtained through the inspector if the process offers it.
 //!
-//! Node.js offers it if it was started with `--inspect`. A query takes one heap snapshot (Chrome DevTools Protocol,
-//! `HeapProfiler.takeHeapSnapshot`): V8 collects garbage and stops the program meanwhile. The audit does not enable
-//! the inspector, because any client of its port controls the process.
+//! Node.js offers it if it was started with `--inspect`. V8 collects its garbage and tells the size of its heap in
+//! milliseconds. The classes take one heap snapshot (Chrome DevTools Protocol, `HeapProfiler.takeHeapSnapshot`), for which
+//! V8 stops the program for up to some seconds. The audit does not enable the inspector, because any client of its port
+//! controls the process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ use dormouse_measure::proc_files;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::snapshot::ObjectCounts;
+use crate::snapshot::{Detail, ObjectCounts};
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
@@ -22,20 +23,49 @@ const HTTP_MAX: u64 = 64 * 1024;
 const SNAPSHOT_MAX: usize = 1 << 30;
 const MESSAGE_MAX: u64 = 64 << 20;
 
-/// Returns the classes of a process; `None` if it has no inspector.
-pub(super) fn classes(pid: i32, patience: Duration) -> Option<Result<ObjectCounts, String>> {
-    let text = command(pid, "HeapProfiler.takeHeapSnapshot", patience)?;
-    Some(text.and_then(|text| count(&text)))
+const COLLECT: &str = "HeapProfiler.collectGarbage";
+const SNAPSHOT: &str = "HeapProfiler.takeHeapSnapshot";
+const USAGE: &str = "Runtime.getHeapUsage";
+
+/// Makes a process collect its garbage and returns the bytes of the objects that survive, and their classes if these are
+/// asked for; `None` if it has no inspector.
+pub(super) fn living(
+    pid: i32,
+    detail: Detail,
+    patience: Duration,
+) -> Option<Result<(u64, ObjectCounts), String>> {
+    let methods: &[&str] = match detail {
+        Detail::Bytes => &[COLLECT, COLLECT, USAGE],
+        Detail::Classes => &[COLLECT, SNAPSHOT, USAGE],
+    };
+    let answer = commands(pid, methods, patience)?;
+    Some(answer.and_then(|answer| {
+        let bytes = answer.result.get("usedSize").and_then(Value::as_f64);
+        let bytes = bytes.ok_or("the inspector does not tell the size of V8's heap")?;
+        let classes = match detail {
+            Detail::Bytes => ObjectCounts::new(),
+            Detail::Classes => count(&answer.events)?,
+        };
+        Ok((bytes as u64, classes))
+    }))
 }
 
-/// Makes a process collect its garbage; `None` if it has no inspector.
+/// Makes a process collect its garbage; `None` if it has no inspector. What the first collection finds unreachable may
+/// hold buffers of malloc, which Node.js frees before the second one.
 pub(super) fn collect(pid: i32, patience: Duration) -> Option<Result<(), String>> {
-    let done = command(pid, "HeapProfiler.collectGarbage", patience)?;
-    Some(done.map(drop))
+    Some(commands(pid, &[COLLECT, COLLECT], patience)?.map(drop))
 }
 
-/// Sends a command to the inspector of a process and returns the text of its events.
-fn command(pid: i32, method: &str, patience: Duration) -> Option<Result<String, String>> {
+/// An inspector's answer to several commands.
+struct Answer {
+    /// Text of the events, which is that of a snapshot.
+    events: String,
+    /// Result of the last command.
+    result: Value,
+}
+
+/// Sends commands to the inspector of a process.
+fn commands(pid: i32, methods: &[&str], patience: Duration) -> Option<Result<Answer, String>> {
     if !offers(pid) {
         return None;
     }
@@ -52,7 +82,7 @@ fn command(pid: i32, method: &str, patience: Duration) -> Option<Result<String, 
         None => Err(
             "the process was started with --inspect, but no inspector listens on 127.0.0.1".into(),
         ),
-        Some((address, path)) => ask(address, &path, method, patience),
+        Some((address, path)) => ask(address, &path, methods, patience),
     })
 }
 
@@ -170,49 +200,74 @@ impl Write for Inspector {
     }
 }
 
-/// Sends a command to an inspector and returns the text in its events: that of a snapshot, if it was one.
+/// Sends commands to an inspector, each after the answer to the one before.
 fn ask(
     address: SocketAddr,
     path: &str,
-    method: &str,
+    methods: &[&str],
     patience: Duration,
-) -> Result<String, String> {
+) -> Result<Answer, String> {
     let words = |error: io::Error| format!("the inspector: {error}");
     let mut stream = Inspector::connect(address, patience).map_err(words)?;
-    // The key protects against caches (RFC 6455 §1.3), and none is in between.
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: ZG9ybW91c2UgYXVkaXQhIQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).map_err(words)?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).map_err(words)?;
-        head.extend_from_slice(&byte);
-        if head.len() as u64 > HTTP_MAX {
-            return Err("the inspector's answer is too long".into());
+    stream.upgrade(address, path)?;
+    let mut answer = Answer {
+        events: String::new(),
+        result: Value::Null,
+    };
+    for (id, method) in (1..).zip(methods) {
+        let order = format!(r#"{{"id":{id},"method":"{method}"}}"#);
+        stream.write_all(&frame(order.as_bytes())).map_err(words)?;
+        answer.result = stream.result(&mut answer.events)?;
+    }
+    Ok(answer)
+}
+
+impl Inspector {
+    /// Changes from HTTP to a WebSocket.
+    fn upgrade(&mut self, address: SocketAddr, path: &str) -> Result<(), String> {
+        let words = |error: io::Error| format!("the inspector: {error}");
+        // The key protects against caches (RFC 6455 §1.3), and none is in between.
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: ZG9ybW91c2UgYXVkaXQhIQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        );
+        self.write_all(request.as_bytes()).map_err(words)?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.read_exact(&mut byte).map_err(words)?;
+            head.extend_from_slice(&byte);
+            if head.len() as u64 > HTTP_MAX {
+                return Err("the inspector's answer is too long".into());
+            }
+        }
+        if head.starts_with(b"HTTP/1.1 101") {
+            Ok(())
+        } else {
+            Err("the inspector refused the connection: another client may be connected".into())
         }
     }
-    if !head.starts_with(b"HTTP/1.1 101") {
-        return Err("the inspector refused the connection: another client may be connected".into());
-    }
-    let order = format!(r#"{{"id":1,"method":"{method}"}}"#);
-    stream.write_all(&frame(order.as_bytes())).map_err(words)?;
-    let mut text = String::new();
-    loop {
-        let message = receive(&mut stream).map_err(words)?;
-        let message: Value = serde_json::from_slice(&message).map_err(|error| error.to_string())?;
-        if let Some(chunk) = message.pointer("/params/chunk").and_then(Value::as_str) {
-            text.push_str(chunk);
-            if text.len() > SNAPSHOT_MAX {
-                return Err(format!(
-                    "its heap snapshot is larger than {SNAPSHOT_MAX} bytes"
-                ));
+
+    /// Waits for the result of a command, and appends the text of the events before it.
+    fn result(&mut self, events: &mut String) -> Result<Value, String> {
+        loop {
+            let message = receive(self).map_err(|error| format!("the inspector: {error}"))?;
+            let mut message: Value =
+                serde_json::from_slice(&message).map_err(|error| error.to_string())?;
+            if let Some(chunk) = message.pointer("/params/chunk").and_then(Value::as_str) {
+                events.push_str(chunk);
+                if events.len() > SNAPSHOT_MAX {
+                    return Err(format!(
+                        "its heap snapshot is larger than {SNAPSHOT_MAX} bytes"
+                    ));
+                }
+            } else if message.get("id").is_some() {
+                let refused = message.pointer("/error/message").and_then(Value::as_str);
+                return match refused {
+                    Some(why) => Err(format!("the inspector: {why}")),
+                    None => Ok(message.get_mut("result").map_or(Value::Null, Value::take)),
+                };
             }
-        } else if message.get("id").is_some() {
-            let refused = message.pointer("/error/message").and_then(Value::as_str);
-            return refused.map_or(Ok(text), |why| Err(format!("the inspector: {why}")));
         }
     }
 }
@@ -336,6 +391,42 @@ mod tests {
         assert!(waited.contains(&refused.kind()), "{refused}");
         drop(inspector);
         slow.join().unwrap();
+    }
+
+    /// An inspector that answers three commands; the second one with a snapshot in two chunks.
+    #[test]
+    fn commands_are_answered_one_after_the_other() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let inspector = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).unwrap();
+            stream
+                .write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+                .unwrap();
+            let mut say = |text: &str| {
+                let length = u8::try_from(text.len()).unwrap();
+                let head: &[u8] = &[0x81, length];
+                stream.write_all(&[head, text.as_bytes()].concat()).unwrap();
+            };
+            say(r#"{"id":1,"result":{}}"#);
+            say(r#"{"method":"e","params":{"chunk":"{\"a\":"}}"#);
+            say(r#"{"method":"e","params":{"chunk":"1}"}}"#);
+            say(r#"{"id":2,"result":{}}"#);
+            say(r#"{"id":3,"result":{"usedSize":4711.5}}"#);
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let answer = ask(
+            address,
+            "/",
+            &[COLLECT, SNAPSHOT, USAGE],
+            Duration::from_secs(5),
+        );
+        let answer = answer.unwrap();
+        assert_eq!(answer.events, r#"{"a":1}"#);
+        assert_eq!(answer.result["usedSize"], 4711.5);
+        inspector.join().unwrap();
     }
 
     #[test]

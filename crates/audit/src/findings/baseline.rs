@@ -6,6 +6,7 @@
 use super::finding::Severity;
 use super::quoted;
 use super::units::bytes;
+use crate::model::MemoryFigures;
 use crate::software::SoftwareKind;
 
 /// Bytes per idle connection below which there is no finding.
@@ -24,84 +25,170 @@ const OVER_BEST: [(f64, Severity); 2] = [(12.0, Severity::High), (4.0, Severity:
 /// Bytes per idle connection of one runtime.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Baseline {
-    row: &'static str,
+    peer: &'static str,
+    resident: LabFigures,
+    /// Bytes in use, if the lab has counted them.
+    used: Option<LabFigures>,
+}
+
+/// Bytes per connection with default settings, and with the best known ones.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct LabFigures {
     usual: f64,
     best: f64,
+}
+
+impl LabFigures {
+    fn of(row: &str) -> Option<Self> {
+        let (usual, best) = quoted::byte_figures(row)?;
+        Some(Self { usual, best })
+    }
+}
+
+/// The cost of a connection, and the lab's figures for the same kind of bytes.
+#[derive(Clone, Debug)]
+pub(super) struct ComparedCost {
+    bytes: f64,
+    lab: LabFigures,
+    row: String,
 }
 
 impl Baseline {
     /// Returns the lab's figures for this software.
     pub(super) fn of(kind: SoftwareKind, asyncio: bool) -> Option<Self> {
-        let row = match kind {
-            SoftwareKind::Python if asyncio => "compare.asyncio",
-            SoftwareKind::Twisted => "compare.twisted",
-            SoftwareKind::NettyJdk => "compare.netty-jdk",
-            SoftwareKind::NettyTcnative => "compare.netty-tcnative",
-            SoftwareKind::Node => "compare.node",
-            SoftwareKind::Go => "compare.go",
-            SoftwareKind::Rustls => "compare.tokio-rustls",
-            SoftwareKind::Nginx => "compare.nginx-http",
-            SoftwareKind::Haproxy => "compare.haproxy",
-            SoftwareKind::Apache => "compare.apache",
-            SoftwareKind::Hitch => "compare.hitch",
-            SoftwareKind::Stunnel => "compare.stunnel",
+        let peer = match kind {
+            SoftwareKind::Python if asyncio => "asyncio",
+            SoftwareKind::Twisted => "twisted",
+            SoftwareKind::NettyJdk => "netty-jdk",
+            SoftwareKind::NettyTcnative => "netty-tcnative",
+            SoftwareKind::Node => "node",
+            SoftwareKind::Go => "go",
+            SoftwareKind::Rustls => "tokio-rustls",
+            SoftwareKind::Nginx => "nginx-http",
+            SoftwareKind::Haproxy => "haproxy",
+            SoftwareKind::Apache => "apache",
+            SoftwareKind::Hitch => "hitch",
+            SoftwareKind::Stunnel => "stunnel",
             _ => return None,
         };
-        let (usual, best) = quoted::byte_figures(row)?;
-        Some(Self { row, usual, best })
+        Some(Self {
+            peer,
+            resident: LabFigures::of(&resident_row(peer))?,
+            used: LabFigures::of(&used_row(peer)),
+        })
     }
 
-    /// Returns the severity of a cost per connection; `None`: no finding.
-    pub(super) fn judge(of: Option<Self>, per_connection: f64) -> Option<Severity> {
-        let Some(known) = of else {
-            let level = UNKNOWN.iter().find(|(limit, _)| per_connection > *limit);
-            return level.map(|level| level.1);
-        };
-        if per_connection <= FRUGAL {
+    /// Compares like with like: the growth of resident memory in a fresh heap, as the lab measured it, otherwise the bytes
+    /// in use. In a heap that was larger before, a buffer lies on pages that were touched by earlier connections, so
+    /// resident memory says little: it is the last resort.
+    pub(super) fn compare(&self, memory: &MemoryFigures) -> ComparedCost {
+        let used = memory.used_after_handshake_bytes.value();
+        match (memory.resident_of_fresh_heap(), used.zip(self.used)) {
+            (None, Some((bytes, lab))) => ComparedCost {
+                bytes: *bytes,
+                lab,
+                row: used_row(self.peer),
+            },
+            (fresh, _) => ComparedCost {
+                bytes: fresh.unwrap_or_else(|| memory.touched_bytes()),
+                lab: self.resident,
+                row: resident_row(self.peer),
+            },
+        }
+    }
+}
+
+/// Row of the growth of resident memory, by `dormouse bench hold`.
+fn resident_row(peer: &str) -> String {
+    format!("compare.{peer}")
+}
+
+/// Row of the bytes in use, by an audit.
+fn used_row(peer: &str) -> String {
+    format!("used.{peer}")
+}
+
+impl ComparedCost {
+    /// Returns the severity of this cost; `None`: no finding.
+    pub(super) fn judge(&self) -> Option<Severity> {
+        if self.bytes <= FRUGAL {
             return None;
         }
-        let times = per_connection / known.best.max(FRUGAL);
+        let times = self.bytes / self.lab.best.max(FRUGAL);
         let over = OVER_BEST.iter().find(|(limit, _)| times > *limit);
         match over {
             Some((_, severity)) => Some(*severity),
-            None if known.is_usual(per_connection) => Some(Severity::Info),
+            None if self.is_usual() => Some(Severity::Info),
             None => Some(Severity::Low),
         }
     }
 
     /// Whether this cost is usual for the runtime with default settings.
-    pub(super) fn is_usual(&self, per_connection: f64) -> bool {
-        per_connection <= USUAL * self.usual
+    pub(super) fn is_usual(&self) -> bool {
+        self.bytes <= USUAL * self.lab.usual
     }
 
-    /// Describes both figures in words.
+    /// Describes the lab's figures in words.
     pub(super) fn words(&self) -> String {
         let row = quoted::filled(&format!("{{{{{}}}}}", self.row));
-        if self.usual == self.best {
+        let saved = self.lab.usual - self.lab.best;
+        if saved <= 0.0 {
             return format!("in the lab {row}");
         }
-        let saved = bytes(self.usual - self.best);
+        let saved = bytes(saved);
         format!("in the lab {row}, with default → best known settings, which save {saved}")
     }
+}
+
+/// Returns the severity of a cost in software that the lab has not measured; `None`: no finding.
+pub(super) fn judge_unknown(per_connection: f64) -> Option<Severity> {
+    let level = UNKNOWN.iter().find(|(limit, _)| per_connection > *limit);
+    level.map(|level| level.1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Measured;
 
     #[test]
     fn the_usual_cost_of_a_runtime_is_no_fault() {
         let go = Baseline::of(SoftwareKind::Go, false).unwrap();
-        assert_eq!(Baseline::judge(Some(go), go.usual), Some(Severity::Info));
-        assert_eq!(
-            Baseline::judge(Some(go), 6.0 * go.best),
-            Some(Severity::Medium)
-        );
-        assert_eq!(
-            Baseline::judge(Some(go), 20.0 * go.best),
-            Some(Severity::High)
-        );
-        assert_eq!(Baseline::judge(Some(go), 1_000.0), None);
+        let judged = |bytes| {
+            let mut memory = MemoryFigures::not_measured();
+            memory.after_handshake_bytes = Measured::Value(bytes);
+            go.compare(&memory).judge()
+        };
+        assert_eq!(judged(go.resident.usual), Some(Severity::Info));
+        assert_eq!(judged(6.0 * go.resident.best), Some(Severity::Medium));
+        assert_eq!(judged(20.0 * go.resident.best), Some(Severity::High));
+        assert_eq!(judged(1_000.0), None);
+    }
+
+    /// Recorded: Node.js allocates 64 kB for each connection and fills a few kB of it. In a heap that was larger before,
+    /// these lie on pages that earlier connections touched.
+    #[test]
+    fn a_used_heap_is_compared_by_the_bytes_in_use() {
+        let node = Baseline {
+            peer: "node",
+            resident: LabFigures {
+                usual: 30_226.0,
+                best: 30_264.0,
+            },
+            used: Some(LabFigures {
+                usual: 87_000.0,
+                best: 87_000.0,
+            }),
+        };
+        let mut memory = MemoryFigures::not_measured();
+        memory.used_bytes = Measured::Value(103_405.0);
+        memory.used_after_handshake_bytes = Measured::Value(87_128.0);
+        memory.touched_after_handshake_bytes = Measured::Value(51_055.0);
+        let compared = node.compare(&memory);
+        assert!(compared.is_usual());
+        assert_eq!(compared.judge(), Some(Severity::Info));
+        let unknown = Baseline { used: None, ..node };
+        assert!(!unknown.compare(&memory).is_usual());
     }
 
     #[test]
@@ -114,12 +201,14 @@ mod tests {
             SoftwareKind::Stunnel,
         ] {
             let known = Baseline::of(kind, true).unwrap();
-            assert!(
-                known.usual > 1_000.0 && known.best <= known.usual * 1.1,
-                "{known:?}"
-            );
+            for lab in std::iter::once(known.resident).chain(known.used) {
+                assert!(
+                    lab.usual > 1_000.0 && lab.best <= lab.usual * 1.1,
+                    "{known:?}"
+                );
+            }
         }
         assert_eq!(Baseline::of(SoftwareKind::Unknown, false), None);
-        assert_eq!(Baseline::judge(None, 30_000.0), Some(Severity::Medium));
+        assert_eq!(judge_unknown(30_000.0), Some(Severity::Medium));
     }
 }

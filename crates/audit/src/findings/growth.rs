@@ -1,7 +1,7 @@
 //! Findings about memory that grows as connections open and close, and about the kind of growth.
 
 use super::catalogue::FindingId;
-use super::collected::{self, GROWTH_PER_ROUND};
+use super::collected::{self, COUNTED_PER_ROUND, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
@@ -11,9 +11,8 @@ use dormouse_measure::{Growth, Memory, Verdict};
 
 /// Share of the growth in shared memory above which a shared mapping is filling.
 const FILLS: f64 = 0.8;
-/// Bytes in use that one closed connection may leave behind, and that a round may: counted blocks have little noise.
+/// Bytes in use that one closed connection may leave behind: counted blocks have little noise.
 const IN_USE_BYTES: f64 = 64.0;
-const IN_USE_PER_ROUND: f64 = 15_000.0;
 
 /// Objects per closed connection above which each connection leaves one behind.
 const EACH: f64 = 0.5;
@@ -26,10 +25,10 @@ pub(super) fn judge(
 ) -> Option<Finding> {
     let of_kind = OF_KINDS.iter().find_map(|kind| {
         let growth = (kind.growth)(memory).value()?;
-        grows(growth, IN_USE_BYTES, IN_USE_PER_ROUND).then(|| kind.finding(subject, growth))
+        grows(growth, IN_USE_BYTES, COUNTED_PER_ROUND).then(|| kind.finding(subject, growth))
     });
     match memory.growth_in_use.value() {
-        Some(in_use) if grows(in_use, IN_USE_BYTES, IN_USE_PER_ROUND) => {
+        Some(in_use) if grows(in_use, IN_USE_BYTES, COUNTED_PER_ROUND) => {
             Some(of_blocks(subject, memory, census, in_use))
         }
         _ if of_kind.is_some() => of_kind,

@@ -1,6 +1,6 @@
 //! Findings about memory that an idle connection retains.
 
-use super::baseline::Baseline;
+use super::baseline::{self, ComparedCost};
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
@@ -37,14 +37,17 @@ pub(super) fn judge(
     findings: &mut Vec<Finding>,
 ) {
     let idle = memory.per_connection_bytes();
-    let baseline = subject.baseline();
     // The lab's figures are for connections without application data.
-    let compared = baseline.map_or(idle, |_| memory.comparable_bytes());
-    let Some(severity) = Baseline::judge(baseline, compared) else {
+    let compared = subject.baseline().map(|known| known.compare(memory));
+    let severity = match &compared {
+        Some(compared) => compared.judge(),
+        None => baseline::judge_unknown(idle),
+    };
+    let Some(severity) = severity else {
         return;
     };
     // The default cost of this interpreter is not known, so a high cost is not called a fault.
-    let is_foreign = baseline.is_none() && subject.kind.is_interpreted();
+    let is_foreign = compared.is_none() && subject.kind.is_interpreted();
     let severity = if is_foreign {
         severity.min(Severity::Low)
     } else {
@@ -68,7 +71,7 @@ pub(super) fn judge(
             .map(|class| class.bytes_per_connection)
             .sum::<f64>();
         // Beyond the runtime's cost with default settings, buffers of this size can be saved.
-        let is_usual = is_foreign || baseline.is_some_and(|known| known.is_usual(compared));
+        let is_usual = is_foreign || compared.as_ref().is_some_and(ComparedCost::is_usual);
         let buffers = buffers(subject, memory, &kept, &command);
         findings.extend(
             buffers.map(|finding| match may_be_garbage(subject, memory) {
@@ -90,7 +93,8 @@ pub(super) fn judge(
         );
     }
     if explained < 0.6 * idle {
-        findings.push(general(subject, memory, census, severity, command));
+        let severity_and_lab = (severity, compared.as_ref());
+        findings.push(general(subject, memory, census, severity_and_lab, command));
     }
 }
 
@@ -213,20 +217,19 @@ fn general(
     subject: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
-    severity: Severity,
+    (severity, compared): (Severity, Option<&ComparedCost>),
     command: String,
 ) -> Finding {
     let idle = memory.per_connection_bytes();
     let (cause, confidence) = where_it_is(subject, census, idle);
-    let baseline = subject.baseline();
     let id = FindingId::BytesPerConnection;
     Finding {
         id,
         severity,
         title: format!("an idle connection takes {}", bytes(idle)),
         measured: measured(memory),
-        reference: match baseline {
-            Some(known) => format!("{}; {}", known.words(), filled(REFERENCE)),
+        reference: match compared {
+            Some(compared) => format!("{}; {}", compared.words(), filled(REFERENCE)),
             None => filled(REFERENCE),
         },
         cause,
@@ -359,7 +362,8 @@ mod tests {
                 evidence: Vec::new(),
             });
             let mut memory = MemoryFigures::not_measured();
-            memory.used_bytes = used;
+            memory.used_bytes = used.clone();
+            memory.used_after_handshake_bytes = used;
             memory.after_handshake_bytes = Measured::Value(120_000.0);
             let mut findings = Vec::new();
             judge(

@@ -33,11 +33,12 @@ pub(super) fn judge(
     pinned(subject, &free, census?, connections).or_else(|| returnable(subject, memory, &free))
 }
 
-/// Free memory after all connections have closed, compared with the moment before the held connections were opened.
+/// Free memory after all connections have closed, compared with earlier moments.
 struct FreeMemory {
-    /// Additional free bytes on pages that hold blocks in use.
+    /// Additional free bytes on pages that hold blocks in use. Earlier rounds of connections may have pinned pages already,
+    /// before any connection was held: the moment with the fewest counts.
     pinned: f64,
-    /// Bytes in whole free pages, in total and additional.
+    /// Bytes in whole free pages, in total, and in addition to those before the held connections.
     returnable: f64,
     more_returnable: f64,
     /// Additional bytes in use.
@@ -54,8 +55,10 @@ impl FreeMemory {
         let used = |name: &str| at(&census.in_use_bytes, name);
         // If either moment is missing, nothing can be said about held connections.
         let (before, after) = ("none", "after_close");
+        let rounds = ["round_first", "round_last"].into_iter();
+        let pinned_before = rounds.filter_map(pinned).fold(pinned(before)?, f64::min);
         Some(Self {
-            pinned: pinned(after)? - pinned(before)?,
+            pinned: pinned(after)? - pinned_before,
             returnable: at(&census.returnable_bytes, after)?,
             more_returnable: at(&census.returnable_bytes, after)?
                 - at(&census.returnable_bytes, before)?,
@@ -137,15 +140,21 @@ fn returnable(
     {
         return None;
     }
+    let share = if free.more_returnable < took {
+        let share = percent(free.more_returnable / took);
+        format!(": {share} of what the connections took")
+    } else {
+        String::new()
+    };
     Some(Finding {
         id: FindingId::FreeMemoryRetained,
         severity: Severity::Low,
         title: "the allocator keeps free memory after a burst of connections".into(),
         measured: format!(
-            "after all connections closed, {} lay in whole free pages, {} more than before: {} of what the connections took",
+            "after all connections closed, {} lay in whole free pages, {} more than before{}",
             bytes(free.returnable),
             bytes(free.more_returnable),
-            percent(free.more_returnable / took.max(1.0))
+            share
         ),
         reference: "free pages return to the system, or the next burst uses them".into(),
         cause: "malloc returns only the end of its heap to the system until the program calls malloc_trim. Later connections use these pages, so this is neither a leak nor fragmentation".into(),
@@ -163,14 +172,23 @@ mod tests {
 
     /// Judges free bytes and the part of them in whole pages, before and after 1,000 connections.
     fn judged(before: (u64, u64), after: (u64, u64)) -> Option<(FindingId, Severity)> {
-        let moments = |values: [u64; 2]| {
-            let names = ["none", "after_close"].map(str::to_owned);
+        judged_after(before, before, after)
+    }
+
+    /// The same after rounds, the first of which left these free bytes.
+    fn judged_after(
+        round: (u64, u64),
+        before: (u64, u64),
+        after: (u64, u64),
+    ) -> Option<(FindingId, Severity)> {
+        let moments = |values: [u64; 3]| {
+            let names = ["round_first", "none", "after_close"].map(str::to_owned);
             BTreeMap::from_iter(names.into_iter().zip(values))
         };
         let census = CensusReport {
-            in_use_bytes: moments([5_000_000, 5_010_000]),
-            free_bytes: moments([before.0, after.0]),
-            returnable_bytes: moments([before.1, after.1]),
+            in_use_bytes: moments([5_000_000, 5_000_000, 5_010_000]),
+            free_bytes: moments([round.0, before.0, after.0]),
+            returnable_bytes: moments([round.1, before.1, after.1]),
             pins: vec![(64, 10, 9_000)],
             ..CensusReport::without_malloc("")
         };
@@ -197,6 +215,9 @@ mod tests {
             fragmented,
             Some((FindingId::HeapFragmented, Severity::Medium))
         );
+        // A part of it came with the rounds before.
+        let earlier = judged_after((100_000, 0), (12_000_000, 0), (14_000_000, 1_000_000));
+        assert_eq!(earlier, Some((FindingId::HeapFragmented, Severity::Medium)));
         // The same number of free bytes, but `malloc_trim` would return most of them.
         let retained = judged((100_000, 0), (20_000_000, 18_900_000));
         assert_eq!(

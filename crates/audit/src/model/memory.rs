@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::measured::Measured;
-use dormouse_measure::{Growth, KernelMemory, Memory};
+use dormouse_measure::{Growth, KernelMemory, Memory, Slope};
 
 /// The server's memory at one moment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -74,8 +74,8 @@ pub struct MemoryFigures {
     /// older versions.
     #[serde(default = "not_counted")]
     pub growth_in_use_broken: Measured<Growth>,
-    /// Memory of a garbage-collected runtime after additional rounds; measured only when its memory seems to grow.
-    /// Missing in audits by older versions.
+    /// Memory of a garbage-collected runtime after rounds: of the objects that survive a collection after each, or where the
+    /// runtime makes none for the audit, after additional rounds if its memory grows. Missing in audits by older versions.
     #[serde(default = "not_looked_at")]
     pub growth_collected: Measured<CollectedRounds>,
 }
@@ -103,9 +103,41 @@ pub struct CollectedRounds {
     pub points: Vec<CollectedPoint>,
     /// Connections opened and closed per round.
     pub connections_per_round: u64,
-    /// Classes with more instances at the last point than at the second: class, instances at the second and at the
-    /// last point, additional bytes.
-    pub grown: Vec<(String, u64, u64, u64)>,
+    /// Classes of which the most bytes were added from the second round to the last. Missing in audits by older versions.
+    #[serde(default)]
+    pub classes: Vec<ClassRounds>,
+}
+
+/// Objects of one class over rounds.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ClassRounds {
+    /// The runtime's name for the class: `[B` is a JVM's byte array.
+    pub class: String,
+    /// Number of the round, objects, and their bytes. The rounds in which classes were counted, from the second one.
+    pub rounds: Vec<(u32, u64, u64)>,
+}
+
+impl ClassRounds {
+    /// The first and the last count.
+    pub(crate) fn ends(&self) -> Option<[(u32, u64, u64); 2]> {
+        Some([*self.rounds.first()?, *self.rounds.last()?])
+    }
+
+    /// Additional objects per round, by a line through all counts.
+    pub(crate) fn objects(&self) -> Option<Slope> {
+        self.slope(|(_, objects, _)| objects)
+    }
+
+    /// Additional bytes per round, by a line through all counts.
+    pub(crate) fn bytes(&self) -> Option<Slope> {
+        self.slope(|(_, _, bytes)| bytes)
+    }
+
+    fn slope(&self, of: fn((u32, u64, u64)) -> u64) -> Option<Slope> {
+        let point = |round: &(u32, u64, u64)| (f64::from(round.0), of(*round) as f64);
+        let points: Vec<_> = self.rounds.iter().map(point).collect();
+        Slope::through(&points)
+    }
 }
 
 /// Memory after one of these rounds.
@@ -140,12 +172,9 @@ impl MemoryFigures {
         known.unwrap_or(&self.after_handshake_bytes).clone()
     }
 
-    /// Bytes per connection right after the handshake, comparable with the lab's figures for each runtime; where those
-    /// are not known, [`MemoryFigures::per_connection_bytes`].
-    pub fn comparable_bytes(&self) -> f64 {
-        if let Some(fresh) = self.resident_of_fresh_heap() {
-            return fresh;
-        }
+    /// Bytes per connection right after the handshake that were ever touched; where those are not known,
+    /// [`MemoryFigures::per_connection_bytes`].
+    pub fn touched_bytes(&self) -> f64 {
         let known = [
             &self.touched_after_handshake_bytes,
             &self.used_after_handshake_bytes,
@@ -161,7 +190,7 @@ impl MemoryFigures {
     }
 
     /// Growth of resident memory right after the handshake, in a heap with little free memory before: so the lab measures.
-    fn resident_of_fresh_heap(&self) -> Option<f64> {
+    pub fn resident_of_fresh_heap(&self) -> Option<f64> {
         let opened = ["n", "2n", "4n"];
         let opened = self.phases.iter().filter(|at| opened.contains(&&*at.name));
         let connections = opened.map(|at| at.connections).max()?;
@@ -240,7 +269,7 @@ mod tests {
 
     /// Recorded: Node.js, which allocates 64 kB for each connection and fills a few kB of it.
     #[test]
-    fn a_fresh_heap_is_compared_as_the_lab_measured_it() {
+    fn resident_memory_grows_by_what_a_connection_touches_only_in_a_fresh_heap() {
         let mut memory = MemoryFigures::not_measured();
         memory.used_bytes = Measured::Value(103_405.0);
         memory.used_after_handshake_bytes = Measured::Value(87_128.0);
@@ -256,9 +285,10 @@ mod tests {
             kernel: KernelMemory::default(),
         }];
         memory.free_before_bytes = Some(5_377_840);
-        assert_eq!(memory.comparable_bytes(), 27_045.0);
+        assert_eq!(memory.resident_of_fresh_heap(), Some(27_045.0));
         // Free heap that connections reuse does not become resident.
         memory.free_before_bytes = Some(46_205_344);
-        assert_eq!(memory.comparable_bytes(), 51_055.0);
+        assert_eq!(memory.resident_of_fresh_heap(), None);
+        assert_eq!(memory.touched_bytes(), 51_055.0);
     }
 }

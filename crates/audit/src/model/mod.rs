@@ -13,7 +13,7 @@ pub use cpu::{CpuFigures, FirstConnection, Reference};
 pub use handshakes::{LockWaits, ParallelHandshakes, SilentClients};
 pub use measured::Measured;
 pub(crate) use memory::GROWTH_BYTES;
-pub use memory::{CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase};
+pub use memory::{ClassRounds, CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase};
 pub use records::RecordFigures;
 pub use server::{
     AddressTrials, AgedTicket, Certificate, FlightRow, Offer, Resumption, ServerFigures, Trials,

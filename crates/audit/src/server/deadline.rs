@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
 /// A point in time, or none. The present is an argument, so that tests choose it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {

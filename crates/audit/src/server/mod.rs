@@ -5,7 +5,6 @@ mod baseline;
 mod deadline;
 mod dialer;
 mod first_connection;
-mod garbage;
 pub(super) mod load;
 mod offer;
 mod probe_connection;
@@ -26,7 +25,7 @@ use dormouse_reactor::socket::Addr;
 
 use self::deadline::Deadline;
 use self::dialer::{Dialer, version_name};
-use self::load::{Budget, Load};
+use self::load::{Budget, Load, Schedule};
 use self::probe_connection::ProbeConnection;
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
@@ -161,14 +160,14 @@ fn examine(
             handshake_took: handshake_took(&dialer),
             reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
             began,
+            schedule: Schedule::default(),
         };
         keep(audit, load.run()).map_err(|error| with_hint(error, want))?;
     }
-    let load_between = server.is_some();
     age(
         &dialer,
         set_aside,
-        load_between,
+        server.is_some(),
         &interrupts,
         console,
         audit,

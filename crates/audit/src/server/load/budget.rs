@@ -8,17 +8,21 @@ use dormouse_measure::Machine;
 
 /// Minimum number of connections for figures per connection.
 pub(super) const CONNECTIONS_MIN: u64 = 20;
-/// Number of held connections that a server gets even if that takes this share of the remaining time.
-const HELD: u64 = 100;
-const HELD_SHARE: f64 = 0.15;
+/// Number of held connections, and of connections in a round, that a server gets even if either takes this share of the
+/// remaining time.
+const FEW: u64 = 100;
+const FEW_SHARE: f64 = 0.15;
 /// Share of the remaining time that is planned; the rest is a reserve in case the server slows down.
 const PLANNED: f64 = 0.7;
 /// Number of memory readings while connections are held, each after memory has settled.
 const MOMENTS: u32 = 7;
 /// Number of censuses while connections are held: before, at N and 2N, after being idle, after closing.
 pub(super) const CENSUSES_HELD: u32 = 5;
-/// Share of the time left that censuses may take.
+/// Number of collections that the audit asks for while connections are held: before, after opening, after being idle.
+pub(super) const COLLECTIONS_HELD: u32 = 3;
+/// Shares of the time left that censuses may take, and collections that the audit asks for: only these show a leak.
 const CENSUS_SHARE: f64 = 0.35;
+const COLLECTION_SHARE: f64 = 0.5;
 
 /// Maximum number of concurrent handshakes while connections are opened, and how much slower each may become on a busy
 /// machine.
@@ -45,7 +49,7 @@ pub(in crate::server) struct Budget {
 }
 
 /// Time reserved for the steps after the load: closing connections and offering an aged ticket.
-const AFTER_LOAD: Duration = Duration::from_secs(4);
+const AFTER_LOAD: Duration = Duration::from_secs(3);
 
 impl Budget {
     /// Returns the limits of an audit with this deadline.
@@ -83,21 +87,33 @@ impl Budget {
             return sizes;
         }
         let part = |count: u64| ((count as f64 * share) as u64).max(CONNECTIONS_MIN.min(count));
-        // With few connections, a server's own pools hide what one takes.
-        let few = HELD.min(sizes.n);
-        let is_fast = each.as_secs_f64() * 4.0 * few as f64 <= HELD_SHARE * left.as_secs_f64();
+        // With fewer connections, a server's own pools hide what one takes, and noise hides what one leaves behind.
+        let at_least = |count: u64, times: f64| {
+            let few = FEW.min(count);
+            let is_fast = each.as_secs_f64() * times * few as f64 <= FEW_SHARE * left.as_secs_f64();
+            part(count).max(if is_fast { few } else { 0 })
+        };
         Sizes {
-            n: part(sizes.n).max(if is_fast { few } else { 0 }),
-            per_round: part(sizes.per_round),
+            n: at_least(sizes.n, 4.0),
+            per_round: at_least(sizes.per_round, f64::from(sizes.rounds)),
             resumed: part(sizes.resumed),
             ..sizes
         }
     }
 
     /// Whether this many censuses leave enough of the time for everything else.
-    pub(super) fn affords(&self, now: Instant, census: Duration, count: u32) -> bool {
+    pub(super) fn affords_censuses(&self, now: Instant, took: Duration, count: u32) -> bool {
+        self.affords(now, took * count, CENSUS_SHARE)
+    }
+
+    /// The same for collections that the audit asks for.
+    pub(super) fn affords_collections(&self, now: Instant, took: Duration, count: u32) -> bool {
+        self.affords(now, took * count, COLLECTION_SHARE)
+    }
+
+    fn affords(&self, now: Instant, time: Duration, share: f64) -> bool {
         let left = self.deadline.left(now);
-        left.is_none_or(|left| census * count <= left.mul_f64(CENSUS_SHARE))
+        left.is_none_or(|left| time <= left.mul_f64(share))
     }
 
     /// Whether twice the connections that grew the server by `grown` bytes would exceed the memory limit.
@@ -145,6 +161,16 @@ mod tests {
         assert_eq!((dead.n, dead.per_round), (CONNECTIONS_MIN, CONNECTIONS_MIN));
     }
 
+    /// A JVM that had just started took 5 ms for a connection, and 0.7 s for a collection and a census: 20 connections in a
+    /// round leave less behind than its heap varies.
+    #[test]
+    fn a_round_has_enough_connections_to_show_a_leak() {
+        let (now, sizes) = (Instant::now(), Effort::Quick.sizes());
+        let times = (Duration::from_millis(5), Duration::from_millis(700));
+        let fitted = budget(now, Some(20)).fit(now, sizes, times, 2);
+        assert_eq!((fitted.n, fitted.per_round), (FEW, FEW));
+    }
+
     #[test]
     fn the_plan_of_any_server_fits_the_time() {
         let now = Instant::now();
@@ -169,9 +195,10 @@ mod tests {
     #[test]
     fn censuses_of_a_large_heap_are_too_long() {
         let (now, s) = (Instant::now(), Duration::from_secs);
-        assert!(budget(now, Some(22)).affords(now, s(1), 7));
-        assert!(!budget(now, Some(22)).affords(now, s(3), 5));
-        assert!(budget(now, None).affords(now, s(60), 10));
+        assert!(budget(now, Some(22)).affords_censuses(now, s(1), 7));
+        assert!(!budget(now, Some(22)).affords_censuses(now, s(3), 5));
+        assert!(budget(now, Some(22)).affords_collections(now, s(1), 8));
+        assert!(budget(now, None).affords_censuses(now, s(60), 10));
     }
 
     /// A server that parsed a trust store for each connection, on a busy machine: 32 handshakes at a time, of 64 ms each

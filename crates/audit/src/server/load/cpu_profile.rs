@@ -22,6 +22,13 @@ impl CpuProfile {
         }
     }
 
+    /// Drops the samples since the last call.
+    pub(super) fn skip(&mut self) {
+        if let Ok(sampler) = &mut self.sampler {
+            drop(sampler.take());
+        }
+    }
+
     /// Adds the samples of these processes since the last call.
     pub(super) fn add(&mut self, pids: &[i32]) {
         let taken = self

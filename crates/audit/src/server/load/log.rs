@@ -10,7 +10,9 @@ use crate::model::{
 use crate::server::spec::Sizes;
 use dormouse_bench::load::TlsVersion;
 use dormouse_bench::model::Sample;
-use dormouse_census::{self as census, CensusReport, HotSpot, ManagedHeap, PageSample, Snapshot};
+use dormouse_census::{
+    self as census, CensusReport, Detail, HotSpot, ManagedHeap, PageSample, Snapshot,
+};
 use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
 /// Why large records were not measured.
@@ -29,10 +31,14 @@ pub(super) struct LoadLog {
     pub(super) served_at_once: Option<u64>,
     /// Duration of one census.
     pub(super) census_took: Duration,
+    /// Duration of a collection that the server's runtimes make for the audit; `None`: they make none.
+    pub(super) collection_took: Option<Duration>,
+    /// Duration of one with a count by class, which may take much longer.
+    pub(super) classes_took: Duration,
+    /// Whether their collections take too long for the time limit.
+    pub(super) collects_too_slowly: bool,
     /// Whether there is time for a census after each round.
     pub(super) counts_rounds: bool,
-    /// Parts that were begun.
-    pub(super) attempted: Vec<&'static str>,
     /// The numbers of connections, adapted to the server's speed.
     pub(super) sizes: Option<Sizes>,
     /// Number of connections held at the end.
@@ -44,8 +50,8 @@ pub(super) struct LoadLog {
     pub(super) no_census: Option<String>,
     /// Whether a runtime did not collect its garbage before a census of held connections.
     pub(super) uncollected: bool,
-    /// Managed heaps with no connections and with all connections.
-    pub(super) managed: [Option<ManagedHeap>; 2],
+    /// Objects of the server's runtimes.
+    pub(super) managed: ManagedMoments,
     /// A page sample, taken where malloc's heap explains little.
     pub(super) pages: Option<Result<PageSample, String>>,
     pub(super) samples: Vec<Sample>,
@@ -69,6 +75,36 @@ pub(super) struct LoadLog {
     pub(super) resumed_us: BTreeMap<String, Measured<f64>>,
     pub(super) trials: Vec<(TlsVersion, Trials)>,
     pub(super) incomplete: Vec<MissingPart>,
+}
+
+/// Objects that survived a collection, at the moments of the held connections.
+#[derive(Default)]
+pub(super) struct ManagedMoments {
+    /// Before the first connection.
+    pub(super) none: Option<ManagedHeap>,
+    /// After the handshakes of all.
+    pub(super) opened: Option<ManagedHeap>,
+    /// After an exchange and an idle period.
+    pub(super) held: Option<ManagedHeap>,
+}
+
+impl ManagedMoments {
+    /// What to learn of the held connections, where the classes before them took `classes_took`: a heap of several times
+    /// the size takes several times as long.
+    pub(super) fn detail_of_held(
+        &self,
+        classes_took: Duration,
+        has_room: impl FnOnce(Duration) -> bool,
+    ) -> Detail {
+        let bytes = |heap: &Option<ManagedHeap>| Some(heap.as_ref()?.bytes()?.1 as f64);
+        let times = bytes(&self.opened).zip(bytes(&self.none));
+        let times = times.map_or(1.0, |(opened, none)| (opened / none.max(1.0)).max(1.0));
+        if has_room(classes_took.mul_f64(times)) {
+            Detail::Classes
+        } else {
+            Detail::Bytes
+        }
+    }
 }
 
 /// Growth over rounds, of resident memory and of bytes in use.
@@ -102,6 +138,11 @@ impl RoundsGrowth {
 }
 
 impl LoadLog {
+    /// Whether growth was judged by the blocks in use, which a census counts completely.
+    pub(super) fn counts_growth(&self) -> bool {
+        self.growth.in_use.is_some()
+    }
+
     /// Records why a part is missing, once for each part.
     pub(super) fn missing(&mut self, part: &str, error: &Error) {
         if self.incomplete.iter().all(|known| known.part != part) {
@@ -132,13 +173,22 @@ impl LoadLog {
         let is_round = |name: &str| name.starts_with("round_");
         self.phases.retain(|phase| is_round(&phase.name));
         self.snapshots.retain(|(name, _)| is_round(name));
-        self.managed = [None, None];
+        self.managed = ManagedMoments::default();
         self.held = 0;
     }
 
     pub(super) fn pss(&self, name: &str) -> Option<f64> {
         let phase = self.phases.iter().find(|phase| phase.name == name)?;
         Some(phase.memory.pss as f64)
+    }
+
+    /// Time from the first half of the held connections to the second.
+    pub(super) fn second_half_took(&self) -> Duration {
+        let at = |name: &str| {
+            let phase = self.phases.iter().find(|phase| phase.name == name);
+            phase.map_or(0.0, |phase| phase.at_s)
+        };
+        Duration::from_secs_f64((at("2n") - at("n")).max(0.0))
     }
 
     pub(super) fn snapshot(&self, name: &str) -> Option<&Snapshot> {
@@ -183,10 +233,12 @@ impl LoadLog {
             .into_iter()
             .find(|name| self.pss(name).is_some());
         let after = after.unwrap_or("n");
+        let used_after_handshake = self.used_bytes(self.snapshot(after), self.opened());
         MemoryFigures {
-            used_bytes: self.used_bytes(self.held_snapshot()),
-            used_after_handshake_bytes: self.used_bytes(self.snapshot(after)),
-            touched_after_handshake_bytes: self.touched_bytes(self.snapshot(after)),
+            used_bytes: self.used_bytes(self.held_snapshot(), self.managed.held.as_ref()),
+            touched_after_handshake_bytes: self
+                .touched_bytes(self.snapshot(after), &used_after_handshake),
+            used_after_handshake_bytes: used_after_handshake,
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
@@ -213,8 +265,13 @@ impl LoadLog {
         }
     }
 
+    /// Objects after the handshakes, where they were counted separately.
+    fn opened(&self) -> Option<&ManagedHeap> {
+        self.managed.opened.as_ref().or(self.managed.held.as_ref())
+    }
+
     /// Bytes that a connection uses at the time of a census, counted in the allocators.
-    fn used_bytes(&self, held: Option<&Snapshot>) -> Measured<f64> {
+    fn used_bytes(&self, held: Option<&Snapshot>, objects: Option<&ManagedHeap>) -> Measured<f64> {
         let (Some(none), Some(held)) = (self.snapshot("before"), held) else {
             let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
             return Measured::not(why);
@@ -224,18 +281,22 @@ impl LoadLog {
                 "the server did not collect its garbage within the time limit; --time raises it",
             );
         }
-        let [objects_before, objects] = self.managed.each_ref().map(Option::as_ref);
-        let used = census::used_per_connection((none, objects_before), (held, objects));
-        used.map(|used| used + self.hidden_bytes()).into()
+        let used = census::used_per_connection((none, self.managed.none.as_ref()), (held, objects));
+        match used.map(|used| used + self.hidden_bytes()) {
+            Ok(used) if used <= 0.0 => Measured::not(
+                "so few connections take less than the server's other memory varied meanwhile; --time or -n raises their number",
+            ),
+            used => used.into(),
+        }
     }
 
     /// The part of these bytes that was ever touched.
-    fn touched_bytes(&self, held: Option<&Snapshot>) -> Measured<f64> {
-        match (self.used_bytes(held), self.snapshot("before").zip(held)) {
+    fn touched_bytes(&self, held: Option<&Snapshot>, used: &Measured<f64>) -> Measured<f64> {
+        match (used, self.snapshot("before").zip(held)) {
             (Measured::Value(used), Some((none, held))) => {
                 Measured::Value(used - census::untouched_per_connection(none, held))
             }
-            (used, _) => used,
+            (used, _) => used.clone(),
         }
     }
 
@@ -254,9 +315,13 @@ impl LoadLog {
 
     /// Whether so much was hidden that the figure needs more connections.
     pub(super) fn hides_much(&self) -> bool {
-        let hidden = self.hidden_bytes();
-        let used = self.used_bytes(self.snapshot("2n"));
-        hidden > HIDDEN_SHARE * used.value().copied().unwrap_or(0.0)
+        let (Some(none), Some(held)) = (self.snapshot("before"), self.snapshot("2n")) else {
+            return false;
+        };
+        // Pools of blocks hide nothing of the objects that a runtime counts.
+        let blocks = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
+        let connections = held.connections.max(1) as f64;
+        self.hidden_bytes() > HIDDEN_SHARE * blocks / connections
     }
 
     /// Bytes of the kernel's objects per connection.
@@ -353,7 +418,7 @@ impl LoadLog {
 
     /// Adds memory that does not belong to malloc.
     fn add_managed(&self, report: &mut CensusReport, connections: u64) {
-        if let [Some(none), Some(held)] = &self.managed {
+        if let (Some(none), Some(held)) = (&self.managed.none, &self.managed.held) {
             report.add_managed(none, held, connections);
         }
         if let Some(sample) = &self.pages {

@@ -9,13 +9,18 @@ mod lock_waits;
 mod log;
 mod parallel;
 mod polling;
+mod rounds;
+mod schedule;
 mod steps;
+mod survivors;
 
 use std::time::{Duration, Instant};
 
 pub(super) use self::budget::Budget;
-use self::budget::CENSUSES_HELD;
+use self::budget::{CENSUSES_HELD, COLLECTIONS_HELD};
 use self::log::{LoadLog, title};
+use self::schedule::Part;
+pub(super) use self::schedule::Schedule;
 use self::steps::LoadSteps;
 use super::spec::{ServerSpec, Sizes};
 use crate::model::{CpuFigures, Measured, MemoryFigures, MissingPart, Reference, Trials};
@@ -43,6 +48,8 @@ pub(super) struct Load<'a> {
     /// Time of one handshake, if it is known.
     pub(super) handshake_took: Option<Duration>,
     pub(super) began: Instant,
+    /// The parts to come, once the load runs.
+    pub(super) schedule: Schedule,
 }
 
 pub(super) struct LoadFigures {
@@ -63,14 +70,11 @@ impl Load<'_> {
     pub(super) fn run(mut self) -> LoadFigures {
         let mut log = LoadLog::default();
         self.sizes.lanes = self.sizes.lanes.min(self.in_flight_max());
+        self.schedule = Schedule::new(self.budget.deadline, self.planned());
         let end = self.parts(&mut log);
         if let Err(error) = &end {
-            let resumes = !self.resuming.is_empty();
-            let planned = PARTS.iter().filter(|part| resumes || **part != RESUMED);
-            for part in planned {
-                if !log.attempted.contains(part) {
-                    log.missing(part, error);
-                }
+            for part in self.schedule.ahead() {
+                log.missing(part.name(), error);
             }
         }
         LoadFigures {
@@ -85,26 +89,39 @@ impl Load<'_> {
         }
     }
 
+    /// All parts, in order.
+    fn planned(&self) -> Vec<Part> {
+        let mut parts = vec![Part::Speed, Part::Growth];
+        parts.extend(self.spec.starttls.is_none().then_some(Part::Broken));
+        parts.extend(self.is_http().then_some(Part::Silent));
+        parts.extend([Part::Idle, Part::Throughput]);
+        parts.extend(self.resuming.iter().map(|_| Part::Resumed));
+        parts
+    }
+
+    fn is_http(&self) -> bool {
+        matches!(self.talk, Traffic::Http { .. })
+    }
+
     /// Runs the parts one after the other. Fails only when no further part can run.
     fn parts(&mut self, log: &mut LoadLog) -> Result<(), Error> {
-        let http = matches!(self.talk, Traffic::Http { .. });
         let talk = self.talk.clone();
-        self.part(SPEED, &talk, log, |load, session, log| {
+        self.part(Part::Speed, &talk, log, |load, session, log| {
             load.try_out(session, log)
         })?;
         self.fit(log);
-        self.part(GROWTH, &talk, log, |load, session, log| {
+        self.part(Part::Growth, &talk, log, |load, session, log| {
             load.churn(session, log)
         })?;
         self.churn_broken(log)?;
-        if http {
+        if self.is_http() {
             self.hold_http(&talk, log)?;
         } else {
-            self.part(IDLE, &talk, log, |load, session, log| {
+            self.part(Part::Idle, &talk, log, |load, session, log| {
                 load.hold(session, log, true)
             })?;
         }
-        self.part(THROUGHPUT, &talk, log, |load, session, log| {
+        self.part(Part::Throughput, &talk, log, |load, session, log| {
             load.bulk(session, log)
         })?;
         for version in self.resuming.clone() {
@@ -116,7 +133,9 @@ impl Load<'_> {
     /// Adapts the numbers of connections and censuses to the server's speed and the size of its heap.
     fn fit(&mut self, log: &mut LoadLog) {
         let now = Instant::now();
-        let affords = |count| self.budget.affords(now, log.census_took, count);
+        let affords = |count| self.budget.affords_censuses(now, log.census_took, count);
+        let collections = self.sizes.rounds + COLLECTIONS_HELD;
+        let affords_of = |took| self.budget.affords_collections(now, took, collections);
         if !affords(CENSUSES_HELD) && log.no_census.is_none() {
             let s = log.census_took.as_secs_f64();
             log.no_census = Some(format!(
@@ -124,11 +143,18 @@ impl Load<'_> {
             ));
         }
         log.counts_rounds = affords(CENSUSES_HELD + self.sizes.rounds);
-        let census = if log.counts_rounds {
-            log.census_took
-        } else {
-            Duration::ZERO
-        };
+        if let Some(took) = log.collection_took
+            && !affords_of(took)
+        {
+            log.collects_too_slowly = true;
+            log.collection_took = None;
+            log.notes.push(format!(
+                "a collection of the server's garbage takes {:.1} s, too long for the time limit; --time raises it",
+                took.as_secs_f64()
+            ));
+        }
+        let census = log.counts_rounds.then_some(log.census_took);
+        let census = census.unwrap_or_default() + log.collection_took.unwrap_or_default();
         let versions = u32::try_from(self.resuming.len()).unwrap_or(2);
         let sizes = log.fitted(self.sizes);
         self.sizes = self.budget.fit(now, sizes, (log.each, census), versions);
@@ -141,7 +167,7 @@ impl Load<'_> {
         let held = self.session(
             &no_answer(),
             Connects::Freshly,
-            HOLD_SHARE / 2.0,
+            Part::Silent,
             log,
             |load, session, log| load.hold(session, log, false),
         );
@@ -152,7 +178,7 @@ impl Load<'_> {
             log.forget_held();
             log.silence_refused = Some(error.message);
         }
-        self.part(IDLE, talk, log, |load, session, log| {
+        self.part(Part::Idle, talk, log, |load, session, log| {
             if log.silence_refused.is_some() {
                 load.hold(session, log, false)?;
             }
@@ -162,13 +188,13 @@ impl Load<'_> {
 
     /// Runs rounds of connections that end during the handshake, where a census counts what they leave behind.
     fn churn_broken(&mut self, log: &mut LoadLog) -> Result<(), Error> {
-        if !log.counts_rounds || log.no_census.is_some() || self.spec.starttls.is_some() {
+        if !log.counts_growth() || self.spec.starttls.is_some() {
             return Ok(());
         }
         let done = self.session(
             &no_answer(),
             Connects::WithoutTls,
-            BROKEN_SHARE,
+            Part::Broken,
             log,
             |load, session, log| load.churn_broken(session, log),
         );
@@ -186,7 +212,7 @@ impl Load<'_> {
         let done = self.session(
             &talk,
             Connects::Resuming(version),
-            REST_SHARE,
+            Part::Resumed,
             log,
             |load, session, log| {
                 of_version = Some(load.resume(session, log)?);
@@ -196,7 +222,7 @@ impl Load<'_> {
                 Ok(())
             },
         );
-        self.kept(RESUMED, done, log)?;
+        self.kept(Part::Resumed, done, log)?;
         let Some((us, of)) = of_version else {
             return Ok(());
         };
@@ -217,30 +243,19 @@ impl Load<'_> {
     /// Runs a part in a session of its own.
     fn part(
         &mut self,
-        name: &'static str,
+        part: Part,
         talk: &Traffic,
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let share = match name {
-            SPEED => SPEED_SHARE,
-            GROWTH => GROWTH_SHARE,
-            _ => HOLD_SHARE,
-        };
-        let done = self.session(talk, Connects::Freshly, share, log, work);
-        self.kept(name, done, log)
+        let done = self.session(talk, Connects::Freshly, part, log, work);
+        self.kept(part, done, log)
     }
 
     /// Records why a part is missing. The load continues after a failure that the server caused, if time is left.
-    fn kept(
-        &self,
-        name: &'static str,
-        done: Result<(), Error>,
-        log: &mut LoadLog,
-    ) -> Result<(), Error> {
-        log.attempted.push(name);
+    fn kept(&self, part: Part, done: Result<(), Error>, log: &mut LoadLog) -> Result<(), Error> {
         let Err(error) = done else { return Ok(()) };
-        log.missing(name, &error);
+        log.missing(part.name(), &error);
         match error.blame {
             Blame::Target if !self.budget.deadline.is_over(Instant::now()) => Ok(()),
             _ => Err(error),
@@ -285,13 +300,12 @@ impl Load<'_> {
         }
     }
 
-    /// Runs `work` in a session whose connections send `talk`. The part should use no more than a share of the remaining
-    /// time.
+    /// Runs the work of a part in a session whose connections send `talk`.
     fn session(
         &mut self,
         talk: &Traffic,
         connects: Connects,
-        share: f64,
+        part: Part,
         log: &mut LoadLog,
         work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -301,7 +315,7 @@ impl Load<'_> {
         let steps = LoadSteps {
             sizes: self.sizes,
             budget: self.budget,
-            until: self.budget.deadline.share(Instant::now(), share),
+            slot: self.schedule.begin(part, Instant::now()),
             echo: says(Expect::Echo),
             silent: says(Expect::Nothing),
             in_flight_max: self.in_flight_max(),
@@ -312,8 +326,8 @@ impl Load<'_> {
         let mut run = Run::begin("audit", &spec.label, &spec.target);
         let offset = self.began.elapsed().as_secs_f64();
         let mut session = Session::open(&spec, self.launcher, &mut *self.console, most, &mut run)?;
-        if let Some(until) = self.budget.deadline.instant() {
-            session.end_by(until);
+        if let Some(end) = steps.slot.end.instant() {
+            session.end_by(end);
         }
         let done = work(&steps, &mut session, log);
         let early = session.early_end();
@@ -327,21 +341,6 @@ impl Load<'_> {
         early.map_or(done, Err)
     }
 }
-
-/// Parts of the load, in order.
-const PARTS: [&str; 5] = [SPEED, GROWTH, IDLE, THROUGHPUT, RESUMED];
-const SPEED: &str = "speed";
-/// Connections that open and close in rounds.
-const GROWTH: &str = "growth";
-const IDLE: &str = "idle connections";
-const THROUGHPUT: &str = "throughput";
-const RESUMED: &str = "resumed handshakes";
-/// Share of the remaining time for each part, taken when the part begins.
-const SPEED_SHARE: f64 = 0.15;
-const GROWTH_SHARE: f64 = 0.45;
-const HOLD_SHARE: f64 = 0.7;
-const REST_SHARE: f64 = 0.5;
-const BROKEN_SHARE: f64 = 0.15;
 
 /// How the connections of a session begin.
 #[derive(Clone, Copy, PartialEq, Eq)]

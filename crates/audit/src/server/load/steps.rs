@@ -1,20 +1,18 @@
-//! Steps of load on a server: hold connections, open and close them, stream data, resume sessions.
+//! Steps of load on a server: first connections, held connections, streams.
 
 use std::time::{Duration, Instant};
 
 use super::budget::{Budget, CONNECTIONS_MIN};
-use super::cpu_profile::CpuProfile;
-use super::log::{LoadLog, RoundsGrowth};
+use super::log::{LoadLog, ManagedMoments};
 use super::parallel;
 use super::polling::Activity;
-use crate::model::{MemoryPhase, Trials};
-use crate::server::deadline::Deadline;
-use crate::server::garbage::{self, ChurnRounds};
+use super::schedule::Slot;
+use crate::model::MemoryPhase;
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
 use dormouse_bench::load::{Cycle, Messages, Order, Tally};
-use dormouse_census::{self as census, ManagedHeap, Snapshot};
-use dormouse_measure::{CpuTime, Error, KernelMemory, Verdict};
+use dormouse_census::{self as census, Detail, ManagedHeap};
+use dormouse_measure::{Error, KernelMemory};
 
 /// Messages per second when every held connection sends one.
 const SPEAK_PER_S: f64 = 3000.0;
@@ -25,24 +23,21 @@ const LARGE_BYTES: u64 = 16_000;
 /// Connections that measure the server's speed and let it complete its one-time setup.
 const FIRST: u64 = 100;
 
-/// Minimum number of rounds for a line fit, the first round not counted.
-const ROUNDS_MIN: usize = 4;
-
-/// Time between two looks at a server that still closes connections.
-const DRAIN_EVERY: Duration = Duration::from_millis(250);
+/// Time between two looks at a server that still closes connections, and time after which one that closes none keeps them.
+const DRAIN_EVERY: Duration = Duration::from_millis(100);
+const DRAIN_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum wait for a full collection that the audit asks for, and for one that a runtime makes on its own; also limited
 /// by the remaining time.
 const COLLECTION_WAIT: Duration = Duration::from_secs(120);
 const GARBAGE_FOR: Duration = Duration::from_secs(8);
-const MOMENTS: u32 = 4;
+const MOMENTS: u32 = 8;
 
 /// Steps of load and their settings.
 pub(super) struct LoadSteps {
     pub(super) sizes: Sizes,
     pub(super) budget: Budget,
-    /// Time by which this part should end, to leave time for the next ones.
-    pub(super) until: Deadline,
+    pub(super) slot: Slot,
     pub(super) echo: bool,
     pub(super) silent: bool,
     /// Maximum number of concurrent handshakes while connections are opened.
@@ -75,11 +70,9 @@ impl LoadSteps {
         if alive < few {
             log.served_at_once = Some(alive);
         }
-        let left = self.until.left(Instant::now());
+        let left = self.slot.until.left(Instant::now());
         let order = Order::Cycle(Cycle {
-            for_ms: left.map_or(0, |left| {
-                u64::try_from(left.as_millis() / 2).unwrap_or(0).max(1)
-            }),
+            for_ms: left.map_or(0, half_ms),
             ..Cycle::once(FIRST, u32::try_from(alive).unwrap_or(1))
         });
         let began = Instant::now();
@@ -88,7 +81,16 @@ impl LoadSteps {
         log.each = began.elapsed().div_f64(closed as f64);
         report.ensure_complete()?;
         let lanes = u32::try_from(alive).unwrap_or(1);
-        log.parallel = Some(parallel::measure(session, lanes, &pids(session))?);
+        log.parallel = Some(if self.is_late() {
+            Err("the time was too short; --time raises the limit".into())
+        } else {
+            parallel::measure(session, lanes, &pids(session))?
+        });
+        if self.collects {
+            let began = Instant::now();
+            let heap = self.managed(session, log, Detail::Bytes);
+            log.collection_took = heap.bytes().map(|_| began.elapsed());
+        }
         let began = Instant::now();
         log.no_census = census::take(&pids(session), 0).err();
         log.census_took = began.elapsed();
@@ -108,10 +110,20 @@ impl LoadSteps {
             ));
         }
         let Sizes { n, quiet, .. } = self.sizes;
+        // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
+        let detail = if self.slot.has_much_room(Instant::now(), log.classes_took) {
+            Detail::Classes
+        } else {
+            Detail::Bytes
+        };
+        let none = self.managed(session, log, detail);
+        log.managed = ManagedMoments {
+            none: Some(none),
+            ..ManagedMoments::default()
+        };
         log.uncollected = !self.await_collection(session, log);
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
-        log.managed[0] = Some(self.managed(session));
         let n = self.open_as_many(session, n)?;
         self.held(session, log, ("n", "N connections"), n);
         let grown = log.pss("n").zip(log.pss("before"));
@@ -134,11 +146,14 @@ impl LoadSteps {
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
             self.hold_more(session, log, 4 * n)?;
+            let has_room = |took: &Duration| self.slot.has_room(Instant::now(), *took);
+            if log.collection_took.filter(has_room).is_some() {
+                log.managed.opened = Some(self.managed(session, log, Detail::Bytes));
+            }
         }
         let held = log.held;
-        let pids = pids(session);
-        if log.no_census.is_some() || log.explains_little(held) {
-            log.pages = Some(census::sample_pages(&pids, held));
+        if (log.no_census.is_some() || log.explains_little(held)) && !self.is_late() {
+            log.pages = Some(census::sample_pages(&pids(session), held));
         }
         if exchanges && !self.silent {
             speak(session, "an exchange on each", held, 0)?;
@@ -152,7 +167,10 @@ impl LoadSteps {
         if exchanges {
             self.quiet(session, log, quiet);
         }
-        log.managed[1] = Some(self.managed(session));
+        let detail = log.managed.detail_of_held(log.classes_took, |took| {
+            self.slot.has_room(Instant::now(), took)
+        });
+        log.managed.held = Some(self.managed(session, log, detail));
         self.close(session, log)
     }
 
@@ -166,8 +184,11 @@ impl LoadSteps {
     ) -> Result<(), Error> {
         let grown = log.pss("2n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
-        let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
-        if !log.hides_much() || !has_room {
+        // Twice as many connections take twice as long.
+        let has_time = self
+            .slot
+            .has_room(Instant::now(), 2 * log.second_half_took());
+        if !log.hides_much() || !has_time || self.budget.is_exceeded_by_twice(grown) {
             return Ok(());
         }
         let held = log.held;
@@ -191,7 +212,7 @@ impl LoadSteps {
         self.open(session, "opening with a request", held)?;
         self.phase(session, log, ("after_exchange", "after a request"), held);
         self.quiet(session, log, self.sizes.quiet);
-        log.managed[1] = Some(self.managed(session));
+        log.managed.held = Some(self.managed(session, log, Detail::Classes));
         self.close(session, log)
     }
 
@@ -234,60 +255,6 @@ impl LoadSteps {
         Ok(())
     }
 
-    /// Runs rounds of connections that open and close.
-    pub(super) fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
-        let (mut resident, mut in_use) = (Vec::new(), Vec::new());
-        let (mut spent, mut established) = (CpuTime::default(), 0);
-        let mut profile = CpuProfile::start();
-        for round in 1..=self.sizes.rounds {
-            let before = session.server_cpu();
-            let stage = format!("round {round} of {}", self.sizes.rounds);
-            let tally = self.cycle(session, &stage, self.sizes.per_round)?;
-            spent += session.server_cpu() - before;
-            profile.add(&pids(session));
-            established += tally.established;
-            log.full = Some((spent, established));
-            let name = format!("round_{round}");
-            self.phase(session, log, (&name, &format!("after round {round}")), 0);
-            resident.extend(log.phases.last().map(|phase| phase.memory.pss));
-            // A census of Go's heap before a collection shows the figures of an earlier round.
-            let is_collected = self.await_collection(session, log);
-            log.snapshots.retain(|(name, _)| *name != "round_last");
-            // The first round includes one-time setup, so growth by block size is counted from the second round on.
-            let name = if round <= 2 {
-                "round_first"
-            } else {
-                "round_last"
-            };
-            log.snapshots.retain(|(known, _)| *known != name);
-            if log.counts_rounds && is_collected {
-                self.census(session, log, name, 0);
-                in_use.extend(counted(log.snapshot(name)));
-            }
-            if self.is_late() && resident.len() >= ROUNDS_MIN {
-                break;
-            }
-        }
-        log.profile = Some(profile.hot_spots(&pids(session)));
-        let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
-        log.growth = RoundsGrowth::judge(&resident, in_use, self.sizes.per_round);
-        // A heap whose size fluctuates hides a leak.
-        let growth = log.growth.resident.as_ref();
-        let unclear = growth.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
-        if self.collects && in_use.is_none() && unclear {
-            let began = log
-                .growth
-                .grew()
-                .then(|| resident.get(1).copied().unwrap_or(0));
-            let mut rounds = SessionRounds {
-                work: self,
-                session,
-            };
-            log.collected = garbage::watch(&mut rounds, self.sizes.per_round, began)?;
-        }
-        Ok(())
-    }
-
     /// Streams bytes over echo connections.
     pub(super) fn bulk(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         if !self.echo {
@@ -307,78 +274,6 @@ impl LoadSteps {
         let heard = harvest.of.tally.bytes_heard;
         log.per_gigabyte_s = (heard > 0).then(|| spent.total_ns as f64 / heard as f64);
         Ok(())
-    }
-
-    /// Measures resumed handshakes; if full handshakes left memory behind, also measures whether resumed ones do.
-    pub(super) fn resume(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-    ) -> Result<(f64, Trials), Error> {
-        let lanes = u64::from(self.sizes.lanes);
-        self.cycle(session, "first handshakes", lanes)?;
-        let before = session.server_cpu();
-        let tally = self.cycle(session, "resuming", self.sizes.resumed)?;
-        let spent = session.server_cpu() - before;
-        let trials = Trials {
-            offered: tally.established,
-            resumed: tally.resumed,
-            outcomes: Vec::new(),
-        };
-        if log.growth.grew() && log.growth_resumed.resident.is_none() && trials.share() > 0.9 {
-            log.growth_resumed = self.rounds(session, log, ("resumed", self.sizes.per_round))?;
-        }
-        let us = spent.total_ns as f64 / 1e3 / tally.established.max(1) as f64;
-        Ok((us, trials))
-    }
-
-    /// The rounds of churn have the newest version. Resumed connections of an older one show what that leaves behind.
-    pub(super) fn churn_older(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-    ) -> Result<(), Error> {
-        if log.counts_rounds && !log.growth.grew() {
-            let per_round = self.sizes.per_round.min(self.sizes.resumed);
-            log.growth_older = self.rounds(session, log, ("resumed", per_round))?.in_use;
-        }
-        Ok(())
-    }
-
-    /// Connections that end before their handshake does. The session has no TLS, and each connection sends a few bytes.
-    pub(super) fn churn_broken(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-    ) -> Result<(), Error> {
-        log.growth_broken = self
-            .rounds(session, log, ("broken", self.sizes.per_round))?
-            .in_use;
-        Ok(())
-    }
-
-    /// Runs rounds of connections of another kind than those of churn and judges the growth over them.
-    fn rounds(
-        &self,
-        session: &mut Session<'_>,
-        log: &LoadLog,
-        (kind, per_round): (&str, u64),
-    ) -> Result<RoundsGrowth, Error> {
-        let (mut resident, mut in_use) = (Vec::new(), Vec::new());
-        for round in 1..=self.sizes.rounds {
-            let stage = format!("{kind} round {round} of {}", self.sizes.rounds);
-            self.cycle(session, &stage, per_round)?;
-            resident.extend(session.settled(0).map(|sample| sample.memory.pss));
-            let is_collected = self.await_collection(session, log);
-            if log.counts_rounds && is_collected {
-                in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
-            }
-            if self.is_late() && resident.len() >= ROUNDS_MIN {
-                break;
-            }
-        }
-        let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
-        Ok(RoundsGrowth::judge(&resident, in_use, per_round))
     }
 
     fn open(&self, session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error> {
@@ -417,45 +312,69 @@ impl LoadSteps {
     /// Waits while the server still closes connections of a round, until it has as many descriptors as before: clients
     /// that leave early do not wait for it, and a server with a backlog would seem to keep their memory.
     fn drain(&self, session: &mut Session<'_>, before: u64) {
-        let mut open = descriptors(session);
-        while open > before && !self.is_late() {
+        let (mut open, mut closed) = (descriptors(session), Instant::now());
+        while open > before && closed.elapsed() < DRAIN_FOR && !self.is_late() {
             session.pause("the server closes", DRAIN_EVERY, 0);
             let now = descriptors(session);
-            if now >= open {
-                break;
+            if now < open {
+                (open, closed) = (now, Instant::now());
             }
-            open = now;
         }
     }
 
-    /// Objects of language runtimes that survive a collection.
-    fn managed(&self, session: &Session<'_>) -> ManagedHeap {
-        let patience = self.budget.deadline.limit(Instant::now(), COLLECTION_WAIT);
-        ManagedHeap::after_collection(&pids(session), patience)
+    /// Makes language runtimes collect, and counts the objects that survive.
+    pub(super) fn managed(
+        &self,
+        session: &Session<'_>,
+        log: &LoadLog,
+        detail: Detail,
+    ) -> ManagedHeap {
+        if log.collects_too_slowly {
+            return ManagedHeap::default();
+        }
+        let patience = self.slot.end.limit(Instant::now(), COLLECTION_WAIT);
+        ManagedHeap::after_collection(&pids(session), detail, patience)
     }
 
     /// Whether the next parts need the remaining time.
-    fn is_late(&self) -> bool {
-        self.until.is_over(Instant::now())
+    pub(super) fn is_late(&self) -> bool {
+        self.slot.is_late(Instant::now())
     }
 
     /// Waits for a garbage collection where a census counts only objects that survive one.
-    fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
+    pub(super) fn await_collection(&self, session: &mut Session<'_>, log: &LoadLog) -> bool {
         log.no_census.is_some() || {
-            let left = self.until.left(Instant::now());
+            let left = self.slot.end.left(Instant::now());
             let patience = left.map_or(GARBAGE_FOR, |left| left / MOMENTS);
-            session.await_collection(log.held, patience)
-                && ManagedHeap::collect_buffers(&pids(session), patience)
+            session.await_collection(log.held, patience) && {
+                let patience = self.slot.end.limit(Instant::now(), COLLECTION_WAIT);
+                ManagedHeap::collect_buffers(&pids(session), patience)
+            }
         }
     }
 
-    fn cycle(
+    /// Opens and closes this many connections.
+    pub(super) fn cycle(
         &self,
         session: &mut Session<'_>,
         stage: &str,
         connections: u64,
     ) -> Result<Tally, Error> {
-        let order = Order::Cycle(Cycle::once(connections, self.sizes.lanes));
+        self.cycle_for(session, stage, connections, None)
+    }
+
+    /// The same, and fewer if that takes longer than half of the time.
+    pub(super) fn cycle_for(
+        &self,
+        session: &mut Session<'_>,
+        stage: &str,
+        connections: u64,
+        time: Option<Duration>,
+    ) -> Result<Tally, Error> {
+        let order = Order::Cycle(Cycle {
+            for_ms: time.map_or(0, half_ms),
+            ..Cycle::once(connections, self.sizes.lanes)
+        });
         let before = descriptors(session);
         let harvest = session.order(stage, Some(connections), &order, |tally| tally.closed)?;
         harvest.ensure_complete()?;
@@ -464,7 +383,7 @@ impl LoadSteps {
         Ok(harvest.of.tally)
     }
 
-    fn phase(
+    pub(super) fn phase(
         &self,
         session: &mut Session<'_>,
         log: &mut LoadLog,
@@ -485,7 +404,7 @@ impl LoadSteps {
         });
     }
 
-    fn census(
+    pub(super) fn census(
         &self,
         session: &mut Session<'_>,
         log: &mut LoadLog,
@@ -502,44 +421,9 @@ impl LoadSteps {
     }
 }
 
-/// Bytes in use, where a census counts all of them.
-fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
-    let snapshot = snapshot.filter(|snapshot| snapshot.unread.is_empty())?;
-    Some(snapshot.used_bytes())
-}
-
-/// Rounds like those of churn, with garbage collections between them.
-struct SessionRounds<'w, 's, 'a> {
-    work: &'w LoadSteps,
-    session: &'s mut Session<'a>,
-}
-
-impl ChurnRounds for SessionRounds<'_, '_, '_> {
-    type Error = Error;
-
-    fn round(&mut self, title: &str) -> Result<(), Error> {
-        let connections = self.work.sizes.per_round;
-        self.work
-            .cycle(self.session, title, connections)
-            .map(|_| ())
-    }
-
-    fn managed(&self) -> ManagedHeap {
-        self.work.managed(self.session)
-    }
-
-    fn is_late(&self) -> bool {
-        self.work.is_late()
-    }
-
-    fn in_use_bytes(&self) -> Option<u64> {
-        let taken = census::take(&pids(self.session), 0).ok();
-        taken.map(|taken| taken.in_use_bytes)
-    }
-
-    fn pss_bytes(&mut self) -> Option<u64> {
-        Some(self.session.settled(0)?.memory.pss)
-    }
+/// Half of a time, in milliseconds, and at least one.
+fn half_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis() / 2).unwrap_or(0).max(1)
 }
 
 /// Open descriptors of the server.
@@ -549,7 +433,7 @@ fn descriptors(session: &Session<'_>) -> u64 {
     sample.map_or(0, |sample| sample.descriptors)
 }
 
-fn pids(session: &Session<'_>) -> Vec<i32> {
+pub(super) fn pids(session: &Session<'_>) -> Vec<i32> {
     let server = session.server.as_ref();
     server
         .and_then(|server| server.tree.pids().ok())
