@@ -116,7 +116,7 @@ test-bindings: ## the library from C and Go (part of `make test`), and the packa
 	$(CARGO) test $(LOCKED) --package dormouse-embed --package dormouse-capi
 	for test in $(wildcard bindings/*/test); do $$test || exit 1; done
 
-compare-runtimes: ## memory and CPU in each runtime: plaintext, its own TLS, Dormouse; half an hour (5 minutes with --connections 2000 --runs 1); RUNTIMES=python selects, COUNTS='--connections 500 --runs 1 --dry' shortens
+compare-runtimes: ## memory and CPU in each runtime: plaintext, its own TLS, Dormouse; 25 minutes; RUNTIMES=python selects, COUNTS='--connections 500 --runs 1 --dry' shortens
 	bindings/compare $(RUNTIMES) $(if $(COUNTS),-- $(COUNTS))
 
 PREFIX ?= /usr/local

@@ -1,4 +1,4 @@
-"""What the measurements of servers in different runtimes share: the client, the certificate, bytes and CPU of a process.
+"""What the measurements of servers in different runtimes share: the client, the certificate, reports.
 
 The client is the same for all: blocking sockets of Python, with OpenSSL for TLS.
 """
@@ -16,8 +16,6 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "lab" / "results"
-ECHOES = 5
-BUSY_ECHOES = 5_000
 BLOCK = b"y" * 131_072
 
 
@@ -54,33 +52,6 @@ class Server:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
         raise RuntimeError("no Pss")
-
-    def cpu(self):
-        """Seconds of CPU time, to the nanosecond: the process's clock (clock_getcpuclockid(3))."""
-        return time.clock_gettime(~self.process.pid << 3 | 2)
-
-    def echo_cpu(self, socks):
-        """Microseconds of CPU for an echo on a quiet connection."""
-        before = self.cpu()
-        for _ in range(ECHOES):
-            for sock in socks:
-                echo(sock)
-        return (self.cpu() - before) * 1e6 / ECHOES / len(socks)
-
-    def busy_echo_cpu(self, sock):
-        """Microseconds of CPU for an echo directly after another one on the same connection."""
-        before = self.cpu()
-        for _ in range(BUSY_ECHOES):
-            echo(sock)
-        return (self.cpu() - before) * 1e6 / BUSY_ECHOES
-
-    def bulk(self, sock, mib):
-        """MiB/s and milliseconds of CPU per MiB of one busy stream."""
-        cpu, begun = self.cpu(), time.monotonic()
-        for _ in range(mib * 8):
-            echo(sock, BLOCK)
-        seconds = time.monotonic() - begun
-        return {"mib_s": mib / seconds, "bulk_cpu_ms": (self.cpu() - cpu) * 1000 / mib}
 
     def stop(self):
         self.process.kill()
@@ -151,15 +122,15 @@ class Report:
             self.path.write_text("\n".join(self.lines) + "\n")
             print(f"written: {self.path}")
 
-    def keep(self, runtime, servers):
+    def keep(self, runtime, part, servers):
         """Adds figures to the result of all runtimes, from which `lab/runtimes` makes the guide's table and picture.
 
-        `servers`: for each server, and each kind of TLS, a list of figures, one for each run.
+        `part`: bytes or cpu. `servers`: for each server, and each kind of TLS, a list of figures, one for each run.
         """
         if self.path is None:
             return
         path = RESULTS / f"runtimes-{datetime.date.today()}.json"
         result = json.loads(path.read_text()) if path.exists() else {}
-        # Later figures of a runtime replace earlier ones.
-        result[runtime] = {"about": self.lines[:3], "servers": servers}
+        # Later figures of a server replace earlier ones.
+        result.setdefault(runtime, {}).setdefault(part, {}).update(servers)
         path.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,6 +1,7 @@
-"""Measures Netty's echo servers, each several times, in turn: bytes and CPU of quiet connections.
+"""Measures echo servers of Netty and of plain NIO, each several times, in turn: bytes of quiet connections. `../../cpu.py` measures
+CPU time.
 
-    measure.py CLASSPATH [--connections 4900] [--runs 2] [--only TLS…] [--dump] [--dry]
+    measure.py CLASSPATH [--connections 4900] [--runs 2] [--servers SERVER…] [--only TLS…] [--dump] [--dry]
 
 With `--dump` it counts large arrays instead, in heap dumps before and after the connections.
 """
@@ -21,27 +22,24 @@ import side_by_side  # noqa: E402
 from side_by_side import echo, interval  # noqa: E402
 
 TLS = ["plain", "dormouse", "engine", "tcnative", "jdk"]
-# Maximum bytes that Dormouse may add to plaintext.
-GOAL = 512
+# Servers, their programs, their kinds of TLS, and the bytes that Dormouse may add to plaintext at most.
+SERVERS = {
+    "Netty": ("dormouse.measure.EchoServer", TLS, 512),
+    "plain NIO": ("dormouse.measure.NioEchoServer", ["plain", "dormouse", "jdk"], 768),
+}
 # The native part of a connection at rest.
 STATE = 136
 WARM_UP = 2_000
-# Before CPU time is measured, so that most of it is not the JIT compiler's.
-WARM_ECHOES = 20_000
-WARM_BLOCKS = 256
-FOR_CPU = 500
-BULK_MIB = 32
 # The buffers that the JDK's engine and others keep for each connection are at least so large.
 LARGE_ARRAY = 16_000
 # The whole heap is resident from the start: a change of resident memory is then outside of it.
-# The second compiler would take and return tens of megabytes meanwhile; only CPU time is measured with it.
-JVM = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"]
-JVM_FOR_BYTES = [*JVM, "-XX:TieredStopAtLevel=1"]
+# The second compiler would take and return tens of megabytes meanwhile.
+JVM = ["-XX:+UseSerialGC", "-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1"]
 
 
 class Server(side_by_side.Server):
-    def __init__(self, tls, classpath, files, jvm):
-        command = ["java", *jvm, "-cp", classpath, "dormouse.measure.EchoServer", tls, *files]
+    def __init__(self, program, tls, classpath, files, jvm):
+        command = ["java", *jvm, "-cp", classpath, program, tls, *files]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -72,6 +70,10 @@ class Server(side_by_side.Server):
             if self.cpu() - before <= 0.02:
                 return
 
+    def cpu(self):
+        """Seconds of CPU time."""
+        return time.clock_gettime(~self.process.pid << 3 | 2)
+
     def histogram(self):
         """Bytes of live objects by their class."""
         found = re.findall(r"^ *\d+: +(\d+) +(\d+) +(\S+)", self.jcmd("GC.class_histogram"), re.M)
@@ -95,9 +97,9 @@ def warm_up(server, count):
             server.collect()
 
 
-def measure_bytes(tls, classpath, files, connections):
+def measure_bytes(program, tls, classpath, files, connections):
     """Bytes for each connection."""
-    server = Server(tls, classpath, files, JVM_FOR_BYTES)
+    server = Server(program, tls, classpath, files, JVM)
     try:
         warm_up(server, WARM_UP)
         histogram_before = server.histogram()
@@ -115,30 +117,6 @@ def measure_bytes(tls, classpath, files, connections):
         "bytes": (heap_after - heap + outside_after - outside) / connections,
         "histogram": histogram,
     }
-
-
-def measure_cpu(tls, classpath, files):
-    """Microseconds of CPU for a handshake and an echo; MiB/s and CPU of one stream."""
-    server = Server(tls, classpath, files, JVM)
-    try:
-        warm_up(server, WARM_UP // 2)
-        with server.connect() as sock:
-            for _ in range(WARM_ECHOES):
-                echo(sock)
-            for _ in range(WARM_BLOCKS):
-                echo(sock, side_by_side.BLOCK)
-        server.await_quiet()
-        before = server.cpu()
-        socks = server.connect_and_echo(FOR_CPU)
-        connected = server.cpu()
-        echo_us = server.echo_cpu(socks)
-        busy_us = server.busy_echo_cpu(socks[0])
-        bulk = server.bulk(socks[0], BULK_MIB)
-        for sock in socks:
-            sock.close()
-    finally:
-        server.stop()
-    return {"connect_us": (connected - before) * 1e6 / FOR_CPU, "echo_us": echo_us, "busy_us": busy_us, **bulk}
 
 
 def difference(after, before):
@@ -160,23 +138,25 @@ def show_histogram(out, histogram, connections):
 def main():
     arguments = side_by_side.arguments(2, TLS)
     arguments.add_argument("classpath")
+    arguments.add_argument("--servers", nargs="*", default=list(SERVERS), choices=SERVERS, metavar="SERVER")
     arguments.add_argument("--dump", action="store_true", help="count large arrays in heap dumps")
     chosen = arguments.parse_args()
     side_by_side.limit_connections(chosen)
-    out = side_by_side.Report("java-heap" if chosen.dump else "java", chosen.dry)
-    out(f"Echo servers of Netty (NIO) with {chosen.connections} quiet connections, one echo each; {1 if chosen.dump else chosen.runs} runs in turn")
+    selected = [name.lower().replace(" ", "-") for name in chosen.servers if chosen.servers != list(SERVERS)]
+    out = side_by_side.Report("java-heap" if chosen.dump else "-".join(["java", *selected]), chosen.dry)
+    out(f"Echo servers with {chosen.connections} quiet connections, one echo each; {1 if chosen.dump else chosen.runs} runs in turn")
     version = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.splitlines()[1]
     out.machine(version)
-    out("dormouse: DormouseHandler; engine, jdk: SslHandler with an SSLEngine of Dormouse or of the JDK; tcnative: BoringSSL with")
-    out("Netty's own engine")
+    out("Netty: dormouse: DormouseHandler; engine, jdk: SslHandler with an SSLEngine of Dormouse or of the JDK; tcnative: BoringSSL")
+    out("with Netty's own engine. Plain NIO: a Selector and an SSLEngine, without a framework")
     if chosen.dump:
         compare_dumps(chosen, out)
     else:
-        figures = compare(chosen, out)
+        figures = {name: compare(name, chosen, out) for name in chosen.servers}
     out.load("after")
     out.write()
     if not chosen.dump:
-        out.keep("Java", {"Netty": figures})
+        out.keep("Java", "bytes", figures)
 
 
 def compare_dumps(chosen, out):
@@ -187,7 +167,7 @@ def compare_dumps(chosen, out):
     with tempfile.TemporaryDirectory() as folder:
         files = side_by_side.certificate(folder)
         for tls in chosen.only:
-            server = Server(tls, chosen.classpath, files, JVM)
+            server = Server(SERVERS["Netty"][0], tls, chosen.classpath, files, JVM)
             try:
                 warm_up(server, WARM_UP)
                 before = server.large_arrays(folder)
@@ -200,41 +180,41 @@ def compare_dumps(chosen, out):
             out(f"{tls:10}{len(before):10,}{len(after):10,}{sum(after) - sum(before):28,}")
 
 
-def compare(chosen, out):
+def compare(name, chosen, out):
     """Returns the figures of each kind of TLS, without its objects."""
-    out(f"JVM: {' '.join(JVM)}; for bytes also -XX:TieredStopAtLevel=1")
+    program, kinds, goal = SERVERS[name]
+    kinds = [tls for tls in kinds if tls in chosen.only]
+    out()
+    out(f"{name}")
+    out(f"JVM: {' '.join(JVM)}")
     out("bytes: live objects after a collection, plus resident memory outside the heap, trimmed")
     out()
     with tempfile.TemporaryDirectory() as folder:
         files = side_by_side.certificate(folder)
         found = {}
         for _ in range(chosen.runs):
-            for tls in chosen.only:
-                result = measure_bytes(tls, chosen.classpath, files, chosen.connections)
-                result |= measure_cpu(tls, chosen.classpath, files)
+            for tls in kinds:
+                result = measure_bytes(program, tls, chosen.classpath, files, chosen.connections)
                 found.setdefault(tls, []).append(result)
-                print(f"{tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
-    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}{'handshake and echo, us CPU':>28}{'quiet echo, us':>16}{'busy echo, us':>16}{'one stream, MiB/s':>20}{'ms CPU per MiB':>16}")
-    for tls in chosen.only:
-        of = lambda name: [one[name] for one in found[tls]]  # noqa: B023, E731
-        out(
-            f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}"
-            f"{interval(of('connect_us')):>28}{interval(of('echo_us')):>16}{interval(of('busy_us')):>16}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>16}"
-        )
+                print(f"{name}, {tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
+    out(f"{'':10}{'bytes':>18}{'of them objects':>18}{'outside the heap':>18}")
+    for tls in kinds:
+        of = lambda figure: [one[figure] for one in found[tls]]  # noqa: B023, E731
+        out(f"{tls:10}{interval(of('bytes')):>18}{interval(of('heap')):>18}{interval(of('outside')):>18}")
     out()
     out(f"Outside the heap, dormouse and engine have {STATE} bytes in chunks of 64 KiB, which earlier connections have filled in part.")
-    for tls in {"dormouse", "engine"} & set(chosen.only) if "plain" in chosen.only else ():
+    for tls in sorted({"dormouse", "engine"} & set(kinds)) if "plain" in kinds else ():
         pairs = zip(found[tls], found["plain"])
         objects = [ours["heap"] - plain["heap"] for ours, plain in pairs]
         added = statistics.median(objects) + STATE
-        reached = "reached" if added <= GOAL else "NOT REACHED"
-        out(f"{tls} adds {interval(objects)} bytes of objects, with those {added:,.0f}; goal {GOAL}: {reached}")
+        reached = f"; goal {goal}: {'reached' if added <= goal else 'NOT REACHED'}" if tls == "dormouse" else ""
+        out(f"{tls} adds {interval(objects)} bytes of objects, with those {added:,.0f}{reached}")
     out()
-    for tls in chosen.only:
+    for tls in kinds:
         out(f"Objects of each connection, {tls} (last run):")
         show_histogram(out, found[tls][-1]["histogram"], chosen.connections)
     return {
-        tls: [{name: value for name, value in run.items() if name != "histogram"} for run in runs]
+        tls: [{figure: value for figure, value in run.items() if figure != "histogram"} for run in runs]
         for tls, runs in found.items()
     }
 

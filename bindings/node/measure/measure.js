@@ -1,6 +1,7 @@
 'use strict';
 
-// Measures the servers of server.js, each several times, in turn: bytes and CPU of quiet connections.
+// Measures the servers of server.js, each several times, in turn: bytes of quiet connections. `../../cpu.py`
+// measures CPU time.
 //
 //     measure.js [--connections 4900] [--runs 3] [--only KIND…] [--histogram] [--dry]
 //
@@ -23,13 +24,10 @@ const TLS = ['plain', 'own', 'dormouse'];
 // Maximum bytes that Dormouse may add to plaintext.
 const GOAL = 1536;
 const WARM_UP = 500;
-// So that the JIT compiler is done before CPU time is measured.
+// So that the JIT compiler is done before memory is measured.
 const WARM_ECHOES = 5000;
 // The young generation grows by steps of megabytes, at any time, and would hide the connections.
 const V8_FLAGS = ['--max-semi-space-size=1'];
-const ECHOES = 5;
-const BUSY_ECHOES = 5000;
-const BULK_MIB = 64;
 
 const messages = {
   echo: Buffer.alloc(100, 'x'),
@@ -70,11 +68,6 @@ class Server {
     return { bytes: Number(/^Pss:\s+(\d+)/m.exec(rollup)[1]) * 1024, ...heap };
   }
 
-  /** Returns the server's CPU time in microseconds. */
-  cpu() {
-    return this.ask('cpu');
-  }
-
   async heap() {
     const file = path.join(os.tmpdir(), `dormouse-measure-${this.child.pid}.heapsnapshot`);
     await this.ask('snapshot', file);
@@ -105,26 +98,13 @@ function talk(kind, socket, data = messages[kind]) {
 async function measure(kind, tlsKind, files, connections) {
   return withConnections(kind, tlsKind, files, async (server, connect) => {
     const before = await server.memory();
-    const cpuBefore = await server.cpu();
-    const sockets = await connect(connections);
-    const cpuConnected = await server.cpu();
+    await connect(connections);
     const after = await server.memory();
-    const cpuQuiet = await server.cpu();
-    for (let i = 0; i < ECHOES; i++) {
-      for (const socket of sockets) await talk(kind, socket);
-    }
-    const cpuEchoed = await server.cpu();
-    for (let i = 0; i < BUSY_ECHOES; i++) await talk(kind, sockets[0]);
-    const cpuBusy = await server.cpu();
     const each = (name) => (after[name] - before[name]) / connections;
     return {
       bytes: each('bytes'),
       heap: each('heapUsed'),
       outside: each('bytes') - each('heapResident'),
-      connect_us: (cpuConnected - cpuBefore) / connections,
-      echo_us: (cpuEchoed - cpuQuiet) / connections / ECHOES,
-      busy_us: (cpuBusy - cpuEchoed) / BUSY_ECHOES,
-      ...kind === 'echo' ? await bulk(server, sockets[0]) : { mib_s: NaN, bulk_cpu_ms: NaN },
     };
   });
 }
@@ -164,15 +144,6 @@ async function withConnections(kind, tlsKind, files, work) {
   }
 }
 
-async function bulk(server, socket) {
-  const block = Buffer.alloc(128 * 1024, 'y');
-  const cpu = await server.cpu();
-  const begun = process.hrtime.bigint();
-  for (let i = 0; i < BULK_MIB * 8; i++) await talk('echo', socket, block);
-  const seconds = Number(process.hrtime.bigint() - begun) / 1e9;
-  return { mib_s: BULK_MIB / seconds, bulk_cpu_ms: (await server.cpu() - cpu) / 1000 / BULK_MIB };
-}
-
 function certificate(folder) {
   const files = { certificate: path.join(folder, 'cert.pem'), key: path.join(folder, 'key.pem') };
   execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', files.key,
@@ -181,9 +152,8 @@ function certificate(folder) {
   return { ...files, pem: fs.readFileSync(files.certificate) };
 }
 
-function interval(values, digits = 0) {
-  const text = (value) => value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  if (values.some(Number.isNaN)) return '';
+function interval(values) {
+  const text = (value) => value.toLocaleString('en', { maximumFractionDigits: 0 });
   const [low, high] = [text(Math.min(...values)), text(Math.max(...values))];
   return low === high ? low : `${low} to ${high}`;
 }
@@ -194,8 +164,7 @@ function median(values) {
 }
 
 const COLUMNS = [
-  ['bytes', 18, 'bytes'], ['heap', 18, 'heap'], ["outside V8's heap", 20, 'outside'], ['handshake and echo, us CPU', 28, 'connect_us'],
-  ['quiet echo, us', 18, 'echo_us'], ['busy echo, us', 18, 'busy_us'], ['one stream, MiB/s', 20, 'mib_s'], ['ms CPU per MiB', 16, 'bulk_cpu_ms', 1],
+  ['bytes', 18, 'bytes'], ['heap', 18, 'heap'], ["outside V8's heap", 20, 'outside'],
 ];
 
 /** Writes the figures of all runs, a line for each server. */
@@ -204,7 +173,7 @@ function table(out, kinds, found) {
   for (const kind of kinds) {
     for (const tlsKind of TLS) {
       const runs = found[`${kind} ${tlsKind}`];
-      const cells = COLUMNS.map(([, width, name, digits]) => interval(runs.map((one) => one[name]), digits).padStart(width));
+      const cells = COLUMNS.map(([, width, name]) => interval(runs.map((one) => one[name])).padStart(width));
       out(KINDS[kind].padEnd(14) + tlsKind.padEnd(10) + cells.join(''));
     }
     const plain = found[`${kind} plain`];
@@ -215,13 +184,13 @@ function table(out, kinds, found) {
 }
 
 /** Adds the figures to the result of all runtimes, as side_by_side.py does. */
-function keep(file, lines, kinds, found) {
+function keep(file, kinds, found) {
   const result = fs.existsSync(file) ? JSON.parse(fs.readFileSync(file)) : {};
   const servers = {};
   for (const kind of kinds) {
     servers[KINDS[kind]] = Object.fromEntries(TLS.map((tlsKind) => [tlsKind, found[`${kind} ${tlsKind}`]]));
   }
-  result['Node.js'] = { about: lines.slice(0, 3), servers };
+  result['Node.js'] = { ...result['Node.js'], bytes: servers };
   fs.writeFileSync(file, `${JSON.stringify(result, null, 1)}\n`);
 }
 
@@ -246,7 +215,7 @@ async function main() {
   out(`machine: ${os.cpus().length} cores, ${os.release()}; Node.js ${process.versions.node}; OpenSSL ${process.versions.openssl}`);
   load('before');
   out("bytes: proportional set size, after a collection; heap: objects in V8's heap; outside: the rest, without the heap's free room");
-  out('echo: CPU time of one on a quiet connection, and of one directly after another on the same connection. own: node:tls');
+  out('own: node:tls');
   out(`all with ${V8_FLAGS.join(' ')}, because V8's young generation grows by megabytes at any time`);
   out();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'dormouse-measure-'));
@@ -275,7 +244,7 @@ async function main() {
   const file = path.join(RESULTS, `node-${date}.txt`);
   fs.writeFileSync(file, `${lines.join('\n')}\n`);
   console.log(`written: ${file}`);
-  keep(path.join(RESULTS, `runtimes-${date}.json`), lines, chosen.only, found);
+  keep(path.join(RESULTS, `runtimes-${date}.json`), chosen.only, found);
 }
 
 main();

@@ -39,11 +39,6 @@ server.keepAliveTimeout = 0;
 server.requestTimeout = 0;
 server.listen({ port: 0, host: '127.0.0.1', backlog: 1000 }, () => console.log(server.address().port));
 const requests = {
-  /** Microseconds of CPU time. */
-  cpu: () => {
-    const { user, system } = process.cpuUsage();
-    process.send(user + system);
-  },
   memory: () => {
     collect();
     collect();

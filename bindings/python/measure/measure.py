@@ -1,4 +1,5 @@
-"""Measures the servers of `server.py`, each several times, in turn: bytes and CPU of quiet connections.
+"""Measures the servers of `server.py`, each several times, in turn: bytes of quiet connections. `../../cpu.py`
+measures CPU time.
 
     measure.py [--connections 4900] [--runs 3] [--only FRAMEWORK…] [--objects 20000000] [--dry]
 """
@@ -29,7 +30,6 @@ NAMES = {
 GOALS = {"protocol": 512, "streams": 768, "uvloop": 512, "uvloop-streams": 768, "twisted": 512}
 TLS = ["plain", "own", "dormouse"]
 WARM_UP = 200
-BULK_MIB = 64
 
 
 class Server(side_by_side.Server):
@@ -46,30 +46,20 @@ class Server(side_by_side.Server):
 
 
 def measure(framework, tls, files, connections):
-    """Bytes for each connection; microseconds of CPU for a handshake and an echo; MiB/s and CPU of one stream."""
+    """Bytes for each connection."""
     server = Server(framework, tls, files)
     try:
         for _ in range(WARM_UP):
             with server.connect() as sock:
                 echo(sock)
-        before, cpu_before = server.resident(), server.cpu()
+        before = server.resident()
         socks = server.connect_and_echo(connections)
-        cpu_connected = server.cpu()
         after = server.resident()
-        echo_us = server.echo_cpu(socks)
-        busy_us = server.busy_echo_cpu(socks[0])
-        bulk = server.bulk(socks[0], BULK_MIB)
         for sock in socks:
             sock.close()
     finally:
         server.stop()
-    return {
-        "bytes": (after - before) / connections,
-        "connect_us": (cpu_connected - cpu_before) * 1e6 / connections,
-        "echo_us": echo_us,
-        "busy_us": busy_us,
-        **bulk,
-    }
+    return {"bytes": (after - before) / connections}
 
 
 def many_objects(count, files, out):
@@ -97,14 +87,10 @@ def main():
                     result = measure(framework, tls, files, chosen.connections)
                     found.setdefault((framework, tls), []).append(result)
                     print(f"{framework}, {tls}: {result['bytes']:.0f} bytes", file=sys.stderr, flush=True)
-        out(f"{'':20}{'':10}{'bytes':>22}{'handshake and echo, us CPU':>30}{'quiet echo, us':>18}{'busy echo, us':>18}{'one stream, MiB/s':>20}{'ms CPU per MiB':>18}")
+        out(f"{'':20}{'':10}{'bytes':>22}")
         for framework in chosen.only:
             for tls in TLS:
-                of = lambda name: [one[name] for one in found[framework, tls]]  # noqa: B023, E731
-                out(
-                    f"{NAMES[framework]:20}{tls:10}{interval(of('bytes')):>22}{interval(of('connect_us')):>30}"
-                    f"{interval(of('echo_us')):>18}{interval(of('busy_us')):>18}{interval(of('mib_s')):>20}{interval(of('bulk_cpu_ms'), 1):>18}"
-                )
+                out(f"{NAMES[framework]:20}{tls:10}{interval([one['bytes'] for one in found[framework, tls]]):>22}")
             added = [
                 ours["bytes"] - plain["bytes"]
                 for ours, plain in zip(found[framework, "dormouse"], found[framework, "plain"])
@@ -117,7 +103,7 @@ def main():
     out.load("after")
     out.write()
     servers = {NAMES[framework]: {tls: found[framework, tls] for tls in TLS} for framework in chosen.only}
-    out.keep("Python", servers)
+    out.keep("Python", "bytes", servers)
 
 
 main()

@@ -20,7 +20,7 @@ struct Open {
     shown: Responder,
     /// Whether the errand knows that the challenge is answered.
     is_announced: bool,
-    /// Whether a worker restarted meanwhile: the server may have validated just then, and failed.
+    /// Whether a worker restarted after that: the server may have validated just then, and failed.
     is_disturbed: bool,
 }
 
@@ -70,15 +70,21 @@ impl OpenChallenge {
         (self.number, challenge)
     }
 
-    /// Sends the challenge to a restarted worker.
+    /// Sends the challenge to a worker that has started or restarted.
     pub(super) fn repeat(&mut self, worker: usize, pairs: &Pairs) {
-        if let Some(open) = &mut self.open
-            && let Responder::ByWorkers(text) = &open.shown
-        {
-            open.is_disturbed = true;
-            let order = Order::Challenge(open.number, Some(text.clone()));
+        if let Some(order) = self.for_new_worker() {
             pairs.order(worker, &order);
         }
+    }
+
+    /// The server validates only what is announced, so a worker that starts earlier disturbs nothing.
+    fn for_new_worker(&mut self) -> Option<Order> {
+        let open = self.open.as_mut()?;
+        let Responder::ByWorkers(text) = &open.shown else {
+            return None;
+        };
+        open.is_disturbed |= open.is_announced;
+        Some(Order::Challenge(open.number, Some(text.clone())))
     }
 
     /// Returns `true` once for each challenge, as soon as all processes answer it.
@@ -106,5 +112,23 @@ impl OpenChallenge {
         if let Responder::ByWorkers(_) = open.shown {
             pairs.order_all(&Order::Challenge(self.number, None));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_announced_challenge_is_disturbed() {
+        let mut challenge = OpenChallenge::default();
+        challenge.set(Responder::ByWorkers(Zeroizing::default()));
+        assert!(challenge.for_new_worker().is_some());
+        assert!(!challenge.is_disturbed(), "the first start of a worker");
+        if let Some(open) = &mut challenge.open {
+            open.is_announced = true;
+        }
+        assert!(challenge.for_new_worker().is_some());
+        assert!(challenge.is_disturbed());
     }
 }

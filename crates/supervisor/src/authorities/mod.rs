@@ -322,7 +322,7 @@ impl Authorities {
         }
     }
 
-    /// Sends the current challenge to a restarted worker.
+    /// Sends the current challenge to a worker that has started or restarted.
     pub(crate) fn repeat_challenge(&mut self, worker: usize, pairs: &Pairs) {
         self.challenge.repeat(worker, pairs);
     }

@@ -2,9 +2,10 @@
 //! the client.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::scene::unused_host;
@@ -75,10 +76,12 @@ impl Responder {
         let mut command = ocsp(folder);
         command.args(["-port", &address.port().to_string(), "-ndays", "2"]);
         command.stderr(output);
-        let responder = Responder(command.spawn().expect("openssl runs"));
+        let mut responder = Responder(command.spawn().expect("openssl runs"));
         // Not probed by a connection: one without a request would end it.
         let waits = || {
             let log = fs::read_to_string(&log).unwrap_or_default();
+            let ended = responder.0.try_wait().expect("its state");
+            assert!(ended.is_none(), "openssl ocsp ended: {log}");
             log.contains("waiting for OCSP client").then_some(())
         };
         wait::until("the responder to listen", PATIENCE, waits);
@@ -115,10 +118,16 @@ fn response(folder: &Path, serial: &[u8], file: &Path) {
     assert!(command.status().expect("openssl runs").success());
 }
 
-/// OpenSSL's responder listens on all addresses, so it needs a port of its own.
+/// OpenSSL's responder listens on all addresses, so it needs a port that nothing else gets meanwhile: below those
+/// that the kernel chooses.
 fn unused_port() -> SocketAddr {
-    let listener = std::net::TcpListener::bind((unused_host(), 0)).expect("a listener");
-    listener.local_addr().expect("its address")
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16 % 1_000 * 10;
+    let mut ports = (0..10_000)
+        .map(|_| 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000)
+        .filter(|&port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok());
+    let port = ports.next().expect("a port that nobody listens on");
+    SocketAddr::new(unused_host(), port)
 }
 
 fn staple(site: &Site) -> Option<String> {

@@ -76,8 +76,9 @@ fn moves(old: &FormerProgram<'_>, want: [&str; 3], folder: &Path) {
     migrates_with(old, &|| assert_eq!(answers(old.at), want), folder);
 }
 
-/// The same with another question, which panics on a wrong answer.
-pub(super) fn migrates_with(old: &FormerProgram<'_>, ask: &dyn Fn(), folder: &Path) {
+/// The same with another question, which panics on a wrong answer. Returns the process that has taken the program's
+/// place.
+pub(super) fn migrates_with(old: &FormerProgram<'_>, ask: &dyn Fn(), folder: &Path) -> Process {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
     let process = start(old, &file, old.at, folder);
@@ -93,8 +94,9 @@ pub(super) fn migrates_with(old: &FormerProgram<'_>, ask: &dyn Fn(), folder: &Pa
     let checked = dormouse(&["check", &ours]);
     let said = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}\n{page}");
-    let _process = serve(ours, folder);
+    let process = serve(ours, folder);
     ask();
+    process
 }
 
 /// Starts a program with its file, and waits until it listens.

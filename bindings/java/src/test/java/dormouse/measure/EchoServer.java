@@ -19,9 +19,7 @@ import io.netty.handler.ssl.SslContext;
 import io.netty.handler.ssl.SslContextBuilder;
 import io.netty.handler.ssl.SslProvider;
 
-import java.io.BufferedReader;
 import java.io.File;
-import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.util.function.Function;
 
@@ -30,8 +28,7 @@ import javax.net.ssl.SSLContext;
 /**
  * An echo server of Netty: {@code EchoServer TLS CERTIFICATE KEY}, where TLS is plain, dormouse, engine
  * ({@code SslHandler} with Dormouse's engine), tcnative or jdk.
- * It prints its port. For each line that it reads it collects garbage and prints the bytes of all objects that are
- * left. It ends with its input.
+ * It prints its port.
  */
 public final class EchoServer {
     private EchoServer() {}
@@ -75,15 +72,7 @@ public final class EchoServer {
                 .sync()
                 .channel();
         System.out.println(((InetSocketAddress) server.localAddress()).getPort());
-        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
-        while (orders.readLine() != null) {
-            System.gc();
-            Thread.sleep(200);
-            System.gc();
-            Runtime runtime = Runtime.getRuntime();
-            System.out.println(runtime.totalMemory() - runtime.freeMemory());
-        }
-        System.exit(0);
+        Orders.obey();
     }
 
     /** Null: none. */
