@@ -64,7 +64,12 @@ impl AdminAddress {
     pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => {
-                return Ok(match given.parse() {
+                // As `metrics` writes them.
+                let usual = match given.split_once(':') {
+                    Some(("" | "localhost", port)) => format!("127.0.0.1:{port}"),
+                    _ => given.clone(),
+                };
+                return Ok(match usual.parse() {
                     Ok(address) => AdminAddress::Tcp(address),
                     Err(_) => {
                         let path = given.strip_prefix("unix:").unwrap_or(given);

@@ -227,6 +227,7 @@ fn unusable_files_have_distinct_messages() {
         (".", "cannot be read: Is a directory"),
         ("latin1.toml", "is not UTF-8 text: byte 4, in line 1"),
         ("huge.toml", "is larger than 1 MiB"),
+        ("site.key", "is a certificate or key (PEM)"),
         ("dormouse.toml", "there is no route"),
     ] {
         for command in ["check", "serve"] {
@@ -237,6 +238,9 @@ fn unusable_files_have_distinct_messages() {
                 "{}",
                 ran.err
             );
+            let key = fs::read_to_string(site.path().join("site.key")).expect("the key");
+            let secret = key.lines().nth(1).expect("its first line");
+            assert!(!ran.err.contains(secret), "a key is shown: {}", ran.err);
         }
     }
 }

@@ -22,6 +22,7 @@
 
 use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
+mod ids;
 mod orphaned;
 
 use crate::door::client::Client;
@@ -51,11 +52,11 @@ use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
-use dormouse_handover::slot::{ID_SEED_NOTE, Slot};
+use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest};
-use dormouse_reactor::slab::{Header, Slab};
+use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
@@ -391,6 +392,7 @@ impl<I: Io> Worker<I> {
     }
 
     fn note_counts(&self) {
+        ids::note(self.cx.connections.slots().header(), &self.cx.work);
         let count = &self.cx.work.count;
         let in_flight = self.handshakes.live() + self.outbound.live();
         let pending = self.cx.work.pending.bytes_in_use();
@@ -473,7 +475,7 @@ impl<I: Io> Worker<I> {
             sessions,
         };
         let mut work = Workspace::new(parts, &settings);
-        work.id_seed = id_seed(slots.header(), work.id_seed);
+        ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
         let accepting = accepting.map(|(fd, routes)| Listener::new(*fd, routes));
         let door = Door::new(accepting.collect(), keep.len());
@@ -671,16 +673,6 @@ impl<I: Io> Worker<I> {
             Err(error) => tracing::error!(%error, "ACME challenge rejected"),
         }
     }
-}
-
-/// The seed of connection ids: the predecessor's, if there was one, so that connections keep their
-/// ids.
-fn id_seed(header: &Header, random: u64) -> u64 {
-    let Some(note) = header.note(ID_SEED_NOTE) else {
-        return random;
-    };
-    let first = note.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
-    first.map_or_else(|former| former, |_| random)
 }
 
 /// The parts of a worker that tests need.

@@ -186,6 +186,11 @@ impl<I: Io> Workspace<I> {
         self.generation & token::GENERATION_MASK
     }
 
+    /// The latest generation.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Notes a generation that a predecessor used; later ones are higher.
     pub(crate) fn note_generation(&mut self, generation: u32) {
         self.generation = self.generation.max(generation);

@@ -8,7 +8,7 @@
 use crate::parts::HANDOVER_VERSION;
 #[cfg(debug_assertions)]
 use crate::slot::TRIAL_VERSION;
-use crate::slot::{ID_SEED_NOTE, Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::slot::{GENERATION_NOTE, ID_SEED_NOTE, Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::slab::{Foreign, Slab};
 use dormouse_tables::Dimensions;
 use serde::{Deserialize, Serialize};
@@ -125,9 +125,10 @@ pub fn convert(from: &Foreign) -> io::Result<Slab<Slot>> {
     });
     all.inspect_err(|_| fd.close())?;
     slots.header().set_epoll(header.epoll());
-    let notes = (header.note(ID_SEED_NOTE), slots.header().note(ID_SEED_NOTE));
-    if let (Some(former), Some(note)) = notes {
-        note.store(former.load(Ordering::Relaxed), Ordering::Relaxed);
+    for note in [ID_SEED_NOTE, GENERATION_NOTE] {
+        if let (Some(former), Some(note)) = (header.note(note), slots.header().note(note)) {
+            note.store(former.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
     Ok(slots)
 }

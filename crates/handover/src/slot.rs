@@ -33,6 +33,8 @@ pub(crate) const TRIAL_VERSION: u32 = 1001;
 
 /// The note in the slab's header with the seed of connection ids.
 pub const ID_SEED_NOTE: usize = 0;
+/// The note in the slab's header with the latest generation of a connection.
+pub const GENERATION_NOTE: usize = 1;
 
 /// The slot of a connection. All zeroes: free.
 #[repr(C)]

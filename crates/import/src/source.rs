@@ -45,6 +45,11 @@ pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportErr
                 help,
             ));
         }
+        // What cannot be converted becomes a comment, and this would be a key.
+        if line.trim_ascii_start().starts_with(b"-----BEGIN ") {
+            let what = "a certificate or key (PEM) begins in this line";
+            return Err(ImportError::new(position, n + 1, what, help));
+        }
         if line.len() > LINE_MAX {
             let what = format!(
                 "this line has {} bytes, more than the limit of 64 KiB",

@@ -131,6 +131,7 @@ fn refuses_files_that_are_not_configurations() {
         Err(fault) => fault.to_string(),
     };
     write("binary", b"frontend\n\x7fELF\x00\x01");
+    write("key", b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n");
     write("long", &vec![b'x'; 200_000]);
     write("huge", &vec![b'\n'; 10 << 20]);
     for program in [
@@ -140,6 +141,8 @@ fn refuses_files_that_are_not_configurations() {
         Program::Haproxy,
     ] {
         assert!(refused(program, "binary").contains("binary:2"));
+        let said = refused(program, "key");
+        assert!(said.contains("key:1") && !said.contains("c2Vj"), "{said}");
         assert!(refused(program, "long").contains("this line has 200000 bytes"));
         assert!(refused(program, "huge").contains("larger than 4 MiB"));
         assert!(refused(program, "missing").contains("cannot be read"));

@@ -367,7 +367,7 @@ pub(crate) fn hint(address: &Addr, error: &io::Error) -> &'static str {
         (io::ErrorKind::AddrInUse, _) => {
             "another process listens there; `ss -ltnp` shows which: stop it, or choose another port"
         }
-        (io::ErrorKind::PermissionDenied, Addr::Unix(_)) => {
+        (io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound, Addr::Unix(_)) => {
             "create its directory with write access for the user who starts dormouse"
         }
         (io::ErrorKind::PermissionDenied, _) => {

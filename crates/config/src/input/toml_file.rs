@@ -54,6 +54,13 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return refuse("is larger than 1 MiB", "is this the right file?");
     }
+    // Mistakes are shown with their lines, and these would be a key's.
+    if bytes.split(|byte| *byte == b'\n').any(begins_pem) {
+        return refuse(
+            "is a certificate or key (PEM), not a configuration",
+            "name a TOML file",
+        );
+    }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let before = error.as_bytes().get(..good).unwrap_or_default();
@@ -62,6 +69,10 @@ pub(crate) fn read_text(path: &Path) -> Result<String, (String, String)> {
             format!("is not UTF-8 text: byte {good}, in line {line}, is not part of any character");
         (what, "save it as UTF-8; is this the right file?".to_owned())
     })
+}
+
+fn begins_pem(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"-----BEGIN ")
 }
 
 /// Whether a path is more likely the value of the option before it: those of options that are on or off need `=`.

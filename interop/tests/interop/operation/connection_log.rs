@@ -1,6 +1,7 @@
 //! The connection log: one complete line for each connection, whatever happens meanwhile, and no connection
 //! waits for the log.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -284,6 +285,35 @@ fn a_line_is_complete_after_crashes_and_upgrades() {
             (&"closed".into(), &"client".into())
         );
     }
+}
+
+/// Also if the worker had no connection when it died, and the next one starts within the same second.
+#[test]
+fn ids_are_unique_across_crashes_and_upgrades() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(|_| {});
+    let mut count = 0;
+    for round in 0..4 {
+        for _ in 0..3 {
+            close(Peer::saying(scene.address, "echo"));
+            count += 1;
+        }
+        lines(&scene, count);
+        if round == 2 {
+            admin.order("/upgrade").expect("an upgrade");
+        } else {
+            let worker = admin.status()["workers"][0]["pid"].as_u64().expect("a pid");
+            signal(worker as u32, Signal::KILL);
+        }
+    }
+    let lines = lines(&scene, count);
+    let ids: BTreeSet<&str> = lines
+        .iter()
+        .filter_map(|line| line["id"].as_str())
+        .collect();
+    assert_eq!(ids.len(), count, "{lines:?}");
 }
 
 /// A reload opens the file again, and no line is split between two files.

@@ -130,16 +130,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * factor).map_err(|_| format!("{text} is not a valid time"))
 }
 
-/// `1000000`, `512k`, `256M`, `2G` (powers of ten).
+/// `1000000`, `512k`, `256M`, `2G` (powers of ten), or as in the configuration `512 KiB`, `256 MiB`, `2 GiB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let plain = text.strip_suffix('B').unwrap_or(text);
+    let (plain, base) = match text.strip_suffix("iB") {
+        Some(plain) => (plain, 1024_u64),
+        None => (text.strip_suffix('B').unwrap_or(text), 1000),
+    };
     let (number, factor) = match plain.chars().last() {
-        Some('k' | 'K') => (&plain[..plain.len() - 1], 1_000),
-        Some('M') => (&plain[..plain.len() - 1], 1_000_000),
-        Some('G') => (&plain[..plain.len() - 1], 1_000_000_000),
+        Some('k' | 'K') => (&plain[..plain.len() - 1], base),
+        Some('M') => (&plain[..plain.len() - 1], base.pow(2)),
+        Some('G') => (&plain[..plain.len() - 1], base.pow(3)),
+        _ if base == 1024 => ("", base),
         _ => (plain, 1),
     };
     let number: u64 = number
+        .trim_end()
         .parse()
         .map_err(|_| format!("{text:?} is not a number of bytes: write 512k, 256M or 2G"))?;
     number
@@ -172,11 +177,13 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!((bytes("4 MiB"), bytes("2KiB")), (Ok(4 << 20), Ok(2 << 10)));
         assert!(
             duration("5 parsecs").is_err() && duration("-1s").is_err() && duration("").is_err()
         );
         assert_eq!(bytes("256M"), Ok(256_000_000));
         assert_eq!(bytes("256MB"), Ok(256_000_000));
+        assert!(bytes("7iB").is_err() && bytes("iB").is_err());
         assert!(bytes("0").is_err() && bytes("M").is_err() && bytes("99999999999G").is_err());
         assert_eq!(count("10_000"), Ok(10_000));
     }
