@@ -22,6 +22,7 @@
 
 use crate::connection_log::ConnectionLog;
 use crate::context::WorkerContext;
+mod ids;
 mod orphaned;
 
 use crate::door::client::Client;
@@ -51,11 +52,11 @@ use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
-use dormouse_handover::slot::{GENERATION_NOTE, ID_SEED_NOTE, Slot};
+use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest};
-use dormouse_reactor::slab::{Header, Slab};
+use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{Accepted, Peer};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
@@ -72,9 +73,6 @@ use std::sync::atomic::Ordering;
 /// Time for new work per turn, before established connections are served again. A handshake step is
 /// not interrupted: with a signature it takes up to a millisecond, so a turn rarely has a second one.
 const NEWCOMERS_US: u64 = 200;
-
-/// More new connections than one turn can have. A worker that dies has not noted those of its last turn.
-const GENERATIONS_PER_TURN: u32 = 1 << 16;
 
 /// Events taken from the poller at once.
 const EVENTS_PER_TURN: usize = 256;
@@ -394,10 +392,7 @@ impl<I: Io> Worker<I> {
     }
 
     fn note_counts(&self) {
-        let header = self.cx.connections.slots().header();
-        if let Some(note) = header.note(GENERATION_NOTE) {
-            note.store(self.cx.work.generation().into(), Ordering::Relaxed);
-        }
+        ids::note(self.cx.connections.slots().header(), &self.cx.work);
         let count = &self.cx.work.count;
         let in_flight = self.handshakes.live() + self.outbound.live();
         let pending = self.cx.work.pending.bytes_in_use();
@@ -480,8 +475,7 @@ impl<I: Io> Worker<I> {
             sessions,
         };
         let mut work = Workspace::new(parts, &settings);
-        work.id_seed = id_seed(slots.header(), work.id_seed);
-        work.note_generation(generation_after(slots.header()));
+        ids::continue_from(slots.header(), &mut work);
         let accepting = listeners.iter();
         let accepting = accepting.map(|(fd, routes)| Listener::new(*fd, routes));
         let door = Door::new(accepting.collect(), keep.len());
@@ -678,26 +672,6 @@ impl<I: Io> Worker<I> {
             }
             Err(error) => tracing::error!(%error, "ACME challenge rejected"),
         }
-    }
-}
-
-/// The seed of connection ids: the predecessor's, if there was one, so that connections keep their
-/// ids.
-fn id_seed(header: &Header, random: u64) -> u64 {
-    let Some(note) = header.note(ID_SEED_NOTE) else {
-        return random;
-    };
-    let first = note.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed);
-    first.map_or_else(|former| former, |_| random)
-}
-
-/// A generation that is higher than all of the predecessor's: two connections of the same second would have one id
-/// otherwise.
-fn generation_after(header: &Header) -> u32 {
-    let noted = header.note(GENERATION_NOTE);
-    match noted.map_or(0, |note| note.load(Ordering::Relaxed) as u32) {
-        0 => 0,
-        noted => noted.wrapping_add(GENERATIONS_PER_TURN),
     }
 }
 

@@ -30,9 +30,16 @@ fn lab() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab")
 }
 
+/// Installs what programs of the lab need, where it is missing.
+fn install(script: &str, names: &[&str]) {
+    let status = Command::new(lab().join(script)).args(names).status();
+    assert!(status.expect("it runs").success(), "lab/{script} {names:?}");
+}
+
 #[test]
-#[ignore = "needs what lab/install installs, and takes minutes"]
+#[ignore = "installs servers, and takes minutes"]
 fn every_server_of_the_lab() {
+    install("install", &PEERS.map(|(peer, _)| peer));
     let backend = unused_port();
     let _echo = Started::new(Command::new(lab().join("echo")).arg(backend.to_string()));
     for (peer, kind) in PEERS {
@@ -76,8 +83,10 @@ fn every_server_of_the_lab() {
 
 /// As clients: programs of libraries, those of the lab, and servers with TLS to their backends.
 #[test]
-#[ignore = "needs what lab/install and lab/callers/install install, and rustup"]
+#[ignore = "installs clients, and needs rustup"]
 fn every_client_of_the_lab() {
+    install("install", &["twisted"]);
+    install("callers/install", &[]);
     let (lab, folder) = (lab(), tempfile::tempdir().expect("a folder"));
     let (callers, built) = (lab.join("callers"), lab.join(".cache/callers"));
     let (callers, built) = (callers.display(), built.display());
