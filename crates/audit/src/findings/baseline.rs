@@ -128,6 +128,15 @@ impl ComparedCost {
         self.bytes <= USUAL * self.lab.usual
     }
 
+    /// Whether the cost is beyond the usual one, and would not be without these bytes.
+    pub(super) fn is_unusual_by(&self, bytes: f64) -> bool {
+        let without = Self {
+            bytes: self.bytes - bytes,
+            ..self.clone()
+        };
+        !self.is_usual() && without.is_usual()
+    }
+
     /// Describes the lab's figures in words.
     pub(super) fn words(&self) -> String {
         let row = quoted::filled(&format!("{{{{{}}}}}", self.row));
@@ -185,7 +194,14 @@ mod tests {
         memory.used_after_handshake_bytes = Measured::Value(87_128.0);
         memory.touched_after_handshake_bytes = Measured::Value(51_055.0);
         let compared = node.compare(&memory);
-        assert!(compared.is_usual());
+        assert!(compared.is_usual() && !compared.is_unusual_by(16_400.0));
+        // With a list of 140 authorities for each connection, which its buffers do not explain.
+        let authorities = ComparedCost {
+            bytes: 206_657.0,
+            ..compared.clone()
+        };
+        assert!(!authorities.is_usual() && !authorities.is_unusual_by(16_400.0));
+        assert!(authorities.is_unusual_by(120_000.0));
         assert_eq!(compared.judge(), Some(Severity::Info));
         let unknown = Baseline { used: None, ..node };
         assert!(!unknown.compare(&memory).is_usual());

@@ -66,12 +66,13 @@ pub(super) fn judge(
     }
     let kept = census.map_or_else(Vec::new, |census| record_buffers(census, context.is_some()));
     if !kept.is_empty() {
-        explained += kept
-            .iter()
-            .map(|class| class.bytes_per_connection)
-            .sum::<f64>();
-        // Beyond the runtime's cost with default settings, buffers of this size can be saved.
-        let is_usual = is_foreign || compared.as_ref().is_some_and(ComparedCost::is_usual);
+        let of_buffers: f64 = kept.iter().map(|class| class.bytes_per_connection).sum();
+        explained += of_buffers;
+        // Buffers that make a connection cost more than the runtime's default settings do can be saved.
+        let is_usual = is_foreign
+            || compared
+                .as_ref()
+                .is_some_and(|cost| !cost.is_unusual_by(of_buffers));
         let buffers = buffers(subject, memory, &kept, &command);
         findings.extend(
             buffers.map(|finding| match may_be_garbage(subject, memory) {

@@ -78,8 +78,8 @@ fn a_jvm() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let store = key_store(folder.path());
-    // A leak is not asserted: 250 connections per round with 2,000 bytes each are less than the noise of a
-    // JVM's live memory.
+    // The leak that it can have is found where time does not matter: `java_leak` in lab/sick. On a busy machine a
+    // short audit leaves collections out.
     is_healthy(&java(&store, "healthy"), "java");
 }
 
