@@ -183,9 +183,7 @@ fn opened(results: &Results) -> Vec<String> {
 fn at_rest(results: &Results) -> Vec<String> {
     let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
-        None => {
-            "the cost of a connection is unknown: too few connections".to_owned()
-        }
+        None => "the cost of a connection is unknown: too few connections".to_owned(),
     };
     let mut lines = vec![each];
     if let Some((base, then)) = results.base.zip(results.memory_at_rest) {
