@@ -12,15 +12,12 @@ use super::summary::{KillResult, Results};
 use super::traffic::{Pacer, open_until, wake_all, wake_for};
 use super::upgrade::upgrade;
 use super::view::{Chapter, Scene};
-use super::watch::Baseline;
+use super::watch;
 
 /// Limit on the time until a killed process is gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between checks for the end of a killed process.
 const DEATH_LOOK: Duration = Duration::from_micros(200);
-/// Connections opened per second before memory is read: a burst, after which workers return the free memory of
-/// handshakes. Otherwise one of the readings might contain it.
-const BURST_PER_S: f64 = 20_000.0;
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;
 
@@ -45,16 +42,12 @@ fn warm_up(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), De
         "Memory that a server needs once does not count as the cost of a connection.",
     );
     let began = Instant::now();
-    open_until(show, plan, &scene, plan.warm_up, BURST_PER_S)?;
+    open_until(show, plan, &scene, plan.warm_up)?;
     results.opened_in = began.elapsed();
     // They exchange messages too: buffers that all connections share belong to the baseline.
     wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
-    let bytes = show.reading(&scene)?.bytes;
-    show.base = Some(Baseline {
-        bytes,
-        connections: show.fleet.census().at_rest,
-    });
+    results.base = Some(show.reading(&scene)?);
     Ok(())
 }
 
@@ -68,9 +61,7 @@ fn open(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
         "A handshake needs kilobytes of memory. A connection at rest needs 192 bytes.",
     );
     let began = Instant::now();
-    let last = plan.connections.saturating_sub(plan.warm_up);
-    open_until(show, plan, &scene, last, plan.open_per_s)?;
-    open_until(show, plan, &scene, plan.connections, BURST_PER_S)?;
+    open_until(show, plan, &scene, plan.connections)?;
     results.opened_in += began.elapsed();
     results.agreed = show.fleet.agreed.keys().cloned().collect();
     Ok(())
@@ -91,11 +82,7 @@ fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
     results.memory_at_rest = Some(after);
     results.rested_for = after.at - before.at;
     results.cpu_at_rest = after.cpu.saturating_sub(before.cpu);
-    results.base = show.base;
-    let at_rest = show.fleet.census().at_rest;
-    results.per_connection = show
-        .base
-        .and_then(|base| base.per_connection(after.bytes, at_rest));
+    results.per_connection = watch::per_connection(&show.readings);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use super::children::Children;
 use super::fleet::Fleet;
 use super::plan::Plan;
 use super::view::{Frame, Scene, View};
-use super::watch::{Baseline, Reading, Watch};
+use super::watch::{Reading, Watch};
 
 /// Limit on readings; above it, every second one is dropped.
 const READINGS_MAX: usize = 2_000;
@@ -44,7 +44,6 @@ pub(super) struct Show {
     pub(super) children: Children,
     signals: Signals,
     pub(super) readings: Vec<Reading>,
-    pub(super) base: Option<Baseline>,
     /// The known workers.
     pub(super) workers: Vec<Pid>,
     began: Instant,
@@ -78,7 +77,6 @@ impl Show {
             children,
             signals,
             readings: Vec::new(),
-            base: None,
             workers,
             began: now,
             next_check: now,
@@ -168,7 +166,6 @@ impl Show {
                 fleet: &self.fleet,
                 census: self.fleet.census(),
                 readings: &self.readings,
-                base: self.base,
                 workers: &self.workers,
             });
         }

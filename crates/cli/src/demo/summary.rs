@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fleet::{Fleet, Tally};
 use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
-use super::watch::{Baseline, Measure, Reading};
+use super::watch::{Measure, Reading};
 
 /// Results of the demo.
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub(super) struct Results {
     pub(super) connections: u64,
     pub(super) opened_in: Duration,
     pub(super) agreed: Vec<String>,
-    pub(super) base: Option<Baseline>,
+    pub(super) base: Option<Reading>,
     pub(super) memory_at_rest: Option<Reading>,
     pub(super) memory_at_end: Option<Reading>,
     pub(super) per_connection: Option<u64>,
@@ -183,10 +183,7 @@ fn opened(results: &Results) -> Vec<String> {
 fn at_rest(results: &Results) -> Vec<String> {
     let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
-        None => {
-            "the cost of a connection is unknown: too few connections, or memory was freed meanwhile"
-                .to_owned()
-        }
+        None => "the cost of a connection is unknown: too few connections".to_owned(),
     };
     let mut lines = vec![each];
     if let Some((base, then)) = results.base.zip(results.memory_at_rest) {

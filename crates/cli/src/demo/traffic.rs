@@ -17,9 +17,8 @@ pub(super) fn open_until(
     plan: &Plan,
     scene: &Scene,
     count: u32,
-    per_s: f64,
 ) -> Result<(), DemoError> {
-    let mut pacer = Pacer::new(per_s);
+    let mut pacer = Pacer::new(plan.open_per_s);
     let count = count as usize;
     show.play(scene, |fleet, now| {
         let mut in_flight = fleet.census().handshaking;

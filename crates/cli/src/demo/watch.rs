@@ -35,25 +35,30 @@ pub(super) enum Measure {
     Resident,
 }
 
-/// The least that a further connection can add: its slot of 192 bytes, of which some lie in pages that earlier
-/// connections have begun.
-const CONNECTION_MIN_BYTES: u64 = 192 * 7 / 8;
+/// Least number of connections between two readings that are compared.
+const STEP_MIN: u64 = 100;
+/// Least number of comparisons that show the cost of a connection.
+const COMPARED_MIN: usize = 8;
 
-/// Memory with only the warm-up connections.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Baseline {
-    pub(super) bytes: u64,
-    pub(super) connections: u64,
-}
-
-impl Baseline {
-    /// Returns the bytes per further connection; `None` while there are too few, or if memory that
-    /// was freed meanwhile hides their cost.
-    pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
-        let more = connections.checked_sub(self.connections)?;
-        let each = bytes.checked_sub(self.bytes)?.checked_div(more)?;
-        (more >= 2 * self.connections && each >= CONNECTION_MIN_BYTES).then_some(each)
-    }
+/// Returns the bytes that a further connection adds: the median growth between two readings, of which one has an
+/// eighth of the connections more. `None`: too few readings. It is a median, because the heap of a process may shrink
+/// or grow once while the connections open.
+pub(super) fn per_connection(readings: &[Reading]) -> Option<u64> {
+    let growing: Vec<&Reading> = readings
+        .windows(2)
+        .filter_map(|two| (two[1].connections > two[0].connections).then_some(&two[1]))
+        .collect();
+    let most = growing.last()?.connections;
+    let step = (most / 8).max(STEP_MIN);
+    let growth = |(at, first): (usize, &&Reading)| {
+        let mut later = growing.iter().skip(at);
+        let later = later.find(|later| later.connections >= first.connections + step)?;
+        let bytes = later.bytes.saturating_sub(first.bytes);
+        bytes.checked_div(later.connections - first.connections)
+    };
+    let mut compared: Vec<u64> = growing.iter().enumerate().filter_map(growth).collect();
+    compared.sort_unstable();
+    (compared.len() >= COMPARED_MIN).then(|| compared[compared.len() / 2])
 }
 
 /// The thread that reads.
@@ -133,16 +138,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_in_pages_that_others_have_begun_cost_a_little_less() {
-        let base = Baseline {
-            bytes: 7_771_136,
-            connections: 100,
+    fn a_heap_that_shrinks_once_hides_no_cost() {
+        let at = Instant::now();
+        let reading = |number: u64| Reading {
+            at,
+            bytes: 8_000_000 + number * 100 * 192 - if number > 20 { 200_000 } else { 0 },
+            cpu: Duration::ZERO,
+            measure: Measure::Proportional,
+            connections: number * 100,
         };
-        // As measured with two workers: 229 pages for 4,900 slots.
-        let more = 229 * 4096;
-        assert_eq!(base.per_connection(base.bytes + more, 5_000), Some(191));
-        assert_eq!(base.per_connection(base.bytes + more / 2, 5_000), None);
-        assert_eq!(base.per_connection(base.bytes + more, 299), None);
+        let readings: Vec<Reading> = (0..50).map(reading).collect();
+        assert_eq!(per_connection(&readings), Some(192));
+        assert_eq!(per_connection(&readings[..8]), None);
+        assert_eq!(per_connection(&[readings[40]; 50]), None);
+        assert_eq!(per_connection(&[]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::process::Pid;
 
 use crate::demo::fleet::{Census, Fleet};
-use crate::demo::watch::{Baseline, Reading};
+use crate::demo::watch::{self, Reading};
 
 /// Chapters of the demo, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,20 +68,17 @@ pub(in crate::demo) struct Frame<'a> {
     pub(in crate::demo) fleet: &'a Fleet,
     pub(in crate::demo) census: Census,
     pub(in crate::demo) readings: &'a [Reading],
-    pub(in crate::demo) base: Option<Baseline>,
     /// The workers; none while they are being replaced.
     pub(in crate::demo) workers: &'a [Pid],
 }
 
 impl Frame<'_> {
-    /// Bytes per connection; none after the kill, because the new processes have no baseline.
+    /// Bytes per connection; none after the kill, because the new processes have other memory.
     pub(super) fn per_connection(&self) -> Option<u64> {
-        if self.fleet.kill.is_some() {
-            return None;
+        match self.fleet.kill {
+            Some(_) => None,
+            None => watch::per_connection(self.readings),
         }
-        let bytes = self.readings.last()?.bytes;
-        self.base?
-            .per_connection(bytes, self.census.at_rest + self.census.awake)
     }
 
     pub(super) fn memory_bytes(&self) -> Option<u64> {
