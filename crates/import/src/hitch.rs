@@ -292,23 +292,13 @@ fn without_equivalent(entry: &HitchSetting, draft: &mut Draft) {
         }
         "tcp-fastopen" | "ssl-engine" => "no equivalent",
         // These need no remark, or have been read already.
+        key if is_of_frontend(key) => return,
         "frontend"
         | "backend"
-        | "pem-file"
-        | "pem-dir"
-        | "pem-dir-glob"
-        | "sni-nomatch-abort"
-        | "tls-protos"
-        | "ciphers"
-        | "ciphersuites"
-        | "ecdh-curve"
-        | "client-verify"
-        | "client-verify-ca"
         | "workers"
         | "daemon"
         | "quiet"
         | "log-level"
-        | "prefer-server-ciphers"
         | "write-ip"
         | "proxy-proxy"
         | "write-proxy-v1"
@@ -316,8 +306,6 @@ fn without_equivalent(entry: &HitchSetting, draft: &mut Draft) {
         | "write-proxy"
         | "proxy-tlv"
         | "proxy-client-cert"
-        | "ssl"
-        | "tls"
         | "ring-slots"
         | "ring-data-len"
         | "backend-refresh"

@@ -190,17 +190,23 @@ fn ticket_keys_are_rotated() {
     }
 }
 
+/// Two backends, and the program's admin socket.
+fn scene_with_admin() -> (Scene, Admin) {
+    let scene = Scene::new(&["", ""], |settings| {
+        settings.workers = 1;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    (scene, admin)
+}
+
 /// A reload cannot widen an address: the old listener holds it until the new one is open.
 #[test]
 fn a_wider_address_needs_a_restart() {
     if !applies(Can::BeDormouse) {
         return;
     }
-    let scene = Scene::new(&["", ""], |settings| {
-        settings.workers = 1;
-        Admin::in_folder(settings);
-    });
-    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    let (scene, admin) = scene_with_admin();
     let file = scene.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("the configuration");
     let wider = format!("0.0.0.0:{}", scene.address.port());
@@ -225,11 +231,7 @@ fn an_order_does_not_hide_a_refused_reload() {
     if !applies(Can::BeDormouse) {
         return;
     }
-    let scene = Scene::new(&["", ""], |settings| {
-        settings.workers = 1;
-        Admin::in_folder(settings);
-    });
-    let admin = Admin::at(&scene.folder.path().join("admin.sock"));
+    let (scene, admin) = scene_with_admin();
     let file = scene.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("the configuration");
     std::fs::write(&file, format!("wokers = 2\n{text}")).expect("written");
