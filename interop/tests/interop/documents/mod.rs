@@ -10,7 +10,8 @@ mod neighbours;
 mod page;
 mod run;
 
-use page::{Block, blocks, guide};
+use page::{Block, blocks, guide, repository};
+use std::process::Command;
 
 /// Runs the examples of a page that `choose` selects. Every block must be run or say why not.
 fn examples(page: &str, choose: impl Fn(usize) -> bool) {
@@ -89,4 +90,24 @@ fn every_page_with_examples_is_run() {
         let has_examples = blocks(&page).iter().any(Block::is_example);
         assert_eq!(has_examples, RUN.contains(&page.as_str()), "{page}");
     }
+}
+
+/// `cargo build --release`, as the README has it, builds the program alone: `capi` refuses the release profile. The
+/// tests replace the profile, because that build takes minutes; `make test-full` runs it.
+#[test]
+fn cargo_builds_the_program_alone() {
+    let mut cargo = Command::new(env!("CARGO"));
+    let arguments = ["tree", "--locked", "--depth=0", "--edges=normal"];
+    let printed = cargo
+        .args(arguments)
+        .args(["--format={p}"])
+        .current_dir(repository())
+        .output()
+        .expect("cargo starts");
+    let packages = String::from_utf8_lossy(&printed.stdout);
+    let names: Vec<_> = packages
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(names, ["dormouse"], "{printed:?}");
 }

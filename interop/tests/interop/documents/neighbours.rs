@@ -77,7 +77,7 @@ use LWP::UserAgent;
 print LWP::UserAgent->new->get($ARGV[0])->status_line, \"\\n\";
 ";
 
-/// Cargo with the profile of the tests.
+/// Cargo with the profile of the tests. That a release can be built, too, is tested beside the pages.
 const CARGO: &str = "#!/usr/bin/env bash
 arguments=()
 for argument; do [ \"$argument\" = --release ] || arguments+=(\"$argument\"); done
