@@ -196,6 +196,13 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// The command line of a process, as in process lists. Empty when there is no such process.
+pub fn title(pid: u32) -> String {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).replace('\0', " ");
+    words.trim_end().to_owned()
+}
+
 /// Waits until a process sleeps with all its threads, because a process that has just answered may still
 /// be working.
 ///

@@ -20,11 +20,11 @@
 //! other parts through an [`Effect`], which the loop applies. All parts share the [`Workspace`] and
 //! read the [`Settings`].
 
-use crate::connection_log::ConnectionLog;
-use crate::context::WorkerContext;
 mod ids;
 mod orphaned;
 
+use crate::connection_log::ConnectionLog;
+use crate::context::WorkerContext;
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};

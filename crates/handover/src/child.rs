@@ -81,6 +81,7 @@ impl Bounds {
 
 /// Confines this process according to `mode`. Main has already warned about missing kernel features.
 pub fn confine(role: Role, mode: Sandbox) -> io::Result<()> {
+    trial::hold_descriptor(role);
     let result = match mode {
         Sandbox::Off => Ok(()),
         Sandbox::Required => sandbox::enter(role),

@@ -35,6 +35,22 @@ pub fn crash_on(received: &[u8]) {
     }
 }
 
+/// Holds a descriptor for a moment in the first thread of a worker that is about to confine itself, as its sandbox does:
+/// `DORMOUSE_TRIAL=hold:descriptor`.
+#[cfg(debug_assertions)]
+pub(crate) fn hold_descriptor(role: dormouse_reactor::sandbox::Role) {
+    use dormouse_reactor::sandbox::Role;
+    let is_chosen = std::env::var("DORMOUSE_TRIAL").is_ok_and(|trial| trial == "hold:descriptor");
+    if is_chosen && matches!(role, Role::WorkersFirstThread { .. }) {
+        let held = std::fs::File::open("/dev/null");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(held);
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn hold_descriptor(_role: dormouse_reactor::sandbox::Role) {}
+
 /// Tries forbidden operations in a process that has confined itself, and logs the outcomes:
 /// `DORMOUSE_TRIAL=forbidden`.
 #[cfg(debug_assertions)]

@@ -98,6 +98,11 @@ impl Listeners {
             count.add(reason.count(), 1);
         }
         self.last = Some(reason);
+        self.pause_silently(now_ms);
+    }
+
+    /// As [`Listeners::pause`], for a reason that is no shortage: without a count and a log line.
+    pub(crate) fn pause_silently(&mut self, now_ms: u64) {
         self.paused_until_ms = Some(now_ms + PAUSE_MS);
     }
 

@@ -14,6 +14,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Accepted;
 use listeners::{Listener, Listeners};
 use pause::Pause;
+use std::io::ErrorKind;
 
 /// Connections accepted from one listener per turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
@@ -70,7 +71,13 @@ impl Door {
             Ok(attempt) => attempt.done(),
             Err(e) => {
                 tracing::debug!(error = %e, "accept failed");
-                self.pause(Pause::Descriptors, work);
+                // A listener that was shut down for a drain, of which this worker does not know yet: it polls
+                // as ready all the time.
+                if e.kind() == ErrorKind::InvalidInput {
+                    self.listeners.pause_silently(work.now_ms);
+                } else {
+                    self.pause(Pause::Descriptors, work);
+                }
                 None
             }
         }

@@ -30,11 +30,12 @@ use std::io;
 /// Entry point of the worker, in its own process and thread.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThread) -> i32 {
     let born_ms = process::boottime_ms();
-    let begun = begin(handover, born_ms, &[board], set_logs, OsIo::adopt);
+    // The first thread confines itself before anything else happens: a worker that begins closes all descriptors that
+    // it does not know, also those that a sandbox holds for a moment, and its own filter applies to both threads.
+    let begun = first
+        .confined()
+        .and_then(|()| begin(handover, born_ms, &[board], set_logs, OsIo::adopt));
     let begun = begun.and_then(|(worker, bounds)| {
-        // The worker's filter applies to both threads, and would stop the first thread from confining
-        // itself. So that thread goes first.
-        first.confined()?;
         // After this point the worker handles bytes from the network.
         let role = Role::Worker { unix: bounds.unix };
         confine(role, bounds.sandbox).map(|()| worker)

@@ -9,6 +9,7 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -75,6 +76,9 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 64);
 
 impl CpuSampler {
+    /// CPU time for which one sample stands.
+    pub const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / FREQUENCY);
+
     /// Starts sampling.
     ///
     /// # Errors

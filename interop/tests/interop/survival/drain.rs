@@ -177,6 +177,10 @@ fn a_drain_can_be_stopped_and_survives_a_worker() {
     let status = admin.status();
     assert_eq!(status["phase"], "ready");
     assert_eq!(status["drain"], Value::Null);
+    // The next worker found the listener shut down, which is no lack of descriptors.
+    assert_eq!(status["counts"]["paused_descriptors"], 0);
+    let paused = scene.terminator.lines_with("accepting paused");
+    assert!(paused.is_empty(), "{paused:?}");
     drop(new);
     admin.order("/drain?over=500ms").expect("a drain again");
     let reset = admin.status()["counts"]["closed_by_crash"]

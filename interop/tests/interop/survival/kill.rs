@@ -381,31 +381,86 @@ fn deadly_input_costs_its_own_connection() {
     }
 }
 
-/// Without its keeper a worker keeps serving.
+/// A worker closes what its predecessor has left in their table of descriptors, but nothing that its own first thread
+/// holds for its sandbox.
 #[test]
-fn a_worker_keeps_serving_without_its_keeper() {
+fn a_starting_worker_closes_nothing_of_its_first_thread() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.workers = 1;
+        settings.wrapper = ["/usr/bin/env", "DORMOUSE_TRIAL=hold:descriptor"]
+            .map(String::from)
+            .to_vec();
+    });
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    kill_at_rest(workers(&scene, 1)[0]);
+    probe.echo(100).expect("an echo");
+    let deaths = scene.terminator.lines_with("worker died");
+    let others = deaths.iter().filter(|line| !line.contains("SIGKILL"));
+    assert_eq!(others.count(), 0, "{deaths:?}");
+}
+
+/// Without its keeper a worker keeps serving, and main continues: also if no keeper is left.
+#[test]
+fn workers_keep_serving_without_their_keepers() {
     if !applies(Can::BeDormouse) {
         return;
     }
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.workers = 2;
+        Admin::in_folder(settings);
     });
     let mut probes: Vec<Probe> = (0..20)
         .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
         .collect();
-    let worker = workers(&scene, 2)[0];
-    let keeper = scene
-        .terminator
-        .parent_of(worker)
-        .expect("the keeper of a worker");
+    for (dead, worker) in workers(&scene, 2).into_iter().enumerate() {
+        let keeper = scene
+            .terminator
+            .parent_of(worker)
+            .expect("the keeper of a worker");
+        signal(keeper, Signal::KILL);
+        wait::until("the keeper's death to be seen", PATIENCE, || {
+            (scene.terminator.lines_with("keeper died").len() == dead + 1).then_some(())
+        });
+        for probe in &mut probes {
+            probe.echo(100).expect("an echo");
+        }
+        let mut newcomer =
+            Probe::open(scene.address, peer::config(), "").expect("a new connection");
+        newcomer.echo(100).expect("an echo");
+        let admin = Admin::of(&scene);
+        admin.order("/reload").expect("a reload");
+    }
+    signal(scene.terminator.pid(), Signal::TERM);
+    for probe in probes {
+        probe.finish().expect("a proper end");
+    }
+    assert!(scene.terminator.wait_for_end(PATIENCE).success());
+}
+
+/// No keeper is left to kill a worker that hangs, so main does it when the program stops.
+#[test]
+fn a_hung_worker_without_its_keeper_does_not_delay_a_stop_forever() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("shutdown_grace", "1s");
+    });
+    let worker = workers(&scene, 1)[0];
+    let keeper = scene.terminator.parent_of(worker).expect("its keeper");
     signal(keeper, Signal::KILL);
     scene.terminator.wait_for_line("keeper died", PATIENCE);
-    for probe in &mut probes {
-        probe.echo(100).expect("an echo");
-    }
-    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a new connection");
-    newcomer.echo(100).expect("an echo");
+    signal(worker, Signal::STOP);
+    signal(scene.terminator.pid(), Signal::TERM);
+    assert!(scene.terminator.wait_for_end(PATIENCE).success());
+    let killed = "worker without a keeper did not stop; killing it";
+    assert_eq!(scene.terminator.lines_with(killed).len(), 1);
 }
 
 /// Main is killed by SIGKILL. Connections continue, crashes are still repaired, and no new connection is

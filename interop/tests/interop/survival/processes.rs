@@ -6,7 +6,7 @@ use std::path::Path;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{signal, title};
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Terminator};
 use dormouse_interop::wait::{self, PATIENCE};
@@ -73,7 +73,7 @@ fn process_titles_are_correct() {
     for what in ["start", "crash", "upgrade"] {
         match what {
             "crash" => {
-                let is_worker = |pid: &u32| title(pid).starts_with("dormouse: worker");
+                let is_worker = |&pid: &u32| title(pid).starts_with("dormouse: worker");
                 let tree = scene.terminator.tree();
                 for worker in tree.into_iter().filter(is_worker) {
                     signal(worker, Signal::KILL);
@@ -87,20 +87,17 @@ fn process_titles_are_correct() {
             _ => {}
         }
         wait::until(&format!("{expected:?} after {what}"), PATIENCE, || {
-            let mut titles: Vec<String> = scene.terminator.tree()[1..].iter().map(title).collect();
+            let mut titles: Vec<String> = scene.terminator.tree()[1..]
+                .iter()
+                .copied()
+                .map(title)
+                .collect();
             titles.sort();
             (titles == expected).then_some(())
         });
     }
-    let main = title(&scene.terminator.pid());
+    let main = title(scene.terminator.pid());
     assert!(main.contains("dormouse serve -c "), "{main}");
-}
-
-/// The command line of a process, as in process lists.
-fn title(pid: &u32) -> String {
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).replace('\0', " ");
-    words.trim_end().to_owned()
 }
 
 /// Connections that wait in the listen queue without a worker are served by the next one.
