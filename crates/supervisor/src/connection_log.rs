@@ -121,23 +121,20 @@ impl LogWriter {
     /// `former` is the process that the previous binary has started.
     pub(crate) fn new(file: Option<LogFile>, former: Option<Pid>) -> LogWriter {
         let until_ms = process::boottime_ms() + LAST_LINES_MS;
-        let mut writer = LogWriter {
+        let mut restart = RestartTimer::default();
+        restart.set_due();
+        LogWriter {
+            file,
+            restart,
             former: former.map(|pid| (pid, until_ms)),
             ..LogWriter::default()
-        };
-        writer.follow(file);
-        writer
-    }
-
-    fn follow(&mut self, file: Option<LogFile>) {
-        self.file = file;
-        self.restart.set_due();
+        }
     }
 
     /// Switches to another file.
     pub(crate) fn replace_file(&mut self, file: Option<LogFile>, poller: &Poller) {
         self.end(poller);
-        self.follow(file);
+        self.file = file;
     }
 
     /// Time of the next action.
@@ -224,8 +221,9 @@ impl LogWriter {
         true
     }
 
-    /// Closes the channel: the process writes its last lines and exits.
+    /// Closes the channel: the process writes its last lines and exits. Another one starts after that.
     pub(crate) fn end(&mut self, poller: &Poller) {
+        self.restart.set_due();
         if let Some(pid) = self.close(poller) {
             self.former = Some((pid, process::boottime_ms() + LAST_LINES_MS));
         }

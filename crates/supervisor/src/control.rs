@@ -9,6 +9,7 @@ use dormouse_handover::message;
 use dormouse_helpers::helper::{self, Privileges, RestartTimer};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
+use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
@@ -93,11 +94,6 @@ impl ControlProcess {
         Ok(())
     }
 
-    /// The process id, while the process runs.
-    pub(crate) fn pid(&self) -> Option<Pid> {
-        self.pid
-    }
-
     /// Where the process listens.
     pub(crate) fn addresses(&self) -> &ControlAddresses {
         &self.addresses
@@ -115,10 +111,7 @@ impl ControlProcess {
             return false;
         }
         tracing::error!(process = "control", cause = %ended, "helper process died; restarting");
-        let _ = poller.remove(self.channel);
-        self.channel.close();
-        self.channel = Fd::NONE;
-        self.pid = None;
+        self.forget_process(poller);
         self.restarts += 1;
         self.restart.ended();
         true
@@ -182,8 +175,26 @@ impl ControlProcess {
         });
     }
 
-    /// Ends the process, because the program ends.
-    pub(crate) fn end(&self) {
-        let _ = message::send(self.channel, &Report::End);
+    /// Ends the process, which first answers its clients. Returns its id, for the caller to reap. The next turn
+    /// starts another one.
+    pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
+        let pid = self.pid?;
+        if !matches!(
+            message::send(self.channel, &Report::End),
+            Ok(Attempt::Done(()))
+        ) {
+            // The closed channel alone would mean that main has died.
+            let _ = process::send_signal(pid, Signal::Kill);
+        }
+        self.forget_process(poller);
+        self.restart.set_due();
+        Some(pid)
+    }
+
+    fn forget_process(&mut self, poller: &Poller) {
+        let _ = poller.remove(self.channel);
+        self.channel.close();
+        self.channel = Fd::NONE;
+        self.pid = None;
     }
 }

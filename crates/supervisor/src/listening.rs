@@ -29,6 +29,9 @@ pub(crate) struct Listening {
     listeners: Vec<Listener>,
     /// Sockets of plain HTTP, which have no route.
     redirects: Vec<Listener>,
+    /// Sockets from systemd that no route uses since a reload. While systemd listens, nobody else can open them again,
+    /// so they are kept for the next reload.
+    spare: InheritedListeners,
     numbers: RouteNumbers,
 }
 
@@ -42,7 +45,7 @@ impl Listening {
     }
 
     /// Adopts the listeners that another binary in this process has opened.
-    pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
+    pub(crate) fn adopt(handover: &Handover, spare: &[i32], next_number: u16) -> Listening {
         let open = &handover.descriptors.listeners;
         let sockets = open.iter().map(|&(fd, _)| fd);
         let sockets = sockets.chain(handover.descriptors.redirects.iter().copied());
@@ -65,6 +68,7 @@ impl Listening {
             redirects: plain
                 .map(|((address, _, _), &fd)| adopt(address, fd, Vec::new()))
                 .collect(),
+            spare: InheritedListeners::of(spare.iter().copied().map(Fd)),
             numbers: RouteNumbers::adopt(&handover.config, &handover.numbers, next_number),
         }
     }
@@ -72,9 +76,14 @@ impl Listening {
     /// Prepares the listeners of another configuration: open sockets are reused, new ones are opened.
     /// Nothing changes until [`Listening::replace_by`].
     pub(crate) fn prepare(&self, config: &Config) -> Result<Listening, ServeError> {
-        // Inherited sockets are taken at the start only.
-        let none = &mut InheritedListeners::default();
-        Listening::of(config, self.numbers.clone(), &self.all(), none)
+        let open = self.all();
+        let mut spare = self.spare.clone();
+        let mut next = Listening::of(config, self.numbers.clone(), &open, &mut spare)?;
+        let wanted = next.all();
+        let is_unused = |one: &&Listener| one.inherited && !is_among(&wanted, one);
+        let unused = open.iter().filter(is_unused).map(|one| one.fd);
+        next.spare = InheritedListeners::of(spare.left().chain(unused));
+        Ok(next)
     }
 
     fn of(
@@ -117,6 +126,7 @@ impl Listening {
         Ok(Listening {
             listeners,
             redirects,
+            spare: InheritedListeners::default(),
             numbers,
         })
     }
@@ -188,6 +198,16 @@ impl Listening {
             .collect()
     }
 
+    /// The addresses that a reload can use: those of all listeners, and of sockets from systemd.
+    pub(crate) fn usable_addresses(&self) -> Vec<String> {
+        [self.addresses(), self.spare.addresses()].concat()
+    }
+
+    /// The sockets from systemd that no route uses.
+    pub(crate) fn spare(&self) -> Vec<Fd> {
+        self.spare.left().collect()
+    }
+
     /// The sockets that workers poll.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         self.listeners.iter().map(|listener| listener.fd).collect()
@@ -213,10 +233,14 @@ fn routes_behind(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
     numbers.map(Option::unwrap_or_default).collect()
 }
 
-/// Closes the listeners that are not in `kept`.
+fn is_among(listeners: &[Listener], one: &Listener) -> bool {
+    listeners.iter().any(|other| other.fd == one.fd)
+}
+
+/// Closes our own listeners that are not in `kept`.
 fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     for listener in listeners {
-        if !kept.iter().any(|other| other.fd == listener.fd) {
+        if !listener.inherited && !is_among(kept, listener) {
             listener.fd.close();
             if let Addr::Unix(path) = &listener.address {
                 let _ = std::fs::remove_file(path);

@@ -28,6 +28,9 @@ pub(crate) struct MainState {
     /// The listeners of control.
     #[serde(default)]
     pub(crate) control: Option<ControlAddressesState>,
+    /// Listeners from systemd that no route uses.
+    #[serde(default)]
+    pub(crate) spare_listeners: Vec<i32>,
     /// Sessions of originations.
     pub(crate) sessions: Option<SessionFilesState>,
     /// Processes of the old binary that are about to exit.

@@ -371,9 +371,23 @@ impl Pairs {
         Some(pair.ready)
     }
 
-    /// Whether all keepers have exited.
+    /// Whether all keepers and workers are gone. A worker without its keeper still serves.
     pub(crate) fn are_over(&self) -> bool {
-        self.all.iter().all(|pair| pair.ended.is_some())
+        self.all
+            .iter()
+            .all(|pair| pair.ended.is_some() && pair.is_over)
+    }
+
+    /// Kills the workers that have lost their keeper, which would have killed them if they hung.
+    pub(crate) fn kill_without_keeper(&self) {
+        let is_left = |pair: &&Pair| pair.ended.is_some() && !pair.is_over;
+        for worker in self.all.iter().filter(is_left).filter_map(|p| p.worker) {
+            tracing::error!(
+                pid = worker.0,
+                "worker without a keeper did not stop; killing it"
+            );
+            let _ = process::send_signal(worker, Signal::Kill);
+        }
     }
 
     /// Posts a command with its text on the boards of all keepers.

@@ -66,7 +66,6 @@ impl RedirectProcess {
         let task = is_accepting.then(|| Task::of(serving)).flatten();
         if task != self.task {
             self.task = task;
-            self.restart.set_due();
             return self.end(poller);
         }
         if self.restart.take_due()
@@ -135,8 +134,10 @@ impl RedirectProcess {
         true
     }
 
-    /// Closes the channel, so that the process exits after its clients. Returns its id for later.
+    /// Closes the channel, so that the process exits after its clients. Returns its id for later. The next turn
+    /// starts another one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
+        self.restart.set_due();
         let (pid, channel) = self.process.take()?;
         let _ = poller.remove(channel);
         channel.close();

@@ -117,7 +117,7 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
         user: handover.user,
         memory,
         ticket_keys: Keyring::adopt(config, ticket_keys(handover)?),
-        listening: Listening::adopt(handover, state.next_number),
+        listening: Listening::adopt(handover, &state.spare_listeners, state.next_number),
         pairs: Pairs::adopt(&state.pairs, poller).map_err(system("adopt a worker"))?,
     })
 }

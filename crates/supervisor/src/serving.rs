@@ -93,6 +93,7 @@ impl Serving {
             self.memory.fds(),
             self.listening.fds(),
             self.listening.redirects(),
+            self.listening.spare(),
             self.pairs.fds(),
         ]
         .concat()
@@ -221,10 +222,13 @@ impl Serving {
 
     /// Rotates ticket keys now.
     pub(crate) fn rotate_ticket_keys_now(&mut self) -> Result<(), String> {
-        self.ticket_keys
+        let saved = self
+            .ticket_keys
             .rotate_now(unix_time(), &self.memory.counters)?;
         self.pairs.order_all(&self.ticket_keys_order());
-        Ok(())
+        saved.map_err(|why| {
+            format!("new ticket keys are in use, but a restart returns to the previous ones: {why}")
+        })
     }
 
     /// Starts to poll the ticket store's process, if there is a new one.

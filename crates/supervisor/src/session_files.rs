@@ -284,13 +284,13 @@ pub(crate) fn examine(path: &Path) -> Result<(), String> {
     read_contents(path).map(drop)
 }
 
-/// Reads a session file. `None`: it does not exist yet.
+/// Reads a session file. `None`: it does not exist yet, or was created empty.
 fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
-    let Some(text) = read_secret(path)? else {
+    let Some(bytes) = read_secret(path)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);
     };
     let foreign = "not a session file\nset another path, or remove the file";
-    let content: FileContents = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
+    let content: FileContents = serde_json::from_slice(&bytes).map_err(|_| foreign.to_owned())?;
     match content.format == FORMAT {
         true => Ok(Some(content)),
         false => Err(foreign.to_owned()),
@@ -298,7 +298,7 @@ fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
 }
 
 /// Reads a file that only its owner may read. `None`: it does not exist yet.
-fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
+fn read_secret(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -313,11 +313,11 @@ fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
             path.display()
         ));
     }
-    let mut text = Zeroizing::new(String::new());
+    let mut bytes = Zeroizing::new(Vec::new());
     file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .map_err(|e| format!("cannot be read: {e}"))?;
-    Ok(Some(text))
+    Ok(Some(bytes))
 }
 
 fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -374,12 +374,30 @@ mod tests {
             let read = read_secret(&path)
                 .expect("a file of the test")
                 .expect("an existing file");
-            assert_eq!(*read, text);
+            assert_eq!(*read, text.as_bytes());
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a file of the test");
         let refused = read_secret(&path).expect_err("readable by the group");
         assert!(refused.contains("chmod 600"), "{refused}");
         fs::remove_dir_all(&directory).expect("a file of the test");
+    }
+
+    /// An empty file, as `install -m 600 /dev/null FILE` makes it, has no sessions. Any other file might be needed.
+    #[test]
+    fn an_empty_file_is_a_session_file_and_a_foreign_one_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("sessions");
+        write_secret(&path, b"").expect("written");
+        assert_eq!(examine(&path), Ok(()));
+        let other_format = br#"{"format":"another","servers":[]}"#;
+        for foreign in [&b"no sessions"[..], b"\xff\xfe", b"{}", other_format] {
+            write_secret(&path, foreign).expect("written");
+            let refused = examine(&path).expect_err("not a session file");
+            assert!(
+                refused.contains("\nset another path, or remove the file"),
+                "{refused}"
+            );
+        }
     }
 
     /// A compromised worker can fill every place. The file that results must not stop the next start.

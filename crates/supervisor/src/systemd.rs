@@ -152,7 +152,7 @@ pub(crate) fn addresses_of(address: &Addr, fd: Fd) -> Vec<String> {
 }
 
 /// Listening sockets that systemd has opened.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct InheritedListeners {
     left: Vec<(Addr, Fd)>,
     /// All passed addresses, for error messages.
@@ -169,18 +169,29 @@ impl InheritedListeners {
         } else {
             0
         };
-        let left = (FIRST..FIRST + count).filter_map(|fd| match Addr::local(Fd(fd)) {
-            Ok(address) => Some((address, Fd(fd))),
+        let inherited = InheritedListeners::of((FIRST..FIRST + count).map(Fd));
+        let handed_in = inherited
+            .left
+            .iter()
+            .map(|(address, _)| address.to_string());
+        InheritedListeners {
+            handed_in: handed_in.collect(),
+            ..inherited
+        }
+    }
+
+    /// These listeners, which are free to be taken.
+    pub(crate) fn of(sockets: impl IntoIterator<Item = Fd>) -> InheritedListeners {
+        let left = sockets.into_iter().filter_map(|fd| match Addr::local(fd) {
+            Ok(address) => Some((address, fd)),
             Err(error) => {
-                tracing::warn!(fd, %error, "inherited descriptor is not a socket");
+                tracing::warn!(fd = fd.0, %error, "inherited descriptor is not a socket");
                 None
             }
         });
-        let left: Vec<(Addr, Fd)> = left.collect();
-        let handed_in = left.iter().map(|(address, _)| address.to_string());
         InheritedListeners {
-            handed_in: handed_in.collect(),
-            left,
+            left: left.collect(),
+            handed_in: Vec::new(),
         }
     }
 

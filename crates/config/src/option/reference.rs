@@ -58,7 +58,7 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
     match spec.default {
         OptionDefault::Is("" | "none") => writeln!(page, "| default | none |")?,
         OptionDefault::Is(text) => writeln!(page, "| default | `{}` |", in_file(spec, text))?,
-        OptionDefault::Required(_) => writeln!(page, "| default | none: required |")?,
+        OptionDefault::Required(_) => writeln!(page, "| default | none, must be set |")?,
     }
     if let Some((least, greatest)) = spec.range {
         writeln!(page, "| range | {least} to {greatest} |")?;

@@ -249,6 +249,15 @@ pub(super) fn gone() -> Response {
     outcome(false, words, 503)
 }
 
+/// Response to an order that main did not answer before its end, or before another binary took its place.
+pub(super) fn ended() -> Response {
+    outcome(
+        false,
+        "dormouse has ended or was upgraded meanwhile; try again",
+        503,
+    )
+}
+
 /// Response to an order that main did not answer in time.
 pub(super) fn too_late() -> Response {
     outcome(false, "the main process does not answer", 504)

@@ -46,6 +46,8 @@ use view::View;
 const CLIENTS_MAX: usize = 32;
 /// Interval at which control checks for remaining workers after main's death.
 const POLL_MS: u64 = 1_000;
+/// Time for the last clients after main has ended this process.
+const LAST_CLIENTS_MS: u64 = 500;
 
 const TOKEN_MAIN: u64 = 1;
 /// First token of the listeners.
@@ -68,6 +70,8 @@ struct Control {
     clients: Vec<Option<Client>>,
     last_order: u64,
     view: View,
+    /// When this process exits even if clients are left. `None`: main needs it.
+    ends_at_ms: Option<u64>,
 }
 
 impl Control {
@@ -89,6 +93,7 @@ impl Control {
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_order: 0,
             view: View::new(counters, backends, traffic, arguments.restarts),
+            ends_at_ms: None,
         };
         privileges.confine(Role::Control)?;
         let poller = &control.poller;
@@ -109,17 +114,16 @@ impl Control {
                     token @ TOKEN_LISTENERS..TOKEN_CLIENTS => {
                         self.accept((token - TOKEN_LISTENERS) as usize);
                     }
-                    TOKEN_MAIN => {
-                        if self.receive_report() {
-                            return Ok(());
-                        }
-                    }
+                    TOKEN_MAIN => self.receive_report(),
                     token => self.on_client(token.saturating_sub(TOKEN_CLIENTS) as usize),
                 }
             }
             self.end_late_clients();
             if !self.view.main_alive() && !self.view.is_any_process_serving() {
                 tracing::info!("no workers left; control process exiting");
+                return Ok(());
+            }
+            if self.is_over() {
                 return Ok(());
             }
         }
@@ -129,14 +133,14 @@ impl Control {
         let now_ms = process::boottime_ms();
         let deadlines = self.clients.iter().flatten().map(|c| c.deadline_ms);
         let poll_ms = (!self.view.main_alive()).then_some(now_ms + POLL_MS);
-        let next = deadlines.chain(poll_ms).min();
+        let next = deadlines.chain(poll_ms).chain(self.ends_at_ms).min();
         next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
     }
 
     // ---- main ----
 
-    /// Handles a message from main. Returns `true` if the program ends.
-    fn receive_report(&mut self) -> bool {
+    /// Handles a message from main.
+    fn receive_report(&mut self) {
         match message::receive(self.main) {
             Ok(None) => {}
             Ok(Some(Report::State(state))) => self.view.set_state(state),
@@ -150,33 +154,52 @@ impl Control {
                     self.respond(index, &answers::answered(&result));
                 }
             }
-            Ok(Some(Report::End)) => return true,
+            Ok(Some(Report::End)) => self.begin_end(),
             Err(error) => {
                 tracing::error!(%error, "main process gone; control process still answers queries");
                 let _ = self.poller.remove(self.main);
                 self.view.note_main_death();
-                self.close_metrics_listener();
-                for index in 0..self.clients.len() {
-                    if self.clients[index].as_ref().is_some_and(Client::waits) {
-                        self.respond(index, &answers::gone());
-                    }
-                }
+                // The next start must be able to bind the port of the metrics. A unix socket stays open: the next
+                // start replaces its path.
+                self.close_listeners_except(Some(Access::Orders));
+                self.respond_to_waiting(&answers::gone());
             }
         }
-        false
     }
 
-    /// Closes the TCP listener after main's death, so that the next start can bind its port. A unix
-    /// socket stays open: the next start replaces its path.
-    fn close_metrics_listener(&mut self) {
+    /// Begins the end of this process, because the program ends or another binary takes its place. Requests that have
+    /// arrived are answered.
+    fn begin_end(&mut self) {
+        let _ = self.poller.remove(self.main);
+        self.close_listeners_except(None);
+        self.respond_to_waiting(&answers::ended());
+        self.ends_at_ms = Some(process::boottime_ms() + LAST_CLIENTS_MS);
+    }
+
+    fn is_over(&self) -> bool {
+        let is_late = |at_ms| at_ms <= process::boottime_ms();
+        self.ends_at_ms
+            .is_some_and(|at_ms| is_late(at_ms) || self.clients.iter().all(Option::is_none))
+    }
+
+    fn close_listeners_except(&mut self, stays: Option<Access>) {
         let poller = &self.poller;
         self.listeners.retain_mut(|listener| {
-            let stays = listener.access == Access::Orders;
+            let stays = Some(listener.access) == stays;
             if !stays {
                 listener.close(poller);
             }
             stays
         });
+    }
+
+    /// Answers all clients that wait for main.
+    fn respond_to_waiting(&mut self, response: &Response) {
+        for index in 0..self.clients.len() {
+            if self.clients[index].as_ref().is_some_and(Client::waits) {
+                self.respond(index, response);
+            }
+        }
     }
 
     // ---- clients ----
@@ -233,6 +256,7 @@ impl Control {
                 }
             }
             Ok(Attempt::WouldBlock) => self.respond(index, &answers::too_late()),
+            Err(_) if self.ends_at_ms.is_some() => self.respond(index, &answers::ended()),
             Err(_) => self.respond(index, &answers::gone()),
         }
     }

@@ -176,9 +176,10 @@ impl StoreLink {
         }
     }
 
-    /// Kills the process. Returns its id, for the caller to reap.
+    /// Kills the process. Returns its id, for the caller to reap. Another start is due at once.
     pub fn end(&mut self) -> Option<Pid> {
         self.cut();
+        self.restart.set_due();
         let pid = self.pid.take();
         if let Some(pid) = pid {
             let _ = process::send_signal(pid, Signal::Kill);

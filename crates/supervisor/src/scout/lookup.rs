@@ -74,6 +74,11 @@ impl ReloadLookup {
         true
     }
 
+    /// Whether there is a lookup.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Deadline of the lookup.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.running.as_ref().map(|running| running.due_ms)

@@ -96,7 +96,6 @@ impl BackendMonitor {
         if self.can_continue_from(&former) {
             return None;
         }
-        self.restart.set_due();
         self.end(poller)
     }
 
@@ -224,8 +223,10 @@ impl BackendMonitor {
         true
     }
 
-    /// Ends the scout. Returns its process id; the exit is still to be reported.
+    /// Ends the scout. Returns its process id; the exit is still to be reported. The next turn starts another
+    /// one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
+        self.restart.set_due();
         self.scout.take().map(|scout| scout.end(poller))
     }
 }

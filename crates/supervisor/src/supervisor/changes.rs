@@ -96,13 +96,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends the scouts and the redirect process, before the program ends or a new binary starts its own.
-    pub(super) fn end_scouts(&mut self) {
-        self.history.ending.extend(self.redirect.end(&self.poller));
-        self.history.ending.extend(self.monitor.end(&self.poller));
-        self.history.ending.extend(self.lookup.end(&self.poller));
-    }
-
     /// Reloads the configuration, and answers the request. If the configuration has names of backends, a scout
     /// looks them up first.
     pub(super) fn reload(&mut self, request: Option<u64>) {
@@ -110,6 +103,11 @@ impl Supervisor {
         if !self.lookup.join(request) {
             self.reload_with(request.into_iter().collect(), &FoundNames::new());
         }
+    }
+
+    /// Whether a reload waits for names or for workers.
+    pub(super) fn is_reloading(&self) -> bool {
+        self.lookup.is_running() || self.reload.is_waiting()
     }
 
     pub(super) fn on_lookup(&mut self) {
@@ -156,7 +154,7 @@ impl Supervisor {
             return Err(why);
         }
         let edition = &self.serving.edition;
-        let listeners = self.serving.listening.addresses();
+        let listeners = self.serving.listening.usable_addresses();
         let Ready { loaded, material } =
             match reload::load(&self.source, names, edition, &listeners)? {
                 Reloaded::Complete(ready) => *ready,

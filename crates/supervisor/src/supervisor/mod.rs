@@ -44,6 +44,9 @@ use std::time::Duration;
 const CHILDREN_EXIT_MS: u64 = 1_000;
 const CHILDREN_POLL: Duration = Duration::from_millis(2);
 
+/// Time for workers without a keeper to stop, in addition to the grace for pending work.
+const STOP_MS: u64 = 5_000;
+
 /// Main's state across an upgrade, apart from [`Serving`].
 #[derive(Default)]
 pub(crate) struct History {
@@ -89,6 +92,8 @@ pub(crate) struct Supervisor {
     signals: Signals,
     history: History,
     is_stopping: bool,
+    /// When main kills workers that have lost their keeper and do not stop.
+    kills_at_ms: Option<u64>,
 }
 
 impl Supervisor {
@@ -129,6 +134,7 @@ impl Supervisor {
             signals,
             history,
             is_stopping: false,
+            kills_at_ms: None,
         }
     }
 
@@ -215,6 +221,10 @@ impl Supervisor {
             syslog.attend();
         }
         self.stop_if_drained();
+        let now_ms = process::boottime_ms();
+        if self.kills_at_ms.take_if(|at_ms| *at_ms <= now_ms).is_some() {
+            self.serving.pairs.kill_without_keeper();
+        }
         self.serving.rotate_ticket_keys(&self.poller);
         if let Some(why) = self.upgrade.as_ref().and_then(Upgrade::late) {
             self.fail_upgrade(&why);
@@ -252,6 +262,7 @@ impl Supervisor {
             self.drain
                 .next_check_ms()
                 .filter(|_| self.history.stops_after_drain && !self.is_stopping),
+            self.kills_at_ms,
             self.redirect.next_deadline_ms(),
             self.log_writer.next_deadline_ms(),
             self.syslog.as_ref().map(SyslogSocket::next_deadline_ms),
@@ -280,12 +291,24 @@ impl Supervisor {
         pairs.have_edition(edition.number) && self.upgrade.is_none()
     }
 
-    fn end(mut self) -> Result<(), ServeError> {
-        if let Some(control) = &self.control {
-            control.end();
-        }
-        self.end_scouts();
+    /// Ends all helpers, before the program ends or a new binary starts its own.
+    fn end_helpers(&mut self) {
+        // Control sends its pending answers before it exits.
+        self.attend_to_control();
+        let control = self.control.as_mut();
+        let ending = [
+            control.and_then(|control| control.end(&self.poller)),
+            self.serving.ticket_keys.end_process(),
+            self.redirect.end(&self.poller),
+            self.monitor.end(&self.poller),
+            self.lookup.end(&self.poller),
+        ];
+        self.history.ending.extend(ending.into_iter().flatten());
         self.log_writer.end(&self.poller);
+    }
+
+    fn end(mut self) -> Result<(), ServeError> {
+        self.end_helpers();
         if let Some(sessions) = &mut self.serving.memory.sessions {
             sessions.save();
         }

@@ -68,6 +68,10 @@ impl Supervisor {
         }
         self.is_stopping = true;
         let serving = &self.serving;
+        let grace = serving.edition.config.timeouts.shutdown_grace;
+        let grace_ms = grace.as_millis() as u64;
+        self.kills_at_ms
+            .get_or_insert(process::boottime_ms() + grace_ms + super::STOP_MS);
         self.authorities.cancel(&serving.pairs);
         serving.pairs.order_all(&Order::Stop);
         // After the order, so that no worker polls a paused listener.

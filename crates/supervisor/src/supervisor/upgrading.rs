@@ -30,7 +30,7 @@ impl Supervisor {
             Some("another upgrade is in progress")
         } else if self.is_stopping {
             Some("the program is stopping")
-        } else if self.drain.is_under_way() || self.reload.is_waiting() {
+        } else if self.drain.is_under_way() || self.is_reloading() {
             Some("a drain or a reload is in progress")
         } else if self.serving.pairs.are_renewed() {
             Some("a worker is being replaced after a reload that added a unix socket")
@@ -69,19 +69,10 @@ impl Supervisor {
         }
     }
 
-    /// Executes the new binary in this process. Returns only on failure.
+    /// Executes the new binary in this process. Returns only on failure; the next turn then starts the helpers
+    /// again.
     fn execute(&mut self, binary: &NewBinary) -> io::Result<()> {
-        // Control sends its pending answers and exits; the new main starts its own.
-        self.attend_to_control();
-        if let Some(control) = &self.control {
-            control.end();
-            self.history.ending.extend(control.pid());
-        }
-        self.history
-            .ending
-            .extend(self.serving.ticket_keys.end_process());
-        self.end_scouts();
-        self.log_writer.end(&self.poller);
+        self.end_helpers();
         let mut fds = self.serving.fds();
         let control = self.control.iter();
         fds.extend(control.flat_map(|control| control.addresses().fds()));
@@ -99,6 +90,7 @@ impl Supervisor {
             born_ms: self.history.born_ms,
             connections_max: serving.connections_max,
             next_number: serving.listening.numbers().next(),
+            spare_listeners: serving.listening.spare().iter().map(|fd| fd.0).collect(),
             waits_for_restart: self.history.waits_for_restart.clone(),
             pairs: serving.pairs.state(),
             control: control.map(|control| control.addresses().state()),

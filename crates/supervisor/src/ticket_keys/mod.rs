@@ -163,7 +163,7 @@ impl Keyring {
             .is_some_and(|link| link.ended(pid, ended, shared))
     }
 
-    /// Ends the store's process. Returns its id, for the caller to reap.
+    /// Ends the store's process. Returns its id, for the caller to reap. The next turn starts another one.
     pub(crate) fn end_process(&mut self) -> Option<Pid> {
         self.store()?.end()
     }
@@ -222,8 +222,13 @@ impl Keyring {
         Ok(())
     }
 
-    /// Rotates now, on an administrator's order. The error names the program that generates the keys.
-    pub(crate) fn rotate_now(&mut self, now: UnixTime, shared: &Shared) -> Result<(), String> {
+    /// Rotates now, on an administrator's order. Returns whether the new keys were saved. The outer error names the
+    /// program that generates the keys: nothing was rotated.
+    pub(crate) fn rotate_now(
+        &mut self,
+        now: UnixTime,
+        shared: &Shared,
+    ) -> Result<Result<(), String>, String> {
         match &self.origin {
             Origin::Memory | Origin::Own { .. } => {}
             Origin::Foreign(_) => {
@@ -241,9 +246,9 @@ impl Keyring {
         }
         let rotated = self.keys.rotate_now(now);
         rotated.map_err(|error| format!("ticket key rotation failed: {error}"))?;
-        self.keep_rotated();
+        let saved = self.keep_rotated();
         self.publish(shared);
-        Ok(())
+        Ok(saved)
     }
 
     fn rotate(&mut self, now: UnixTime) -> bool {
@@ -255,26 +260,28 @@ impl Keyring {
                 return false;
             }
         }
-        self.keep_rotated();
+        // A failure is in the log.
+        let _ = self.keep_rotated();
         true
     }
 
-    /// Saves rotated keys where own keys are stored.
-    fn keep_rotated(&self) {
+    /// Saves rotated keys where own keys are stored. Logs why that failed, and returns it.
+    fn keep_rotated(&self) -> Result<(), String> {
         match &self.origin {
             Origin::Own { path, secret } => {
-                if let Err(error) = file::write(path, &self.keys, secret) {
+                return file::write(path, &self.keys, secret).inspect_err(|error| {
                     tracing::error!(
                         error,
                         "ticket keys could not be saved; new tickets are lost at a restart"
                     );
-                }
+                });
             }
             Origin::Store(_) => tracing::warn!(
                 "no new keys from the ticket store for a whole rotation; this machine rotates its own keys"
             ),
             Origin::Memory | Origin::Foreign(_) => {}
         }
+        Ok(())
     }
 
     fn publish(&self, shared: &Shared) {

@@ -368,6 +368,9 @@ fn a_reload_waits_for_names_but_main_does_not() {
     );
     scene.echoes();
     assert!(!first.is_finished() && !second.is_finished());
+    // An upgrade would end the lookup and leave both without an answer.
+    let refused = scene.admin.order("/upgrade").expect_err("reloads wait");
+    assert!(refused.contains("a reload is in progress"), "{refused}");
     scene.dns.silent(false);
     for asked in [first, second] {
         let words = asked.join().expect("no panic").expect("reloaded");

@@ -1,6 +1,8 @@
 //! Orders that change the running configuration: backends out and in, weights, log level, ticket keys.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
 use dormouse_interop::admin::Admin;
@@ -188,6 +190,34 @@ fn ticket_keys_are_rotated() {
         }
         assert_eq!(connect(), Some(expected), "after {rotations} rotations");
     }
+}
+
+/// Rotated keys that cannot be saved are in use until a restart, and the administrator learns that.
+#[test]
+fn unsaved_ticket_keys_are_reported() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let [keys, in_the_way, secret] =
+        ["own.keys", "own.keys.new", "secret"].map(|name| folder.path().join(name));
+    std::fs::write(&secret, [7; 32]).expect("a secret");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("a private file");
+    let scene = Scene::new(&[""], |settings| {
+        Admin::in_folder(settings);
+        settings.option("ticket_keys", &format!("file:{}", keys.display()));
+        settings.option("ticket_secret_file", &secret.display().to_string());
+    });
+    let saved = || std::fs::read(&keys).expect("saved keys");
+    let first = saved();
+    std::fs::create_dir(&in_the_way).expect("a folder in place of a new file");
+    let why = refused(&scene, "rotate-ticket-keys");
+    let words = "new ticket keys are in use, but a restart returns to the previous ones";
+    assert!(why.contains(words) && why.contains("own.keys"), "{why}");
+    assert_eq!(saved(), first);
+    std::fs::remove_dir(&in_the_way).expect("the folder removed");
+    done(&scene, "rotate-ticket-keys");
+    assert_ne!(saved(), first);
 }
 
 /// Two backends, and the program's admin socket.

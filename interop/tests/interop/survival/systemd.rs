@@ -1,13 +1,15 @@
 //! Notifications to a service manager, and sockets from it, in systemd's protocols.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::machine::Machine;
-use dormouse_interop::peer::Peer;
+use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -198,6 +200,43 @@ fn passed_listeners_are_used() {
     signal(terminator.pid(), Signal::TERM);
     assert!(terminator.wait_for_end(PATIENCE).success());
     TcpStream::connect(settings.listen).expect("a new connection waits for the next program");
+}
+
+/// A reload without a passed listener leaves its clients in the queue of the service manager, which alone could open the
+/// address again; the next reload with it serves them, also after an upgrade.
+#[test]
+fn a_passed_listener_is_used_again_after_a_reload_without_it() {
+    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (mut settings, _backend) = settings();
+    let listen = settings.listen.to_string();
+    let other = SocketAddr::new(settings.listen.ip(), 9999).to_string();
+    let passed = ["python3", "-c", HANDING_IN, &listen, "127.0.0.1:0"];
+    settings.wrapper = passed.map(str::to_owned).to_vec();
+    Admin::in_folder(&mut settings);
+    let mut terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+    let admin = Admin::at(&folder.path().join("admin.sock"));
+    let file = folder.path().join("dormouse.toml");
+    let with = std::fs::read_to_string(&file).expect("the configuration");
+    let without = with.replace(&listen, &other);
+    for round in 0..2 {
+        std::fs::write(&file, &without).expect("a configuration");
+        admin.order("/reload").expect("another address");
+        let waiting = TcpStream::connect(settings.listen).expect("a place in the queue");
+        if round == 1 {
+            signal(terminator.pid(), Signal::USR2);
+            terminator.wait_for_line("new binary running", PATIENCE);
+        }
+        std::fs::write(&file, &with).expect("a configuration");
+        admin
+            .order("/reload")
+            .expect("the address of systemd again");
+        let mut peer = Peer::over(waiting, peer::client(peer::config())).expect("a handshake");
+        peer.stream().write_all(b"echo\n").expect("a line");
+        peer.echo().expect("an echo");
+    }
 }
 
 /// Opens the sockets of a socket unit (standard input), as systemd does, and executes the command, which may not

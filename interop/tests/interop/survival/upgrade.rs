@@ -1,6 +1,7 @@
 //! Upgrades: another binary in place of the running one, unnoticed by established connections.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer;
 use dormouse_interop::probe::{Load, Probe};
-use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::process::{Process, signal, title};
+use dormouse_interop::scene::{Scene, TLS_PORT, applies};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -273,6 +274,71 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
     });
 }
 
+/// Main cannot execute the new binary, although its keeper could: main continues as the old binary, with all its helpers
+/// and commands, and a later upgrade succeeds.
+#[test]
+fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("connection_log", "connections.log");
+        settings.option(
+            "redirect",
+            &format!("{}:{}", settings.listen.ip(), TLS_PORT + 1),
+        );
+        Admin::in_folder(settings);
+        installed.start_from_here(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probes = probes(&scene, 4);
+    let helpers = [
+        "dormouse: control",
+        "dormouse: log-writer",
+        "dormouse: redirect",
+    ];
+    let all_helpers_run = || {
+        wait::until("one process of each helper", PATIENCE, || {
+            let tree = scene.terminator.tree();
+            let mut titles: Vec<String> = tree.into_iter().map(title).collect();
+            titles.retain(|title| helpers.contains(&title.as_str()));
+            titles.sort();
+            (titles == helpers).then_some(())
+        });
+    };
+    for round in 0..2 {
+        begin_slow_upgrade(&scene, &installed, "none");
+        fs::set_permissions(installed.path(), fs::Permissions::from_mode(0o644))
+            .expect("no program");
+        wait::until("main to fail", PATIENCE, || {
+            let lines = lines(&scene.terminator, "main could not execute the new binary");
+            (lines == round + 1).then_some(())
+        });
+        all_helpers_run();
+        for probe in &mut probes {
+            probe.echo(500).expect("an echo");
+        }
+        admin.order("/reload").expect("a reload");
+        let status = admin.status();
+        assert_eq!(status["phase"], "ready", "round {round}: {status}");
+        all_helpers_run();
+    }
+    let pages = probes.len();
+    for probe in probes {
+        probe.finish().expect("a clean end");
+    }
+    let log = scene.folder.path().join("connections.log");
+    wait::until("a line for each connection", PATIENCE, || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        (text.lines().count() == pages).then_some(())
+    });
+    installed.put(tools::dormouse());
+    upgrade(&scene.terminator, "new binary running");
+    admin.order("/reload").expect("a reload after the upgrade");
+}
+
 /// During an upgrade, no other change can begin, and during a drain no upgrade can.
 #[test]
 fn upgrades_exclude_other_changes() {
@@ -368,9 +434,9 @@ fn another_program_is_refused() {
     }
 }
 
-/// Requests an upgrade to a binary with this trial whose keeper begins slowly, and stops the old keeper meanwhile. Returns
-/// both keepers, the old one first.
-fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
+/// Requests an upgrade to a binary with this trial whose keeper begins slowly, and waits for this keeper. Returns both
+/// keepers, the old one first.
+fn begin_slow_upgrade(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
     installed.put_slow(trial);
     let children_of = |parent: u32| {
         let mut tree = scene.terminator.tree();
@@ -384,6 +450,12 @@ fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) 
         let mut others = children_of(old).into_iter();
         others.find(|pid| !workers.contains(pid))
     });
+    (old, new)
+}
+
+/// As [`begin_slow_upgrade`], and stops the old keeper before the commit.
+fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) -> (u32, u32) {
+    let (old, new) = begin_slow_upgrade(scene, installed, trial);
     signal(old, Signal::STOP);
     (old, new)
 }
