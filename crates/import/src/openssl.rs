@@ -35,6 +35,29 @@ const SUITES: [(&str, &str); 9] = [
     ),
 ];
 
+/// Exclusions that are usual in lists, of suites that Dormouse never has.
+const EXCLUDED: [&str; 19] = [
+    "!aNULL",
+    "!eNULL",
+    "!NULL",
+    "!ADH",
+    "!AECDH",
+    "!EXPORT",
+    "!EXP",
+    "!LOW",
+    "!MEDIUM",
+    "!MD5",
+    "!SHA1",
+    "!RC4",
+    "!DES",
+    "!3DES",
+    "!CAMELLIA",
+    "!DSS",
+    "!PSK",
+    "!SRP",
+    "!kRSA",
+];
+
 /// The result of converting a list of suites.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Suites {
@@ -61,9 +84,9 @@ pub(super) fn suites(tls12: Option<&str>, tls13: Option<&str>) -> Suites {
         };
         let names: Vec<&str> = list
             .split([':', ',', ' '])
-            .filter(|n| !n.is_empty())
+            .filter(|name| !name.is_empty() && !EXCLUDED.contains(name))
             .collect();
-        if names.iter().any(|name| !is_name(name)) {
+        if names.is_empty() || names.iter().any(|name| !is_name(name)) {
             return Suites::Words;
         }
         let before = chosen.len();
@@ -140,6 +163,11 @@ mod tests {
         assert_eq!(suites(None, None), Suites::All);
         assert_eq!(suites(Some("HIGH:!aNULL"), None), Suites::Words);
         assert_eq!(suites(Some("EECDH+AESGCM:EDH+AESGCM"), None), Suites::Words);
+        assert_eq!(suites(Some("!aNULL:!MD5"), None), Suites::Words);
+        let excluding = suites(
+            Some("ECDHE-RSA-AES128-GCM-SHA256:!aNULL:!MD5"),
+            Some("TLS_AES_128_GCM_SHA256"),
+        );
         assert_eq!(
             suites(Some("AES128-SHA:DHE-RSA-AES128-GCM-SHA256"), None),
             Suites::None
@@ -153,6 +181,7 @@ mod tests {
             "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         ];
         assert_eq!(one, Suites::These(want.to_vec()));
+        assert_eq!(excluding, one);
     }
 
     #[test]

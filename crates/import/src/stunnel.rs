@@ -158,7 +158,12 @@ fn connect(service: &Service, section: &mut Section) -> bool {
         .all("connect")
         .map(|one| connect_address(&one.value))
         .collect();
+    let failover = service.find("failover").filter(|one| one.value == "rr");
     if section.originate {
+        if let Some(one) = failover {
+            let why = "servers are tried in the order of `to`";
+            section.leave_out(&one.position, &one.shown(), why);
+        }
         section.set(
             "to",
             list(&all.iter().map(|one| quoted(one)).collect::<Vec<_>>()),
@@ -166,10 +171,9 @@ fn connect(service: &Service, section: &mut Section) -> bool {
         return !all.is_empty();
     }
     // stunnel's default is the order of the file.
-    let in_turn = service.value("failover") == Some("rr");
     let backend = |(n, address): (usize, &String)| Backend {
         address: address.clone(),
-        is_backup: n > 0 && !in_turn,
+        is_backup: n > 0 && failover.is_none(),
         ..Backend::default()
     };
     let all: Vec<Backend> = all.iter().enumerate().map(backend).collect();

@@ -255,6 +255,69 @@ backend b
     assert_reported(&page.text, &reported, &["(line 6)", "(line 11)"]);
 }
 
+/// A route has one setting for all its backends. HAProxy's servers may differ, and then some would not understand Dormouse.
+#[test]
+fn servers_of_haproxy_that_differ_are_things_to_do() {
+    let of_servers = |servers: &str| {
+        let text = format!("listen l\n bind :8883 ssl crt a.pem\n{servers}");
+        let page = import(Program::Haproxy, &text).expect("a valid configuration");
+        page.text
+    };
+    for (second, differs_in) in [
+        ("ssl verify required", Some("differ in ssl, verify,")),
+        ("send-proxy", Some("differ in send-proxy,")),
+        ("check", None),
+        ("weight 3 maxconn 9 backup", None),
+    ] {
+        let page = of_servers(&format!(
+            " server a 10.0.0.1:1\n server b 10.0.0.2:1 {second}\n"
+        ));
+        match differs_in {
+            Some(words) => assert!(page.contains(words) && page.contains("(line 4)"), "{page}"),
+            None => assert!(!page.contains("TO DO"), "{page}"),
+        }
+        assert!(!page.contains("\nbackend_tls"), "{page}");
+        assert!(!page.contains("\nproxy_protocol"), "{page}");
+    }
+    let page = of_servers(
+        " default-server ssl verify required send-proxy check\n server a 10.0.0.1:1\n \
+         server b 10.0.0.2:1 no-check\n server c 10.0.0.3:1 no-ssl no-send-proxy\n",
+    );
+    assert!(
+        page.contains("servers a and c differ in ssl, send-proxy,"),
+        "{page}"
+    );
+    assert!(page.contains("line 5: server b without check"), "{page}");
+    assert!(page.contains("\nbackend_tls = true"), "{page}");
+}
+
+/// HAProxy would encrypt the client's TLS once more.
+#[test]
+fn tls_to_servers_of_a_passed_through_frontend_is_reported() {
+    let text = "listen l
+ bind :443
+ mode tcp
+ tcp-request content accept if { req.ssl_hello_type 1 }
+ use-server a if { req.ssl_sni a.example }
+ server a 10.0.0.1:443 ssl verify none
+";
+    let page = import(Program::Haproxy, text).expect("a valid configuration");
+    assert!(page.text.contains("pass_through"), "{}", page.text);
+    assert_reported(&page.text, &["line 6: server a with ssl"], &[]);
+}
+
+/// A client of stunnel takes its servers in turn with `failover = rr`, Dormouse in the order of the file.
+#[test]
+fn a_client_of_stunnel_that_takes_servers_in_turn_is_reported() {
+    let text = "[s]\nclient = yes\naccept = 127.0.0.1:80\nconnect = a.example:443\nconnect = b.example:443\n\
+                verifyChain = yes\nfailover = rr\n";
+    let page = import(Program::Stunnel, text).expect("a valid configuration");
+    assert_reported(&page.text, &["line 7: failover = rr"], &[]);
+    let page =
+        import(Program::Stunnel, &text.replace("rr", "prio")).expect("a valid configuration");
+    assert!(!page.text.contains("failover"), "{}", page.text);
+}
+
 #[test]
 fn no_directive_of_nginx_is_lost_silently() {
     let text = "frobnicate on;

@@ -8,76 +8,161 @@ use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
 use crate::value::time;
 
-/// Settings of servers that apply to the whole route.
-#[derive(Default)]
+/// Settings of one server that a route has once for all its backends.
+#[derive(Default, PartialEq, Eq)]
 struct ServerSettings {
     has_tls: bool,
     is_verified: bool,
     ca: Option<String>,
     name: Option<String>,
+    certificate: Option<String>,
+    protocols: Option<String>,
+    proxy_protocol: Option<&'static str>,
     is_checked: bool,
     is_checked_by_tls: bool,
 }
 
+impl ServerSettings {
+    /// Sets what a word without a value switches on or off. Returns `false` if it is another word.
+    fn switch(&mut self, word: &str) -> bool {
+        match word {
+            "ssl" => self.has_tls = true,
+            "no-ssl" => self.has_tls = false,
+            "check" => self.is_checked = true,
+            "no-check" => self.is_checked = false,
+            "check-ssl" => self.is_checked_by_tls = true,
+            "no-check-ssl" => self.is_checked_by_tls = false,
+            "send-proxy" => self.proxy_protocol = Some("v1"),
+            "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
+                self.proxy_protocol = Some("v2");
+            }
+            "no-send-proxy"
+            | "no-send-proxy-v2"
+            | "no-send-proxy-v2-ssl"
+            | "no-send-proxy-v2-ssl-cn" => self.proxy_protocol = None,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Keywords whose settings differ. Checks are not among them: a check of one more server takes nothing away.
+    fn differences(&self, other: &ServerSettings) -> Vec<&'static str> {
+        let is_equal = [
+            ("ssl", self.has_tls == other.has_tls),
+            ("verify", self.is_verified == other.is_verified),
+            ("ca-file", self.ca == other.ca),
+            ("sni or verifyhost", self.name == other.name),
+            ("crt", self.certificate == other.certificate),
+            ("alpn", self.protocols == other.protocols),
+            ("send-proxy", self.proxy_protocol == other.proxy_protocol),
+        ];
+        let differ = is_equal.into_iter().filter(|(_, is_equal)| !is_equal);
+        differ.map(|(keyword, _)| keyword).collect()
+    }
+}
+
+/// A server that gets connections.
+struct Server<'a> {
+    line: &'a Line,
+    name: &'a str,
+    backend: Backend,
+    settings: ServerSettings,
+}
+
 /// Sets `to` and everything about backends.
 pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section) {
-    let mut all = Vec::new();
-    let mut settings = ServerSettings::default();
-    for line in part.all("server") {
-        let mut one = Backend {
-            address: address(line.word(2)),
-            ..Backend::default()
-        };
-        let mut is_used = true;
-        for defaults in part.all("default-server") {
-            is_used &= words(
-                defaults,
-                defaults.behind(1),
-                config,
-                &mut one,
-                &mut settings,
-                section,
-            );
-        }
-        is_used &= words(
-            line,
-            line.behind(3),
-            config,
-            &mut one,
-            &mut settings,
-            section,
-        );
-        if is_used {
-            all.push(one);
-        }
+    let servers = servers(part, config, section);
+    let Some((first, others)) = servers.split_first() else {
+        balance(part, section);
+        return;
+    };
+    let all: Vec<Backend> = servers
+        .iter()
+        .map(|server| server.backend.clone())
+        .collect();
+    section.set("to", backends(&all));
+    for other in others {
+        compare(first, other, section);
     }
-    for line in part.all("server-template") {
-        let mut one = Backend {
-            address: address(line.word(3)),
-            ..Backend::default()
-        };
-        if words(
-            line,
-            line.behind(4),
-            config,
-            &mut one,
-            &mut settings,
-            section,
-        ) {
-            all.push(one);
-        }
+    let settings = &first.settings;
+    if section.has("pass_through") {
+        report_second_tls(&servers, section);
+    } else if settings.has_tls {
+        tls(settings, &part.position, section);
     }
-    if !all.is_empty() {
-        section.set("to", backends(&all));
-    }
-    // With `pass_through`, TLS is between the client and the server.
-    if settings.has_tls && !section.has("pass_through") {
-        tls(&settings, &part.position, section);
+    if let Some(version) = settings.proxy_protocol {
+        section.set_text("proxy_protocol", version);
     }
     balance(part, section);
-    if settings.is_checked {
-        let by_tls = settings.has_tls || settings.is_checked_by_tls;
+    if servers.iter().any(|server| server.settings.is_checked) {
+        let is_by_tls = |server: &Server<'_>| server.settings.is_checked_by_tls;
+        let by_tls = settings.has_tls || servers.iter().any(is_by_tls);
         check(part, if by_tls { "tls" } else { "connect" }, section);
+        for server in servers.iter().filter(|server| !server.settings.is_checked) {
+            let what = format!("server {} without check", server.name);
+            let why = "all backends of a route are checked";
+            section.leave_out(&server.line.position, &what, why);
+        }
+    }
+}
+
+/// HAProxy would encrypt the client's TLS once more for these servers.
+fn report_second_tls(servers: &[Server<'_>], section: &mut Section) {
+    let encrypted = servers.iter().filter(|server| server.settings.has_tls);
+    for Server { line, name, .. } in encrypted {
+        let what = format!("server {name} with ssl");
+        let why = "the client's TLS is passed on as it is, without a second one around it";
+        section.leave_out(&line.position, &what, why);
+    }
+}
+
+fn servers<'a>(
+    part: &'a HaproxySection,
+    config: &Config,
+    section: &mut Section,
+) -> Vec<Server<'a>> {
+    let mut servers = Vec::new();
+    for (kind, at) in [("server", 2), ("server-template", 3)] {
+        for line in part.all(kind) {
+            let mut server = Server {
+                line,
+                name: line.word(1),
+                backend: Backend {
+                    address: address(line.word(at)),
+                    ..Backend::default()
+                },
+                settings: ServerSettings::default(),
+            };
+            let defaults = part.all("default-server").map(|line| (line, 1));
+            let mut is_used = true;
+            for (line, behind) in defaults.chain([(line, at + 1)]) {
+                let all = line.behind(behind);
+                let Server {
+                    backend, settings, ..
+                } = &mut server;
+                is_used &= words(line, all, config, backend, settings, section);
+            }
+            if is_used {
+                servers.push(server);
+            }
+        }
+    }
+    servers
+}
+
+/// Names settings in which a server differs from the first one, whose settings the route has.
+fn compare(first: &Server<'_>, other: &Server<'_>, section: &mut Section) {
+    let differences = first.settings.differences(&other.settings);
+    if !differences.is_empty() {
+        let what = format!(
+            "servers {} and {} differ in {}, but all backends of a route have the same settings, here those of {}: \
+             configure the servers alike, or remove one from `to`",
+            first.name,
+            other.name,
+            differences.join(", "),
+            first.name
+        );
+        section.add_to_do(&other.line.position, &what);
     }
 }
 
@@ -94,6 +179,9 @@ fn words(
     let mut is_used = true;
     let mut rest = all.iter();
     while let Some(word) = rest.next() {
+        if settings.switch(word) {
+            continue;
+        }
         let mut value = || rest.next().map_or("", String::as_str);
         match word.as_str() {
             "weight" => match value() {
@@ -113,30 +201,17 @@ fn words(
                 section.leave_out(position, &line.shown(), "it is disabled");
                 is_used = false;
             }
-            "send-proxy" => section.set_text("proxy_protocol", "v1"),
-            "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
-                section.set_text("proxy_protocol", "v2")
-            }
             "slowstart" => section.time("slow_start", time(value(), 1)),
-            "check" => settings.is_checked = true,
-            "check-ssl" => settings.is_checked_by_tls = true,
             "inter" => section.time("check_every", time(value(), 1)),
             "rise" => number("check_rise", value(), section),
             "fall" => number("check_fall", value(), section),
             "error-limit" => number("backend_failures", value(), section),
-            "ssl" => settings.has_tls = true,
             "verify" => settings.is_verified = value() == "required",
             "ca-file" => settings.ca = Some(config.path("ca-base", value())),
             "sni" => sni(value(), position, settings, section),
             "verifyhost" => settings.name = Some(value().to_owned()),
-            "crt" => {
-                let one = Certificate::whole(config.path("crt-base", value()));
-                section.set("backend_certificates", certificates(&[one]));
-            }
-            "alpn" => section.set(
-                "backend_alpn",
-                quoted_list(&value().split(',').collect::<Vec<_>>()),
-            ),
+            "crt" => settings.certificate = Some(config.path("crt-base", value())),
+            "alpn" => settings.protocols = Some(value().to_owned()),
             "source" => source(value(), position, section),
             "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
             | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "crl-file"
@@ -151,12 +226,17 @@ fn words(
                 section.leave_out(position, &shown, why);
             }
             "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
-            | "on-error" | "on-marked-down" | "on-marked-up" | "init-addr" | "resolvers"
-            | "resolve-prefer" | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut"
-            | "pool-max-conn" | "pool-purge-delay" | "pool-low-conn" | "max-reuse"
-            | "log-proto" | "ws" | "curves" => drop(value()),
-            "check-send-proxy" | "enabled" | "no-ssl" | "no-check" | "ssl-reuse"
-            | "no-ssl-reuse" | "stick" | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
+            | "on-error" | "on-marked-down" | "on-marked-up" | "resolvers" | "resolve-prefer"
+            | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut" | "pool-max-conn"
+            | "pool-purge-delay" | "pool-low-conn" | "max-reuse" | "log-proto" | "ws"
+            | "curves" => drop(value()),
+            "init-addr" => {
+                let shown = format!("init-addr {}", value());
+                let why = "a name that cannot be looked up at the start is an error";
+                section.leave_out(position, &shown, why);
+            }
+            "check-send-proxy" | "enabled" | "ssl-reuse" | "no-ssl-reuse" | "stick"
+            | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
             _ => section.leave_out(position, word, "no equivalent"),
         }
     }
@@ -201,6 +281,14 @@ fn tls(settings: &ServerSettings, position: &Position, section: &mut Section) {
     }
     if let Some(name) = &settings.name {
         section.set_text("backend_name", name);
+    }
+    if let Some(file) = &settings.certificate {
+        let one = Certificate::whole(file.clone());
+        section.set("backend_certificates", certificates(&[one]));
+    }
+    if let Some(list) = &settings.protocols {
+        let protocols: Vec<&str> = list.split(',').collect();
+        section.set("backend_alpn", quoted_list(&protocols));
     }
 }
 
