@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::import::ImportArgs;
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::admin::AdminArgs;
@@ -260,6 +261,55 @@ pub(crate) enum Command {
     },
 }
 
+impl Arguments {
+    /// Parses the command line of this process. Exits if it is wrong, or asks for help.
+    pub(crate) fn read() -> Arguments {
+        Arguments::try_parse().unwrap_or_else(|error| without_hidden_suggestions(error).exit())
+    }
+}
+
+/// Removes suggestions of commands and flags that `--help` does not show: they are not for users.
+fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
+    let hidden = hidden_words(&Arguments::command());
+    let is_shown = |text: &str| {
+        let mut words = text.split([' ', '\'']);
+        words.all(|word| !hidden.iter().any(|hidden| hidden == word))
+    };
+    for kind in [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::Suggested,
+    ] {
+        match error.remove(kind) {
+            Some(ContextValue::Strings(mut names)) => {
+                names.retain(|name| is_shown(name));
+                if !names.is_empty() {
+                    error.insert(kind, ContextValue::Strings(names));
+                }
+            }
+            Some(value) if is_shown(&value.to_string()) => {
+                error.insert(kind, value);
+            }
+            _ => {}
+        }
+    }
+    error
+}
+
+/// Names of hidden commands below this one, and of hidden flags with their dashes.
+fn hidden_words(command: &clap::Command) -> Vec<String> {
+    let flags = command.get_arguments().filter(|flag| flag.is_hide_set());
+    let flags = flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?)));
+    let mut words: Vec<String> = flags.collect();
+    for verb in command.get_subcommands() {
+        if verb.is_hide_set() {
+            words.push(verb.get_name().to_owned());
+        }
+        words.extend(hidden_words(verb));
+    }
+    words
+}
+
 /// The configuration file, as in `serve FILE`, or with `-c`.
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
@@ -360,7 +410,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory as _;
         Arguments::command().debug_assert();
     }
 }

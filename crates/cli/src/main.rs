@@ -32,12 +32,10 @@ mod upgrade;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    match Arguments::read().command {
         Command::Serve(args) => serve::run(&args),
         Command::Connect(args) => serve::run_connect(&args),
         Command::Check(args) => check::run(&args),

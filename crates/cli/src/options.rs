@@ -116,7 +116,7 @@ fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
     let choices = (!spec.kind.choices.is_empty()).then(|| ("one of", spec.kind.choices.join(", ")));
     let default = match spec.default {
         OptionDefault::Is("" | "none") => None,
-        OptionDefault::Required(_) => Some(("default", "none: required".to_owned())),
+        OptionDefault::Required(_) => Some(("default", "none, must be set".to_owned())),
         OptionDefault::Is(default) => Some(("default", default.to_owned())),
     };
     let range = spec

@@ -155,7 +155,7 @@ pub(crate) fn drain(page: &mut String, drain: &DrainStatus) {
     };
     let _ = writeln!(
         page,
-        "drain        {} of {} closed, {} left; {} of {} s have passed ({order} idle first)",
+        "drain        {} of {} told to close, {} still open; {} of {} s have passed ({order} idle first)",
         show_number(drain.closed),
         show_number(drain.connections),
         show_number(drain.left),
@@ -271,7 +271,7 @@ mod tests {
             "  workers was changed; it takes effect after a restart\n",
             "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
-            "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest idle first)\n",
+            "drain        5 of 17 told to close, 12 still open; 3 of 10 s have passed (longest idle first)\n",
             "pools        slots         2250 KiB of          -\n",
             "memory       192 B for one more connection; 2250 KiB for all connections; fixed part ",
             "handshakes   7 full, 3 resumed, 2 failed\n",

@@ -239,6 +239,17 @@ fn an_unusable_server_ends_with_3_and_one_message() {
     assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("stopped answering"), "{}", ran.err);
 
+    // Connections are accepted, and no message is ever answered.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("it has a name").to_string();
+    for mode in ["churn", "wake"] {
+        let args = [mode, &address, "-n", "1000", "--plain"];
+        let ran = bench(&[&args[..], &["--timeout", "300ms"]].concat());
+        assert_eq!(ran.code, Some(3), "{mode}: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains("stopped answering"), "{mode}: {}", ran.err);
+        assert_eq!(ran.out, "", "nothing was measured");
+    }
+
     // Some other authority.
     let other = rcgen::generate_simple_self_signed(vec!["other".into()]).expect("a certificate");
     fs::write(server.file("other.pem"), other.cert.pem()).expect("a file");

@@ -297,6 +297,53 @@ fn serve_refuses_invalid_flags() {
     assert_eq!(dormouse(here, &[]).code, Some(2));
 }
 
+/// A typo leads to a command or a flag that users may use, never to one that `--help` does not show.
+#[test]
+fn hidden_commands_and_flags_are_not_suggested() {
+    let here = Path::new(".");
+    let hidden = [
+        "demo-part",
+        "control",
+        "errand",
+        "generator",
+        "keeper",
+        "log-writer",
+        "redirect",
+        "reference",
+        "scout",
+        "ticket-store",
+        "--resume",
+        "--try-resume",
+        "--parent",
+    ];
+    for args in [
+        &["log"][..],
+        &["demo-par"],
+        &["contol"],
+        &["errands"],
+        &["keepr"],
+        &["bench", "generato"],
+        &["redirec"],
+        &["referenc"],
+        &["sco"],
+        &["tickets"],
+        &["--paren"],
+        &["--resum"],
+        &["serve", "--resum", "3"],
+        &["connect", "--try-resum", "3"],
+    ] {
+        let ran = dormouse(here, args);
+        assert_eq!(ran.code, Some(2), "{args:?}");
+        for hidden in hidden {
+            let quoted = ran.err.contains(&format!("'{hidden}'"));
+            let of_command = ran.err.contains(&format!(" {hidden}' exists"));
+            assert!(!quoted && !of_command, "{args:?}: {}", ran.err);
+        }
+    }
+    let ran = dormouse(here, &["demo-par"]);
+    assert!(ran.err.contains("'demo'"), "{}", ran.err);
+}
+
 #[test]
 fn help_shows_examples_and_defaults() {
     let here = Path::new(".");

@@ -10,7 +10,7 @@ use dormouse_bench::load::Traffic;
 use dormouse_measure::{Error, ServerSource};
 
 use crate::bench::options::peer::{ExpectArg, PeerArgs};
-use crate::bench::options::values::{bytes, count, duration, resolve_all, unescape};
+use crate::bench::options::values::{bytes, count, duration, escaped, resolve_all, unescape};
 
 /// Where results go, and what is a failure.
 #[derive(Args, Debug, Clone)]
@@ -91,7 +91,7 @@ pub(super) struct ServerArgs {
     /// speaks
     #[arg(long, value_name = "PATH", conflicts_with = "send")]
     http: Option<String>,
-    /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\
+    /// Text to send on a connection, with the escapes \n, \r, \t, \0, \xNN and \\
     #[arg(long, value_name = "TEXT")]
     send: Option<String>,
     /// What counts as an answer to --send
@@ -132,6 +132,7 @@ impl ServerArgs {
             (Some(path), _) => Some(Traffic::Http {
                 path: path.clone(),
                 host: server_name.clone(),
+                any_status: self.peer.any_status,
             }),
             (None, Some(text)) => Some(Traffic::Message {
                 message: unescape(text)?,
@@ -211,7 +212,7 @@ impl ServerArgs {
                     .map(|protocol| protocol.name().to_owned()),
             ),
             ("--http", self.http.clone()),
-            ("--send", self.send.clone()),
+            ("--send", self.send.as_deref().map(escaped)),
         ];
         for (name, value) in given {
             words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
@@ -223,6 +224,9 @@ impl ServerArgs {
                 ExpectArg::None => "none",
             };
             words.extend(["--expect".to_owned(), expect.to_owned()]);
+        }
+        if self.peer.any_status {
+            words.push("--any-status".into());
         }
         if self.peer.insecure {
             words.push("--insecure".into());

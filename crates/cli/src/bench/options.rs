@@ -54,7 +54,7 @@ struct Common {
     /// Use plain TCP without TLS, for comparison
     #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "starttls", "tls", "post_quantum"])]
     plain: bool,
-    /// Text to send on a connection, with the escapes \n, \r, \t, \0 and \\ [default: hello\n]
+    /// Text to send on a connection, with the escapes \n, \r, \t, \0, \xNN and \\ [default: hello\n]
     #[arg(long, value_name = "TEXT", conflicts_with = "http")]
     send: Option<String>,
     /// What counts as an answer [default: echo]
@@ -312,6 +312,7 @@ impl Common {
             (Some(path), None, _) => Traffic::Http {
                 path,
                 host: server_name,
+                any_status: self.peer.any_status,
             },
             (None, Some(protocol), None) => Traffic::with_starttls(protocol, &server_name),
             (None, _, text) => Traffic::Message {

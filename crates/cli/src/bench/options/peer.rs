@@ -30,6 +30,9 @@ pub(crate) struct PeerArgs {
     /// sends a command that the server answers without a login
     #[arg(long, value_name = "PROTOCOL", value_parser = starttls(), conflicts_with = "http")]
     pub(crate) starttls: Option<Starttls>,
+    /// With --http: a status of 400 or above is an answer too, not a failure
+    #[arg(long, requires = "http")]
+    pub(crate) any_status: bool,
 }
 
 fn starttls() -> impl TypedValueParser<Value = Starttls> {

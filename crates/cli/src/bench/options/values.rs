@@ -85,6 +85,11 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
     while let Some(c) = chars.next() {
         let c = match c {
             '\\' => match chars.next() {
+                Some('x') => {
+                    let digits: String = chars.by_ref().take(2).collect();
+                    out.push(hexadecimal(&digits)?);
+                    continue;
+                }
                 Some('n') => '\n',
                 Some('r') => '\r',
                 Some('t') => '\t',
@@ -93,7 +98,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
                 other => {
                     let other = other.map_or_else(String::new, String::from);
                     return Err(Error::usage(format!(
-                        "--send: unknown escape \\{other}; use \\n \\r \\t \\0 \\\\"
+                        "--send: unknown escape \\{other}; use \\n \\r \\t \\0 \\xNN \\\\"
                     )));
                 }
             },
@@ -105,6 +110,31 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
         return Err(Error::usage("--send: the text is empty"));
     }
     Ok(out)
+}
+
+fn hexadecimal(digits: &str) -> Result<u8, Error> {
+    let is_hex = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let byte = is_hex
+        .then(|| u8::from_str_radix(digits, 16).ok())
+        .flatten();
+    byte.ok_or_else(|| {
+        Error::usage(format!(
+            "--send: \\x{digits} is not a byte; write two hexadecimal digits, as in \\x0a"
+        ))
+    })
+}
+
+/// Returns the text of `--send` with control characters as escapes, for a command line that a terminal shows and a shell
+/// accepts.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii_control() => out += &format!("\\x{:02x}", u32::from(c)),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// `500ms`, `5s`, `2m`, or seconds without a unit.
@@ -191,6 +221,11 @@ mod tests {
     #[test]
     fn unescapes_line_ends() {
         assert_eq!(unescape("a\\r\\nb").unwrap(), b"a\r\nb");
+        assert_eq!(unescape("\\x10MQTT\\xff").unwrap(), b"\x10MQTT\xff");
+        let text = "\x10\x0cMQTT\\0\\r";
+        assert_eq!(escaped(text), "\\x10\\x0cMQTT\\0\\r");
+        assert_eq!(unescape(&escaped(text)).unwrap(), unescape(text).unwrap());
+        assert!(unescape("\\xg0").is_err() && unescape("\\x1").is_err());
         assert!(unescape("\\x").is_err() && unescape("a\\").is_err() && unescape("").is_err());
     }
 
