@@ -49,6 +49,18 @@ pub enum SoftwareKind {
     Go,
     /// A program that uses rustls.
     Rustls,
+    /// Envoy.
+    Envoy,
+    /// Deno.
+    Deno,
+    /// Bun.
+    Bun,
+    /// A program on Erlang's virtual machine.
+    Erlang,
+    /// A program in Lua.
+    Lua,
+    /// A program in Ruby.
+    Ruby,
     /// curl.
     Curl,
     /// wget.
@@ -68,11 +80,20 @@ pub enum SoftwareKind {
 }
 
 impl SoftwareKind {
-    /// Whether its runtime collects garbage in its own heap.
+    /// Whether its runtime collects garbage.
     pub fn collects(self) -> bool {
         matches!(
             self,
-            Self::Node | Self::NettyJdk | Self::NettyTcnative | Self::Jvm | Self::Go
+            Self::Lua
+                | Self::Ruby
+                | Self::Node
+                | Self::Deno
+                | Self::Bun
+                | Self::Erlang
+                | Self::NettyJdk
+                | Self::NettyTcnative
+                | Self::Jvm
+                | Self::Go
         )
     }
 
@@ -80,13 +101,30 @@ impl SoftwareKind {
     pub fn is_interpreted(self) -> bool {
         matches!(
             self,
-            Self::Node | Self::Python | Self::Twisted | Self::Perl | Self::Go
+            Self::Node
+                | Self::Deno
+                | Self::Bun
+                | Self::Erlang
+                | Self::Lua
+                | Self::Ruby
+                | Self::Python
+                | Self::Twisted
+                | Self::Perl
+                | Self::Go
         ) || self.compiles()
     }
 
     /// Whether its runtime compiles code while it serves.
     pub fn compiles(self) -> bool {
         matches!(self, Self::NettyJdk | Self::NettyTcnative | Self::Jvm)
+    }
+
+    /// Whether its name is that of a library or language, so that the program's own name says more.
+    fn is_general(self) -> bool {
+        matches!(
+            self,
+            Self::OpenSsl | Self::Go | Self::Rustls | Self::Unknown
+        )
     }
 
     /// Returns its name for reports.
@@ -107,6 +145,12 @@ impl SoftwareKind {
             Self::Perl => "Perl IO::Socket::SSL",
             Self::Go => "Go crypto/tls",
             Self::Rustls => "rustls program",
+            Self::Envoy => "Envoy",
+            Self::Deno => "Deno",
+            Self::Bun => "Bun",
+            Self::Erlang => "Erlang program",
+            Self::Lua => "Lua program",
+            Self::Ruby => "Ruby program",
             Self::Curl => "curl",
             Self::Wget => "wget",
             Self::Ab => "ApacheBench",
@@ -124,6 +168,9 @@ impl SoftwareKind {
 pub struct Software {
     /// Its kind.
     pub kind: SoftwareKind,
+    /// The file name of its program. Missing in audits by older versions.
+    #[serde(default)]
+    pub program: Option<String>,
     /// Its version, if it announces one.
     pub version: Option<String>,
     /// The mapped TLS library.
@@ -136,6 +183,9 @@ impl Software {
     /// Returns name and version for reports.
     pub fn title(&self) -> String {
         let mut title = self.kind.name().to_owned();
+        if let Some(program) = self.program.as_ref().filter(|_| self.kind.is_general()) {
+            title = format!("{program}, {title}");
+        }
         if let Some(version) = &self.version {
             title = format!("{title} {version}");
         }
@@ -150,6 +200,8 @@ impl Software {
 #[derive(Default)]
 struct Signs {
     programs: BTreeSet<String>,
+    /// The program of the first process.
+    first: Option<String>,
     words: String,
     files: BTreeSet<String>,
     go: bool,
@@ -175,6 +227,7 @@ fn collect(pid: i32, signs: &mut Signs) {
     if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let name = dormouse_printable::line(name.trim_end_matches(" (deleted)")).to_string();
+        signs.first.get_or_insert_with(|| name.clone());
         if signs.programs.insert(name) {
             search(pid, signs);
         }
@@ -253,7 +306,7 @@ fn holds(text: &[u8], mark: &[u8]) -> bool {
     false
 }
 
-fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
+fn kind_of(signs: &Signs, banner: Option<&str>) -> SoftwareKind {
     let program = |name: &str| {
         signs
             .programs
@@ -292,6 +345,13 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         ),
         (program("python"), SoftwareKind::Python),
         (program("perl"), SoftwareKind::Perl),
+        // Its program contains some rustls, which it does not serve with.
+        (program("envoy"), SoftwareKind::Envoy),
+        (program("deno"), SoftwareKind::Deno),
+        (signs.programs.contains("bun"), SoftwareKind::Bun),
+        (program("beam"), SoftwareKind::Erlang),
+        (program("lua"), SoftwareKind::Lua),
+        (program("ruby"), SoftwareKind::Ruby),
         (program("curl"), SoftwareKind::Curl),
         (program("wget"), SoftwareKind::Wget),
         (signs.programs.contains("ab"), SoftwareKind::Ab),
@@ -308,10 +368,13 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         (announces("apache"), SoftwareKind::Apache),
         (announces("twisted"), SoftwareKind::Twisted),
     ];
-    let kind = rules
-        .iter()
-        .find(|(holds, _)| *holds)
-        .map_or(SoftwareKind::Unknown, |rule| rule.1);
+    let holds = rules.iter().find(|(holds, _)| *holds);
+    holds.map_or(SoftwareKind::Unknown, |rule| rule.1)
+}
+
+fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
+    let kind = kind_of(signs, banner);
+    let is_asyncio = signs.files.iter().any(|file| file.contains("/_asyncio."));
     let library = library(signs);
     let mut evidence: Vec<String> = Vec::new();
     evidence.extend(
@@ -321,11 +384,12 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
             .map(|program| format!("program {program}")),
     );
     evidence.extend(library.iter().map(|library| format!("mapped {library}")));
-    evidence.extend(file("/_asyncio.").map(|_| ASYNCIO.to_owned()));
+    evidence.extend(is_asyncio.then(|| ASYNCIO.to_owned()));
     evidence.extend(banner.iter().map(|banner| format!("banner {banner:?}")));
     let version = banner.and_then(|banner| version_of(kind, banner));
     Software {
         kind,
+        program: signs.first.clone(),
         version,
         library,
         evidence,
@@ -423,6 +487,25 @@ mod tests {
             SoftwareKind::OpenSsl
         );
         assert_eq!(kind("something", &[], ""), SoftwareKind::Unknown);
+        let mut envoy = signs("envoy-linux", &[], "");
+        envoy.rustls = true;
+        assert_eq!(conclude(&envoy, None).kind, SoftwareKind::Envoy);
+        assert_eq!(
+            kind("beam.smp", &["/lib/crypto.so"], ""),
+            SoftwareKind::Erlang
+        );
+        assert_eq!(kind("lua5.4", &["/lib/libssl.so.3"], ""), SoftwareKind::Lua);
+    }
+
+    #[test]
+    fn a_program_that_only_its_library_describes_is_called_by_its_name() {
+        let mut postgres = signs("postgres", &["/lib/libssl.so.3"], "");
+        postgres.first = Some("postgres".into());
+        let title = conclude(&postgres, None).title();
+        assert_eq!(title, "postgres, OpenSSL program (libssl.so.3)");
+        let mut nginx = signs("nginx", &["/lib/libssl.so.3"], "");
+        nginx.first = Some("nginx".into());
+        assert_eq!(conclude(&nginx, None).title(), "nginx (libssl.so.3)");
     }
 
     #[test]

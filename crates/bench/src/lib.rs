@@ -11,6 +11,7 @@
 
 #[doc(hidden)]
 pub mod fuzzed;
+mod garbage;
 pub mod load;
 pub mod model;
 mod modes;

@@ -9,7 +9,6 @@ use crate::load::{
 };
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
-use dormouse_census::{Collector, Snapshot};
 use dormouse_measure::Error;
 use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
@@ -22,15 +21,6 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const SAMPLE_SHARE: u32 = 50;
 /// Maximum number of samples; above it, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
-
-/// Garbage for Go's collector: connections per step, and at a time.
-const GO_CONNECTIONS: u64 = 100;
-const GO_LANES: u32 = 8;
-/// The same for CPython's, which comes more often: the first connections show whether they make garbage. Then a step is so
-/// short that few connections have become garbage after the collection, before a census.
-const PYTHON_FIRST: u64 = 20;
-const PYTHON_STEP: u64 = 2;
-const PYTHON_LANES: u32 = 2;
 
 /// Observer of a run.
 pub trait Console {
@@ -87,6 +77,8 @@ pub struct Session<'a> {
     pub server: Option<Server>,
     /// Established connections that ended early.
     pub lost: u64,
+    /// Connections that were started.
+    pub begun: u64,
     beside: SideLoad<'a>,
     watch: RunMonitor<'a>,
 }
@@ -155,7 +147,7 @@ impl<'a> Session<'a> {
             server_died: None,
         };
         watch.console.stage("starting", None);
-        let server = Server::open(&spec.server, &target, &mut || !watch.check_interrupt())?;
+        let mut server = Server::open(&spec.server, &target, &mut || !watch.check_interrupt())?;
         let setup = Setup {
             target: spec.target.clone(),
             tls: spec.tls.clone(),
@@ -168,7 +160,6 @@ impl<'a> Session<'a> {
         // Before the first sample: generators may share pages of program text with the server, and
         // starting them later would change its proportional set.
         let fleet = Fleet::start(launcher, &setup, &plan, &target)?;
-        let mut server = server;
         if let Some(server) = &mut server {
             fleet.pids().for_each(|pid| server.tree.exclude(pid));
             run.server = server.tree.describe()?;
@@ -186,6 +177,7 @@ impl<'a> Session<'a> {
             fleet,
             server,
             lost: 0,
+            begun: 0,
             beside: SideLoad {
                 launcher,
                 setup,
@@ -245,6 +237,7 @@ impl<'a> Session<'a> {
         self.watch.console.stage_over();
         let harvest = harvest?;
         self.lost += harvest.of.tally.lost;
+        self.begun += harvest.of.tally.begun;
         for (reason, count) in &harvest.of.failures {
             *self.run.failures.entry(reason.clone()).or_default() += count;
         }
@@ -274,77 +267,9 @@ impl<'a> Session<'a> {
             !watch.is_over()
         })?;
         self.beside.fleet = Some(fleet);
+        self.begun += report.of.tally.begun;
         report.ensure_complete()?;
         Ok(report.of.tally)
-    }
-
-    /// Waits until the server's garbage has been collected, where a census counts what outlived the last collection.
-    /// Connections that come and go, beside `alive` that are held, make garbage, for at most as long as `patience`.
-    /// Returns false if what the census would count may be garbage.
-    pub fn await_collection(&mut self, alive: u64, patience: Duration) -> bool {
-        match self.collector() {
-            None => true,
-            Some(Collector::Go { collections }) => {
-                self.await_go(collections, alive, Instant::now() + patience)
-            }
-            Some(before @ Collector::Python { .. }) => {
-                // Garbage that is collected while connections are held is corrected for by the census.
-                self.await_python(before, Instant::now() + patience) || alive > 0
-            }
-        }
-    }
-
-    /// Go collects when its heap has grown by the amount that survived the last collection, or every two minutes. What
-    /// became garbage during a collection outlives it: so the second one counts, except beside held connections. The
-    /// first one finds those alive, and the little garbage of that moment does not matter beside them.
-    fn await_go(&mut self, before: u64, alive: u64, until: Instant) -> bool {
-        let wanted = before + if alive > 0 { 1 } else { 2 };
-        let has_collected =
-            |of: &Self| of.collector().is_none_or(|now| now.collections() >= wanted);
-        while !has_collected(self) && Instant::now() < until && !self.is_over() {
-            if self.cycle_beside(GO_CONNECTIONS, GO_LANES).is_err() {
-                return false;
-            }
-        }
-        // Sweeping follows marking.
-        self.pause("after a collection", Duration::from_millis(100), alive);
-        has_collected(self)
-    }
-
-    /// CPython collects young objects when there are 700 more of them. A server whose connections leave no cycles of
-    /// references makes no garbage, and nothing is waited for. With few connections at a time, few of them are open
-    /// during the collection and outlive it.
-    fn await_python(&mut self, mut last: Collector, until: Instant) -> bool {
-        let mut connections = PYTHON_FIRST;
-        while Instant::now() < until && !self.is_over() {
-            let made = self.cycle_beside(connections, PYTHON_LANES);
-            let (Ok(_), Some(now)) = (made, self.collector()) else {
-                return false;
-            };
-            if is_collected(last, now, connections) {
-                return true;
-            }
-            (last, connections) = (now, PYTHON_STEP);
-        }
-        false
-    }
-
-    /// Progress of the collector in the server; `None` where there is none that can be read.
-    fn collector(&self) -> Option<Collector> {
-        let pids = self.server.as_ref()?.tree.pids().ok()?;
-        Collector::of(&pids)
-    }
-
-    /// Counts the blocks that the server uses now.
-    ///
-    /// # Errors
-    /// In words: why it can't be done.
-    pub fn census(&self, alive: u64) -> Result<Snapshot, String> {
-        let pids = self
-            .server
-            .as_ref()
-            .and_then(|server| server.tree.pids().ok());
-        dormouse_census::take(&pids.unwrap_or_default(), alive)
     }
 
     fn start_beside(&mut self, lanes: u32) -> Result<Fleet, Error> {
@@ -426,16 +351,6 @@ impl<'a> Session<'a> {
         self.run.samples = std::mem::take(&mut self.watch.samples);
         self.run
     }
-}
-
-/// Whether CPython has collected the garbage of connections, of which the last step had this many.
-fn is_collected(before: Collector, now: Collector, connections: u64) -> bool {
-    if now.collections() > before.collections() {
-        // Of a long step, many connections may have become garbage after the collection.
-        return connections <= PYTHON_STEP;
-    }
-    let makes_garbage = now.young() >= before.young() + connections;
-    !makes_garbage
 }
 
 /// Warns if the server's limits are too low: it would refuse connections, or not answer, in the
@@ -524,37 +439,5 @@ impl RunMonitor<'_> {
             });
         }
         Some(taken)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn python(collections: u64, young: u64) -> Collector {
-        Collector::Python { collections, young }
-    }
-
-    /// Up to 20 connections, each with a buffer of 256 kB, were garbage when a census counted asyncio's blocks: three audits
-    /// differed by 6 %.
-    #[test]
-    fn a_collection_counts_only_if_few_connections_came_after_it() {
-        // Collected at some point of the first step, then at the end of a short one.
-        assert!(!is_collected(
-            python(40, 300),
-            python(41, 500),
-            PYTHON_FIRST
-        ));
-        assert!(!is_collected(python(41, 500), python(41, 640), PYTHON_STEP));
-        assert!(is_collected(python(41, 640), python(42, 80), PYTHON_STEP));
-    }
-
-    #[test]
-    fn a_server_without_cycles_of_references_makes_no_garbage() {
-        assert!(is_collected(python(40, 300), python(40, 303), PYTHON_FIRST));
-        assert!(is_collected(python(40, 300), python(40, 300), PYTHON_STEP));
-        // A collection that other work caused.
-        assert!(!is_collected(python(40, 690), python(41, 3), PYTHON_FIRST));
-        assert!(is_collected(python(41, 3), python(41, 4), PYTHON_STEP));
     }
 }

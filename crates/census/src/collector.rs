@@ -3,6 +3,7 @@
 //! Garbage that is not collected yet looks in use. A census therefore waits for a collection, and this module tells
 //! when one has happened.
 
+pub use crate::python::Generations;
 use crate::{go, python};
 
 /// Progress of a garbage collector.
@@ -14,44 +15,30 @@ pub enum Collector {
         collections: u64,
     },
     /// CPython's, which collects cycles of references among young objects when there are 700 more of them.
-    Python {
-        /// Collections of the youngest objects.
-        collections: u64,
-        /// Objects that were made and not freed since the last one.
-        young: u64,
-    },
+    Python(Generations),
 }
 
 impl Collector {
-    /// Returns the collector that is furthest behind among these processes; `None` if they have none that can be read.
+    /// Returns the progress in these processes: of Go's collector that is furthest behind, or of CPython's together.
+    /// `None` if they have none that can be read.
     pub fn of(pids: &[i32]) -> Option<Self> {
         let all = pids.iter().filter_map(|pid| Self::of_process(*pid));
-        all.min_by_key(|one| one.collections())
+        all.reduce(|one, other| match (one, other) {
+            (
+                Self::Go { collections },
+                Self::Go {
+                    collections: of_other,
+                },
+            ) => Self::Go {
+                collections: collections.min(of_other),
+            },
+            (Self::Python(one), Self::Python(other)) => Self::Python(one.with(other)),
+            (go @ Self::Go { .. }, _) | (_, go) => go,
+        })
     }
 
     fn of_process(pid: i32) -> Option<Self> {
         let go = go::collections(pid).map(|collections| Self::Go { collections });
-        go.or_else(|| {
-            let generations = python::collector(pid)?;
-            Some(Self::Python {
-                collections: generations.collections,
-                young: generations.young,
-            })
-        })
-    }
-
-    /// Number of collections so far.
-    pub fn collections(self) -> u64 {
-        match self {
-            Self::Go { collections } | Self::Python { collections, .. } => collections,
-        }
-    }
-
-    /// Objects since the last collection, where the collector counts them.
-    pub fn young(self) -> u64 {
-        match self {
-            Self::Go { .. } => 0,
-            Self::Python { young, .. } => young,
-        }
+        go.or_else(|| python::collector(pid).map(Self::Python))
     }
 }

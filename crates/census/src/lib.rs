@@ -28,7 +28,7 @@ mod unread;
 mod used;
 mod v8;
 
-pub use collector::Collector;
+pub use collector::{Collector, Generations};
 pub use managed::ManagedHeap;
 pub use pages::PageSample;
 pub use profile::{HotSpot, hot_spots};

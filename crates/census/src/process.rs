@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 
 use dormouse_measure::proc_files;
 
+/// Alignment of the heaps of malloc's other arenas.
+pub(crate) const HEAP_ALIGN: u64 = 64 << 20;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 /// Pages read per call.
@@ -36,6 +38,21 @@ impl Region {
         self.end - self.start
     }
 
+    /// Whether the adjacent mapping may be a part of the same heap: of the main arena, or of a nameless one, which begins at
+    /// a multiple of [`HEAP_ALIGN`].
+    fn continues_in(&self, next: &Self) -> bool {
+        let is_heap = match &*next.name {
+            "[heap]" => true,
+            "" => {
+                let begins = self.start.is_multiple_of(HEAP_ALIGN);
+                let other_begins = next.start.is_multiple_of(HEAP_ALIGN);
+                self.anonymous && next.anonymous && begins && !other_begins
+            }
+            _ => false,
+        };
+        is_heap && self.end == next.start && self.name == next.name
+    }
+
     /// Whether the mapping holds variables of a program or library.
     pub(crate) fn is_variables(&self) -> bool {
         self.of_file
@@ -45,19 +62,20 @@ impl Region {
 /// Returns the mappings of a process.
 pub(crate) fn regions(pid: i32) -> Result<Vec<Region>, String> {
     let text = proc_files::maps(pid).map_err(|error| words(pid, "maps", &error))?;
+    Ok(joined(text.lines().filter_map(region)))
+}
+
+/// Joins mappings that are one heap. After a fork, memory that the child adds to an inherited heap is a separate, adjacent
+/// mapping.
+fn joined(found: impl Iterator<Item = Region>) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
-    for found in text.lines().filter_map(region) {
+    for next in found {
         match regions.last_mut() {
-            // After a fork, memory that the child adds to its inherited heap is a separate, adjacent mapping.
-            Some(last)
-                if last.end == found.start && found.name == "[heap]" && last.name == "[heap]" =>
-            {
-                last.end = found.end;
-            }
-            _ => regions.push(found),
+            Some(last) if last.continues_in(&next) => last.end = next.end,
+            _ => regions.push(next),
         }
     }
-    Ok(regions)
+    regions
 }
 
 /// Returns the anonymous regions, the smallest first: a huge, mostly untouched region must not keep the others from
@@ -214,6 +232,33 @@ mod tests {
         assert!(!file.anonymous);
         assert!(!region("7f00-7f10 r--p 00000000 00:00 0").unwrap().anonymous);
         assert_eq!(region("nonsense"), None);
+    }
+
+    /// Recorded: an arena of HAProxy's worker, which is a child of its master. Half of its connections were not counted.
+    #[test]
+    fn a_heap_that_a_fork_divided_is_one() {
+        let maps = "55d91a16e000-55d91a3ee000 rw-p 00000000 00:00 0 [heap]\n\
+                    55d91a3ee000-55d91a7f4000 rw-p 00000000 00:00 0 [heap]\n\
+                    7fe6dc000000-7fe6e0000000 rw-p 00000000 00:00 0\n\
+                    7fe6e0000000-7fe6e0021000 rw-p 00000000 00:00 0\n\
+                    7fe6e0021000-7fe6e043b000 rw-p 00000000 00:00 0\n\
+                    7fe6e043b000-7fe6e4000000 ---p 00000000 00:00 0\n\
+                    7fe6e5133000-7fe6e5443000 rw-p 00000000 00:00 0\n\
+                    7fe6e5443000-7fe6e5445000 rw-p 00000000 00:00 0";
+        let found = joined(maps.lines().filter_map(region));
+        let sizes: Vec<u64> = found.iter().map(Region::len).collect();
+        let arena = 0x43_b000;
+        assert_eq!(
+            sizes,
+            [
+                0x68_6000,
+                64 << 20,
+                arena,
+                (64 << 20) - arena,
+                0x31_0000,
+                0x2000
+            ]
+        );
     }
 
     #[test]

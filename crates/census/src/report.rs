@@ -160,6 +160,17 @@ impl CensusReport {
         }
     }
 
+    /// Counts the blocks of a connection between these two snapshots instead.
+    pub fn count_between(&mut self, before: &Snapshot, held: &Snapshot) {
+        let other = Self::compare(before, before, held, &[]);
+        *self = Self {
+            in_use_bytes: std::mem::take(&mut self.in_use_bytes),
+            free_bytes: std::mem::take(&mut self.free_bytes),
+            returnable_bytes: std::mem::take(&mut self.returnable_bytes),
+            ..other
+        };
+    }
+
     /// Creates a report without glibc's heap.
     pub fn without_malloc(why: &str) -> Self {
         Self {

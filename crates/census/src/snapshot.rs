@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+/// Held connections for each freed object of garbage up to which that object does not matter. A connection is at least
+/// one object, so this is one percent.
+const GARBAGE_PER_CONNECTIONS: u64 = 100;
+
 /// Blocks of one size in all processes of the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SizeCount {
@@ -48,6 +52,8 @@ pub struct Snapshot {
     pub small: BTreeMap<u64, SizeCount>,
     /// Go objects that survived the last collection, by size.
     pub go: BTreeMap<u64, SizeCount>,
+    /// Objects of garbage that CPython's collections of older objects have freed so far; `None` without its collector.
+    pub freed_old_objects: Option<u64>,
     /// Bytes of Go's stacks in use.
     pub go_stack_bytes: u64,
     /// Number of collections that Go has finished; `None` without Go.
@@ -77,6 +83,10 @@ impl Snapshot {
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),
         };
+        self.freed_old_objects = match (self.freed_old_objects, other.freed_old_objects) {
+            (Some(one), Some(two)) => Some(one + two),
+            (one, two) => one.or(two),
+        };
         self.unread.extend(other.unread.iter().cloned());
         self.refused.extend(other.refused.iter().cloned());
         for (own, others) in [
@@ -91,6 +101,15 @@ impl Snapshot {
         for (size, blocks) in &other.pins {
             *self.pins.entry(*size).or_default() += blocks;
         }
+    }
+
+    /// Whether CPython has freed older garbage between these two snapshots, as many objects as one for every hundredth of
+    /// the held connections or more. Then the later snapshot lacks memory that the earlier one has, and their difference
+    /// says too little.
+    pub fn lost_garbage_until(&self, later: &Self) -> bool {
+        let freed = self.freed_old_objects.zip(later.freed_old_objects);
+        let freed = freed.map_or(0, |(before, after)| after.saturating_sub(before));
+        freed * GARBAGE_PER_CONNECTIONS > later.connections
     }
 
     /// Bytes that the process uses, as far as its allocators can be read: blocks in use and stacks.

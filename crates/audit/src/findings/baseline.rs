@@ -114,13 +114,12 @@ impl ComparedCost {
         if self.bytes <= FRUGAL {
             return None;
         }
+        if self.is_usual() {
+            return Some(Severity::Info);
+        }
         let times = self.bytes / self.lab.best.max(FRUGAL);
         let over = OVER_BEST.iter().find(|(limit, _)| times > *limit);
-        match over {
-            Some((_, severity)) => Some(*severity),
-            None if self.is_usual() => Some(Severity::Info),
-            None => Some(Severity::Low),
-        }
+        Some(over.map_or(Severity::Low, |(_, severity)| *severity))
     }
 
     /// Whether this cost is usual for the runtime with default settings.
@@ -172,6 +171,12 @@ mod tests {
         assert_eq!(judged(6.0 * go.resident.best), Some(Severity::Medium));
         assert_eq!(judged(20.0 * go.resident.best), Some(Severity::High));
         assert_eq!(judged(1_000.0), None);
+        // Recorded: uvicorn, at the cost of asyncio as it comes, which is eight times the best.
+        let asyncio = Baseline::of(SoftwareKind::Python, true).unwrap();
+        let mut uvicorn = MemoryFigures::not_measured();
+        uvicorn.after_handshake_bytes = Measured::Value(asyncio.resident.usual);
+        assert!(asyncio.resident.usual > 4.0 * asyncio.resident.best);
+        assert_eq!(asyncio.compare(&uvicorn).judge(), Some(Severity::Info));
     }
 
     /// Recorded: Node.js allocates 64 kB for each connection and fills a few kB of it. In a heap that was larger before,

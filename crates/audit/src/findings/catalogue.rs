@@ -78,7 +78,7 @@ findings! {
     /// A session cache grows without a bound.
     SessionCacheGrows = "session-cache-grows":
         "limit the cache in entries or bytes and evict the oldest; or turn it off and use tickets, which need no memory on the server"
-        or memory::growth;
+        or memory::sessions;
     /// Some memory of each connection is never freed.
     LeakPerConnection = "leak-per-connection":
         "look for what a connection allocates at its start and does not free at its end; `measured` has the sizes of the blocks that accumulate";
@@ -91,7 +91,7 @@ findings! {
         or memory::growth;
     /// No session is ever resumed.
     NoResumption = "no-resumption":
-        "turn session tickets on"
+        "turn session tickets on, with keys that outlive a connection and that all processes share"
         or sessions::server;
     /// Sessions are resumed by id only.
     NoTickets = "no-tickets":
@@ -214,8 +214,15 @@ findings! {
 impl FindingId {
     /// Returns what to change in this software.
     pub(super) fn advice(self, software: SoftwareKind) -> String {
-        let special = self.software_advice()(software);
-        worded(software, special.unwrap_or(self.general_advice()))
+        match (self.software_advice()(software), software) {
+            // An operator cannot call a function of its library.
+            (Some(special), SoftwareKind::OpenSsl) => format!(
+                "{}, in its source unless it has a setting for this: {}",
+                software.name(),
+                quoted::filled(special)
+            ),
+            (special, _) => worded(software, special.unwrap_or(self.general_advice())),
+        }
     }
 
     /// Returns what to change in any software.

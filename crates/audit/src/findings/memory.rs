@@ -46,9 +46,11 @@ pub(super) fn judge(
     let Some(severity) = severity else {
         return;
     };
-    // The default cost of this interpreter is not known, so a high cost is not called a fault.
+    // The default cost of this interpreter is not known, or processes came with the connections, whose memory counts
+    // too: a high cost is not called a fault.
     let is_foreign = compared.is_none() && subject.kind.is_interpreted();
-    let severity = if is_foreign {
+    let has_more_processes = memory.started_processes() > 0;
+    let severity = if is_foreign || has_more_processes {
         severity.min(Severity::Low)
     } else {
         severity
@@ -59,7 +61,7 @@ pub(super) fn judge(
         return;
     }
     let mut explained = 0.0;
-    let context = census.filter(|census| has_contexts(subject, census));
+    let context = census.filter(|census| !has_more_processes && has_contexts(subject, census));
     if let Some(census) = context {
         explained += census.heap_bytes_per_connection;
         findings.push(contexts(subject, census, &command));
@@ -70,9 +72,18 @@ pub(super) fn judge(
         explained += of_buffers;
         // Buffers that make a connection cost more than the runtime's default settings do can be saved.
         let is_usual = is_foreign
+            || has_more_processes
             || compared
                 .as_ref()
                 .is_some_and(|cost| !cost.is_unusual_by(of_buffers));
+        let number: f64 = kept.iter().map(|class| class.per_connection).sum();
+        // What a program needs itself, such as a database's buffers for each session, is not known.
+        let is_own = compared.is_none() && number > OF_LIBRARY;
+        let severity = if is_own {
+            severity.min(Severity::Medium)
+        } else {
+            severity
+        };
         let buffers = buffers(subject, memory, &kept, &command);
         findings.extend(
             buffers.map(|finding| match may_be_garbage(subject, memory) {
@@ -105,8 +116,8 @@ fn may_be_garbage(subject: &AuditSubject, memory: &MemoryFigures) -> bool {
     subject.kind == SoftwareKind::Node && memory.used_bytes.value().is_none()
 }
 
-/// Whether a connection's blocks look like parsed certificates: many, and of many sizes. Go, JVMs and V8 hold any
-/// connection in hundreds of small objects.
+/// Whether a connection's blocks look like parsed certificates: many, and of many sizes. Go, JVMs, V8, Lua and Ruby hold
+/// any connection in hundreds of small objects.
 fn has_contexts(subject: &AuditSubject, census: &CensusReport) -> bool {
     let bytes = || {
         let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
@@ -164,14 +175,18 @@ fn buffers(
         }
         .into(),
         confidence: Confidence::High,
-        advice: subject.advice(FindingId::RecordBuffersKept),
+        advice: if number > OF_LIBRARY {
+            subject.advice_for_own_buffers()
+        } else {
+            subject.advice(FindingId::RecordBuffersKept)
+        },
         command: command.to_owned(),
     })
 }
 
 /// Reports a process for each connection. Its blocks are those of a whole program, so their sizes say nothing.
 fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String) -> Finding {
-    let held = memory.phases.iter().max_by_key(|phase| phase.connections);
+    let held = memory.phases.iter().max_by_key(|phase| phase.processes);
     let (processes, connections) = held.map_or((0, 0), |held| (held.processes, held.connections));
     Finding {
         id: FindingId::ProcessPerConnection,
@@ -187,7 +202,12 @@ fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String)
             measured(memory)
         ),
         reference: "a few processes or threads for all connections".into(),
-        cause: "the server starts a process for each connection, with its own heap, TLS context and session keys".into(),
+        cause: if memory.keeps_processes() {
+            "a process serves one connection at a time, and has a heap and a TLS context of its own; after the connections closed, the processes stayed for the next ones"
+        } else {
+            "the server starts a process for each connection, with a heap of its own"
+        }
+        .into(),
         confidence: Confidence::High,
         advice: subject.advice(FindingId::ProcessPerConnection),
         command,
@@ -195,16 +215,22 @@ fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String)
 }
 
 fn contexts(subject: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
-    let largest = census.classes.first().map_or(0, |class| class.size_bytes);
+    let largest = census.classes.first().map_or_else(String::new, |class| {
+        let share = class.bytes_per_connection / census.heap_bytes_per_connection.max(1.0);
+        format!(
+            "; blocks of {} bytes are {} of it",
+            whole(class.size_bytes as f64),
+            percent(share)
+        )
+    });
     Finding {
         id: FindingId::ContextPerConnection,
         severity: Severity::High,
         title: "every connection has its own context or trust store".into(),
         measured: format!(
-            "{} blocks and {} of heap per connection; most of it in blocks of {} bytes",
+            "{} blocks and {} of heap per connection{largest}",
             whole(census.blocks_per_connection),
-            bytes(census.heap_bytes_per_connection),
-            whole(largest as f64)
+            bytes(census.heap_bytes_per_connection)
         ),
         reference: "one context for all connections: certificates, trust stores and keys are parsed once".into(),
         cause: "blocks of that number and variety are parsed certificates or a whole configuration, which each connection parses and keeps".into(),
@@ -262,7 +288,15 @@ fn measured(memory: &MemoryFigures) -> String {
     if !steps.is_empty() {
         text += &format!("; growth of resident memory: {}", steps.join(", "));
     }
-    text
+    match memory.started_processes() {
+        started @ 1.. if !memory.is_process_each() => {
+            let started = whole(started as f64);
+            text + &format!(
+                "; the server started {started} more processes meanwhile, whose memory is included"
+            )
+        }
+        _ => text,
+    }
 }
 
 /// Describes where a connection's bytes are, as far as the census can tell.
@@ -275,13 +309,14 @@ fn where_it_is(
         let cause = "the server behind Dormouse, if it is in the same process tree".to_owned();
         return (cause, Confidence::Low);
     }
-    let mut parts = Vec::new();
+    let (mut parts, mut explained) = (Vec::new(), 0.0);
     if let Some(census) = census {
         let largest = census
             .classes
             .iter()
             .filter(|class| class.bytes_per_connection > 0.1 * idle);
         parts.extend(largest.take(3).map(|class| {
+            explained += class.bytes_per_connection;
             let known = subject
                 .library
                 .block(class.size_bytes)
@@ -294,6 +329,7 @@ fn where_it_is(
             )
         }));
         if census.stack_bytes_per_connection > 0.1 * idle {
+            explained += census.stack_bytes_per_connection;
             parts.push(format!(
                 "stacks, {}",
                 bytes(census.stack_bytes_per_connection)
@@ -304,6 +340,7 @@ fn where_it_is(
             .iter()
             .filter(|class| class.bytes_per_connection > 0.1 * idle);
         parts.extend(managed.take(3).map(|class| {
+            explained += class.bytes_per_connection;
             format!(
                 "{:.1} objects of {}, {}",
                 class.per_connection,
@@ -313,10 +350,27 @@ fn where_it_is(
         }));
     }
     if parts.is_empty() {
-        let cause = "not known: no block size stands out. A heap profiler for the server's language shows what allocates them";
-        return (cause.to_owned(), Confidence::Low);
+        let has_blocks = census.is_some_and(|census| !census.classes.is_empty());
+        let why = if has_blocks {
+            "no block size stands out"
+        } else {
+            "the audit cannot read the heap that holds it"
+        };
+        let cause = format!(
+            "not known: {why}. A heap profiler for the server's language or allocator shows what allocates it"
+        );
+        return (cause, Confidence::Low);
     }
-    let cause = format!("most of the memory is in {}", parts.join("; "));
+    let parts = parts.join("; ");
+    let share = explained / idle.max(1.0);
+    let cause = if share > 0.5 {
+        format!("most of the memory is in {parts}")
+    } else {
+        format!(
+            "the largest parts are {parts}: {} of the memory; the rest is in many sizes",
+            percent(share)
+        )
+    };
     (cause, Confidence::Medium)
 }
 
@@ -358,6 +412,7 @@ mod tests {
             let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
             audit.software = Measured::Value(Software {
                 kind: SoftwareKind::Node,
+                program: None,
                 version: None,
                 library: None,
                 evidence: Vec::new(),
@@ -440,6 +495,59 @@ mod tests {
         assert_eq!(judged(0.01), [FindingId::BytesPerConnection]);
     }
 
+    /// Recorded: Prosody holds a connection in 236 blocks of Lua's objects.
+    #[test]
+    fn objects_of_an_interpreter_are_no_context() {
+        let census = CensusReport {
+            blocks_per_connection: 236.0,
+            heap_bytes_per_connection: 47_000.0,
+            classes: [
+                (8_400, 0.9),
+                (7_616, 1.0),
+                (512, 9.0),
+                (528, 8.0),
+                (544, 8.0),
+            ]
+            .map(|(size_bytes, per_connection)| SizeClass {
+                heap: "malloc".into(),
+                size_bytes,
+                blocks: [0, 200, 400],
+                per_connection,
+                bytes_per_connection: size_bytes as f64 * per_connection,
+                resident_per_connection: None,
+                zero_share: 0.1,
+            })
+            .to_vec(),
+            ..CensusReport::without_malloc("")
+        };
+        let judged = |kind| {
+            let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+            audit.software = Measured::Value(Software {
+                kind,
+                program: None,
+                version: None,
+                library: None,
+                evidence: Vec::new(),
+            });
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = Measured::Value(47_000.0);
+            let mut findings = Vec::new();
+            judge(
+                &AuditSubject::new(&audit),
+                &memory,
+                Some(&census),
+                &mut findings,
+            );
+            // Two blocks are a third of the memory, and were called most of it.
+            assert!(!findings[0].cause.contains("most of"), "{findings:?}");
+            (findings[0].id, findings[0].severity)
+        };
+        let lua = judged(SoftwareKind::Lua);
+        assert_eq!(lua, (FindingId::BytesPerConnection, Severity::Low));
+        let openssl = judged(SoftwareKind::OpenSsl);
+        assert_eq!(openssl, (FindingId::ContextPerConnection, Severity::High));
+    }
+
     /// Blocks of a Dovecot login process, from a recorded audit: they look like a context of the connection's own.
     #[test]
     fn a_process_for_each_connection_is_no_context_for_each() {
@@ -461,8 +569,8 @@ mod tests {
             findings.into_iter().map(|finding| finding.id).collect()
         };
         assert_eq!(judged([7, 47]), [FindingId::ProcessPerConnection]);
-        // Four workers and a helper that starts later are no process for each.
-        assert_ne!(judged([4, 5]), [FindingId::ProcessPerConnection]);
+        // Apache starts workers, each with a heap of its own: no process for each, and no context for each.
+        assert_eq!(judged([4, 5]), [FindingId::BytesPerConnection]);
         // Audits by older versions did not count processes.
         assert_ne!(judged([0, 0]), [FindingId::ProcessPerConnection]);
     }

@@ -4,7 +4,7 @@ use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
-use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
+use crate::model::{AddressTrials, ServerFigures, Trials};
 
 /// Minimum share at which sessions count as resumed.
 const RESUMES: f64 = 0.9;
@@ -36,12 +36,13 @@ impl Resumes {
 }
 
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
-    at_one_address(subject, &figures.resumption, findings);
+    at_one_address(subject, figures, findings);
     findings.extend(across_addresses(subject, figures));
     findings.extend(over_time(subject, figures));
 }
 
-fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
+fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+    let all = &figures.resumption;
     let by_ticket: Vec<(&str, &Trials)> = all
         .iter()
         .filter(|entry| entry.by == "ticket")
@@ -71,7 +72,7 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
             reference: reference.into(),
             cause,
             confidence,
-            advice: subject.advice(id),
+            advice: advice(subject, figures, id),
             command: subject.bench("churn", "-n 1000 -c 8 --resume"),
         });
     };
@@ -81,8 +82,7 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
                 FindingId::NoResumption,
                 Severity::High,
                 "the server resumes no session".into(),
-                "tickets and session cache are off, or the ticket keys change with every connection"
-                    .into(),
+                why_none(figures).into(),
                 Confidence::High,
             );
         } else {
@@ -116,6 +116,46 @@ fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec
             Confidence::Medium,
         );
     }
+}
+
+/// Explains that no session is resumed.
+fn why_none(figures: &ServerFigures) -> &'static str {
+    match sends_tickets(figures) {
+        Some(false) => "the server sends no tickets and remembers no sessions: both are off",
+        Some(true) if is_process_each(figures) => {
+            "the server sends tickets and accepts none of them: each connection has a process of its own, with ticket keys of its own"
+        }
+        Some(true) => {
+            "the server sends tickets and accepts none of them: each connection has a context with ticket keys of its own, or the TLS library refuses sessions (OpenSSL does where a server asks for client certificates and has not called SSL_CTX_set_session_id_context)"
+        }
+        None => {
+            "tickets and session cache are off, or the ticket keys change with every connection"
+        }
+    }
+}
+
+/// Where tickets are on and their keys end with the process, the advice is about processes.
+fn advice(subject: &AuditSubject, figures: &ServerFigures, id: FindingId) -> String {
+    let is_of_processes = id == FindingId::NoResumption
+        && is_process_each(figures)
+        && sends_tickets(figures) == Some(true);
+    subject.advice(if is_of_processes {
+        FindingId::ProcessPerConnection
+    } else {
+        id
+    })
+}
+
+fn is_process_each(figures: &ServerFigures) -> bool {
+    let memory = figures.memory.value();
+    memory.is_some_and(|memory| memory.is_process_each())
+}
+
+/// Whether the server sends tickets, if that is known.
+fn sends_tickets(figures: &ServerFigures) -> Option<bool> {
+    let offer = figures.offer.value()?;
+    let some = offer.tickets_13.is_some_and(|tickets| tickets > 0);
+    Some(offer.tickets_12 == Some(true) || some)
 }
 
 /// Judges a server that resumes sessions of one version only: this one is not resumed by ticket.
@@ -311,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_version_without_resumption_weighs_as_much_as_its_clients() {
-        let entry = |version: &str, by: &str, resumed| Resumption {
+        let entry = |version: &str, by: &str, resumed| crate::model::Resumption {
             version: version.into(),
             by: by.into(),
             trials: crate::model::Measured::Value(Trials {
@@ -322,15 +362,18 @@ mod tests {
         };
         let judged = |all: [u64; 3]| -> Vec<_> {
             let [v13, v12, by_id] = all;
-            let all = [
-                entry("TLS 1.3", "ticket", v13),
-                entry("TLS 1.2", "ticket", v12),
-                entry("TLS 1.2", "session id", by_id),
-            ];
+            let figures = ServerFigures {
+                resumption: vec![
+                    entry("TLS 1.3", "ticket", v13),
+                    entry("TLS 1.2", "ticket", v12),
+                    entry("TLS 1.2", "session id", by_id),
+                ],
+                ..ServerFigures::default()
+            };
             let subject =
                 AuditSubject::new(&crate::model::Audit::begin("server", "s", "127.0.0.1:1"));
             let mut findings = Vec::new();
-            at_one_address(&subject, &all, &mut findings);
+            at_one_address(&subject, &figures, &mut findings);
             let findings = findings.into_iter();
             findings.map(|it| (it.id, it.severity)).collect()
         };
@@ -339,6 +382,25 @@ mod tests {
         assert_eq!(judged([16, 0, 0]), [(in_one, Severity::Low)]);
         assert_eq!(judged([16, 0, 16]), [(FindingId::NoTickets, Severity::Low)]);
         assert_eq!(judged([16, 16, 0]), []);
+    }
+
+    /// Recorded: Prosody sends tickets, PostgreSQL turns them off.
+    #[test]
+    fn tickets_that_are_refused_are_not_called_off() {
+        let why = |tickets_13| {
+            let offer = crate::model::Offer {
+                tickets_12: Some(false),
+                tickets_13: Some(tickets_13),
+                ..Default::default()
+            };
+            let figures = ServerFigures {
+                offer: crate::model::Measured::Value(offer),
+                ..ServerFigures::default()
+            };
+            why_none(&figures)
+        };
+        assert!(why(0).contains("both are off"), "{}", why(0));
+        assert!(why(2).contains("accepts none of them"), "{}", why(2));
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub(super) fn judge(
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
 ) -> Option<Finding> {
+    // The heaps of processes that came with the connections, not a heap that connections left behind.
+    if memory.is_process_each() {
+        return None;
+    }
     let free = FreeMemory::after_closing(census?)?;
     let connections = memory.phases.iter().map(|phase| phase.connections).max()?;
     let connections = connections.max(1) as f64;
@@ -181,6 +185,28 @@ mod tests {
         before: (u64, u64),
         after: (u64, u64),
     ) -> Option<(FindingId, Severity)> {
+        judged_with(1, round, before, after)
+    }
+
+    fn phase(name: &str, connections: u64, processes: u64) -> MemoryPhase {
+        MemoryPhase {
+            name: name.into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections,
+            processes,
+            memory: Default::default(),
+            kernel: Default::default(),
+        }
+    }
+
+    /// The same with this many processes beside 1,000 connections.
+    fn judged_with(
+        processes: u64,
+        round: (u64, u64),
+        before: (u64, u64),
+        after: (u64, u64),
+    ) -> Option<(FindingId, Severity)> {
         let moments = |values: [u64; 3]| {
             let names = ["round_first", "none", "after_close"].map(str::to_owned);
             BTreeMap::from_iter(names.into_iter().zip(values))
@@ -194,18 +220,18 @@ mod tests {
         };
         let mut memory = MemoryFigures::not_measured();
         memory.used_bytes = crate::model::Measured::Value(20_000.0);
-        memory.phases.push(MemoryPhase {
-            name: "2n".into(),
-            title: String::new(),
-            at_s: 0.0,
-            connections: 1000,
-            processes: 1,
-            memory: Default::default(),
-            kernel: Default::default(),
-        });
+        memory.phases = vec![phase("before", 0, 1), phase("2n", 1000, processes)];
         let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
         let finding = judge(&subject, &memory, Some(&census))?;
         Some((finding.id, finding.severity))
+    }
+
+    /// Recorded: Postfix keeps the processes of closed connections for the next ones, with their heaps.
+    #[test]
+    fn heaps_of_more_processes_are_not_fragmentation() {
+        let judged = |processes| judged_with(processes, (0, 0), (0, 0), (40_000_000, 0));
+        assert_eq!(judged(1001), None);
+        assert_eq!(judged(1), Some((FindingId::HeapFragmented, Severity::High)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::resumption;
 use super::serialised;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
+use crate::model::{Certificate, CpuFigures, FirstConnection, Measured, Offer, ServerFigures};
 
 /// CPU time of a full handshake, as a multiple of the time that it needs with this key.
 const CPU_RATIO: [(f64, Severity); 3] = [
@@ -31,7 +31,8 @@ const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severit
 /// CPU time of the first handshake beyond that of a later one, in milliseconds.
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
 const PROCESS_EACH: &str =
-    "the server starts a process for each connection, which costs more than a handshake";
+    "each connection has a process of its own, which may cost more than its handshake";
+const PERF: &str = "`perf record -g -p PID` while the command below runs, then `perf report`, shows what the server does";
 const COMPRESSION: &str = "no compression: it leaks secrets (CRIME) and takes memory for every connection. Turned off with {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
 /// Bytes that a server may send before the first acknowledgement: ten segments (RFC 6928).
@@ -281,7 +282,7 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let is_p256 = r.key == "ECDSA 256";
     let signature = if is_p256 { 0.0 } else { r.signature_us };
     // The client's certificate is parsed, and it and the client's signature are verified: about as much again.
-    let of_client = if subject.asks_client_certificate() {
+    let of_client = if subject.sends_client_certificate() {
         r.handshake_us
     } else {
         0.0
@@ -308,12 +309,24 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     };
     let (cause, confidence) = match cpu.profile.value() {
         Some(profile) if !compiles => (hot_spots::words(profile), Confidence::High),
-        _ => (likely_cause(compiles, kernel).to_owned(), Confidence::Low),
+        None if !compiles && kernel <= 0.6 => {
+            let why = match &cpu.profile {
+                Measured::NotMeasured(why) => why.as_str(),
+                Measured::Value(_) => "",
+            };
+            (
+                format!("what takes the time is not known, because {why}. {PERF}"),
+                Confidence::Low,
+            )
+        }
+        _ => (likely_cause(compiles).to_owned(), Confidence::Low),
     };
     Some(Finding {
         id: FindingId::HandshakeCpu,
         severity,
-        title: format!("a full handshake costs {ratio:.0} times the necessary CPU time"),
+        title: format!(
+            "a connection with a full handshake costs {ratio:.0} times the CPU time that its handshake needs"
+        ),
         measured: format!(
             "{} µs of CPU time per connection, {} of it in the kernel",
             whole(cpu.full_us),
@@ -406,13 +419,11 @@ fn idle(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     })
 }
 
-fn likely_cause(compiles: bool, kernel: f64) -> &'static str {
+fn likely_cause(compiles: bool) -> &'static str {
     if compiles {
         "a virtual machine interprets and compiles its code during the first tens of thousands of handshakes; the audit did not measure the cost after that"
-    } else if kernel > 0.6 {
-        "most of the time is spent in the kernel: many small system calls per connection, or memory that the process returns and takes again. `strace -c -f -p PID` under load counts the calls"
     } else {
-        "not known: the audit could not sample the process. `perf record -g -p PID` while the command below runs, then `perf report`, shows what it does"
+        "most of the time is spent in the kernel: many small system calls per connection, or memory that the process returns and takes again. `strace -c -f -p PID` under load counts the calls"
     }
 }
 

@@ -31,8 +31,8 @@ struct Facts {
     buffers_released: bool,
     /// The process runs asyncio's event loop.
     asyncio: bool,
-    /// The server asks for a client certificate.
-    asks_certificate: bool,
+    /// The audit's clients sent a certificate.
+    sends_certificate: bool,
     /// Share of a handshake's CPU time spent on parsing certificates; 0 if it was not sampled.
     parsing_share: f64,
 }
@@ -47,9 +47,10 @@ impl Facts {
             parsing_share: server
                 .and_then(|server| server.cpu.value()?.profile.value())
                 .map_or(0.0, |profile| hot_spots::parsing_share(profile)),
-            asks_certificate: server
-                .and_then(|server| server.offer.value()?.client_certificate_asked)
-                .unwrap_or(false),
+            // A server that asks for one may accept clients without it.
+            sends_certificate: audit.settings.contains_key("cert")
+                && server.and_then(|server| server.offer.value()?.client_certificate_asked)
+                    == Some(true),
             signs_quickly: key.is_some_and(|key| !key.starts_with("RSA")),
             buffers_released: census.is_some_and(|census| {
                 let mut large = census.classes.iter();
@@ -115,16 +116,37 @@ impl AuditSubject {
             (FindingId::HeapFragmented, SoftwareKind::Python) => !facts.asyncio,
             _ => false,
         };
-        if is_done {
+        let advice = if is_done {
             id.advice_for_any()
         } else {
             id.advice(self.kind)
+        };
+        self.for_protocol(advice)
+    }
+
+    /// Returns the advice on buffers that are not the TLS library's, which a setting of the library does not change.
+    pub(super) fn advice_for_own_buffers(&self) -> String {
+        let id = FindingId::RecordBuffersKept;
+        match self.kind {
+            SoftwareKind::OpenSsl => self.for_protocol(id.advice_for_any()),
+            _ => self.advice(id),
         }
     }
 
+    /// Adds to advice that recommends Dormouse that it cannot begin TLS within another protocol.
+    fn for_protocol(&self, advice: String) -> String {
+        let is_starttls = self.options.contains(" --starttls ");
+        if is_starttls && advice.contains("`dormouse serve`") {
+            return format!(
+                "{advice}. `dormouse serve` has no STARTTLS: it helps only clients that begin with TLS"
+            );
+        }
+        advice
+    }
+
     /// Whether handshakes include a client certificate.
-    pub(super) fn asks_client_certificate(&self) -> bool {
-        self.facts.asks_certificate
+    pub(super) fn sends_client_certificate(&self) -> bool {
+        self.facts.sends_certificate
     }
 
     /// Share of a handshake's CPU time that was seen to parse certificates.
@@ -159,5 +181,21 @@ impl AuditSubject {
         } = self;
         let target = named.as_ref().unwrap_or(target);
         format!("dormouse audit server {target} --quick{which}{options}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded: the advice for MariaDB, whose clients begin in plaintext, was to put `dormouse serve` in front.
+    #[test]
+    fn advice_knows_that_dormouse_has_no_starttls() {
+        let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+        let advice = |audit: &Audit| AuditSubject::new(audit).advice(FindingId::RecordBuffersKept);
+        assert!(!advice(&audit).contains("STARTTLS"));
+        let options = "--insecure --starttls mysql";
+        audit.settings.insert("options".into(), options.into());
+        assert!(advice(&audit).contains("no STARTTLS"), "{}", advice(&audit));
     }
 }

@@ -206,13 +206,36 @@ impl MemoryFigures {
 
     /// Whether the server has a process for each connection: the number of processes rises with that of connections.
     pub fn is_process_each(&self) -> bool {
-        let before = self.phases.iter().find(|phase| phase.name == "before");
-        let held = self.phases.iter().max_by_key(|phase| phase.connections);
-        let (Some(before), Some(held)) = (before, held) else {
+        let Some(before) = self.processes_at("before").filter(|count| *count > 0) else {
             return false;
         };
-        let more = held.processes.saturating_sub(before.processes);
-        before.processes > 0 && held.connections > 0 && 2 * more > held.connections
+        // Servers limit such processes, so later moments may have fewer of them.
+        let mut held = self.phases.iter().filter(|phase| phase.connections > 0);
+        held.any(|phase| 2 * phase.processes.saturating_sub(before) > phase.connections)
+    }
+
+    /// Processes that the server started while connections were held.
+    pub fn started_processes(&self) -> u64 {
+        let held = self.phases.iter().filter(|phase| phase.connections > 0);
+        let most = held.map(|phase| phase.processes).max().unwrap_or(0);
+        let before = self.processes_at("before").unwrap_or(most);
+        most.saturating_sub(before)
+    }
+
+    /// Whether these processes stay for later connections: after all connections have closed, most are still there.
+    pub fn keeps_processes(&self) -> bool {
+        let most = self.phases.iter().map(|phase| phase.processes).max();
+        let ends = self
+            .processes_at("before")
+            .zip(self.processes_at("after_close"));
+        most.zip(ends).is_some_and(|(most, (before, after))| {
+            2 * after.saturating_sub(before) > most.saturating_sub(before)
+        })
+    }
+
+    fn processes_at(&self, name: &str) -> Option<u64> {
+        let phase = self.phases.iter().find(|phase| phase.name == name)?;
+        Some(phase.processes)
     }
 
     /// Memory retained after all connections have closed, if the load got so far.
@@ -266,6 +289,40 @@ impl MemoryFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(name: &str, connections: u64, processes: u64) -> MemoryPhase {
+        MemoryPhase {
+            name: name.into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections,
+            processes,
+            memory: Memory::default(),
+            kernel: KernelMemory::default(),
+        }
+    }
+
+    /// Recorded: PostgreSQL closed all connections but a hundred at the first message, and Postfix keeps its processes.
+    #[test]
+    fn a_process_for_each_connection_is_seen_at_any_moment() {
+        let mut memory = MemoryFigures::not_measured();
+        memory.phases = vec![
+            at("before", 0, 6),
+            at("n", 229, 235),
+            at("2n", 458, 464),
+            at("after_exchange", 458, 106),
+            at("after_close", 0, 6),
+        ];
+        assert!(memory.is_process_each() && !memory.keeps_processes());
+        memory.phases = vec![
+            at("before", 0, 28),
+            at("n", 50, 106),
+            at("after_close", 0, 106),
+        ];
+        assert!(memory.is_process_each() && memory.keeps_processes());
+        memory.phases = vec![at("before", 0, 4), at("n", 500, 5)];
+        assert!(!memory.is_process_each());
+    }
 
     /// Recorded: Node.js, which allocates 64 kB for each connection and fills a few kB of it.
     #[test]

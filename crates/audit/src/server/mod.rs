@@ -5,6 +5,7 @@ mod baseline;
 mod deadline;
 mod dialer;
 mod first_connection;
+mod listeners;
 pub(super) mod load;
 mod offer;
 mod probe_connection;
@@ -29,10 +30,11 @@ use self::load::{Budget, Load, Schedule};
 use self::probe_connection::ProbeConnection;
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
-use crate::{shell, software};
+use crate::shell;
+use crate::software::{self, Software};
 use dormouse_bench::Console;
 use dormouse_bench::load::{Launcher, TlsVersion, Traffic, Trust};
-use dormouse_measure::{Error, Interrupts, Server, ServerSource};
+use dormouse_measure::{Error, Interrupts, ProcessInfo, Server, ServerSource};
 
 /// Why the parts that need load are missing: the server is on another machine.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
@@ -131,7 +133,7 @@ fn examine(
     keep_talk(spec, &talk, audit);
     interrupts.check()?;
     describe_processes(server.as_ref(), audit)?;
-    audit.software = Measured::from(software::recognise(&audit.processes, banner.as_deref()));
+    audit.software = software_of(&audit.processes, &target, banner.as_deref());
 
     let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
     let key = offered.value().and_then(Offer::key);
@@ -162,7 +164,7 @@ fn examine(
             began,
             schedule: Schedule::default(),
         };
-        keep(audit, load.run()).map_err(|error| with_hint(error, want))?;
+        keep(audit, load.run())?;
     }
     age(
         &dialer,
@@ -179,6 +181,12 @@ fn describe_processes(server: Option<&Server>, audit: &mut Audit) -> Result<(), 
         audit.processes = server.tree.describe()?;
     }
     Ok(())
+}
+
+/// Recognises the software of the processes that listen.
+fn software_of(all: &[ProcessInfo], target: &Addr, banner: Option<&str>) -> Measured<Software> {
+    let listening = listeners::among(all, target);
+    Measured::from(software::recognise(&listening, banner))
 }
 
 /// Offers the tickets that were set aside, each when it reaches its age.
@@ -313,7 +321,7 @@ fn with_hint(error: Error, want: bool) -> Error {
 fn words(talk: &Traffic) -> Vec<u8> {
     match talk {
         Traffic::Message { message, .. } => message.clone(),
-        Traffic::Http { path, host } => {
+        Traffic::Http { path, host, .. } => {
             format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
         }
     }
@@ -321,9 +329,16 @@ fn words(talk: &Traffic) -> Vec<u8> {
 
 /// Records the detected protocol: `bench` does not detect it and needs the option.
 fn keep_talk(spec: &ServerSpec, talk: &Traffic, audit: &mut Audit) {
-    if let (None, Traffic::Http { path, .. }) = (&spec.talk, talk) {
+    if let (
+        None,
+        Traffic::Http {
+            path, any_status, ..
+        },
+    ) = (&spec.talk, talk)
+    {
         let given = spec.options.iter().map(String::as_str);
-        let options = shell::command_line(given.chain(["--http", path]));
+        let any = any_status.then_some("--any-status");
+        let options = shell::command_line(given.chain(["--http", path]).chain(any));
         audit.settings.insert("options".into(), options.into());
     }
 }

@@ -10,6 +10,9 @@ use super::spec::ServerSpec;
 use dormouse_bench::load::{Expect, Starttls, Traffic};
 use dormouse_measure::Error;
 
+/// Further attempts to connect, and the time before each.
+const RETRIES: u32 = 2;
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Maximum length of a banner in characters.
 const BANNER_MAX: usize = 80;
 /// Maximum wait for a server that speaks first, and for an answer to the first bytes.
@@ -25,9 +28,7 @@ pub(super) fn detect(
     spec: &ServerSpec,
     dialer: &Dialer<'_>,
 ) -> Result<(Traffic, Option<String>), Error> {
-    let context = dialer.context(Protocols::ALL, None);
-    let visit = context.and_then(|context| ProbeConnection::make(dialer, &context));
-    let mut visit = visit.map_err(|why| {
+    let mut visit = first(dialer).map_err(|why| {
         Error::target(format!(
             "the first connection to {} failed: {why}",
             dialer.target
@@ -43,6 +44,20 @@ pub(super) fn detect(
     visit.accepted().map_err(Error::target)?;
     visit.close();
     found
+}
+
+/// Connects. A server that limits its connections may still count those that showed what it offers.
+fn first(dialer: &Dialer<'_>) -> Result<ProbeConnection, String> {
+    let context = dialer.context(Protocols::ALL, None)?;
+    let mut made = ProbeConnection::make(dialer, &context);
+    for _ in 0..RETRIES {
+        if made.is_ok() {
+            break;
+        }
+        std::thread::sleep(RETRY_AFTER);
+        made = ProbeConnection::make(dialer, &context);
+    }
+    made
 }
 
 /// Tries the text and the answer that the user gave.
@@ -126,7 +141,12 @@ fn detected(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<
     }
     if answer.starts_with(b"HTTP/1.") {
         let host = spec.server_name.clone();
-        return (Traffic::Http { path, host }, banner);
+        let http = Traffic::Http {
+            path,
+            host,
+            any_status: is_error(&answer),
+        };
+        return (http, banner);
     }
     let expect = if answer == request.as_bytes() {
         Expect::Echo
@@ -141,6 +161,11 @@ fn detected(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<
         greeting: !greeting.is_empty(),
     };
     (talk, banner)
+}
+
+/// Whether the response has a status of 400 or above: a server need not have the path that the audit chose.
+fn is_error(answer: &[u8]) -> bool {
+    matches!(answer.get(b"HTTP/1.1 ".len()), Some(b'4' | b'5'))
 }
 
 /// Returns the `Server` header.

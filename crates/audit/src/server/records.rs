@@ -29,7 +29,7 @@ fn answers(dialer: &Dialer<'_>, talk: &Traffic) -> Result<RecordFigures, String>
     let context = dialer.context(Protocols::ALL, None)?;
     let mut visit = ProbeConnection::make(dialer, &context)?;
     let answers = match talk {
-        Traffic::Http { path, host } => {
+        Traffic::Http { path, host, .. } => {
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             u64::from(ask(&mut visit, request.as_bytes(), RESPONSE_MAX)? > 0)

@@ -9,6 +9,8 @@ use super::orders::Expect;
 /// Length of the block that bulk data repeats. A prime, so that no buffer size divides it and a
 /// lost or doubled buffer cannot go unnoticed.
 const BULK_BLOCK_LEN: usize = 65_521;
+/// Highest status of a response that is not a failure.
+const STATUS_MAX: u16 = 399;
 
 /// Bytes to send, repeated from `start` as long as needed.
 #[derive(Clone, Debug)]
@@ -105,7 +107,7 @@ enum ExpectedAnswer {
     Echo,
     Any,
     Nothing,
-    Http(Response),
+    Http(Response, u16),
 }
 
 /// State of an exchange.
@@ -141,10 +143,11 @@ impl Exchange {
         Self::say(Pattern::message(Arc::default()), 0, Expect::Any, now).of_opening()
     }
 
-    /// Returns an exchange of a request.
-    pub(super) fn http(request: Arc<[u8]>, now: Instant) -> Self {
+    /// Returns an exchange of a request; with `any_status`, an error status is an answer too.
+    pub(super) fn http(request: Arc<[u8]>, any_status: bool, now: Instant) -> Self {
         let say = request.len() as u64;
-        let answer = ExpectedAnswer::Http(Response::new());
+        let status_max = if any_status { u16::MAX } else { STATUS_MAX };
+        let answer = ExpectedAnswer::Http(Response::new(), status_max);
         Self {
             started: now,
             pattern: Pattern::message(request),
@@ -213,23 +216,30 @@ impl Exchange {
                 Ok(ExchangeState::Done { reusable: true })
             }
             ExpectedAnswer::Any | ExpectedAnswer::Nothing => Ok(ExchangeState::Open),
-            ExpectedAnswer::Http(response) => state_of(response.take(bytes)?),
+            ExpectedAnswer::Http(response, status_max) => {
+                state_of(response.take(bytes)?, *status_max)
+            }
         }
     }
 
     /// Handles the end of the connection by the server, which may end an answer.
     pub(super) fn take_end(&mut self) -> Result<ExchangeState, String> {
         match &mut self.answer {
-            ExpectedAnswer::Http(response) if self.received > 0 => state_of(Some(response.end()?)),
+            ExpectedAnswer::Http(response, status_max) if self.received > 0 => {
+                state_of(Some(response.end()?), *status_max)
+            }
             _ => Err("the server closed the connection before it answered".into()),
         }
     }
 }
 
-fn state_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
+fn state_of(
+    outcome: Option<super::http::ResponseEnd>,
+    status_max: u16,
+) -> Result<ExchangeState, String> {
     match outcome {
         None => Ok(ExchangeState::Open),
-        Some(outcome) if outcome.status < 400 => Ok(ExchangeState::Done {
+        Some(outcome) if outcome.status <= status_max => Ok(ExchangeState::Done {
             reusable: outcome.keep_alive,
         }),
         Some(outcome) => Err(format!("HTTP status {}", outcome.status)),
@@ -265,6 +275,18 @@ mod tests {
             stream[at] ^= 0x10;
             prop_assert!(wrong.take_plaintext(&stream).is_err());
         }
+    }
+
+    #[test]
+    fn an_error_status_is_an_answer_where_any_is() {
+        let answered = |any_status| {
+            let request: Arc<[u8]> = b"GET / HTTP/1.1\r\n\r\n".to_vec().into();
+            let mut exchange = Exchange::http(request, any_status, Instant::now());
+            exchange.write_next(&mut [0; 18]);
+            exchange.take_plaintext(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        };
+        assert_eq!(answered(true), Ok(ExchangeState::Done { reusable: true }));
+        assert_eq!(answered(false), Err("HTTP status 404".to_owned()));
     }
 
     #[test]

@@ -285,7 +285,7 @@ impl Generator {
 fn message(talk: &Traffic) -> Vec<u8> {
     match talk {
         Traffic::Message { message, .. } => message.clone(),
-        Traffic::Http { path, host } => {
+        Traffic::Http { path, host, .. } => {
             let agent = concat!("dormouse-bench/", env!("CARGO_PKG_VERSION"));
             format!(
                 "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"

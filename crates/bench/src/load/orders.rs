@@ -101,6 +101,8 @@ pub enum Traffic {
         path: String,
         /// Host header.
         host: String,
+        /// Whether a status of 400 or above counts as an answer too.
+        any_status: bool,
     },
 }
 

@@ -9,7 +9,7 @@ mod wake;
 
 use std::time::Instant;
 
-use crate::load::{Launcher, Order, Traffic, Trust};
+use crate::load::{Cycle, Launcher, Order, Traffic, Trust};
 use crate::model::{Run, RunOutcome};
 use crate::session::{Console, Session};
 use crate::spec::{Mode, Spec};
@@ -53,21 +53,35 @@ fn go(session: &mut Session<'_>) -> Result<(), Error> {
     }
 }
 
-/// Tries one connection: a server that refuses it, does not answer or is not trusted ends the run
-/// at once.
+/// Tries one connection, with a message if the mode sends any: a server that refuses it, does not answer or is
+/// not trusted ends the run at once.
 fn probe(session: &mut Session<'_>) -> Result<(), Error> {
-    let open = Order::Open {
-        alive: 1,
-        per_s: 0.0,
-        in_flight_max: 1,
+    let sends = sends_messages(&session.spec.mode);
+    let order = match sends {
+        true => Order::Cycle(Cycle {
+            connections: 1,
+            lanes: 1,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms: 0,
+        }),
+        false => Order::Open {
+            alive: 1,
+            per_s: 0.0,
+            in_flight_max: 1,
+        },
     };
-    let harvest = session.order("trying one connection", Some(1), &open, |tally| {
+    let harvest = session.order("trying one connection", Some(1), &order, |tally| {
         tally.established
     })?;
     if session.is_over() {
         return Ok(());
     }
-    if harvest.of.tally.alive == 0 {
+    let tally = harvest.of.tally;
+    let has_worked = if sends { tally.answers } else { tally.alive };
+    if has_worked == 0 {
         let reason = harvest
             .of
             .failures
@@ -88,6 +102,16 @@ fn probe(session: &mut Session<'_>) -> Result<(), Error> {
     }
     session.order("closing it", None, &Order::Close, |tally| tally.closed)?;
     Ok(())
+}
+
+/// Whether the mode needs an answer to each message: without one, it would wait for the timeout again and again.
+fn sends_messages(mode: &Mode) -> bool {
+    match mode {
+        Mode::Churn(churn) => churn.exchange,
+        Mode::Wake(_) => true,
+        // With HTTP, a connection is established after its first response.
+        Mode::Hold(_) | Mode::Bulk(_) | Mode::Request(_) => false,
+    }
 }
 
 /// Adds every setting to the run, and the remarks that a reader needs.
@@ -113,7 +137,12 @@ fn describe(spec: &Spec, run: &mut Run) {
         ServerSource::Command(command) => put("command", command.clone().into()),
     }
     match &spec.talk {
-        Traffic::Http { path, .. } => put("http", path.clone().into()),
+        Traffic::Http {
+            path, any_status, ..
+        } => {
+            put("http", path.clone().into());
+            put("any_status", (*any_status).into());
+        }
         Traffic::Message {
             message,
             expect,

@@ -15,11 +15,10 @@ mod heap;
 
 use self::free_lists::FreeLists;
 use self::heap::{ALIGN, FLAGS, Heap, may_begin};
-use crate::process::{ProcessMemory, Region, regions};
+use crate::process::{HEAP_ALIGN, ProcessMemory, Region, regions};
 use crate::snapshot::Snapshot;
 
 const IS_MMAPPED: u64 = 2;
-const HEAP_ALIGN: u64 = 64 << 20;
 /// Maximum bytes of `heap_info` and `malloc_state` before the first chunk of a non-main heap.
 const HEAD_MAX: u64 = 4096;
 /// A larger mapping is the program's own and not a large chunk of malloc.

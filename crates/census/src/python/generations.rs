@@ -24,14 +24,35 @@ const SEARCHED_MAX: u64 = 16 << 20;
 
 /// Progress of the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Generations {
+pub struct Generations {
     /// Collections of the youngest objects.
-    pub(crate) collections: u64,
+    pub collections: u64,
     /// Objects that were made and not freed since the last one.
-    pub(crate) young: u64,
+    pub young: u64,
+    /// Collections of the oldest objects, which free all garbage.
+    pub full_collections: u64,
+    /// Objects of garbage that collections of the older two generations have freed.
+    pub freed_old: u64,
 }
 
-/// Finds the state of a process and reads the progress of the youngest generation.
+impl Generations {
+    /// The sum over two processes.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            collections: self.collections + other.collections,
+            young: self.young + other.young,
+            full_collections: self.full_collections + other.full_collections,
+            freed_old: self.freed_old + other.freed_old,
+        }
+    }
+
+    /// Whether the process has made so many objects since then that each of these connections may have left one.
+    pub fn may_have_garbage_of(&self, connections: u64, since: &Self) -> bool {
+        self.collections > since.collections || self.young > since.young + connections / 2
+    }
+}
+
+/// Finds the state of a process and reads the collector's progress.
 pub(in crate::python) fn progress(pid: i32) -> Option<Generations> {
     let regions = regions(pid).ok()?;
     let reader = ProcessMemory::open(pid).ok()?;
@@ -95,13 +116,17 @@ fn parse(state: &[u8], at: u64) -> Option<Generations> {
     };
     let is_pointer = |word: u64| word != 0 && word.is_multiple_of(8);
     let generations = (0..GENERATIONS).map(|number| number * GENERATION);
+    let statistic = |field: usize| {
+        let places = generations.clone();
+        let values = places.map(|place| word(STATISTICS + place + field));
+        values.collect::<Option<Vec<_>>>()
+    };
     let are_lists = generations.clone().all(|place| {
         let ends = word(place).zip(word(place + 8));
         ends.is_some_and(|(next, previous)| is_pointer(next) && is_pointer(previous))
             && half(place + 16).is_some_and(|threshold| threshold <= THRESHOLD_MAX)
     });
-    let collections = generations.map(|place| word(STATISTICS + place));
-    let collections: Vec<_> = collections.collect::<Option<_>>()?;
+    let (collections, freed) = (statistic(0)?, statistic(8)?);
     // Older generations are collected less often.
     if !are_lists || !collections.is_sorted_by(|younger, older| younger >= older) {
         return None;
@@ -109,6 +134,8 @@ fn parse(state: &[u8], at: u64) -> Option<Generations> {
     Some(Generations {
         collections: *collections.first()?,
         young: u64::from(half(20)?),
+        full_collections: *collections.last()?,
+        freed_old: freed.iter().skip(1).copied().fold(0, u64::saturating_add),
     })
 }
 
@@ -118,7 +145,8 @@ mod tests {
 
     const AT: u64 = 0x5580_0000_1000;
 
-    /// The state of an interpreter that has collected 120, 11 and 2 times, with 345 young objects.
+    /// The state of an interpreter that has collected 120, 11 and 2 times, with 345 young objects, and freed
+    /// 900, 80 and 10.
     fn state() -> Vec<u8> {
         let mut words = Vec::new();
         for (generation, (threshold, count)) in
@@ -140,11 +168,29 @@ mod tests {
         let expected = Generations {
             collections: 120,
             young: 345,
+            full_collections: 2,
+            freed_old: 90,
         };
         assert_eq!(parse(&state(), AT), Some(expected));
         let within = [vec![0; 64], state(), vec![1; 100]].concat();
         assert_eq!(find(&within, AT - 64), Some(expected));
         assert_eq!(find(&within, AT), None);
+    }
+
+    #[test]
+    fn a_connection_without_an_object_in_a_cycle_leaves_no_garbage() {
+        let before = parse(&state(), AT).unwrap();
+        let young = |more| Generations {
+            young: before.young + more,
+            ..before
+        };
+        assert!(!young(40).may_have_garbage_of(250, &before));
+        assert!(young(250).may_have_garbage_of(250, &before));
+        let collected = Generations {
+            collections: before.collections + 1,
+            ..young(0)
+        };
+        assert!(collected.may_have_garbage_of(250, &before));
     }
 
     #[test]

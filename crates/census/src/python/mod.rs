@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use dormouse_measure::proc_files;
 
-use self::generations::Generations;
+pub use self::generations::Generations;
 use crate::process::{ProcessMemory, regions, smallest_first, unread};
 use crate::snapshot::{SizeCount, Snapshot};
 
@@ -50,6 +50,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     if unread_bytes > 0 {
         into.refused.push(unread(pid, unread_bytes));
     }
+    into.freed_old_objects = collector(pid).map(|generations| generations.freed_old);
     Ok(())
 }
 

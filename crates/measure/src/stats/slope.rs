@@ -101,7 +101,33 @@ impl Growth {
             .iter()
             .enumerate()
             .map(|(i, &bytes)| (i as f64 + 1.0, bytes as f64));
-        let rounds: Vec<_> = numbered.skip(1).collect();
+        Self::of_rounds(numbered.skip(1).collect(), connections_per_round)
+    }
+
+    /// The same where more connections may have come between two readings than those of a round. A reading is the number of
+    /// all connections so far, and the bytes after them.
+    pub fn over_connections(readings: &[(u64, u64)], connections_per_round: u64) -> Self {
+        let place = |connections: u64| connections as f64 / connections_per_round.max(1) as f64;
+        let rounds = readings.iter().skip(1);
+        let rounds = rounds.map(|&(connections, bytes)| (place(connections), bytes as f64));
+        Self::of_rounds(rounds.collect(), connections_per_round)
+    }
+
+    /// Returns the growth with one more reading, after this many connections.
+    pub fn with(mut self, connections: u64, bytes: u64) -> Self {
+        let place = connections as f64 / self.connections_per_round.max(1) as f64;
+        self.rounds.push((place, bytes as f64));
+        Self::of_rounds(self.rounds, self.connections_per_round)
+    }
+
+    /// Number of connections from the first reading to the last.
+    pub fn connections(&self) -> f64 {
+        let ends = self.rounds.first().zip(self.rounds.last());
+        let rounds = ends.map_or(0.0, |(first, last)| last.0 - first.0);
+        rounds * self.connections_per_round as f64
+    }
+
+    fn of_rounds(rounds: Vec<(f64, f64)>, connections_per_round: u64) -> Self {
         let slope = Slope::through(&rounds);
         let material_bytes = Self::MATERIAL_BYTES_PER_CONNECTION * connections_per_round as f64;
         let verdict = match slope {
@@ -195,6 +221,32 @@ mod tests {
                 .to_string()
                 .contains("too few rounds")
         );
+    }
+
+    /// asyncio keeps connections that failed as garbage, 56 MB in each round, and frees all with one collection. A leak of
+    /// the same size remains.
+    #[test]
+    fn a_later_reading_distinguishes_garbage_from_a_leak() {
+        let growing = Growth::judge(&[60e6, 116e6, 172e6, 228e6, 284e6].map(|b| b as u64), 250);
+        assert_eq!(growing.verdict, Verdict::Grows);
+        assert_ne!(
+            growing.clone().with(2_750, 72_000_000).verdict,
+            Verdict::Grows
+        );
+        let leak = growing.with(2_750, 620_000_000);
+        assert_eq!(leak.verdict, Verdict::Grows);
+        assert_eq!(leak.bytes_per_connection(), Some(224_000.0));
+    }
+
+    /// A server in Go that kept 1 kB of each connection. A different number of connections came after each round, until Go
+    /// had collected.
+    #[test]
+    fn growth_follows_the_connections_and_not_the_rounds() {
+        let readings = [750, 1_500, 1_950, 2_500, 2_750].map(|n: u64| (n, 1_200_000 + 1_024 * n));
+        let growth = Growth::over_connections(&readings, 250);
+        assert!((growth.bytes_per_connection().unwrap() - 1_024.0).abs() < 0.01);
+        assert!(growth.slope.unwrap().is_sure());
+        assert_eq!((growth.rounds.len(), growth.connections()), (4, 1_250.0));
     }
 
     #[test]

@@ -6,10 +6,12 @@ mod pairs;
 mod places;
 mod runtimes;
 
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -61,6 +63,7 @@ fn audit_command(place: &Place, address: &str, command: &str, options: &[&str]) 
 
 fn judged(output: &Output) -> Judged {
     let said = String::from_utf8_lossy(&output.stderr);
+    keep_report(&output.stdout);
     let audit: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     assert_eq!(audit["outcome"]["complete"], true, "{said}");
@@ -69,6 +72,18 @@ fn judged(output: &Output) -> Judged {
     let findings = findings.map(|finding| (text(&finding["id"]), text(&finding["severity"])));
     let findings = findings.collect();
     (audit, findings)
+}
+
+/// Writes the report into the folder that `SICK_REPORTS` names, with the test's name.
+fn keep_report(report: &[u8]) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    if let Some(folder) = std::env::var_os("SICK_REPORTS") {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("test").replace("::", ".");
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(folder).join(format!("{test}.{number}.json"));
+        fs::write(&path, report).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
 }
 
 fn audit_server(fault: &str) -> Judged {

@@ -54,6 +54,16 @@ pub(in super::super) fn retained(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
+/// Advice on sessions that accumulate.
+pub(in super::super) fn sessions(kind: SoftwareKind) -> Option<&'static str> {
+    match kind {
+        SoftwareKind::Jvm | SoftwareKind::NettyJdk => Some(
+            "limit the JDK's session cache: start the JVM with -Djavax.net.ssl.sessionCacheSize=1000, or call SSLSessionContext.setSessionCacheSize. By default it keeps 20,480 sessions for a day. Not tried in the lab",
+        ),
+        other => growth(other),
+    }
+}
+
 /// Advice on memory that grows as connections open and close.
 pub(in super::super) fn growth(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
@@ -125,6 +135,12 @@ pub(in super::super) fn holes(kind: SoftwareKind) -> Option<&'static str> {
         | SoftwareKind::NettyJdk
         | SoftwareKind::NettyTcnative
         | SoftwareKind::Go
+        | SoftwareKind::Envoy
+        | SoftwareKind::Deno
+        | SoftwareKind::Bun
+        | SoftwareKind::Erlang
+        | SoftwareKind::Lua
+        | SoftwareKind::Ruby
         | SoftwareKind::Curl
         | SoftwareKind::Wget
         | SoftwareKind::Ab

@@ -17,10 +17,16 @@ use dormouse_measure::{CpuTime, Error, Growth, Verdict};
 
 /// Why large records were not measured.
 const NOT_ECHO: &str = "the server does not echo, so the audit cannot make it send 16 kB records";
+const SHARED_WITH_PARENT: &str =
+    "each connection has a process of its own, and blocks that processes share would count in each";
+/// Minimum number of connections whose CPU time tells what one costs.
+const CPU_CONNECTIONS_MIN: u64 = 50;
+const NOT_HELD: &str = "the connections were not held";
 /// Why a figure is missing: the load ended before its part.
-const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
-/// Share of what a connection uses that may be hidden by a server's own pools before more connections are opened.
-const HIDDEN_SHARE: f64 = 0.05;
+pub(super) const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
+
+/// Rounds of full handshakes.
+pub(super) const FULL: &str = "full";
 
 /// Readings of one load, in the order in which they arrive.
 #[derive(Default)]
@@ -43,6 +49,8 @@ pub(super) struct LoadLog {
     pub(super) sizes: Option<Sizes>,
     /// Number of connections held at the end.
     pub(super) held: u64,
+    /// How many of them the server closed, and when.
+    pub(super) closed_early: Option<String>,
     /// Why connections without a request cannot be held.
     pub(super) silence_refused: Option<String>,
     pub(super) phases: Vec<MemoryPhase>,
@@ -116,11 +124,15 @@ pub(super) struct RoundsGrowth {
 }
 
 impl RoundsGrowth {
-    /// Judges the readings after each round.
-    pub(super) fn judge(resident: &[u64], in_use: Option<&[u64]>, per_round: u64) -> Self {
+    /// Judges the readings after each round: all connections so far, and the bytes.
+    pub(super) fn judge(
+        resident: &[(u64, u64)],
+        in_use: Option<&[(u64, u64)]>,
+        per_round: u64,
+    ) -> Self {
         Self {
-            resident: Some(Growth::judge(resident, per_round)),
-            in_use: in_use.map(|in_use| Growth::judge(in_use, per_round)),
+            resident: Some(Growth::over_connections(resident, per_round)),
+            in_use: in_use.map(|in_use| Growth::over_connections(in_use, per_round)),
         }
     }
 
@@ -182,6 +194,14 @@ impl LoadLog {
         Some(phase.memory.pss as f64)
     }
 
+    /// Replaces the census after the last round of full handshakes.
+    pub(super) fn add_last_round(&mut self, kind: &str, snapshot: Snapshot) {
+        if kind == FULL {
+            self.snapshots.retain(|(name, _)| *name != "round_last");
+            self.snapshots.push(("round_last", snapshot));
+        }
+    }
+
     /// Time from the first half of the held connections to the second.
     pub(super) fn second_half_took(&self) -> Duration {
         let at = |name: &str| {
@@ -198,12 +218,6 @@ impl LoadLog {
             .map(|(_, snapshot)| snapshot)
     }
 
-    /// The last census while connections were held: after an exchange and an idle period, if the load got so far.
-    fn held_snapshot(&self) -> Option<&Snapshot> {
-        let moments = ["after_quiet", "4n", "2n", "n"];
-        moments.into_iter().find_map(|name| self.snapshot(name))
-    }
-
     /// Memory with 0, N and 2N connections, and over the rounds.
     pub(super) fn memory(&self) -> Measured<MemoryFigures> {
         if self.phases.is_empty() {
@@ -213,12 +227,16 @@ impl LoadLog {
     }
 
     fn memory_figures(&self) -> MemoryFigures {
-        let held = self.held.max(1) as f64;
         let before = self.pss("before").unwrap_or(0.0);
+        let connections = |name: &str| {
+            let phase = self.phases.iter().find(|phase| phase.name == name);
+            phase.map_or(1, |phase| phase.connections.max(1)) as f64
+        };
         let per = |name: &str, why: &str| match self.pss(name) {
-            Some(pss) => Measured::Value((pss - before) / held),
+            Some(pss) => Measured::Value((pss - before) / connections(name)),
             None => Measured::not(why),
         };
+        let or_closed = |why| self.closed_early.as_deref().unwrap_or(why);
         let silent =
             "the server does not answer what the audit sends: give --http, --send or --expect";
         let growth = |growth: &Option<Growth>, why: &str| {
@@ -227,34 +245,34 @@ impl LoadLog {
                 .map_or_else(|| Measured::not(why), Measured::Value)
         };
         let not_in_use = "the blocks in use cannot be counted in this server";
+        let not_broken = "the blocks in use cannot be counted in this server, or it is too slow for enough of these connections";
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
         let not_older = "the rounds above are of TLS 1.2, memory grows in them already, or no session of TLS 1.2 was resumed";
         let after = ["4n", "2n"]
             .into_iter()
             .find(|name| self.pss(name).is_some());
         let after = after.unwrap_or("n");
-        let used_after_handshake = self.used_bytes(self.snapshot(after), self.opened());
-        MemoryFigures {
-            used_bytes: self.used_bytes(self.held_snapshot(), self.managed.held.as_ref()),
-            touched_after_handshake_bytes: self
-                .touched_bytes(self.snapshot(after), &used_after_handshake),
-            used_after_handshake_bytes: used_after_handshake,
+        let used = self.used();
+        let mut figures = MemoryFigures {
+            used_bytes: used.held,
+            touched_after_handshake_bytes: used.touched_after_handshake,
+            used_after_handshake_bytes: used.after_handshake,
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
                 None => per(after, NOT_REACHED),
             },
-            after_exchange_bytes: per("after_exchange", silent),
+            after_exchange_bytes: per("after_exchange", or_closed(silent)),
             after_large_records_bytes: per("after_large_records", NOT_ECHO),
-            after_quiet_bytes: per("after_quiet", "the connections were not held"),
-            kernel_bytes: self.kernel_bytes(after, held),
+            after_quiet_bytes: per("after_quiet", or_closed(NOT_HELD)),
+            kernel_bytes: self.kernel_bytes(after, connections(after)),
             left_bytes: self.pss("after_close").unwrap_or(before) - before,
             growth: growth(&self.growth.resident, NOT_REACHED),
             growth_resumed: growth(&self.growth_resumed.resident, not_resumed),
             growth_in_use: growth(&self.growth.in_use, not_in_use),
             growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
             growth_in_use_tls12: growth(&self.growth_older, not_older),
-            growth_in_use_broken: growth(&self.growth_broken, not_in_use),
+            growth_in_use_broken: growth(&self.growth_broken, not_broken),
             growth_collected: match &self.collected {
                 Some(collected) => Measured::Value(collected.clone()),
                 None => Measured::not(
@@ -262,66 +280,14 @@ impl LoadLog {
                 ),
             },
             phases: self.phases.clone(),
-        }
-    }
-
-    /// Objects after the handshakes, where they were counted separately.
-    fn opened(&self) -> Option<&ManagedHeap> {
-        self.managed.opened.as_ref().or(self.managed.held.as_ref())
-    }
-
-    /// Bytes that a connection uses at the time of a census, counted in the allocators.
-    fn used_bytes(&self, held: Option<&Snapshot>, objects: Option<&ManagedHeap>) -> Measured<f64> {
-        let (Some(none), Some(held)) = (self.snapshot("before"), held) else {
-            let why = self.no_census.as_deref().unwrap_or(NOT_REACHED);
-            return Measured::not(why);
         };
-        if self.uncollected {
-            return Measured::not(
-                "the server did not collect its garbage within the time limit; --time raises it",
-            );
+        if figures.is_process_each() {
+            let not = || Measured::not(SHARED_WITH_PARENT);
+            figures.used_bytes = not();
+            figures.used_after_handshake_bytes = not();
+            figures.touched_after_handshake_bytes = not();
         }
-        let used = census::used_per_connection((none, self.managed.none.as_ref()), (held, objects));
-        match used.map(|used| used + self.hidden_bytes()) {
-            Ok(used) if used <= 0.0 => Measured::not(
-                "so few connections take less than the server's other memory varied meanwhile; --time or -n raises their number",
-            ),
-            used => used.into(),
-        }
-    }
-
-    /// The part of these bytes that was ever touched.
-    fn touched_bytes(&self, held: Option<&Snapshot>, used: &Measured<f64>) -> Measured<f64> {
-        match (used, self.snapshot("before").zip(held)) {
-            (Measured::Value(used), Some((none, held))) => {
-                Measured::Value(used - census::untouched_per_connection(none, held))
-            }
-            (used, _) => used.clone(),
-        }
-    }
-
-    /// Bytes per connection in blocks that a server's own pools held before.
-    pub(super) fn hidden_bytes(&self) -> f64 {
-        let Some(none) = self.snapshot("before") else {
-            return 0.0;
-        };
-        let steps = [("2n", "4n"), ("n", "2n")];
-        let both = |(half, whole)| self.snapshot(half).zip(self.snapshot(whole));
-        let known = steps.into_iter().find_map(both);
-        known.map_or(0.0, |(half, whole)| {
-            census::hidden_per_connection(none, half, whole)
-        })
-    }
-
-    /// Whether so much was hidden that the figure needs more connections.
-    pub(super) fn hides_much(&self) -> bool {
-        let (Some(none), Some(held)) = (self.snapshot("before"), self.snapshot("2n")) else {
-            return false;
-        };
-        // Pools of blocks hide nothing of the objects that a runtime counts.
-        let blocks = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
-        let connections = held.connections.max(1) as f64;
-        self.hidden_bytes() > HIDDEN_SHARE * blocks / connections
+        figures
     }
 
     /// Bytes of the kernel's objects per connection.
@@ -345,6 +311,11 @@ impl LoadLog {
         let Some(full) = self.full.filter(|(_, connections)| *connections > 0) else {
             return Measured::not(NOT_REACHED);
         };
+        // What the server did for connections that it refused would count for these.
+        if full.1 < CPU_CONNECTIONS_MIN {
+            let few = full.1;
+            return Measured::not(format!("only {few} connections were made, too few"));
+        }
         let us = |ns: u64| ns as f64 / 1e3 / full.1 as f64;
         let mut resumed_us = self.resumed_us.clone();
         for version in [TlsVersion::V13, TlsVersion::V12] {
@@ -371,12 +342,11 @@ impl LoadLog {
             per_gigabyte_s: self
                 .per_gigabyte_s
                 .map_or_else(|| Measured::not(NOT_ECHO), Measured::Value),
-            polling_threads: self.polling.map_or_else(
-                || Measured::not("the connections were not held"),
-                Measured::Value,
-            ),
+            polling_threads: self
+                .polling
+                .map_or_else(|| Measured::not(NOT_HELD), Measured::Value),
             idle_us_per_connection_s: self.idle_us.map_or_else(
-                || Measured::not("the connections were not held"),
+                || Measured::not(self.closed_early.as_deref().unwrap_or(NOT_HELD)),
                 Measured::Value,
             ),
         })
@@ -400,10 +370,15 @@ impl LoadLog {
         let later: Vec<_> = self
             .snapshots
             .iter()
-            .filter(|(name, _)| !["before", "n", "after_quiet"].contains(name))
+            .filter(|(name, _)| {
+                !["before", "n", "after_quiet", "again", "before_requests"].contains(name)
+            })
             .map(|(name, snapshot)| (*name, snapshot))
             .collect();
         let mut report = CensusReport::compare(none, n, held, &later);
+        if let Some(pair) = self.pair_of_held().ok().filter(|pair| pair.before != none) {
+            report.count_between(pair.before, pair.held);
+        }
         if let (Some(first), Some(last)) =
             (self.snapshot("round_first"), self.snapshot("round_last"))
         {
@@ -440,9 +415,77 @@ impl LoadLog {
     }
 }
 
+/// Bytes in use, where a census counts all of them.
+pub(super) fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
+    let snapshot = snapshot.filter(|snapshot| snapshot.unread.is_empty())?;
+    Some(snapshot.used_bytes())
+}
+
 pub(super) fn title(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::V12 => "TLS 1.2",
         TlsVersion::V13 => "TLS 1.3",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_measure::{KernelMemory, Memory};
+
+    fn phase(name: &str, connections: u64, pss: u64) -> MemoryPhase {
+        MemoryPhase {
+            name: name.into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections,
+            processes: 1,
+            memory: Memory {
+                pss,
+                ..Memory::default()
+            },
+            kernel: KernelMemory::default(),
+        }
+    }
+
+    /// Recorded: PostgreSQL and Apache close idle connections, which the audit still counted.
+    #[test]
+    fn memory_is_divided_by_the_connections_that_are_open() {
+        let mut log = LoadLog {
+            held: 200,
+            closed_early: Some("the server closed 150 of 200 idle connections".into()),
+            ..LoadLog::default()
+        };
+        log.phases = vec![
+            phase("before", 0, 1_000_000),
+            phase("n", 100, 2_000_000),
+            phase("2n", 200, 3_000_000),
+            phase("after_exchange", 50, 2_000_000),
+        ];
+        let memory = log.memory_figures();
+        let value = |figure: &Measured<f64>| figure.value().copied();
+        assert_eq!(value(&memory.after_handshake_bytes), Some(10_000.0));
+        assert_eq!(value(&memory.after_exchange_bytes), Some(20_000.0));
+        let why = memory.after_quiet_bytes.why_not().unwrap_or_default();
+        assert!(why.contains("closed 150 of 200"), "{why}");
+    }
+
+    /// Recorded: ngIRCd accepts five connections of a client, and refuses hundreds meanwhile.
+    #[test]
+    fn a_few_connections_do_not_tell_the_cost_of_one() {
+        let cpu = |connections| {
+            let spent = CpuTime {
+                total_ns: 1_000_000,
+                ..CpuTime::default()
+            };
+            let log = LoadLog {
+                full: Some((spent, connections)),
+                ..LoadLog::default()
+            };
+            let reference = CpuFigures::with_profile(Vec::new()).reference;
+            log.cpu(reference).value().map(|cpu| cpu.full_us)
+        };
+        assert_eq!(cpu(5), None);
+        assert_eq!(cpu(100), Some(10.0));
     }
 }

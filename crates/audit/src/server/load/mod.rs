@@ -3,10 +3,13 @@
 //! Churn comes first: the held connections inflate the heap, and a leak in later rounds would disappear in its free
 //! blocks. Each part records its own results, so a part that fails does not cost the figures of the others.
 
+mod backlog;
 mod budget;
 mod cpu_profile;
+mod held;
 mod lock_waits;
 mod log;
+mod old_garbage;
 mod parallel;
 mod polling;
 mod rounds;

@@ -2,28 +2,35 @@
 
 use std::time::{Duration, Instant};
 
+use super::budget::CONNECTIONS_MIN;
 use super::cpu_profile::CpuProfile;
-use super::log::{LoadLog, RoundsGrowth};
+use super::log::{FULL, LoadLog, RoundsGrowth, counted};
+use super::old_garbage::{OldGarbage, generations};
 use super::steps::{LoadSteps, pids};
 use super::survivors::Survivors;
 use crate::model::{CollectedPoint, CollectedRounds, Trials};
 use dormouse_bench::Session;
-use dormouse_census::{self as census, Detail, ManagedHeap, Snapshot};
+use dormouse_census::{Detail, ManagedHeap};
 use dormouse_measure::{CpuTime, Error, Verdict};
 
 /// Minimum number of rounds for a line fit, the first round not counted.
 const ROUNDS_MIN: usize = 4;
 /// Round from which growth is fitted: the one before includes one-time setup.
 const FIRST_FITTED: u32 = 2;
+/// Share of its time in which a part has connections that end during the handshake; the rest is for censuses.
+const BROKEN_SHARE: f64 = 0.7;
+/// Maximum number of rounds, as a multiple of the wanted number, if they begin again.
+const RESTARTED: u32 = 2;
 /// Maximum number of rounds in which a runtime that cannot be asked may collect by itself.
 const UNASKED_MAX: u32 = 15;
 
 /// Readings of rounds of full handshakes.
 #[derive(Default)]
 struct ChurnReadings {
-    resident: Vec<u64>,
-    /// Bytes in use after the rounds in which they were counted.
-    in_use: Vec<u64>,
+    /// Number of all connections so far, and resident memory.
+    resident: Vec<(u64, u64)>,
+    /// The same with the bytes in use, after the rounds in which they were counted.
+    in_use: Vec<(u64, u64)>,
     survivors: Survivors,
     spent: CpuTime,
     established: u64,
@@ -31,6 +38,11 @@ struct ChurnReadings {
 }
 
 impl ChurnReadings {
+    /// Number of the next round since the first one whose reading counts.
+    fn next_round(&self) -> u32 {
+        u32::try_from(self.resident.len()).unwrap_or(u32::MAX) + 1
+    }
+
     fn growth(&self, per_round: u64) -> RoundsGrowth {
         if self.resident.is_empty() {
             return RoundsGrowth::default();
@@ -45,17 +57,23 @@ impl LoadSteps {
     pub(super) fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         let per_round = self.sizes.per_round;
         let (mut churn, mut profile) = (ChurnReadings::default(), CpuProfile::start());
+        let began = generations(session);
         let done = self.churn_rounds(session, log, &mut churn, &mut profile);
-        log.profile = Some(profile.hot_spots(&pids(session)));
+        log.profile = Some(profile.hot_spots(&pids(session), churn.spent));
         log.growth = churn.growth(per_round);
         log.collected = churn.survivors.over_rounds(per_round);
         done?;
+        let grew = log.growth.grew();
+        if let Some(in_use) = log.growth.in_use.take_if(|_| grew) {
+            let kind = (FULL, per_round);
+            log.growth.in_use = Some(self.without_garbage(session, log, kind, began, in_use)?);
+        }
         // A heap whose size fluctuates hides a leak.
         let growth = log.growth.resident.as_ref();
         let is_flat = growth.is_some_and(|growth| growth.verdict == Verdict::NoGrowth);
         let is_known = log.counts_growth() || log.collected.is_some() || is_flat;
         if self.collects && !is_known && log.growth.grew() {
-            let began_bytes = churn.resident.get(1).copied().unwrap_or(0);
+            let began_bytes = churn.resident.get(1).map_or(0, |(_, bytes)| *bytes);
             log.collected = Some(self.churn_on(session, began_bytes)?);
         }
         Ok(())
@@ -68,7 +86,12 @@ impl LoadSteps {
         churn: &mut ChurnReadings,
         profile: &mut CpuProfile,
     ) -> Result<(), Error> {
-        for round in 1..=self.sizes.rounds {
+        let mut garbage = OldGarbage::of(session);
+        for number in 1..=RESTARTED * self.sizes.rounds {
+            let round = churn.next_round();
+            if round > self.sizes.rounds {
+                break;
+            }
             let began = Instant::now();
             let is_enough = churn.resident.len() >= ROUNDS_MIN;
             if is_enough && !self.slot.has_room(began, churn.round_took) {
@@ -82,10 +105,16 @@ impl LoadSteps {
             profile.add(&pids(session));
             churn.established += tally.established;
             log.full = Some((churn.spent, churn.established));
-            let name = format!("round_{round}");
-            self.phase(session, log, (&name, &format!("after round {round}")), 0);
+            let name = format!("round_{number}");
+            self.phase(session, log, (&name, &format!("after round {number}")), 0);
+            if garbage.was_collected(session) {
+                churn.resident.clear();
+                churn.in_use.clear();
+            }
+            let round = churn.next_round();
             let phase = log.phases.last();
-            churn.resident.extend(phase.map(|phase| phase.memory.pss));
+            let resident = phase.map(|phase| (session.begun, phase.memory.pss));
+            churn.resident.extend(resident);
             self.count_round(session, log, churn, round);
             churn.round_took = began.elapsed();
         }
@@ -116,7 +145,10 @@ impl LoadSteps {
         log.snapshots.retain(|(known, _)| *known != name);
         if log.counts_rounds && is_collected {
             self.census(session, log, name, 0);
-            churn.in_use.extend(counted(log.snapshot(name)));
+            let bytes = counted(log.snapshot(name));
+            churn
+                .in_use
+                .extend(bytes.map(|bytes| (session.begun, bytes)));
         }
         if let Some((heap, sample)) = heap.zip(session.now(0)) {
             let point = CollectedPoint {
@@ -237,9 +269,16 @@ impl LoadSteps {
         session: &mut Session<'_>,
         log: &mut LoadLog,
     ) -> Result<(), Error> {
-        log.growth_broken = self
-            .rounds(session, log, ("broken", self.sizes.per_round))?
-            .in_use;
+        // Their clients are faster than a slow server, which must catch up after each round.
+        let left = self.slot.until.left(Instant::now());
+        let most = left.map_or(u64::MAX, |left| {
+            let of_round = left.mul_f64(BROKEN_SHARE) / self.sizes.rounds.max(1);
+            (of_round.as_secs_f64() / log.each.as_secs_f64().max(1e-6)) as u64
+        });
+        let per_round = self.sizes.per_round.min(most);
+        if per_round >= CONNECTIONS_MIN {
+            log.growth_broken = self.rounds(session, log, ("broken", per_round))?.in_use;
+        }
         Ok(())
     }
 
@@ -248,12 +287,18 @@ impl LoadSteps {
     fn rounds(
         &self,
         session: &mut Session<'_>,
-        log: &LoadLog,
+        log: &mut LoadLog,
         (kind, per_round): (&str, u64),
     ) -> Result<RoundsGrowth, Error> {
         let (mut resident, mut in_use) = (Vec::new(), Vec::new());
+        let began = generations(session);
+        let mut garbage = OldGarbage::of(session);
         let mut took = Duration::ZERO;
-        for round in 1..=self.sizes.rounds {
+        for _ in 1..=RESTARTED * self.sizes.rounds {
+            let round = resident.len() + 1;
+            if round > self.sizes.rounds as usize {
+                break;
+            }
             let began = Instant::now();
             let missing = ROUNDS_MIN.saturating_sub(resident.len()).max(1);
             if !self.slot.has_room(began, took * missing as u32) {
@@ -261,10 +306,17 @@ impl LoadSteps {
             }
             let stage = format!("{kind} round {round} of {}", self.sizes.rounds);
             self.cycle(session, &stage, per_round)?;
-            resident.extend(session.settled(0).map(|sample| sample.memory.pss));
+            let sample = session.settled(0);
+            let sample = sample.map(|sample| (session.begun, sample.memory.pss));
             let is_collected = self.await_collection(session, log);
+            if garbage.was_collected(session) {
+                resident.clear();
+                in_use.clear();
+            }
+            resident.extend(sample);
             if log.counts_rounds && is_collected {
-                in_use.extend(counted(census::take(&pids(session), 0).ok().as_ref()));
+                let bytes = counted(session.census(0).ok().as_ref());
+                in_use.extend(bytes.map(|bytes| (session.begun, bytes)));
             }
             took = began.elapsed();
         }
@@ -272,12 +324,12 @@ impl LoadSteps {
             return Ok(RoundsGrowth::default());
         }
         let in_use = (in_use.len() == resident.len()).then_some(&*in_use);
-        Ok(RoundsGrowth::judge(&resident, in_use, per_round))
+        let mut growth = RoundsGrowth::judge(&resident, in_use, per_round);
+        let grew = growth.grew();
+        if let Some(in_use) = growth.in_use.take_if(|_| grew) {
+            let kind = (kind, per_round);
+            growth.in_use = Some(self.without_garbage(session, log, kind, began, in_use)?);
+        }
+        Ok(growth)
     }
-}
-
-/// Bytes in use, where a census counts all of them.
-fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
-    let snapshot = snapshot.filter(|snapshot| snapshot.unread.is_empty())?;
-    Some(snapshot.used_bytes())
 }

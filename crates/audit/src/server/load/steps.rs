@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::backlog::Backlog;
 use super::budget::{Budget, CONNECTIONS_MIN};
 use super::log::{LoadLog, ManagedMoments};
 use super::parallel;
@@ -11,7 +12,7 @@ use crate::model::MemoryPhase;
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
 use dormouse_bench::load::{Cycle, Messages, Order, Tally};
-use dormouse_census::{self as census, Detail, ManagedHeap};
+use dormouse_census::{self as census, Collector, Detail, ManagedHeap};
 use dormouse_measure::{Error, KernelMemory};
 
 /// Messages per second when every held connection sends one.
@@ -23,7 +24,8 @@ const LARGE_BYTES: u64 = 16_000;
 /// Connections that measure the server's speed and let it complete its one-time setup.
 const FIRST: u64 = 100;
 
-/// Time between two looks at a server that still closes connections, and time after which one that closes none keeps them.
+/// Time between two looks at a server that still accepts and closes connections, and time after which one that does
+/// neither keeps them.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
 const DRAIN_FOR: Duration = Duration::from_secs(1);
 
@@ -109,13 +111,14 @@ impl LoadSteps {
                 "the server serves one connection at a time, so idle connections cannot be held",
             ));
         }
-        let Sizes { n, quiet, .. } = self.sizes;
+        let n = self.sizes.n;
         // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
         let detail = if self.slot.has_much_room(Instant::now(), log.classes_took) {
             Detail::Classes
         } else {
             Detail::Bytes
         };
+        log.closed_early = None;
         let none = self.managed(session, log, detail);
         log.managed = ManagedMoments {
             none: Some(none),
@@ -155,23 +158,39 @@ impl LoadSteps {
         if (log.no_census.is_some() || log.explains_little(held)) && !self.is_late() {
             log.pages = Some(census::sample_pages(&pids(session), held));
         }
-        if exchanges && !self.silent {
-            speak(session, "an exchange on each", held, 0)?;
-            self.phase(session, log, ("after_exchange", "after an exchange"), held);
-        }
-        if exchanges && self.echo && !self.is_late() {
-            speak(session, "16 kB each way", held, LARGE_BYTES)?;
-            let large = ("after_large_records", "after 16 kB each way");
-            self.phase(session, log, large, held);
-        }
         if exchanges {
-            self.quiet(session, log, quiet);
+            self.exchange(session, log, n)?;
         }
         let detail = log.managed.detail_of_held(log.classes_took, |took| {
             self.slot.has_room(Instant::now(), took)
         });
-        log.managed.held = Some(self.managed(session, log, detail));
+        self.managed_held(session, log, detail);
         self.close(session, log)
+    }
+
+    /// Makes all held connections exchange data, and then leaves them idle. `n`: half of them.
+    fn exchange(&self, session: &mut Session<'_>, log: &mut LoadLog, n: u64) -> Result<(), Error> {
+        let held = log.held;
+        if !self.silent {
+            speak(session, "an exchange on each", held, 0)?;
+            self.phase_of_open(session, log, ("after_exchange", "after an exchange"));
+        }
+        let is_large = self.echo && !self.is_late();
+        if is_large {
+            speak(session, "16 kB each way", held, LARGE_BYTES)?;
+            let large = ("after_large_records", "after 16 kB each way");
+            self.phase_of_open(session, log, large);
+        }
+        self.quiet(session, log, self.sizes.quiet);
+        self.hold_again(session, log, n, |session, all| {
+            if !self.silent {
+                speak(session, "an exchange on each", all, 0)?;
+            }
+            if is_large {
+                speak(session, "16 kB each way", all, LARGE_BYTES)?;
+            }
+            Ok(())
+        })
     }
 
     /// Opens more connections if the server's own pools had free blocks for the first ones: only connections beyond
@@ -202,17 +221,47 @@ impl LoadSteps {
         self.open(session, "opening", held)
     }
 
-    /// The same for HTTP, where each held connection has received a response.
+    /// Holds more connections if CPython has freed old garbage since the last ones were opened: then the memory before
+    /// all connections included garbage, and only the additional ones show what each uses. They exchange the same data.
+    fn hold_again(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        more: u64,
+        exchange: impl FnOnce(&mut Session<'_>, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let grown = log.pss("after_quiet").zip(log.pss("before"));
+        let grown = grown.map_or(0.0, |(at, before)| at - before);
+        let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
+        if !has_room || log.closed_early.is_some() || !log.is_garbage_lost() {
+            return Ok(());
+        }
+        let all = log.held + more;
+        self.open(session, "opening more", all)?;
+        exchange(session, all)?;
+        session.pause("quiet", self.sizes.quiet, all);
+        self.await_collection(session, log);
+        self.census(session, log, "again", all);
+        Ok(())
+    }
+
+    /// Holds HTTP connections, of which each has received a response.
     pub(super) fn hold_requests(
         &self,
         session: &mut Session<'_>,
         log: &mut LoadLog,
     ) -> Result<(), Error> {
         let held = log.held.max(1);
+        log.closed_early = None;
+        // Connections that were held before without a request may be garbage now.
+        if let Some(Collector::Python(_)) = session.collector() {
+            self.census(session, log, "before_requests", 0);
+        }
         self.open(session, "opening with a request", held)?;
-        self.phase(session, log, ("after_exchange", "after a request"), held);
+        self.phase_of_open(session, log, ("after_exchange", "after a request"));
         self.quiet(session, log, self.sizes.quiet);
-        log.managed.held = Some(self.managed(session, log, Detail::Classes));
+        self.hold_again(session, log, held, |_, _| Ok(()))?;
+        self.managed_held(session, log, Detail::Classes);
         self.close(session, log)
     }
 
@@ -225,27 +274,81 @@ impl LoadSteps {
         count: u64,
     ) {
         log.held = count;
-        self.phase(session, log, (name, title), count);
+        let open = self.still_open(session, log).max(1);
+        self.phase(session, log, (name, title), open);
         log.uncollected |= !self.await_collection(session, log);
-        self.census(session, log, name, count);
+        self.census(session, log, name, open);
     }
 
     fn quiet(&self, session: &mut Session<'_>, log: &mut LoadLog, length: Duration) {
-        let alive = log.held;
+        let alive = self.still_open(session, log);
+        if alive == 0 {
+            return;
+        }
         let (began, before) = (Instant::now(), session.server_cpu());
         let activity = Activity::of(&pids(session));
         session.pause("quiet", length, alive);
         log.polling = Some(activity.polling_since());
         let spent = session.server_cpu() - before;
         let seconds = began.elapsed().as_secs_f64() * alive as f64;
-        log.idle_us = Some(spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
-        self.phase(session, log, ("after_quiet", "after being quiet"), alive);
+        let left = self.still_open(session, log);
+        // Closing connections takes CPU time, so it is no longer that of idle ones.
+        log.idle_us = (left == alive).then(|| spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
+        if left == 0 {
+            return;
+        }
+        self.phase(session, log, ("after_quiet", "after being quiet"), left);
         log.uncollected |= !self.await_collection(session, log);
-        self.census(session, log, "after_quiet", alive);
+        self.census(session, log, "after_quiet", left);
+    }
+
+    /// Number of held connections that the server has not closed: it may close idle ones, or those without a login.
+    fn still_open(&self, session: &mut Session<'_>, log: &mut LoadLog) -> u64 {
+        let order = Order::Open {
+            alive: 0,
+            per_s: 0.0,
+            in_flight_max: 1,
+        };
+        let report = session.order("counting", None, &order, |tally| tally.alive);
+        let open = report.map_or(0, |report| report.of.tally.alive);
+        if open < log.held && !session.is_over() {
+            log.closed_early = Some(format!(
+                "the server closed {} of {} idle connections",
+                log.held - open,
+                log.held
+            ));
+        }
+        open
+    }
+
+    /// Reads the memory of the connections that are still open.
+    fn phase_of_open(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        name: (&'static str, &str),
+    ) {
+        match self.still_open(session, log) {
+            0 => {}
+            open => self.phase(session, log, name, open),
+        }
+    }
+
+    /// Counts the objects of a language runtime while all connections are still open.
+    fn managed_held(&self, session: &Session<'_>, log: &mut LoadLog, detail: Detail) {
+        log.managed.held = match log.closed_early {
+            None => Some(self.managed(session, log, detail)),
+            Some(_) => log.managed.opened.take(),
+        };
     }
 
     fn close(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+        session.run.notes.extend(
+            log.closed_early
+                .as_ref()
+                .map(|what| format!("{what}: later figures, if any, are those of the others")),
+        );
         session.pause("after closing", self.sizes.after, 0);
         log.phases.retain(|phase| phase.name != "after_close");
         log.snapshots.retain(|(name, _)| *name != "after_close");
@@ -277,48 +380,40 @@ impl LoadSteps {
     }
 
     fn open(&self, session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error> {
-        let order = Order::Open {
-            alive,
-            per_s: 0.0,
-            in_flight_max: self.in_flight_max,
-        };
-        let harvest = session.order(stage, Some(alive), &order, |tally| tally.alive)?;
-        harvest.ensure_complete()?;
-        go_on(session)?;
-        if harvest.of.tally.alive < alive {
-            let open = harvest.of.tally.alive;
-            return Err(failed_to_open(open, alive, &harvest.of.failures));
-        }
-        Ok(())
+        open_at_once(session, stage, alive, self.in_flight_max)
     }
 
-    /// Opens `wanted` connections, or fewer if the server accepts no more. Returns the number of open connections.
+    /// Opens `wanted` connections, or fewer if the server accepts no more or is too slow for so many at a time. Returns the
+    /// number of open connections.
     fn open_as_many(&self, session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
         let Err(error) = self.open(session, "opening", wanted) else {
             return Ok(wanted);
         };
-        let held = session.fleet.alive() / 2;
-        if session.is_over() || held < CONNECTIONS_MIN {
+        if session.is_over() {
             return Err(error);
         }
+        let held = (session.fleet.alive() / 2).max(CONNECTIONS_MIN.min(wanted));
         session.order("closing", None, &Order::Close, |tally| tally.closed)?;
-        self.open(session, "opening", held)?;
+        self.drain(session, Backlog::default());
+        open_at_once(session, "opening one at a time", held, 1)?;
         session
             .run
             .note(format!("{}; the audit held {held}", error.message));
         Ok(held)
     }
 
-    /// Waits while the server still closes connections of a round, until it has as many descriptors as before: clients
-    /// that leave early do not wait for it, and a server with a backlog would seem to keep their memory.
-    fn drain(&self, session: &mut Session<'_>, before: u64) {
-        let (mut open, mut closed) = (descriptors(session), Instant::now());
-        while open > before && closed.elapsed() < DRAIN_FOR && !self.is_late() {
+    /// Waits while the server still accepts and closes connections of a round. What it leaves costs the later parts more
+    /// time than waiting does.
+    fn drain(&self, session: &mut Session<'_>, before: Backlog) {
+        let (mut left, mut went_on) = (Backlog::of(session), Instant::now());
+        let is_over = || self.slot.end.is_over(Instant::now());
+        while !left.is_done(before) && went_on.elapsed() < DRAIN_FOR && !is_over() {
             session.pause("the server closes", DRAIN_EVERY, 0);
-            let now = descriptors(session);
-            if now < open {
-                (open, closed) = (now, Instant::now());
+            let now = Backlog::of(session);
+            if now.is_less_than(left) {
+                went_on = Instant::now();
             }
+            left = now;
         }
     }
 
@@ -375,7 +470,7 @@ impl LoadSteps {
             for_ms: time.map_or(0, half_ms),
             ..Cycle::once(connections, self.sizes.lanes)
         });
-        let before = descriptors(session);
+        let before = Backlog::of(session);
         let harvest = session.order(stage, Some(connections), &order, |tally| tally.closed)?;
         harvest.ensure_complete()?;
         self.drain(session, before);
@@ -414,23 +509,38 @@ impl LoadSteps {
         if log.no_census.is_some() {
             return;
         }
-        match census::take(&pids(session), connections) {
+        match session.census(connections) {
             Ok(snapshot) => log.snapshots.push((name, snapshot)),
             Err(why) => log.no_census = Some(why),
         }
     }
 }
 
+/// Opens connections, at most `in_flight_max` at once.
+fn open_at_once(
+    session: &mut Session<'_>,
+    stage: &str,
+    alive: u64,
+    in_flight_max: u32,
+) -> Result<(), Error> {
+    let order = Order::Open {
+        alive,
+        per_s: 0.0,
+        in_flight_max,
+    };
+    let harvest = session.order(stage, Some(alive), &order, |tally| tally.alive)?;
+    harvest.ensure_complete()?;
+    go_on(session)?;
+    if harvest.of.tally.alive < alive {
+        let open = harvest.of.tally.alive;
+        return Err(failed_to_open(open, alive, &harvest.of.failures));
+    }
+    Ok(())
+}
+
 /// Half of a time, in milliseconds, and at least one.
 fn half_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis() / 2).unwrap_or(0).max(1)
-}
-
-/// Open descriptors of the server.
-fn descriptors(session: &Session<'_>) -> u64 {
-    let server = session.server.as_ref();
-    let sample = server.and_then(|server| server.sample().ok());
-    sample.map_or(0, |sample| sample.descriptors)
 }
 
 pub(super) fn pids(session: &Session<'_>) -> Vec<i32> {

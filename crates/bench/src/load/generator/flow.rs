@@ -64,10 +64,14 @@ impl Generator {
             return Ok(NextAction::Wait);
         }
         let cycles = matches!(self.job, Some(Job::Cycle(_)));
-        if !active.greeted && !cycles && matches!(self.setup.talk, Traffic::Http { .. }) {
+        if !active.greeted
+            && !cycles
+            && let Traffic::Http { any_status, .. } = self.setup.talk
+        {
             // To an HTTP server, a connection without a request is not quiet but late: Apache keeps
             // a thread for it, others a timer. So a held connection has had its first answer.
-            active.exchange = Some(Exchange::http(self.message.clone(), now).of_opening());
+            active.exchange =
+                Some(Exchange::http(self.message.clone(), any_status, now).of_opening());
             return Ok(NextAction::Wait);
         }
         let (wanted, bulk_bytes) = match &mut self.job {

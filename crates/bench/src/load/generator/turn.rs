@@ -259,7 +259,9 @@ impl Generator {
     /// Returns the next exchange of the run's traffic.
     pub(super) fn exchange(&mut self, bulk_bytes: u64, now: Instant) -> Option<Exchange> {
         Some(match &self.setup.talk {
-            Traffic::Http { .. } => Exchange::http(self.message.clone(), now),
+            Traffic::Http { any_status, .. } => {
+                Exchange::http(self.message.clone(), *any_status, now)
+            }
             Traffic::Message { .. } if bulk_bytes > 0 => {
                 let pattern = Pattern::bulk(self.bulk.clone(), self.serial);
                 Exchange::say(pattern, bulk_bytes, Expect::Echo, now)

@@ -1,0 +1,243 @@
+//! Bytes that held connections use, from the censuses around them.
+
+use super::log::{LoadLog, NOT_REACHED};
+use crate::model::Measured;
+use dormouse_census::{self as census, ManagedHeap, Snapshot};
+
+/// Share of what a connection uses that may be hidden by a server's own pools before more connections are opened.
+const HIDDEN_SHARE: f64 = 0.05;
+
+/// Bytes that a connection uses, counted in the allocators.
+pub(super) struct UsedBytes {
+    /// Right after the handshake.
+    pub(super) after_handshake: Measured<f64>,
+    /// The part of these that was ever touched.
+    pub(super) touched_after_handshake: Measured<f64>,
+    /// After an exchange and an idle period.
+    pub(super) held: Measured<f64>,
+}
+
+/// Two censuses whose difference is what the connections use that were opened in between.
+pub(super) struct CensusPair<'a> {
+    pub(super) before: &'a Snapshot,
+    pub(super) held: &'a Snapshot,
+    /// Bytes per connection that the difference hides.
+    hidden_bytes: f64,
+}
+
+impl LoadLog {
+    /// Bytes that a connection uses.
+    pub(super) fn used(&self) -> UsedBytes {
+        let opened = ["4n", "2n", "n"];
+        let opened = opened.into_iter().find_map(|name| self.snapshot(name));
+        let opened = self.pair_since_before(opened);
+        let after_handshake = self.used_bytes(&opened, self.opened());
+        UsedBytes {
+            touched_after_handshake: touched_bytes(&opened, &after_handshake),
+            after_handshake,
+            held: self.used_bytes(&self.pair_of_held(), self.managed.held.as_ref()),
+        }
+    }
+
+    /// Whether CPython has freed old garbage since the last connections were opened. Garbage that it frees while they are
+    /// opened shows in the halves.
+    pub(super) fn is_garbage_lost(&self) -> bool {
+        let opened = ["before_requests", "4n", "2n", "n"];
+        let opened = opened.into_iter().find_map(|name| self.snapshot(name));
+        let both = opened.zip(self.snapshot("after_quiet"));
+        both.is_some_and(|(opened, quiet)| opened.lost_garbage_until(quiet))
+    }
+
+    /// The censuses whose difference is what held connections use after an exchange.
+    pub(super) fn pair_of_held(&self) -> Result<CensusPair<'_>, String> {
+        let pair = |before, held| {
+            let both = self.snapshot(before).zip(held);
+            let (before, held) = both.ok_or_else(|| self.why_no_census())?;
+            Ok(CensusPair {
+                before,
+                held,
+                hidden_bytes: 0.0,
+            })
+        };
+        if self.is_garbage_lost() {
+            let again = pair("after_quiet", self.snapshot("again"));
+            let again = again
+                .ok()
+                .filter(|pair| !pair.before.lost_garbage_until(pair.held));
+            return again.ok_or_else(|| "CPython freed garbage of earlier connections while these were held, and there was no time to hold more; --time raises the limit".into());
+        }
+        if self.snapshot("before_requests").is_some() {
+            return pair("before_requests", self.snapshot("after_quiet"));
+        }
+        self.pair_since_before(self.held_snapshot())
+    }
+
+    /// This census, and the one before all connections.
+    fn pair_since_before<'a>(
+        &'a self,
+        held: Option<&'a Snapshot>,
+    ) -> Result<CensusPair<'a>, String> {
+        let both = self.snapshot("before").zip(held);
+        let (before, held) = both.ok_or_else(|| self.why_no_census())?;
+        Ok(CensusPair {
+            before,
+            held,
+            hidden_bytes: self.hidden_bytes(),
+        })
+    }
+
+    fn why_no_census(&self) -> String {
+        self.no_census.clone().unwrap_or_else(|| NOT_REACHED.into())
+    }
+
+    /// Bytes that a connection uses at the time of a census, counted in the allocators.
+    fn used_bytes(
+        &self,
+        pair: &Result<CensusPair<'_>, String>,
+        objects: Option<&ManagedHeap>,
+    ) -> Measured<f64> {
+        let pair = match pair {
+            Ok(pair) => pair,
+            Err(why) => return Measured::not(why.clone()),
+        };
+        if self.uncollected {
+            return Measured::not(
+                "the server did not collect its garbage within the time limit; --time raises it",
+            );
+        }
+        let before = (pair.before, self.managed.none.as_ref());
+        let used = census::used_per_connection(before, (pair.held, objects));
+        match used.map(|used| used + pair.hidden_bytes) {
+            Ok(used) if used <= 0.0 => Measured::not(
+                "so few connections take less than the server's other memory varied meanwhile; --time or -n raises their number",
+            ),
+            used => used.into(),
+        }
+    }
+
+    /// Bytes per connection in blocks that a server's own pools held before.
+    fn hidden_bytes(&self) -> f64 {
+        let Some(none) = self.snapshot("before") else {
+            return 0.0;
+        };
+        let steps = [("2n", "4n"), ("n", "2n")];
+        let both = |(half, whole)| self.snapshot(half).zip(self.snapshot(whole));
+        let known = steps.into_iter().find_map(both);
+        known.map_or(0.0, |(half, whole)| {
+            census::hidden_per_connection(none, half, whole)
+        })
+    }
+
+    /// Whether so much was hidden that the figure needs more connections.
+    pub(super) fn hides_much(&self) -> bool {
+        let (Some(none), Some(held)) = (self.snapshot("before"), self.snapshot("2n")) else {
+            return false;
+        };
+        // Pools of blocks hide nothing of the objects that a runtime counts.
+        let blocks = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
+        let connections = held.connections.max(1) as f64;
+        self.hidden_bytes() > HIDDEN_SHARE * blocks / connections
+    }
+
+    /// Objects after the handshakes, where they were counted separately.
+    fn opened(&self) -> Option<&ManagedHeap> {
+        self.managed.opened.as_ref().or(self.managed.held.as_ref())
+    }
+
+    /// The last census while connections were held: after an exchange and an idle period, if the load got so far.
+    pub(super) fn held_snapshot(&self) -> Option<&Snapshot> {
+        let moments = ["after_quiet", "4n", "2n", "n"];
+        moments.into_iter().find_map(|name| self.snapshot(name))
+    }
+}
+
+/// The part of the used bytes that was ever touched.
+fn touched_bytes(pair: &Result<CensusPair<'_>, String>, used: &Measured<f64>) -> Measured<f64> {
+    match (used, pair) {
+        (Measured::Value(used), Ok(pair)) => {
+            Measured::Value(used - census::untouched_per_connection(pair.before, pair.held))
+        }
+        (used, _) => used.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_census::SizeCount;
+
+    /// Size of asyncio's read buffer.
+    const BUFFER: u64 = 262_160;
+
+    fn log(counts: &[(&'static str, u64, u64, u64)]) -> LoadLog {
+        let snapshot = |&(name, connections, blocks, freed): &(&'static str, u64, u64, u64)| {
+            let count = SizeCount {
+                blocks,
+                ..SizeCount::default()
+            };
+            let snapshot = Snapshot {
+                connections,
+                in_use_bytes: blocks * BUFFER,
+                sizes: [(BUFFER, count)].into(),
+                small: [(64, count)].into(),
+                freed_old_objects: Some(freed),
+                ..Snapshot::default()
+            };
+            (name, snapshot)
+        };
+        LoadLog {
+            snapshots: counts.iter().map(snapshot).collect(),
+            ..LoadLog::default()
+        }
+    }
+
+    /// asyncio kept 293 connections of an earlier audit as garbage, and freed 16,070 objects of them with one collection of
+    /// its oldest generation. If that happened after the last connection was opened, the figure was too low by a quarter or
+    /// more.
+    #[test]
+    fn garbage_that_is_freed_after_the_last_connection_was_opened_is_not_counted() {
+        let mut counts = vec![
+            ("before", 0, 293, 39_666),
+            ("n", 250, 543, 39_666),
+            ("2n", 500, 793, 39_668),
+            ("after_quiet", 500, 500, 55_738),
+        ];
+        let why = log(&counts).used().held;
+        let why = why.why_not().unwrap();
+        assert!(why.contains("CPython freed garbage"), "{why}");
+        counts.push(("again", 750, 750, 55_740));
+        assert_eq!(log(&counts).used().held, Measured::Value(BUFFER as f64));
+        // More garbage was freed.
+        counts.pop();
+        counts.push(("again", 750, 700, 59_000));
+        assert!(log(&counts).used().held.value().is_none());
+    }
+
+    #[test]
+    fn garbage_that_is_freed_while_connections_are_opened_shows_in_the_halves() {
+        let counts = [
+            ("before", 0, 293, 39_666),
+            ("n", 250, 250, 55_738),
+            ("2n", 500, 500, 55_740),
+            ("after_quiet", 500, 500, 55_741),
+        ];
+        let log = log(&counts);
+        assert!(!log.is_garbage_lost());
+        let used = log.used().held;
+        let used = used.value().unwrap() / BUFFER as f64;
+        assert!((used - 1.0).abs() < 0.01, "{used}");
+    }
+
+    /// Connections that were held without a request are garbage when others have received a response.
+    #[test]
+    fn http_connections_are_counted_from_the_garbage_of_the_silent_ones() {
+        let counts = [
+            ("before", 0, 10, 100),
+            ("n", 250, 260, 100),
+            ("2n", 500, 510, 100),
+            ("before_requests", 0, 510, 100),
+            ("after_quiet", 500, 1_010, 101),
+        ];
+        assert_eq!(log(&counts).used().held, Measured::Value(BUFFER as f64));
+    }
+}
