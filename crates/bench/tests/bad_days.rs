@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{KnownServer, Silent, measure, measure_at, spec};
-use dormouse_bench::load::Trust;
+use dormouse_bench::load::{Cycle, Fleet, Order, Plan, Setup, Tally, Trust};
 use dormouse_bench::{Bulk, Console, Hold, Mode, Progress};
 use dormouse_measure::ServerSource;
 
@@ -234,6 +234,49 @@ fn a_started_server_is_stopped_with_all_its_processes() {
         Path::new(&asked).exists(),
         "the process was killed without a signal to stop"
     );
+}
+
+#[test]
+fn a_stream_without_end_is_stopped() {
+    let _alone = common::alone();
+    // Without TLS, so that bytes flow without a pause on any machine.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let spec = spec(&listener.local_addr().unwrap().to_string(), hold(1, 0.0));
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let _ = std::io::copy(&mut &stream, &mut &stream);
+    });
+    let setup = Setup {
+        target: spec.target.clone(),
+        tls: None,
+        talk: spec.talk.clone(),
+        connections_max: 1,
+        sources: Vec::new(),
+        timeout_ms: 30_000,
+        index: 0,
+    };
+    let plan = Plan {
+        generators: 1,
+        connections_each: 1,
+        notes: Vec::new(),
+    };
+    let target = spec.target.parse().unwrap();
+    let mut fleet = Fleet::start(&common::launcher(), &setup, &plan, &target).unwrap();
+    let streams = Order::Cycle(Cycle {
+        connections: 1,
+        lanes: 1,
+        exchanges: 1,
+        exchanges_max: 0,
+        bytes_heard_max: 0,
+        bulk_bytes: 1 << 50,
+        for_ms: 0,
+    });
+    let until_bytes_flow = &mut |tally: &Tally| tally.bytes_heard == 0;
+    let report = fleet
+        .carry_out(&streams, Duration::from_secs(15), until_bytes_flow)
+        .expect("the bytes so far");
+    assert!(report.of.tally.bytes_heard > 0, "{report:?}");
+    assert_eq!(fleet.alive(), 0, "{report:?}");
 }
 
 #[test]

@@ -47,8 +47,8 @@ struct Generator {
     target: Addr,
     tls: Option<Contexts>,
     timeout: Duration,
-    /// Whether the current order was told to stop.
-    stopping: bool,
+    /// When the connections of a stopped order end, whatever still flows on them.
+    stop_by: Option<Instant>,
     poller: Poller,
     slots: Slab<Slot>,
     /// By slot.
@@ -140,7 +140,7 @@ impl Generator {
         Ok(Self {
             message: message(&setup.talk).into(),
             timeout: Duration::from_millis(setup.timeout_ms.max(1)),
-            stopping: false,
+            stop_by: None,
             setup,
             orders,
             target,

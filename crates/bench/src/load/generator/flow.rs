@@ -58,7 +58,7 @@ impl Generator {
     /// Decides what a connection does next, when it is established and after each exchange.
     pub(super) fn next_exchange(&mut self, active: &mut ActiveConnection) -> FlowResult {
         let now = Instant::now();
-        active.deadline = Some(now + self.timeout);
+        active.deadline = Some(self.deadline(now));
         if !active.greeted && matches!(self.setup.talk, Traffic::Message { greeting: true, .. }) {
             active.exchange = Some(Exchange::greeting(now));
             return Ok(NextAction::Wait);
@@ -97,7 +97,7 @@ impl Generator {
                 0 => TICKET_WAIT,
                 _ => LATE_TICKET_WAIT,
             };
-            active.deadline = Some(now + wait.min(self.timeout));
+            active.deadline = Some(self.deadline(now).min(now + wait));
         } else {
             return Ok(NextAction::Close);
         }
@@ -149,7 +149,7 @@ impl Generator {
         };
         self.tally.bytes_heard += plaintext.bytes;
         if active.deadline.is_some() {
-            active.deadline = Some(Instant::now() + self.timeout);
+            active.deadline = Some(self.deadline(Instant::now()));
         }
         let awaits = matches!(active.step, ConnectionState::AwaitingTicket);
         if awaits && !active.tls.awaits_tickets() {
@@ -257,7 +257,7 @@ impl Generator {
             return Ok(false);
         }
         if active.deadline.is_some() {
-            active.deadline = Some(Instant::now() + self.timeout);
+            active.deadline = Some(self.deadline(Instant::now()));
         }
         let some = left.min(wire::SEAL_AHEAD as u64) as usize;
         if self.tls.is_some() {

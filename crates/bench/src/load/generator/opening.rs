@@ -29,7 +29,7 @@ impl Generator {
         if let Some(slot) = self.slots.get_mut(index) {
             (slot.fd, slot.lane, slot.serial) = (Fd::NONE.0, lane, self.serial);
         }
-        let mut active = Box::new(ActiveConnection::connecting(now, now + self.timeout));
+        let mut active = Box::new(ActiveConnection::connecting(now, self.deadline(now)));
         self.in_flight += 1;
         let mut connecting = self.connect(source);
         if let Err(error) = &connecting
@@ -73,7 +73,7 @@ impl Generator {
         // A unix socket has no such option.
         let _ = socket::set_nodelay(fd, true);
         self.record("connect", now - active.began);
-        (active.began, active.deadline) = (now, Some(now + self.timeout));
+        (active.began, active.deadline) = (now, Some(self.deadline(now)));
         let Some(tls) = &self.setup.tls else {
             return self.established(index, active);
         };

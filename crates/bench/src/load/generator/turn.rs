@@ -50,8 +50,7 @@ impl Generator {
             Order::Messages(spec) => Job::Messages(MessagesJob::new(spec, now)),
             Order::Close => Job::Close,
         };
-        self.stopping = false;
-        self.timeout = Duration::from_millis(self.setup.timeout_ms.max(1));
+        self.stop_by = None;
         self.job = Some(job);
         self.job_began = now;
         self.failures_in_row = 0;
@@ -59,9 +58,8 @@ impl Generator {
 
     /// Stops the order. Connections that are not done get little more time.
     fn stop(&mut self, now: Instant) {
-        self.stopping = true;
-        self.timeout = self.timeout.min(STOP_GRACE);
-        let soon = now + self.timeout;
+        let soon = now + self.timeout.min(STOP_GRACE);
+        self.stop_by = Some(soon);
         for active in self.active.iter_mut().flatten() {
             active.deadline = active.deadline.map(|deadline| deadline.min(soon));
         }
@@ -71,6 +69,13 @@ impl Generator {
             Some(Job::Messages(speak)) => speak.stopped = true,
             Some(Job::Close) | None => {}
         }
+    }
+
+    /// Returns until when a connection may take for its next step. Progress extends this time, but not beyond the
+    /// end of a stopped order: a stream may flow for hours.
+    pub(super) fn deadline(&self, now: Instant) -> Instant {
+        let deadline = now + self.timeout;
+        self.stop_by.map_or(deadline, |by| by.min(deadline))
     }
 
     /// Returns the longest that the loop may sleep, in milliseconds.
@@ -163,7 +168,7 @@ impl Generator {
                 _ => 0,
             };
             active.exchange = self.exchange(bytes, begins);
-            active.deadline = Some(begins + self.timeout);
+            active.deadline = Some(self.deadline(begins));
             let next = self.push(index, &mut active);
             self.settle(index, active, next);
         }
@@ -238,7 +243,7 @@ impl Generator {
             let timeout = self.timeout.as_secs_f64();
             let outcome = match &active.step {
                 ConnectionState::AwaitingTicket => Ok(NextAction::Close),
-                _ if self.stopping => Err("not done when the run was stopped".to_owned()),
+                _ if self.stop_by.is_some() => Err("not done when the run was stopped".to_owned()),
                 ConnectionState::Connecting => {
                     Err(format!("connect: no answer within {timeout} s"))
                 }
