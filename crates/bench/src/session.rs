@@ -41,6 +41,8 @@ pub enum MeasuredSide {
     Server,
     /// A client's.
     Client,
+    /// Nothing: the part only waits.
+    Neither,
 }
 
 /// Progress of a part of a run.
@@ -54,8 +56,8 @@ pub struct Progress {
     pub alive: u64,
     /// Connections that failed or were lost.
     pub failed: u64,
-    /// What is measured: a server, whose connections are counted in `alive`, or a client, whose are
-    /// in `done`.
+    /// What is measured: a server, whose connections are counted in `alive`, a client, whose are in
+    /// `done`, or nothing.
     pub whose: MeasuredSide,
     /// Its proportional set in bytes, as last sampled.
     pub pss_bytes: Option<u64>,

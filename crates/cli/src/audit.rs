@@ -3,7 +3,6 @@
 mod options;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -13,6 +12,7 @@ use dormouse_bench::load::Launcher;
 use dormouse_measure::Error;
 
 use crate::bench::console::Terminal;
+use crate::results::{JsonOutput, ResultFile, Written};
 use crate::terminal;
 use options::{ClientArgs, DiffArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
 
@@ -89,19 +89,35 @@ fn server(args: &ServerArgs) -> Result<u8, Error> {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
+    let outputs = Outputs::open(&args.output)?;
     let audit =
         dormouse_audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
-    publish(audit, &thresholds, &args.output)
+    publish(audit, &thresholds, outputs)
 }
 
 fn client(args: &ClientArgs) -> Result<u8, Error> {
     let spec = args.spec()?;
+    let outputs = Outputs::open(&args.output)?;
     let audit = dormouse_audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
-    publish(audit, &args.thresholds(), &args.output)
+    publish(audit, &args.thresholds(), outputs)
 }
 
-/// Writes the text to standard output, and JSON and HTML to their files. Returns the exit status.
-fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result<u8, Error> {
+/// Where the results go.
+struct Outputs {
+    json: JsonOutput,
+    html: Option<ResultFile>,
+}
+
+impl Outputs {
+    fn open(output: &Output) -> Result<Self, Error> {
+        let html = output.html.as_deref().map(ResultFile::open).transpose()?;
+        let json = JsonOutput::open(output.json.as_deref())?;
+        Ok(Self { json, html })
+    }
+}
+
+/// Writes JSON and HTML to their files, and the text to standard output. Returns the exit status.
+fn publish(mut audit: Audit, thresholds: &Thresholds, outputs: Outputs) -> Result<u8, Error> {
     if audit.outcome.complete {
         let (breached, unknown) = thresholds.breaches(&audit);
         if !unknown.is_empty() {
@@ -117,26 +133,24 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
             audit.outcome.message = Some(breached.join("; "));
         }
     }
-    let to_stdout = |text: &str| {
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(|error| Error::system(format!("writing: {error}")))
-    };
-    match &output.json {
-        Some(path) if path.as_os_str() == "-" => to_stdout(&json(&audit)?)?,
-        Some(path) => {
-            write(path, &json(&audit)?)?;
-            to_stdout(&report::text(&audit, form()))?;
-        }
-        None => to_stdout(&report::text(&audit, form()))?,
-    }
-    if let Some(path) = &output.html {
+    let mut written = Written::default();
+    if let Some(mut file) = outputs.html {
         let page = report::page(&report::title(&audit), std::slice::from_ref(&audit));
-        write(path, &page)?;
+        written.to_file(&mut file, &page);
+    }
+    let (json, text) = (json(&audit)?, report::text(&audit, form()));
+    match outputs.json {
+        JsonOutput::Stdout => written.to_stdout(&json),
+        JsonOutput::File(mut file) => {
+            written.to_file(&mut file, &json);
+            written.to_stdout(&text);
+        }
+        JsonOutput::None => written.to_stdout(&text),
     }
     if let Some(message) = &audit.outcome.message {
         terminal::note(format_args!("dormouse audit {}: {message}", audit.kind));
     }
+    written.end()?;
     Ok(audit.outcome.exit_status)
 }
 

@@ -4,7 +4,6 @@ pub(crate) mod console;
 pub(crate) mod options;
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +14,7 @@ use dormouse_bench::report;
 use dormouse_measure::Error;
 use dormouse_printable::lines;
 
+use crate::results::{JsonOutput, Written};
 use crate::terminal;
 use console::Terminal;
 use options::{BulkArgs, ChurnArgs, HoldArgs, Output, RequestArgs, WakeArgs};
@@ -121,6 +121,7 @@ fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
+    let json = JsonOutput::open(output.json.as_deref())?;
     let mut run = dormouse_bench::run(spec, &launcher, &mut Terminal::new(output.quiet));
     for (library, version) in [
         ("rustls", env!("DORMOUSE_RUSTLS")),
@@ -128,38 +129,34 @@ fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
     ] {
         run.versions.insert(library.into(), version.into());
     }
-    let is_shown = publish(&run, output)?;
+    let (is_shown, written) = publish(&run, json)?;
     if let Some(message) = run.outcome.message.as_ref().filter(|_| !is_shown) {
         terminal::note(format_args!("dormouse bench {}: {message}", run.mode));
     }
+    written.end()?;
     Ok(run.outcome.exit_status)
 }
 
-/// Writes the table to the terminal, and the JSON to its file. Returns whether the table shows how
-/// the run ended; there is no table if nothing was measured.
-fn publish(run: &Run, output: &Output) -> Result<bool, Error> {
-    let json = || {
-        let text =
-            serde_json::to_string(run).map_err(|error| Error::system(format!("JSON: {error}")))?;
-        Ok::<_, Error>(dormouse_printable::json(&text) + "\n")
-    };
-    let to_stdout = |text: &str| {
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(|error| Error::system(format!("writing: {error}")))
-    };
-    let alone = matches!(&output.json, Some(path) if path.as_os_str() == "-");
-    let tabled = !alone && !run.figures.is_empty();
+/// Writes the JSON to its file, and the table to the terminal. Returns whether there is a table, which shows how the
+/// run ended: there is none if nothing was measured.
+fn publish(run: &Run, json: JsonOutput) -> Result<(bool, Written), Error> {
+    let text =
+        serde_json::to_string(run).map_err(|error| Error::system(format!("JSON: {error}")))?;
+    let text = dormouse_printable::json(&text) + "\n";
+    let mut written = Written::default();
+    match json {
+        JsonOutput::Stdout => {
+            written.to_stdout(&text);
+            return Ok((false, written));
+        }
+        JsonOutput::File(mut file) => written.to_file(&mut file, &text),
+        JsonOutput::None => {}
+    }
+    let tabled = !run.figures.is_empty();
     if tabled {
-        to_stdout(&lines(&table(run)).to_string())?;
+        written.to_stdout(&lines(&table(run)).to_string());
     }
-    match &output.json {
-        None => {}
-        Some(_) if alone => to_stdout(&json()?)?,
-        Some(path) => fs::write(path, json()?)
-            .map_err(|error| Error::system(format!("cannot write {}: {error}", path.display())))?,
-    }
-    Ok(tabled)
+    Ok((tabled, written))
 }
 
 fn draw(args: &ReportArgs) -> Result<u8, Error> {

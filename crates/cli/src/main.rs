@@ -21,6 +21,7 @@ mod mistakes;
 mod options;
 mod pages;
 mod paint;
+mod results;
 mod serve;
 mod show;
 mod status;

@@ -113,7 +113,7 @@ pub(super) fn offer_all(
             failed: 0,
             pss_bytes: None,
             elapsed: began.elapsed(),
-            whose: MeasuredSide::Server,
+            whose: MeasuredSide::Neither,
             left: last(&waiting).checked_duration_since(Instant::now()),
         });
         match due.checked_duration_since(Instant::now()) {

@@ -87,8 +87,9 @@ impl Console for Terminal {
             let of = at
                 .total
                 .map_or_else(String::new, |total| format!(" of {total}"));
-            let line = format!("{}: {}{of}, {}", self.stage, at.done, words(at));
-            terminal::note(line);
+            let words = words(at);
+            let comma = if words.is_empty() { "" } else { ", " };
+            terminal::note(format!("{}: {}{of}{comma}{words}", self.stage, at.done));
         }
     }
 
@@ -104,18 +105,20 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn words(at: &Progress) -> String {
-    let (mut words, side) = match at.whose {
-        MeasuredSide::Server => (format!("{} alive", at.alive), "server"),
-        MeasuredSide::Client => (format!("{} connections", at.done), "client"),
+    let (count, side) = match at.whose {
+        MeasuredSide::Server => (Some(format!("{} alive", at.alive)), "server"),
+        MeasuredSide::Client => (Some(format!("{} connections", at.done)), "client"),
+        MeasuredSide::Neither => (None, ""),
     };
-    if at.failed > 0 {
-        words += &format!(", {} failed", at.failed);
-    }
-    if let Some(bytes) = at.pss_bytes {
-        words += &format!(", {side} {:.1} MB", bytes as f64 / 1e6);
-    }
-    if let Some(left) = at.left.filter(|left| left.as_secs() > 0) {
-        words += &format!(", {} s left", left.as_secs());
-    }
-    words
+    let failed = (at.failed > 0).then(|| format!("{} failed", at.failed));
+    let memory = at
+        .pss_bytes
+        .map(|bytes| format!("{side} {:.1} MB", bytes as f64 / 1e6));
+    let left = at.left.filter(|left| left.as_secs() > 0);
+    let left = left.map(|left| format!("{} s left", left.as_secs()));
+    let words: Vec<_> = [count, failed, memory, left]
+        .into_iter()
+        .flatten()
+        .collect();
+    words.join(", ")
 }

@@ -9,6 +9,7 @@ mod limits;
 mod offered;
 mod page;
 mod recognised;
+mod results;
 mod resumption;
 mod starttls;
 
