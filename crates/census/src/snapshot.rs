@@ -116,11 +116,6 @@ impl Snapshot {
     pub fn used_bytes(&self) -> u64 {
         self.in_use_bytes + self.go_stack_bytes + self.stack_bytes
     }
-
-    /// Free bytes on pages that blocks in use pin, so `malloc_trim` cannot return them.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.free_bytes.saturating_sub(self.returnable_bytes)
-    }
 }
 
 /// What to learn about the objects of a runtime.
