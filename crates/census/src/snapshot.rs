@@ -130,6 +130,13 @@ pub enum Detail {
 /// Objects of a managed heap by class: their number and their bytes.
 pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;
 
+/// Adds objects of one class. What a runtime says of itself may be any number.
+pub(super) fn add_objects(counts: &mut ObjectCounts, class: String, instances: u64, bytes: u64) {
+    let of = counts.entry(class).or_default();
+    of.0 = of.0.saturating_add(instances);
+    of.1 = of.1.saturating_add(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
