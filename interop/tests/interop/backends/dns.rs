@@ -396,3 +396,22 @@ fn a_reload_waits_for_names_but_main_does_not() {
     assert!(words.contains("cannot be looked up"), "{words}");
     scene.echoes();
 }
+
+/// An upgrade keeps the running configuration, addresses of names included, so it needs no resolver: one that
+/// does not answer, or does not know the name, neither delays nor prevents it.
+#[test]
+fn an_upgrade_looks_up_no_known_name() {
+    let (hosts, servers) = backends::<1>();
+    let Some(scene) = Scene::new(&hosts) else {
+        return;
+    };
+    let mut old = scene.echoes();
+    scene.dns.says(&[]);
+    scene.admin.order("/upgrade").expect("the name is unknown");
+    scene.dns.silent(true);
+    scene.admin.order("/upgrade").expect("DNS does not answer");
+    let before = servers[0].accepted();
+    scene.echoes();
+    assert_eq!(servers[0].accepted(), before + 1);
+    old.echo().expect("the old connection survives");
+}
