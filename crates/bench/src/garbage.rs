@@ -36,7 +36,7 @@ impl Session<'_> {
     /// became garbage during a collection outlives it: so the second one counts, except beside held connections. The
     /// first one finds those alive, and the little garbage of that moment does not matter beside them.
     fn await_go(&mut self, before: u64, alive: u64, until: Instant) -> bool {
-        let wanted = before + if alive > 0 { 1 } else { 2 };
+        let wanted = before.saturating_add(if alive > 0 { 1 } else { 2 });
         let has_collected = |of: &Self| match of.collector() {
             Some(Collector::Go { collections }) => collections >= wanted,
             _ => true,
@@ -92,7 +92,7 @@ fn is_collected(before: Generations, now: Generations, connections: u64) -> bool
         // Of a long step, many connections may have become garbage after the collection.
         return connections <= PYTHON_STEP;
     }
-    let makes_garbage = now.young >= before.young + connections;
+    let makes_garbage = now.young >= before.young.saturating_add(connections);
     !makes_garbage
 }
 

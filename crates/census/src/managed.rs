@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::snapshot::{Detail, ObjectCounts};
+use crate::snapshot::{Detail, ObjectCounts, add_objects};
 use crate::{jvm, v8};
 
 /// Maximum number of classes of a managed heap in a report.
@@ -40,10 +40,8 @@ impl ManagedHeap {
         let until = Instant::now() + patience;
         for &pid in pids {
             let left = || until.saturating_duration_since(Instant::now());
-            let of_jvm = jvm::living(pid, left()).map(|classes| {
-                let bytes = |classes: &ObjectCounts| classes.values().map(|(_, bytes)| bytes).sum();
-                classes.map(|classes| (bytes(&classes), classes))
-            });
+            let of_jvm = jvm::living(pid, left());
+            let of_jvm = of_jvm.map(|classes| classes.map(|classes| (total(&classes), classes)));
             heap.add(pid, "the JVM", of_jvm);
             heap.add(pid, "V8", v8::living(pid, detail, left()));
         }
@@ -63,11 +61,9 @@ impl ManagedHeap {
             )),
             Some(Ok((bytes, classes))) => {
                 self.by = Some(who);
-                self.bytes += bytes;
+                self.bytes = self.bytes.saturating_add(bytes);
                 for (class, (instances, bytes)) in classes {
-                    let of = self.classes.entry(class).or_default();
-                    of.0 += instances;
-                    of.1 += bytes;
+                    add_objects(&mut self.classes, class, instances, bytes);
                 }
             }
         }
@@ -111,5 +107,30 @@ impl ManagedHeap {
         grown.sort_by_key(|(more, _)| std::cmp::Reverse(*more));
         grown.truncate(MANAGED_MAX);
         grown.into_iter().map(|(_, class)| class).collect()
+    }
+}
+
+/// Bytes of all objects.
+fn total(classes: &ObjectCounts) -> u64 {
+    let bytes = classes.values().map(|(_, bytes)| *bytes);
+    bytes.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program may call itself a JVM and say what it likes.
+    #[test]
+    fn objects_of_any_number_are_added() {
+        let text = |class: &str| format!("1: {0} {0} {class}\n", u64::MAX);
+        let classes = jvm::parse(&[text("A"), text("B")].concat());
+        assert_eq!(total(&classes), u64::MAX);
+        let mut heap = ManagedHeap::default();
+        for _ in 0..2 {
+            heap.add(1, "the JVM", Some(Ok((u64::MAX, classes.clone()))));
+        }
+        assert_eq!(heap.bytes(), Some(("the JVM", u64::MAX)));
+        assert_eq!(heap.of_class("A"), (u64::MAX, u64::MAX));
     }
 }

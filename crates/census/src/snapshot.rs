@@ -84,7 +84,7 @@ impl Snapshot {
             (one, two) => one.or(two),
         };
         self.freed_old_objects = match (self.freed_old_objects, other.freed_old_objects) {
-            (Some(one), Some(two)) => Some(one + two),
+            (Some(one), Some(two)) => Some(one.saturating_add(two)),
             (one, two) => one.or(two),
         };
         self.unread.extend(other.unread.iter().cloned());
@@ -109,17 +109,12 @@ impl Snapshot {
     pub fn lost_garbage_until(&self, later: &Self) -> bool {
         let freed = self.freed_old_objects.zip(later.freed_old_objects);
         let freed = freed.map_or(0, |(before, after)| after.saturating_sub(before));
-        freed * GARBAGE_PER_CONNECTIONS > later.connections
+        freed.saturating_mul(GARBAGE_PER_CONNECTIONS) > later.connections
     }
 
     /// Bytes that the process uses, as far as its allocators can be read: blocks in use and stacks.
     pub fn used_bytes(&self) -> u64 {
         self.in_use_bytes + self.go_stack_bytes + self.stack_bytes
-    }
-
-    /// Free bytes on pages that blocks in use pin, so `malloc_trim` cannot return them.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.free_bytes.saturating_sub(self.returnable_bytes)
     }
 }
 
@@ -134,3 +129,29 @@ pub enum Detail {
 
 /// Objects of a managed heap by class: their number and their bytes.
 pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;
+
+/// Adds objects of one class. What a runtime says of itself may be any number.
+pub(super) fn add_objects(counts: &mut ObjectCounts, class: String, instances: u64, bytes: u64) {
+    let of = counts.entry(class).or_default();
+    of.0 = of.0.saturating_add(instances);
+    of.1 = of.1.saturating_add(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Their number comes from the memory of another process.
+    #[test]
+    fn freed_objects_of_any_number_are_added_and_compared() {
+        let freed = |objects| Snapshot {
+            freed_old_objects: Some(objects),
+            ..Snapshot::default()
+        };
+        let mut most = freed(u64::MAX);
+        most.add(&freed(1));
+        assert_eq!(most, freed(u64::MAX));
+        assert!(freed(0).lost_garbage_until(&most));
+        assert!(!most.lost_garbage_until(&freed(0)));
+    }
+}

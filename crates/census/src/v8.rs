@@ -15,7 +15,7 @@ use dormouse_measure::proc_files;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::snapshot::{Detail, ObjectCounts};
+use crate::snapshot::{Detail, ObjectCounts, add_objects};
 
 const HTTP_PATIENCE: Duration = Duration::from_secs(2);
 const HTTP_MAX: u64 = 64 * 1024;
@@ -352,9 +352,7 @@ pub(super) fn count(text: &str) -> Result<ObjectCounts, String> {
             "object" | "native" => read.strings.get(index(name)).cloned().unwrap_or_default(),
             other => format!("({other})"),
         };
-        let of = classes.entry(class).or_default();
-        of.0 += 1;
-        of.1 += field(size);
+        add_objects(&mut classes, class, 1, field(size));
     }
     Ok(classes)
 }
@@ -371,6 +369,9 @@ mod tests {
         let classes = count(text).unwrap();
         assert_eq!(classes["TLSSocket"], (2, 200));
         assert_eq!(classes["(string)"], (1, 24));
+        let most = format!("1,0,1,{0}, 1,0,3,{0},", u64::MAX);
+        let classes = count(&text.replace("1,0,1,100, 1,0,3,100,", &most)).unwrap();
+        assert_eq!(classes["TLSSocket"], (2, u64::MAX));
         assert!(count("{}").is_err());
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_config::{self as config, Flag, Machine, Purpose, Section};
+use dormouse_config::{self as config, Config, Flag, Loaded, Machine, Mistakes, Purpose, Section};
 use dormouse_supervisor::{Occasion, ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
@@ -43,26 +43,38 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
 
 /// Reports whether this binary can continue in place of the running one.
 fn try_resume(state: i32, source: &Source) -> ExitCode {
+    let running = match dormouse_supervisor::try_resume(state) {
+        Ok(running) => running,
+        Err(error) => return ended(Err(error)),
+    };
+    // The next start, and the next reload, must be able to read the file. Standard input and a pipe have been read.
+    if !source.is_read_once()
+        && let Err(found) = read_again(source, &running)
+    {
+        let file = source.file.as_deref();
+        return mistakes::refuse(file, &found, "the running binary continues");
+    }
+    ExitCode::from(dormouse_supervisor::CAN_RESUME)
+}
+
+/// Loads the configuration of a running program. Its names keep their addresses: an upgrade looks none of them
+/// up, and must work while DNS does not.
+fn read_again(source: &Source, running: &Config) -> Result<Loaded, Mistakes> {
     let mut machine = Machine::read();
     // It opens no listeners: those of the running program stay open, whichever process opened them.
     machine.privileged_below = 0;
-    // The next start, and the next reload, must be able to read the file. Standard input and a pipe have been read.
-    let file = source.file.as_deref();
-    if !source.is_read_once()
-        && let Err(found) = config::load(
-            file,
-            source.section,
-            &source.flags,
-            &machine,
-            Purpose::Serve,
-        )
-    {
-        return mistakes::refuse(file, &found, "nothing was started");
-    }
-    match dormouse_supervisor::try_resume(state) {
-        Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
-        Err(error) => ended(Err(error)),
-    }
+    let look_up = |host: &str, port: u16| match running.known_addresses(&format!("{host}:{port}")) {
+        Some(known) => Ok(known),
+        None => config::look_up(host, port),
+    };
+    config::load_with(
+        source.file.as_deref(),
+        source.section,
+        &source.flags,
+        (&machine, Purpose::Serve),
+        &look_up,
+        &|_| Vec::new(),
+    )
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {

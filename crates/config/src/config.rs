@@ -8,9 +8,10 @@ use crate::options::{
     Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
 };
 use crate::values::choices::{TlsProfile, TlsVersion};
-use crate::values::endpoints::Backend;
+use crate::values::endpoints::{Backend, Listen, PlainListen};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 /// Size of the cache for TLS 1.2 sessions of clients without tickets, beside tickets: some 4,000
 /// sessions.
@@ -103,6 +104,38 @@ impl Config {
     pub fn acme_names(&self) -> BTreeSet<&str> {
         let names = self.routes.iter().flat_map(|route| &route.acme);
         names.map(|name| name.as_str()).collect()
+    }
+
+    /// Returns the addresses that this configuration has for a name, given with its port. `None`: the
+    /// configuration does not have the name.
+    pub fn known_addresses(&self, name: &str) -> Option<Vec<SocketAddr>> {
+        let backends = self.routes.iter().flat_map(|route| &route.to);
+        let backends = backends
+            .filter(|to| to.backend.name() == Some(name))
+            .map(|to| to.backend.addresses().collect());
+        let servers = self.originate.iter().flat_map(|originate| &originate.to);
+        let servers = servers
+            .filter(|server| server.given == name)
+            .map(|server| server.addresses.clone());
+        let listeners = self
+            .listeners()
+            .filter(|listen| listen.given == name)
+            .map(|listen| vec![listen.address]);
+        backends.chain(servers).chain(listeners).next()
+    }
+
+    /// Returns the TCP addresses of all listeners for clients.
+    fn listeners(&self) -> impl Iterator<Item = &Listen> {
+        let plain = self
+            .originate
+            .iter()
+            .flat_map(|originate| &originate.listen);
+        let plain = plain.filter_map(|listen| match listen {
+            PlainListen::Tcp(listen) => Some(listen),
+            PlainListen::Unix(_) => None,
+        });
+        let routes = self.routes.iter().flat_map(|route| &route.listen);
+        routes.chain(plain).chain(&self.redirect.redirect)
     }
 
     /// Returns the names of the routes, then of the originations, as metrics, logs and `status`

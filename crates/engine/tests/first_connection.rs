@@ -14,6 +14,10 @@ use rustix::time::{ClockId, clock_gettime};
 const OBJECTS: usize = 10_000_000;
 const HANDSHAKES: usize = 1_000;
 
+/// How many times the median the first handshake may cost. Cold caches multiply its cost by three or four; a pass over
+/// all objects would by a hundred or more.
+const MOST: u32 = 20;
+
 /// CPU time of this thread, so that other processes do not count.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -69,7 +73,7 @@ fn the_first_connection_costs_no_more_than_the_thousandth() {
     eprintln!("first {first:?}, median {median:?}, slowest {slowest:?}");
     // The slowest of the others shows the noise.
     assert!(
-        first <= (median * 3).max(slowest),
+        first <= (median * MOST).max(slowest),
         "first {first:?}, median {median:?}, slowest {slowest:?}"
     );
     assert_eq!(

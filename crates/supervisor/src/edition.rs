@@ -136,13 +136,6 @@ impl Edition {
         }
         has_changed
     }
-
-    /// The last known addresses of a name.
-    pub(crate) fn known_addresses(&self, name: &str) -> Option<Vec<SocketAddr>> {
-        let is_it = |upstream: &&Upstream| upstream.backend.name() == Some(name);
-        let known = self.upstreams().find(is_it)?;
-        Some(known.backend.addresses().collect())
-    }
 }
 
 /// The backends of all routes of a configuration.

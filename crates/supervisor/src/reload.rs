@@ -45,6 +45,7 @@ pub(crate) fn load(
         match names.get(&name) {
             Some(Ok(found)) => Ok(found.clone()),
             Some(Err(why)) => edition
+                .config
                 .known_addresses(&name)
                 .ok_or_else(|| io::Error::other(why.clone())),
             None => {
@@ -206,6 +207,32 @@ mod tests {
         loaded
             .unwrap_or_else(|mistakes| panic!("{mistakes}"))
             .settled()
+    }
+
+    /// DNS may fail while a reload is needed for another reason, such as a certificate.
+    #[test]
+    fn a_name_that_cannot_be_looked_up_keeps_its_addresses_wherever_it_stands() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("dormouse.toml");
+        let text = "[[route]]\nlisten = 'localhost:5001'\nself_signed = 'x'\nto = 'localhost:5002'\n\
+             [[originate]]\nlisten = 'localhost:5003'\nto = 'localhost:5004'\ninsecure = true\n";
+        std::fs::write(&file, text).expect("written");
+        let source = Source {
+            file: Some(file),
+            section: Section::Route,
+            flags: Vec::new(),
+        };
+        let at_start = load::load(&source, &Occasion::start()).expect("a configuration");
+        let (Ready { loaded, material }, names) = (at_start, 5001..=5004);
+        let edition = Edition::new(1, 0, loaded.config, loaded.plan, material);
+        let failed = || Err("Temporary failure in name resolution".to_owned());
+        let names = names.map(|port| (format!("localhost:{port}"), failed()));
+        let reloaded = load(&source, &names.collect(), &edition, &[]);
+        let Reloaded::Complete(ready) = reloaded.expect("addresses are known") else {
+            panic!("all names have been looked up");
+        };
+        assert!(ready.loaded.config.routes == edition.config.routes);
+        assert!(ready.loaded.config.originate == edition.config.originate);
     }
 
     #[test]

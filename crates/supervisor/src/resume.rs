@@ -15,7 +15,7 @@ use crate::shared_memory::SharedMemory;
 use crate::source::Source;
 use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
-use dormouse_config::Log;
+use dormouse_config::{Config, Log};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::Handover;
 use dormouse_handover::trial;
@@ -24,15 +24,16 @@ use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
 
 /// Checks whether this binary could take over the running one's state. If so, the process must exit with
-/// [`CAN_RESUME`](crate::CAN_RESUME).
+/// [`CAN_RESUME`](crate::CAN_RESUME). Returns the running configuration.
 ///
 /// # Errors
 /// Why it cannot take over.
-pub fn try_resume(state: i32) -> Result<(), ServeError> {
+pub fn try_resume(state: i32) -> Result<Config, ServeError> {
     trial::crash_at("check", 0);
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     let state = MainState::read(Fd(state)).map_err(system("read the running binary's state"))?;
-    ticket_keys(&state.handover).map(drop)
+    ticket_keys(&state.handover)?;
+    Ok(state.handover.config.clone())
 }
 
 /// Takes over from the binary that wrote `state`.

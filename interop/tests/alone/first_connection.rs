@@ -9,6 +9,9 @@ use dormouse_interop::process::cpu_time;
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Target};
 
+/// How many times the median the first connection may cost: cold caches multiply its cost by two or three.
+const MOST: u32 = 6;
+
 /// CPU time that each of sixty consecutive connections costs the worker.
 fn costs(worker: u32, mut connect: impl FnMut()) -> Vec<Duration> {
     let cost = |_| {
@@ -34,7 +37,7 @@ fn assert_alike(starts: &[Vec<Duration>]) {
     let slowest = later[later.len() - 1];
     eprintln!("first {firsts:?}, later {median:?}, slowest {slowest:?}");
     assert!(
-        best <= (median * 3).max(slowest),
+        best <= (median * MOST).max(slowest),
         "first {firsts:?}, later {median:?}"
     );
 }

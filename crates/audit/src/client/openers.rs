@@ -4,11 +4,11 @@
 //! looked up when its connection arrives, before the handshake: until then it waits for the server, so it exists.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::model::Measured;
+use crate::sockets;
 use crate::software::{self, Software, SoftwareKind};
 use dormouse_measure::{ProcessInfo, ProcessTree};
 
@@ -90,22 +90,10 @@ fn is_known(software: Option<&Software>) -> bool {
 fn opener(tree: &ProcessTree, local: SocketAddr, remote: SocketAddr) -> Option<i32> {
     let root = tree.root();
     let ends = [names_of(local), names_of(remote)];
-    let inode = ["tcp", "tcp6"].iter().find_map(|table| {
-        let rows = fs::read_to_string(format!("/proc/{root}/net/{table}")).ok()?;
-        rows.lines().find_map(|row| inode_of(row, &ends))
-    })?;
-    let link = format!("socket:[{inode}]");
-    let holds = |pid: &i32| {
-        let entries = fs::read_dir(format!("/proc/{pid}/fd"))
-            .into_iter()
-            .flatten();
-        let mut links = entries
-            .flatten()
-            .filter_map(|fd| fs::read_link(fd.path()).ok());
-        links.any(|target| target.as_os_str() == &*link)
-    };
+    let inode = [sockets::rows(root).find_map(|row| inode_of(&row, &ends))?];
     // A parent may hold the sockets of its children; the youngest process uses them.
-    tree.pids().ok()?.into_iter().rev().find(holds)
+    let mut youngest_first = tree.pids().ok()?.into_iter().rev();
+    youngest_first.find(|pid| sockets::holds_any(*pid, &inode))
 }
 
 /// The forms of an address in the kernel's tables: a socket for both families has an IPv6 one.

@@ -380,18 +380,6 @@ mod tests {
     use crate::model::{Audit, MemoryPhase};
     use crate::software::Software;
 
-    fn phase(name: &str, connections: u64, processes: u64) -> MemoryPhase {
-        MemoryPhase {
-            name: name.into(),
-            title: String::new(),
-            at_s: 0.0,
-            connections,
-            processes,
-            memory: Default::default(),
-            kernel: Default::default(),
-        }
-    }
-
     /// The buffers of a healthy Node.js server were called kept for the life of a connection: V8 had not collected them.
     #[test]
     fn buffers_that_a_runtime_may_have_dropped_are_not_called_kept() {
@@ -560,8 +548,8 @@ mod tests {
             let mut memory = MemoryFigures::not_measured();
             memory.used_bytes = Measured::Value(674_302.0);
             memory.phases = vec![
-                phase("before", 0, processes[0]),
-                phase("2n", 40, processes[1]),
+                MemoryPhase::of("before", 0, processes[0]),
+                MemoryPhase::of("2n", 40, processes[1]),
             ];
             let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
             let mut findings = Vec::new();

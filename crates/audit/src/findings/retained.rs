@@ -188,18 +188,6 @@ mod tests {
         judged_with(1, round, before, after)
     }
 
-    fn phase(name: &str, connections: u64, processes: u64) -> MemoryPhase {
-        MemoryPhase {
-            name: name.into(),
-            title: String::new(),
-            at_s: 0.0,
-            connections,
-            processes,
-            memory: Default::default(),
-            kernel: Default::default(),
-        }
-    }
-
     /// The same with this many processes beside 1,000 connections.
     fn judged_with(
         processes: u64,
@@ -220,7 +208,10 @@ mod tests {
         };
         let mut memory = MemoryFigures::not_measured();
         memory.used_bytes = crate::model::Measured::Value(20_000.0);
-        memory.phases = vec![phase("before", 0, 1), phase("2n", 1000, processes)];
+        memory.phases = vec![
+            MemoryPhase::of("before", 0, 1),
+            MemoryPhase::of("2n", 1000, processes),
+        ];
         let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
         let finding = judge(&subject, &memory, Some(&census))?;
         Some((finding.id, finding.severity))

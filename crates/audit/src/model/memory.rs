@@ -259,6 +259,22 @@ impl MemoryFigures {
 }
 
 #[cfg(test)]
+impl MemoryPhase {
+    /// Creates a phase without memory.
+    pub(crate) fn of(name: &str, connections: u64, processes: u64) -> Self {
+        Self {
+            name: name.into(),
+            title: String::new(),
+            at_s: 0.0,
+            connections,
+            processes,
+            memory: Memory::default(),
+            kernel: KernelMemory::default(),
+        }
+    }
+}
+
+#[cfg(test)]
 impl MemoryFigures {
     /// Creates figures in which nothing is measured yet.
     pub(crate) fn not_measured() -> Self {
@@ -290,37 +306,28 @@ impl MemoryFigures {
 mod tests {
     use super::*;
 
-    fn at(name: &str, connections: u64, processes: u64) -> MemoryPhase {
-        MemoryPhase {
-            name: name.into(),
-            title: String::new(),
-            at_s: 0.0,
-            connections,
-            processes,
-            memory: Memory::default(),
-            kernel: KernelMemory::default(),
-        }
-    }
-
     /// Recorded: PostgreSQL closed all connections but a hundred at the first message, and Postfix keeps its processes.
     #[test]
     fn a_process_for_each_connection_is_seen_at_any_moment() {
         let mut memory = MemoryFigures::not_measured();
         memory.phases = vec![
-            at("before", 0, 6),
-            at("n", 229, 235),
-            at("2n", 458, 464),
-            at("after_exchange", 458, 106),
-            at("after_close", 0, 6),
+            MemoryPhase::of("before", 0, 6),
+            MemoryPhase::of("n", 229, 235),
+            MemoryPhase::of("2n", 458, 464),
+            MemoryPhase::of("after_exchange", 458, 106),
+            MemoryPhase::of("after_close", 0, 6),
         ];
         assert!(memory.is_process_each() && !memory.keeps_processes());
         memory.phases = vec![
-            at("before", 0, 28),
-            at("n", 50, 106),
-            at("after_close", 0, 106),
+            MemoryPhase::of("before", 0, 28),
+            MemoryPhase::of("n", 50, 106),
+            MemoryPhase::of("after_close", 0, 106),
         ];
         assert!(memory.is_process_each() && memory.keeps_processes());
-        memory.phases = vec![at("before", 0, 4), at("n", 500, 5)];
+        memory.phases = vec![
+            MemoryPhase::of("before", 0, 4),
+            MemoryPhase::of("n", 500, 5),
+        ];
         assert!(!memory.is_process_each());
     }
 
@@ -332,15 +339,7 @@ mod tests {
         memory.used_after_handshake_bytes = Measured::Value(87_128.0);
         memory.touched_after_handshake_bytes = Measured::Value(51_055.0);
         memory.after_handshake_bytes = Measured::Value(27_045.0);
-        memory.phases = vec![MemoryPhase {
-            name: "4n".into(),
-            title: String::new(),
-            at_s: 31.9,
-            connections: 1_000,
-            processes: 1,
-            memory: Memory::default(),
-            kernel: KernelMemory::default(),
-        }];
+        memory.phases = vec![MemoryPhase::of("4n", 1_000, 1)];
         memory.free_before_bytes = Some(5_377_840);
         assert_eq!(memory.resident_of_fresh_heap(), Some(27_045.0));
         // Free heap that connections reuse does not become resident.

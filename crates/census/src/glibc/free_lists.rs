@@ -101,7 +101,8 @@ impl FreeLists {
             }
         }
         for arena in arenas {
-            let bins = |index: u64| heaps.word(arena + FAST_BINS_AT + 8 * index);
+            // An address in the memory of another process: any number.
+            let bins = |index: u64| heaps.word(arena.checked_add(FAST_BINS_AT + 8 * index)?);
             found.fast.extend(fast_bins(&heaps, bins));
         }
         found
@@ -153,4 +154,15 @@ fn fast_bins(heaps: &Heaps<'_>, bins: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
         }
     }
     chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arena_at_any_address_is_looked_for() {
+        let found = FreeLists::find(&[], &[u64::MAX & !(ALIGN - 1)]);
+        assert!(found.fast.is_empty());
+    }
 }

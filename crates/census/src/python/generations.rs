@@ -39,16 +39,17 @@ impl Generations {
     /// The sum over two processes.
     pub(crate) fn with(self, other: Self) -> Self {
         Self {
-            collections: self.collections + other.collections,
-            young: self.young + other.young,
-            full_collections: self.full_collections + other.full_collections,
-            freed_old: self.freed_old + other.freed_old,
+            collections: self.collections.saturating_add(other.collections),
+            young: self.young.saturating_add(other.young),
+            full_collections: self.full_collections.saturating_add(other.full_collections),
+            freed_old: self.freed_old.saturating_add(other.freed_old),
         }
     }
 
     /// Whether the process has made so many objects since then that each of these connections may have left one.
     pub fn may_have_garbage_of(&self, connections: u64, since: &Self) -> bool {
-        self.collections > since.collections || self.young > since.young + connections / 2
+        self.collections > since.collections
+            || self.young.saturating_sub(since.young) > connections / 2
     }
 }
 
@@ -191,6 +192,19 @@ mod tests {
             ..young(0)
         };
         assert!(collected.may_have_garbage_of(250, &before));
+    }
+
+    /// They come from the memory of another process.
+    #[test]
+    fn counts_of_any_size_are_added() {
+        let most = Generations {
+            collections: u64::MAX,
+            young: u64::MAX,
+            full_collections: u64::MAX,
+            freed_old: u64::MAX,
+        };
+        assert_eq!(most.with(most), most);
+        assert!(!most.may_have_garbage_of(u64::MAX, &most));
     }
 
     #[test]

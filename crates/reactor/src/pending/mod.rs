@@ -114,7 +114,7 @@ impl Pending {
         })
     }
 
-    /// Adopts the pool of a dead process. `live` are the handles in live slots, with the slots' indexes;
+    /// Adopts the pool of a dead process. `live` are the handles in live slots, each with its owner;
     /// everything else is wiped and returned. Handles that name no chunk, or a chunk of another owner, are
     /// returned, because their slots cannot be trusted.
     ///
@@ -153,7 +153,8 @@ impl Pending {
         self.memory.fd()
     }
 
-    /// Allocates an empty chunk for at least `len` bytes, for the slot `owner`. Returns `None` if there is no
+    /// Allocates an empty chunk for at least `len` bytes. The owner is a number of the caller by which recovery
+    /// recognises the chunk: the generation of a slot, which a move of the slot keeps. Returns `None` if there is no
     /// memory left, or `len` exceeds [`LARGEST`].
     pub fn alloc(&mut self, len: usize, owner: u32) -> Option<Handle> {
         let place = self.spans.place(class_for(len)?)?;
@@ -230,14 +231,6 @@ impl Pending {
             .unwrap_or_default()
     }
 
-    /// Returns the waiting bytes of a chunk for work in place.
-    pub fn data_mut(&mut self, handle: Handle) -> &mut [u8] {
-        let range = self.find(handle).and_then(|place| self.waiting(place));
-        range
-            .and_then(|range| self.memory.bytes_mut().get_mut(range))
-            .unwrap_or_default()
-    }
-
     /// Returns the number of waiting bytes in a chunk.
     pub fn len(&self, handle: Handle) -> usize {
         self.data(handle).len()
@@ -254,18 +247,9 @@ impl Pending {
             .map_or(0, |place| place.chunk_bytes() - HEADER)
     }
 
-    /// Returns the slot that owns a chunk.
+    /// Returns the owner of a chunk, as [`Pending::alloc`] got it.
     pub fn owner(&self, handle: Handle) -> Option<u32> {
         Some(self.header(self.find(handle)?)?.owner)
-    }
-
-    /// Changes the owner of a chunk, after [`crate::slab::Slab::relocate`].
-    pub fn set_owner(&mut self, handle: Handle, owner: u32) -> bool {
-        let header = self
-            .find(handle)
-            .and_then(|place| self.header_mut(place))
-            .map(|header| header.owner = owner);
-        header.is_some()
     }
 
     /// Appends bytes to the waiting ones. Returns false, with nothing appended, if they do not all fit.

@@ -83,11 +83,6 @@ impl Shortage {
     }
 }
 
-/// Whether an error means that descriptors are exhausted.
-pub fn is_emfile(error: &io::Error) -> bool {
-    Shortage::of(error) == Some(Shortage::Descriptors)
-}
-
 /// Repeats calls that a signal interrupts, and maps EAGAIN to `WouldBlock`.
 fn attempt<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<Attempt<T>> {
     loop {

@@ -431,21 +431,11 @@ pub(super) fn title(version: TlsVersion) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_measure::{KernelMemory, Memory};
 
     fn phase(name: &str, connections: u64, pss: u64) -> MemoryPhase {
-        MemoryPhase {
-            name: name.into(),
-            title: String::new(),
-            at_s: 0.0,
-            connections,
-            processes: 1,
-            memory: Memory {
-                pss,
-                ..Memory::default()
-            },
-            kernel: KernelMemory::default(),
-        }
+        let mut phase = MemoryPhase::of(name, connections, 1);
+        phase.memory.pss = pss;
+        phase
     }
 
     /// Recorded: PostgreSQL and Apache close idle connections, which the audit still counted.
