@@ -136,16 +136,16 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, outputs: Outputs) -> Resul
     let mut written = Written::default();
     if let Some(mut file) = outputs.html {
         let page = report::page(&report::title(&audit), std::slice::from_ref(&audit));
-        written.to_file(&mut file, &page);
+        written.save(&mut file, &page);
     }
     let (json, text) = (json(&audit)?, report::text(&audit, form()));
     match outputs.json {
-        JsonOutput::Stdout => written.to_stdout(&json),
+        JsonOutput::Stdout => written.print(&json),
         JsonOutput::File(mut file) => {
-            written.to_file(&mut file, &json);
-            written.to_stdout(&text);
+            written.save(&mut file, &json);
+            written.print(&text);
         }
-        JsonOutput::None => written.to_stdout(&text),
+        JsonOutput::None => written.print(&text),
     }
     if let Some(message) = &audit.outcome.message {
         terminal::note(format_args!("dormouse audit {}: {message}", audit.kind));

@@ -146,15 +146,15 @@ fn publish(run: &Run, json: JsonOutput) -> Result<(bool, Written), Error> {
     let mut written = Written::default();
     match json {
         JsonOutput::Stdout => {
-            written.to_stdout(&text);
+            written.print(&text);
             return Ok((false, written));
         }
-        JsonOutput::File(mut file) => written.to_file(&mut file, &text),
+        JsonOutput::File(mut file) => written.save(&mut file, &text),
         JsonOutput::None => {}
     }
     let tabled = !run.figures.is_empty();
     if tabled {
-        written.to_stdout(&lines(&table(run)).to_string());
+        written.print(&lines(&table(run)).to_string());
     }
     Ok((tabled, written))
 }

@@ -74,7 +74,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    pub(crate) fn to_stdout(&mut self, text: &str) {
+    pub(crate) fn print(&mut self, text: &str) {
         let mut out = io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         // A reader that has seen enough (`| head`) is no failure.
@@ -87,7 +87,7 @@ impl Written {
         }
     }
 
-    pub(crate) fn to_file(&mut self, file: &mut ResultFile, text: &str) {
+    pub(crate) fn save(&mut self, file: &mut ResultFile, text: &str) {
         self.failures
             .extend(file.write(text).err().map(|error| error.message));
     }
