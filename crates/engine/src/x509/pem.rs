@@ -3,6 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use base64::prelude::*;
 use rustls_pki_types::pem::{Error, PemObject, SectionKind};
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
@@ -149,27 +150,11 @@ pub(crate) fn encode(certificate: &[u8]) -> String {
     let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
     // 48 bytes make a line of 64 characters.
     for line in certificate.chunks(48) {
-        for group in line.chunks(3) {
-            text.extend(base64(group));
-        }
+        BASE64_STANDARD.encode_string(line, &mut text);
         text.push('\n');
     }
     text.push_str("-----END CERTIFICATE-----\n");
     text
-}
-
-/// Encodes up to three bytes as four characters (RFC 4648 §4).
-fn base64(group: &[u8]) -> [char; 4] {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let byte = |at: usize| group.get(at).copied().map_or(0, u32::from);
-    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-    std::array::from_fn(|at| {
-        let index = (bits >> (18 - 6 * at) & 63) as usize;
-        match ALPHABET.get(index) {
-            Some(&letter) if at <= group.len() => char::from(letter),
-            _ => '=',
-        }
-    })
 }
 
 #[cfg(test)]
