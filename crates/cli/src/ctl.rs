@@ -11,7 +11,7 @@ use dormouse_handover::status::{BackendStatus, Status};
 
 use crate::admin::{self, AdminAddress, AdminArgs, encoded};
 use crate::exit_status::ExitStatus;
-use crate::terminal;
+use crate::{table, terminal};
 use certificates::{PushArgs, WithdrawArgs};
 
 /// Interval between checks for a backend's remaining connections.
@@ -169,10 +169,8 @@ fn wait_until_empty(backend: &BackendArgs) -> ExitCode {
 }
 
 fn table(all: &[BackendStatus]) -> String {
-    let mut page = format!(
-        "{:<15} {:<32} {:<7} {:>11}  {}\n",
-        "route", "backend", "weight", "connections", "state"
-    );
+    let head = ["route", "backend", "weight", "connections", "state"];
+    let mut rows = vec![head.map(str::to_owned)];
     for one in all {
         let state = match (one.out, one.up) {
             (true, _) => "out",
@@ -183,12 +181,13 @@ fn table(all: &[BackendStatus]) -> String {
             Some(name) => format!("{name} ({})", one.address),
             None => one.address.clone(),
         };
-        page += &format!(
-            "{:<15} {name:<32} {:<7} {:>11}  {state}\n",
+        rows.push([
             one.routes.join(", "),
-            one.weight,
-            one.connections
-        );
+            name,
+            one.weight.to_string(),
+            one.connections.to_string(),
+            state.to_owned(),
+        ]);
     }
-    page
+    table::columns(&rows, [false, false, true, true, false])
 }

@@ -54,6 +54,12 @@ pub(super) const ACCEPTED_BEFORE: &str = "rules before it accept some of these c
 pub(super) const NAMES_BY_EXPRESSION: &str = "names must be listed in `server_names`, or written \
     as \"*.example.com\"; until then clients that ask for them reach another route, or none";
 
+pub(super) const REFUSED_NAMES: &str = "clients that ask for these names were refused; here they \
+    reach the route for all other names: give that route `server_names`";
+
+pub(super) const ONE_LABEL: &str = "converted, but `*` stands for one label here, and for any \
+    number before";
+
 pub(super) const HAPROXY_SEES_NO_TLS: &str = "behind Dormouse, HAProxy has no TLS facts \
     (`ssl_fc`, `ssl_c_…`), so a redirect to https would loop; use `dst_port` to distinguish \
     the ports";

@@ -125,7 +125,16 @@ impl Section {
         tls12: Option<&str>,
         tls13: Option<&str>,
     ) {
-        match openssl::suites(tls12, tls13) {
+        let both = openssl::suites(tls12, tls13);
+        if matches!(both, Suites::Words | Suites::None) {
+            // The list for the other version may still be one of names.
+            for (tls12, tls13) in [(None, tls13), (tls12, None)] {
+                if let Suites::These(names) = openssl::suites(tls12, tls13) {
+                    self.set("suites", quoted_list(&names));
+                }
+            }
+        }
+        match both {
             Suites::All => {}
             Suites::These(names) => self.set("suites", quoted_list(&names)),
             Suites::Words => self.leave_out(

@@ -15,6 +15,9 @@ use crate::section::Section;
 use crate::toml::{Backend, Certificate, backends, certificates, list, quoted, quoted_list};
 use services::{Service, ServiceReader, StunnelSetting};
 
+/// Time after which stunnel closes an idle connection by default.
+const IDLE_DEFAULT_MS: u64 = 12 * 3_600_000;
+
 pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
     let ServiceReader {
         services,
@@ -132,6 +135,11 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
         false => clients(service, &mut section),
     }
     crypto(service, &mut section);
+    if service.find("TIMEOUTidle").is_none()
+        && all.iter().any(|other| other.find("TIMEOUTidle").is_some())
+    {
+        draft.longest("idle_timeout", IDLE_DEFAULT_MS, &service.position, "");
+    }
     for entry in &service.entries {
         rest(entry, service, &mut section, draft);
     }

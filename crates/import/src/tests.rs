@@ -424,6 +424,96 @@ frobnicate = on
     );
 }
 
+/// A list with keywords cannot be converted; the list for the other version is.
+#[test]
+fn one_list_of_suites_is_converted_without_the_other() {
+    let text = "pem-file = \"a.pem\"
+frontend = \"[*]:8443\"
+ciphers = \"EECDH+AESGCM\"
+ciphersuites = \"TLS_AES_256_GCM_SHA384\"
+";
+    let page = import(Program::Hitch, text).expect("a valid configuration");
+    assert_reported(&page.text, &["line 3: ciphers"], &[]);
+    let suites = page.text.lines().find(|line| line.starts_with("suites"));
+    let suites = suites.expect("the suites of TLS 1.3 are set");
+    assert!(suites.contains("TLS_AES_256") && !suites.contains("TLS_AES_128"));
+    assert!(suites.contains("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"));
+}
+
+/// The longest time is used for all, and 12 hours is stunnel's default.
+#[test]
+fn a_short_idle_time_of_one_service_closes_no_connection_of_another() {
+    let text = "cert = a.pem
+[short]
+accept = 1001
+connect = 2001
+TIMEOUTidle = 600
+[long]
+accept = 1002
+connect = 2002
+";
+    let page = import(Program::Stunnel, text).expect("a valid configuration");
+    assert!(
+        page.text.contains("idle_timeout = \"12h\""),
+        "{}",
+        page.text
+    );
+    assert_reported(&page.text, &["line 5: TIMEOUTidle"], &[]);
+    let (one, _) = text.split_once("[long]").expect("two services");
+    let page = import(Program::Stunnel, one).expect("a valid configuration");
+    assert!(
+        page.text.contains("idle_timeout = \"10m\""),
+        "{}",
+        page.text
+    );
+}
+
+/// Without a route of its own, a refused name would reach the server for all other names.
+#[test]
+fn names_that_nginx_refuses_are_things_to_do_if_another_server_would_get_them() {
+    let server = |more: &str| {
+        format!(
+            "server {{ listen 443 ssl {more} ssl_certificate a.pem; ssl_certificate_key a.key; }}\n"
+        )
+    };
+    let other = server("default_server; server_name a.test; proxy_pass 10.0.0.1:80;");
+    let refusing = server("; server_name b.test; ssl_reject_handshake on;");
+    let text = format!("stream {{\n{other}{refusing}}}\n");
+    let page = import(Program::Nginx, &text).expect("a valid configuration");
+    assert_reported(&page.text, &[], &["(line 3)"]);
+    // Nobody gets them here.
+    let refusing = server("default_server; ssl_reject_handshake on;");
+    let other = server("; server_name a.test; proxy_pass 10.0.0.1:80;");
+    let text = format!("stream {{\n{other}{refusing}}}\n");
+    let page = import(Program::Nginx, &text).expect("a valid configuration");
+    assert_eq!(page.to_do, 0, "{}", page.text);
+    assert!(page.text.contains("are refused anyway"), "{}", page.text);
+}
+
+#[test]
+fn the_end_of_a_name_matches_the_whole_name_too_unless_it_begins_with_a_dot() {
+    let names = |condition: &str| {
+        let text = format!(
+            "frontend f\n mode tcp\n bind :443\n tcp-request inspect-delay 5s\n \
+             use_backend b if {{ {condition} }}\n default_backend c\n\
+             backend b\n server s 10.0.0.1:443\nbackend c\n server s 10.0.0.2:443\n"
+        );
+        let page = import(Program::Haproxy, &text).expect("a valid configuration");
+        assert_reported(&page.text, &["line 5: *.a.test"], &[]);
+        let names = page
+            .text
+            .lines()
+            .find(|line| line.starts_with("server_names"));
+        names.expect("names").to_owned()
+    };
+    let both = "server_names = [\"a.test\", \"*.a.test\"]";
+    assert_eq!(names("req.ssl_sni -m end a.test"), both);
+    assert_eq!(names("req.ssl_sni -m dom a.test"), both);
+    let below = "server_names = [\"*.a.test\"]";
+    assert_eq!(names("req.ssl_sni -m end .a.test"), below);
+    assert_eq!(names("req_ssl_sni_end .a.test"), below);
+}
+
 #[test]
 fn a_file_without_tls_gives_nothing() {
     let empty = |program, text: &str| {

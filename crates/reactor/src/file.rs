@@ -2,9 +2,13 @@
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::File;
-use std::io;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Maximum number of symbolic links that lead to a file, as in the kernel.
+const LINKS_MAX: usize = 40;
 
 /// Opens a regular file for reading. To open or read a pipe or a device can wait forever, and it gives other bytes the
 /// second time; so those are errors.
@@ -26,10 +30,97 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Replaces a file as a whole, readable only by its owner: the bytes are written to another file beside it, which then
+/// takes its name. A symbolic link stays, and the file that it names is replaced, because the link may keep secrets off
+/// a disk.
+///
+/// # Errors
+/// The operating system's error, or that of [`behind_links`]. The file has not changed.
+pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = behind_links(path)?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    // A leftover may have another mode, or be a symbolic link to another place.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+/// Returns the path of a file that is to be written, without symbolic links at its end. The file need not exist.
+///
+/// # Errors
+/// Another user than root and this process's has made a link: that user could have any file replaced.
+pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let link = match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_symlink() => found,
+            _ => return Ok(path),
+        };
+        if ![0, rustix::process::geteuid().as_raw()].contains(&link.uid()) {
+            return Err(io::Error::other(format!(
+                "the symbolic link {} belongs to another user",
+                path.display()
+            )));
+        }
+        let target = fs::read_link(&path)?;
+        path = match path.parent() {
+            Some(folder) => folder.join(target),
+            None => target,
+        };
+    }
+    Err(Errno::LOOP.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_stays_when_its_file_is_replaced() {
+        let name = format!("dormouse-links-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("elsewhere")).expect("a folder");
+        let at = |name: &str| folder.join(name);
+        symlink("second", at("first")).expect("a link");
+        symlink(at("elsewhere/file"), at("second")).expect("a link");
+        for text in ["one", "another"] {
+            replace_private(&at("first"), text.as_bytes()).expect("written");
+            let found = fs::read_to_string(at("elsewhere/file")).expect("the file");
+            assert_eq!(found, text);
+        }
+        assert!(at("first").is_symlink() && at("second").is_symlink());
+        let found = fs::metadata(at("first")).expect("the file");
+        assert_eq!(found.mode() & 0o777, 0o600);
+        let names = fs::read_dir(at("elsewhere")).expect("a folder").count();
+        assert_eq!(names, 1, "nothing is left beside the file");
+
+        symlink("round", at("round")).expect("a link");
+        replace_private(&at("round"), b"").expect_err("a circle");
+        if rustix::process::geteuid().is_root() {
+            let strange = at("strange");
+            symlink(at("elsewhere/file"), &strange).expect("a link");
+            std::os::unix::fs::lchown(&strange, Some(1), Some(1)).expect("changed");
+            let error = replace_private(&strange, b"").expect_err("another user's");
+            assert!(error.to_string().contains("another user"), "{error}");
+            let found = fs::read_to_string(at("elsewhere/file")).expect("the file");
+            assert_eq!(found, "another");
+        }
+        fs::remove_dir_all(&folder).expect("removed");
+    }
 
     #[test]
     fn only_regular_files_are_opened() {

@@ -8,15 +8,14 @@ use crate::error::ServeError;
 use dormouse_config::Config;
 use dormouse_handover::OriginPem;
 use dormouse_reactor::Fd;
-use dormouse_reactor::file::open_regular;
+use dormouse_reactor::file::{open_regular, replace_private};
 use dormouse_routes::origin;
 use dormouse_tables::client_sessions::{
     ClientSessions, DATA_MAX, MAIN, SLOTS, SessionPlace, Snapshot,
 };
 use serde::{Deserialize, Serialize};
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,6 +30,9 @@ const _: () = assert!(FILE_BYTES_MAX as usize > origin::PLACES * SERVER_BYTES_MA
 /// Maximum length of a server's sessions in the file: hexadecimal digits, and the names of fields.
 const SERVER_BYTES_MAX: usize = 256 + SLOTS * (2 * DATA_MAX + 64);
 const FORMAT: &str = "dormouse sessions 1";
+/// The beginning of session files of every format, by which a damaged one is recognised.
+const BEGINNING: &[u8] = br#"{"format":"dormouse sessions "#;
+const DAMAGED: &str = "damaged, or written by another version; its sessions are not used";
 
 /// The mapping, and its files.
 pub(crate) struct SessionFiles {
@@ -248,7 +250,7 @@ impl SessionFile {
             servers: servers.collect(),
         };
         let text = Zeroizing::new(serde_json::to_vec(&content)?);
-        write_secret(&self.path, &text)
+        replace_private(&self.path, &text)
     }
 }
 
@@ -279,21 +281,37 @@ impl ServerSessions {
     }
 }
 
-/// Checks that sessions can be read from the file, if it exists.
-pub(crate) fn examine(path: &Path) -> Result<(), String> {
-    read_contents(path).map(drop)
+/// Checks that sessions can be read from the file, if it exists. Returns a warning if there are none in it.
+pub(crate) fn examine(path: &Path) -> Result<Option<&'static str>, String> {
+    let damaged = |contents| matches!(contents, Contents::Damaged).then_some(DAMAGED);
+    contents_of(path).map(damaged)
 }
 
-/// Reads a session file. `None`: it does not exist yet, or was created empty.
+/// What is in a session file.
+enum Contents {
+    Sessions(FileContents),
+    /// The file does not exist yet, or was created empty.
+    Nothing,
+    /// It is a session file, but cannot be parsed.
+    Damaged,
+}
+
+/// Reads a session file. `None`: it has no sessions.
 fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
+    contents_of(path).map(|contents| match contents {
+        Contents::Sessions(contents) => Some(contents),
+        Contents::Nothing | Contents::Damaged => None,
+    })
+}
+
+fn contents_of(path: &Path) -> Result<Contents, String> {
     let Some(bytes) = read_secret(path)?.filter(|bytes| !bytes.is_empty()) else {
-        return Ok(None);
+        return Ok(Contents::Nothing);
     };
-    let foreign = "not a session file\nset another path, or remove the file";
-    let content: FileContents = serde_json::from_slice(&bytes).map_err(|_| foreign.to_owned())?;
-    match content.format == FORMAT {
-        true => Ok(Some(content)),
-        false => Err(foreign.to_owned()),
+    match serde_json::from_slice::<FileContents>(&bytes) {
+        Ok(contents) if contents.format == FORMAT => Ok(Contents::Sessions(contents)),
+        _ if bytes.starts_with(BEGINNING) => Ok(Contents::Damaged),
+        _ => Err("not a session file\nset another path, or remove the file".to_owned()),
     }
 }
 
@@ -320,25 +338,6 @@ fn read_secret(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     Ok(Some(bytes))
 }
 
-fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let fresh = PathBuf::from(name);
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_data()?;
-    fs::rename(&fresh, path)
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -357,6 +356,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_session_file_is_private() {
@@ -365,7 +365,7 @@ mod tests {
         let path = directory.join("sessions");
         assert!(read_secret(&path).expect("no file yet").is_none());
         for text in ["one", "another"] {
-            write_secret(&path, text.as_bytes()).expect("written");
+            replace_private(&path, text.as_bytes()).expect("written");
             let mode = fs::metadata(&path)
                 .expect("an existing file")
                 .permissions()
@@ -387,16 +387,32 @@ mod tests {
     fn an_empty_file_is_a_session_file_and_a_foreign_one_is_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("sessions");
-        write_secret(&path, b"").expect("written");
-        assert_eq!(examine(&path), Ok(()));
+        replace_private(&path, b"").expect("written");
+        assert_eq!(examine(&path), Ok(None));
         let other_format = br#"{"format":"another","servers":[]}"#;
         for foreign in [&b"no sessions"[..], b"\xff\xfe", b"{}", other_format] {
-            write_secret(&path, foreign).expect("written");
+            replace_private(&path, foreign).expect("written");
             let refused = examine(&path).expect_err("not a session file");
             assert!(
                 refused.contains("\nset another path, or remove the file"),
                 "{refused}"
             );
+        }
+    }
+
+    /// Sessions can be made anew, so a damaged file of them stops no start.
+    #[test]
+    fn a_damaged_session_file_is_reported_and_not_used() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("sessions");
+        let whole = format!(r#"{{"format":"{FORMAT}","servers":[]}}"#);
+        replace_private(&path, whole.as_bytes()).expect("written");
+        assert_eq!(examine(&path), Ok(None));
+        let newer = whole.replace(FORMAT, "dormouse sessions 2");
+        for damaged in [&whole[..whole.len() - 1], &newer] {
+            replace_private(&path, damaged.as_bytes()).expect("written");
+            assert_eq!(examine(&path), Ok(Some(DAMAGED)), "{damaged}");
+            assert!(read_contents(&path).is_ok_and(|found| found.is_none()));
         }
     }
 

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::admin::{self, AdminAddress, AdminArgs, encoded};
 use crate::exit_status::ExitStatus;
-use crate::terminal;
+use crate::{table, terminal};
 
 /// A certificate to push.
 #[derive(Debug, Args)]
@@ -113,10 +113,10 @@ pub(super) fn list(args: &AdminArgs) -> ExitCode {
 
 fn table(certificates: &[CertificateStatus]) -> String {
     const DAY_S: i64 = 86_400;
-    let mut page = format!("{:<32} {:>9}  {}\n", "name", "days left", "from");
+    let mut rows = vec![["name", "days left", "from"].map(str::to_owned)];
     for one in certificates {
         let days = one.expires_in_s.div_euclid(DAY_S);
-        page += &format!("{:<32} {days:>9}  {}\n", one.name, one.file);
+        rows.push([one.name.clone(), days.to_string(), one.file.clone()]);
     }
-    page
+    table::columns(&rows, [false, true, false])
 }

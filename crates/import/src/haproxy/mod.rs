@@ -15,7 +15,7 @@ mod syntax;
 
 use std::path::Path;
 
-use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS, LOG};
+use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS, LOG, ONE_LABEL};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -101,6 +101,9 @@ fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
             };
             if !case.names.is_empty() {
                 section.set("server_names", quoted_list(&case.names));
+                for name in case.names.iter().filter(|name| name.starts_with("*.")) {
+                    section.leave_out(&case.position, name, ONE_LABEL);
+                }
             }
             if !case.protocols.is_empty() {
                 section.set("alpn", quoted_list(&case.protocols));

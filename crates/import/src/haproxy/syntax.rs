@@ -278,6 +278,15 @@ fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
     })
 }
 
+/// Returns the names with this end: the end itself is one, unless it begins with a dot.
+fn names_with(end: &str) -> impl Iterator<Item = String> {
+    let (whole, rest) = match end.strip_prefix('.') {
+        Some(rest) => (None, rest),
+        None => (Some(end.to_owned()), end),
+    };
+    whole.into_iter().chain([format!("*.{rest}")])
+}
+
 /// Parses a test: `req.ssl_sni -i a.example b.example`, `ssl_fc_alpn h2`, `src 10.0.0.0/8 -f FILE`.
 fn test(words: &[String], folder: &Path) -> Test {
     let other = || Test::Other(words.join(" "));
@@ -285,7 +294,7 @@ fn test(words: &[String], folder: &Path) -> Test {
         return other();
     };
     let base = fetch.split([',', '(']).next().unwrap_or_default();
-    let (base, mut by_end) = match base.strip_suffix("_end") {
+    let (base, mut by_end) = match base.strip_suffix("_end").or(base.strip_suffix("_dom")) {
         Some(base) => (base, true),
         None => (base, false),
     };
@@ -317,10 +326,7 @@ fn test(words: &[String], folder: &Path) -> Test {
     }
     match base {
         "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if by_end => {
-            let all = values
-                .iter()
-                .map(|value| format!("*.{}", value.trim_start_matches('.')));
-            Test::Name(all.collect())
+            Test::Name(values.iter().flat_map(|end| names_with(end)).collect())
         }
         "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if !values.is_empty() => Test::Name(values),
         "req.ssl_alpn" | "ssl_fc_alpn" if !values.is_empty() && !by_end => Test::Protocol(values),

@@ -59,6 +59,17 @@ impl<'a> Context<'a> {
             .is_some_and(|one| one.word(1) == "on")
     }
 
+    /// Returns whether clients that ask for a name of no server are served on one of these addresses.
+    pub(super) fn serves_others(&self, listens: &[&Directive]) -> bool {
+        let servers: Vec<&Directive> = self.block.all("server").collect();
+        let defaults = listens.iter().filter_map(|listen| {
+            let address = address(listen.word(1)).unwrap_or_default();
+            servers.get(*self.defaults.get(&address)?)
+        });
+        let mut defaults = defaults.copied();
+        defaults.any(|server| !self.is_on(server, "ssl_reject_handshake"))
+    }
+
     pub(super) fn path(&self, text: &str) -> String {
         self.folder.join(text).display().to_string()
     }

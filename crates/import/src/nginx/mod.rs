@@ -13,7 +13,7 @@ mod target;
 
 use std::path::Path;
 
-use crate::advice::{HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS};
+use crate::advice::{HTTP2, NAMES_BY_EXPRESSION, PROXY_NETWORKS, REFUSED_NAMES};
 use crate::draft::Draft;
 use crate::error::{ImportError, Position};
 use crate::section::Section;
@@ -95,6 +95,10 @@ fn routes(
         .map_or(Vec::new(), |one| one.values().collect());
     let title = format!("{} server {}", context.block.name(), names.join(" "));
     if context.is_on(server, "ssl_reject_handshake") {
+        if !is_default && context.serves_others(listens) {
+            let what = format!("{title}: {REFUSED_NAMES}");
+            return draft.add_to_do(&server.position, &what);
+        }
         let why = "clients that ask for an unknown name are refused anyway";
         draft.leave_out(&server.position, &title, why);
         return;

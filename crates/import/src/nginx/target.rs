@@ -4,6 +4,7 @@ use super::context::Context;
 use super::syntax::Directive;
 use crate::advice::{
     BACKENDS_ARE_VERIFIED, KEYS_ARE_PLAIN, NAMES_BY_EXPRESSION, NGINX_SEES_NO_TLS, NGINX_STAYS,
+    ONE_LABEL,
 };
 use crate::error::Position;
 use crate::section::Section;
@@ -141,8 +142,6 @@ pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Ve
 pub(super) fn is_expression(text: &str) -> bool {
     text.starts_with('~') || text.ends_with(".*") || text.contains('$')
 }
-
-const ONE_LABEL: &str = "converted, but `*` stands for one label here, and for any number in nginx";
 
 /// Converts `h2`, `h2,http/1.1` or `~\bh2\b`.
 fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<String> {

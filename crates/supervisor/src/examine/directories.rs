@@ -3,12 +3,20 @@
 use crate::findings::Findings;
 use crate::material::can_write_into;
 use dormouse_config::Place;
+use dormouse_reactor::file::behind_links;
 use std::io;
 use std::path::Path;
 
 /// Reports a directory in which a file cannot be written.
 pub(crate) fn directory_of(path: &Path, what: &str, place: Place, findings: &mut Findings) {
-    let directory = path.parent().unwrap_or(Path::new("."));
+    let file = match behind_links(path) {
+        Ok(file) => file,
+        Err(error) => {
+            let what = format!("{}: cannot write {what}: {error}", path.display());
+            return findings.error(place, what);
+        }
+    };
+    let directory = file.parent().unwrap_or(Path::new("."));
     let directory = match directory.as_os_str().is_empty() {
         true => Path::new("."),
         false => directory,

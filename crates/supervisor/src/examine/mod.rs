@@ -94,8 +94,11 @@ fn session_file(config: &Config, findings: &mut Findings) {
             continue;
         };
         let place = Place::of_origination(index, "session_file");
-        if let Err(why) = session_files::examine(path) {
-            findings.error(place, format!("{}: {why}", path.display()));
+        let shown = path.display();
+        match session_files::examine(path) {
+            Ok(None) => {}
+            Ok(Some(warning)) => findings.warning(place, format!("{shown}: {warning}")),
+            Err(why) => findings.error(place, format!("{shown}: {why}")),
         }
         directories::directory_of(path, "sessions", place, findings);
     }

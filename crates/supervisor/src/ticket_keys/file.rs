@@ -2,11 +2,9 @@
 
 use dormouse_engine::TicketKeys;
 use dormouse_helpers::fleet::{Secret, read_private};
-use dormouse_reactor::file::open_regular;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use dormouse_reactor::file::{open_regular, replace_private};
+use std::io::{self, Read as _};
+use std::path::Path;
 
 /// Maximum size of a key file or CA file.
 const FILE_MAX: u64 = 64 << 10;
@@ -43,32 +41,15 @@ pub(super) fn read_own(path: &Path, secret: &Secret) -> Result<Option<Option<Tic
 /// Writes encrypted keys to a new file, which then replaces the old one.
 pub(super) fn write(path: &Path, keys: &TicketKeys, secret: &Secret) -> Result<(), String> {
     let sealed = keys.seal(secret.bytes()).map_err(|e| e.to_string())?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    replace(path, &beside, &sealed)
+    replace_private(path, &sealed)
         .map_err(|e| format!("cannot write ticket keys to {}: {e}", path.display()))
-}
-
-fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
-    match fs::remove_file(beside) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(beside, path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use dormouse_engine::UnixTime;
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::fs::PermissionsExt as _;
     use std::time::Duration;
