@@ -37,7 +37,7 @@ pub(super) fn complete_handshake(
         stream.write_all(handshake.output()).map_err(words)?;
         passed.sent.extend_from_slice(handshake.output());
         handshake.output_sent(handshake.output().len());
-        if progress.map_err(|failure| failure.to_string())? == Progress::Established {
+        if progress.map_err(|failure| failure.reason)? == Progress::Established {
             return Ok(passed);
         }
         let count = loop {
@@ -106,7 +106,7 @@ impl<S: Read + Write> TlsConnection<S> {
     pub(super) fn rest(stream: S, handshake: Handshake) -> Result<(Self, HandshakeInfo), String> {
         let mut tls = Box::new(State::empty());
         let rested = handshake.rest(&mut tls);
-        let rested = rested.map_err(|failure| failure.to_string())?;
+        let rested = rested.map_err(|failure| failure.reason)?;
         let (connection, info) = Connection::established(rested);
         let mut established = Self {
             stream,

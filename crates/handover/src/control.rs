@@ -42,8 +42,12 @@ pub enum Report {
     State(Box<State>),
     /// The result of an order.
     Result(AdminResult),
-    /// The program ends, so control must end, too.
-    End,
+    /// The program ends, or a new binary takes its place: control must end, too.
+    End {
+        /// The result of the upgrade. It holds once main's end of the channel is closed, as the execution of the new
+        /// binary does. If that fails, another result of the same order follows.
+        once_executed: Option<AdminResult>,
+    },
 }
 
 /// Message from control to main: an administrator's order.

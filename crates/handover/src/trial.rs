@@ -51,6 +51,27 @@ pub(crate) fn hold_descriptor(role: dormouse_reactor::sandbox::Role) {
 #[cfg(not(debug_assertions))]
 pub(crate) fn hold_descriptor(_role: dormouse_reactor::sandbox::Role) {}
 
+/// Fails if the test wants main to be unable to execute a new binary: `DORMOUSE_TRIAL=fail:execution`.
+///
+/// # Errors
+/// That of the trial.
+#[cfg(debug_assertions)]
+pub fn fail_execution() -> std::io::Result<()> {
+    match std::env::var("DORMOUSE_TRIAL") {
+        Ok(trial) if trial == "fail:execution" => Err(std::io::Error::other("a trial")),
+        _ => Ok(()),
+    }
+}
+
+/// Does nothing in a release build.
+///
+/// # Errors
+/// Never.
+#[cfg(not(debug_assertions))]
+pub fn fail_execution() -> std::io::Result<()> {
+    Ok(())
+}
+
 /// Tries forbidden operations in a process that has confined itself, and logs the outcomes:
 /// `DORMOUSE_TRIAL=forbidden`.
 #[cfg(debug_assertions)]

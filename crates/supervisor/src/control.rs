@@ -23,6 +23,8 @@ pub(crate) struct ControlProcess {
     privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
+    /// The channel of the process before, which waits for the execution of a new binary.
+    until_executed: Fd,
     restarts: u32,
     restart: RestartTimer,
     retry_at_ms: Option<u64>,
@@ -44,6 +46,7 @@ impl ControlProcess {
             privileges: Privileges::nobody(config),
             pid: None,
             channel: Fd::NONE,
+            until_executed: Fd::NONE,
             restarts: 0,
             restart: RestartTimer::default(),
             retry_at_ms: None,
@@ -111,7 +114,9 @@ impl ControlProcess {
             return false;
         }
         tracing::error!(process = "control", cause = %ended, "helper process died; restarting");
-        self.forget_process(poller);
+        let _ = poller.remove(self.channel);
+        self.channel.close();
+        self.forget_process();
         self.restarts += 1;
         self.restart.ended();
         true
@@ -176,24 +181,40 @@ impl ControlProcess {
     }
 
     /// Ends the process, which first answers its clients. Returns its id, for the caller to reap. The next turn
-    /// starts another one.
-    pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
+    /// starts another one. `once_executed` is the result of an upgrade: its client receives it when main has executed
+    /// the new binary, which closes the channel.
+    pub(crate) fn end(
+        &mut self,
+        once_executed: Option<AdminResult>,
+        poller: &Poller,
+    ) -> Option<Pid> {
         let pid = self.pid?;
-        if !matches!(
-            message::send(self.channel, &Report::End),
-            Ok(Attempt::Done(()))
-        ) {
+        let kept = once_executed.is_some().then_some(self.channel);
+        let end = Report::End { once_executed };
+        if !matches!(message::send(self.channel, &end), Ok(Attempt::Done(()))) {
             // The closed channel alone would mean that main has died.
             let _ = process::send_signal(pid, Signal::Kill);
         }
-        self.forget_process(poller);
+        let _ = poller.remove(self.channel);
+        match kept {
+            Some(channel) => self.until_executed = channel,
+            None => self.channel.close(),
+        }
+        self.forget_process();
         self.restart.set_due();
         Some(pid)
     }
 
-    fn forget_process(&mut self, poller: &Poller) {
-        let _ = poller.remove(self.channel);
-        self.channel.close();
+    /// Tells the client of an upgrade that main could not execute the new binary.
+    pub(crate) fn not_executed(&mut self, result: AdminResult) {
+        if let Err(error) = message::send(self.until_executed, &Report::Result(result)) {
+            tracing::debug!(%error, "result could not be sent to control");
+        }
+        self.until_executed.close();
+        self.until_executed = Fd::NONE;
+    }
+
+    fn forget_process(&mut self) {
         self.channel = Fd::NONE;
         self.pid = None;
     }

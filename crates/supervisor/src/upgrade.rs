@@ -12,7 +12,9 @@
 use crate::main_state::MainState;
 use crate::new_binary::NewBinary;
 use crate::pairs::Pairs;
+use dormouse_handover::control::AdminResult;
 use dormouse_handover::orders::{Order, WorkerReport};
+use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
 use dormouse_reactor::signal::Signal;
@@ -246,7 +248,7 @@ impl Upgrade {
     }
 
     /// Completes the upgrade. Returns the new binary, and the answer to the waiting request.
-    pub(crate) fn complete(self) -> (NewBinary, Option<(u64, String)>) {
+    pub(crate) fn complete(self) -> (NewBinary, Option<AdminResult>) {
         let now_ms = process::monotonic_ms();
         let paused_ms = match self.stage {
             Stage::Prepare { since_ms, .. } => now_ms.saturating_sub(since_ms),
@@ -261,8 +263,12 @@ impl Upgrade {
         let path = self.binary.path().display();
         let words =
             format!("{path} has replaced the running binary; service paused for {paused_ms} ms");
-        let answer = self.request.map(|request| (request, words));
-        (self.binary, answer)
+        let result = self.request.map(|id| AdminResult {
+            id,
+            done: true,
+            words,
+        });
+        (self.binary, result)
     }
 }
 
@@ -304,7 +310,8 @@ pub(crate) fn execute(binary: &NewBinary, state: &MainState, fds: &[Fd]) -> io::
     let state = state.write()?;
     let mut inherited = fds.to_vec();
     inherited.push(state);
-    match successor(binary, RESUME, state, inherited).replace_this() {
+    let successor = successor(binary, RESUME, state, inherited);
+    match trial::fail_execution().and_then(|()| successor.replace_this()) {
         Ok(never) => match never {},
         Err(error) => {
             // Processes that are started from now on must not inherit these.

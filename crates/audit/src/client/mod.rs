@@ -15,6 +15,8 @@ mod spec;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -157,33 +159,69 @@ fn forget_process(figures: &mut ClientFigures, audit: &mut Audit) {
     audit.software = Measured::not(FOREIGN);
 }
 
-/// Reports a client that made no connection as a failure.
+/// How the client's command ended.
+#[derive(Clone, Copy)]
+enum CommandEnd {
+    Exited(i32),
+    Killed(i32),
+    Unknown,
+}
+
+impl CommandEnd {
+    fn of(status: Option<ExitStatus>) -> Self {
+        let exited = status.and_then(|status| status.code()).map(Self::Exited);
+        let killed = || status.and_then(|status| status.signal()).map(Self::Killed);
+        exited.or_else(killed).unwrap_or(Self::Unknown)
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Exited(status) => format!("the client exited with status {status}"),
+            Self::Killed(signal) => format!("the client was killed by signal {signal}"),
+            Self::Unknown => "the client ended".into(),
+        }
+    }
+}
+
+/// Reports a client that made no connection, or failed before it sent anything, as a failure. `end` is `None` if the
+/// audit did not start the client.
 fn judge_end(
-    status: Option<i32>,
+    end: Option<CommandEnd>,
     address: SocketAddr,
     figures: &mut ClientFigures,
     audit: &mut Audit,
 ) -> Result<(), Error> {
-    if let Some(status) = status {
-        figures.exit_status = Measured::Value(status);
-        if status != 0 {
-            let note = format!("the client exited with status {status}");
-            audit.notes.push(note);
-        }
-    }
-    if figures.connections > 0 {
-        return Ok(());
-    }
-    let whose = status.map_or_else(
-        || "no client".to_owned(),
-        |status| format!("the client exited with status {status} and"),
-    );
     let reasons = failures(figures);
-    let words = match status {
-        Some(_) => format!("{whose} made no TLS connection to {address}{reasons}"),
-        None => format!("{whose} made a TLS connection to {address}{reasons}"),
+    let Some(end) = end else {
+        return match figures.connections {
+            0 => Err(Error::target(format!(
+                "no client made a TLS connection to {address}{reasons}"
+            ))),
+            _ => Ok(()),
+        };
     };
-    Err(Error::target(words))
+    let words = end.words();
+    figures.exit_status = match end {
+        CommandEnd::Exited(status) => Measured::Value(status),
+        CommandEnd::Killed(_) | CommandEnd::Unknown => Measured::not(words.clone()),
+    };
+    let has_failed = !matches!(end, CommandEnd::Exited(0));
+    if has_failed {
+        audit.notes.push(words.clone());
+    }
+    match (figures.connections, figures.failed.is_empty()) {
+        (0, true) => Err(Error::target(format!(
+            "{words} and made no TLS connection to {address}: put {{url}} or {{address}} into its command, or let it read DORMOUSE_URL"
+        ))),
+        (0, false) => Err(Error::target(format!(
+            "{words} and made no TLS connection to {address}{reasons}"
+        ))),
+        // Some clients (GnuTLS, TLS 1.3) verify the certificate after the handshake, and then just leave.
+        (count, _) if has_failed && figures.requests == 0 => Err(Error::target(format!(
+            "{words} and sent nothing on its connections ({count}); if it rejected the certificate, make it trust {{ca}}"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn failures(figures: &ClientFigures) -> String {
@@ -210,8 +248,8 @@ struct ClientMonitor<'a> {
     memory_max: u64,
 }
 
-/// The client's exit status and the duration of its run in milliseconds.
-type ClientRun = (Result<Option<i32>, Error>, f64);
+/// The client's end and the duration of its run in milliseconds.
+type ClientRun = (Result<Option<CommandEnd>, Error>, f64);
 
 impl ClientMonitor<'_> {
     fn elapsed_ms(&self) -> f64 {
@@ -231,7 +269,7 @@ impl ClientMonitor<'_> {
         let ended = self.wait(Some(&client), seen);
         let run_ms = self.elapsed_ms();
         let left = client.others();
-        let status = client.end().and_then(|status| status.code());
+        let end = CommandEnd::of(client.end());
         let of_tree = recognition.end();
         audit.software = self.openers.software().map_or(of_tree, Measured::Value);
         if ended.is_ok() && left > 0 {
@@ -239,7 +277,7 @@ impl ClientMonitor<'_> {
                 "the command exited and left {left} process(es) running, which the audit stopped"
             ));
         }
-        Ok((ended.map(|()| Some(status.unwrap_or(128))), run_ms))
+        Ok((ended.map(|()| Some(end)), run_ms))
     }
 
     /// Waits until the client ends, the time limit is reached or an interrupt arrives.

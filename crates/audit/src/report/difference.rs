@@ -14,8 +14,6 @@ use dormouse_measure::Growth;
 
 /// Tolerance for bytes in use.
 const IN_USE: f64 = 0.05;
-/// Tolerance for resident memory.
-const RESIDENT: f64 = 0.15;
 /// Tolerance for CPU time, which is compared as a multiple of the machine's reference at that moment.
 const CPU: f64 = 0.25;
 /// Smaller differences in bytes per connection are ignored.
@@ -26,9 +24,29 @@ struct Line {
     what: String,
     before: String,
     after: String,
-    /// Whether the figure changed; `None`: the audits cannot be compared.
-    changed: Option<bool>,
+    change: Change,
 }
+
+/// Whether a figure changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Yes,
+    No,
+    /// The figures cannot be compared, for this reason.
+    Unknown(&'static str),
+}
+
+impl From<bool> for Change {
+    fn from(changed: bool) -> Self {
+        if changed { Self::Yes } else { Self::No }
+    }
+}
+
+/// Resident memory that a connection takes from free heap is not growth.
+const FREE_HEAP: &str = "it depends on how much free heap the server had before";
+/// Resident memory of a runtime that collects garbage.
+const GARBAGE: &str = "garbage that was not collected is part of it";
+const NO_INTERVAL: &str = "too few rounds";
 
 /// Formats the differences as text.
 ///
@@ -42,29 +60,84 @@ pub fn difference(before: &Audit, after: &Audit) -> Result<String, String> {
         ));
     }
     let mut lines = Vec::new();
+    let of = (before, after);
     if let (Some(before), Some(after)) = (&before.server, &after.server) {
-        server(before, after, &mut lines);
+        let collects = |audit: &Audit| {
+            let software = audit.software.value();
+            software.is_some_and(|software| software.kind.collects())
+        };
+        server(before, after, collects(of.0) || collects(of.1), &mut lines);
     }
     if let (Some(before), Some(after)) = (&before.client, &after.client) {
         client(before, after, &mut lines);
     }
-    let mut text = format!(
-        "{} · {}\n{} · {}\n\n",
-        before.label, before.started_at, after.label, after.started_at
-    );
-    let (changed, others): (Vec<_>, Vec<_>) =
-        lines.iter().partition(|line| line.changed == Some(true));
-    let (same, unknown): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|line| line.changed.is_some());
+    let mut text = format!("{}\n{}\n\n", heading(before), heading(after));
+    for note in differing_premises(before, after) {
+        let _ = writeln!(text, "  note: {note}\n");
+    }
+    let with = |wanted: fn(Change) -> bool| lines.iter().filter(move |line| wanted(line.change));
     for (title, lines) in [
-        ("changed", changed),
-        ("no significant change", same),
-        ("not comparable", unknown),
+        ("changed", with(|change| change == Change::Yes)),
+        ("no significant change", with(|change| change == Change::No)),
+        (
+            "not comparable",
+            with(|change| matches!(change, Change::Unknown(_))),
+        ),
     ] {
-        table(&mut text, title, &lines);
+        table(&mut text, title, &lines.collect::<Vec<_>>());
     }
     findings(&mut text, &before.findings, &after.findings);
     Ok(text)
+}
+
+fn heading(audit: &Audit) -> String {
+    let software = audit.software.value();
+    let software = software.map(|software| format!("{} · ", software.title()));
+    format!(
+        "{} · {}{}",
+        audit.label,
+        software.unwrap_or_default(),
+        audit.started_at
+    )
+}
+
+/// Returns what else differs between two audits: without it, a reader would attribute every difference to the server.
+fn differing_premises(before: &Audit, after: &Audit) -> Vec<String> {
+    let setting = |audit: &Audit, name: &str| {
+        let value = audit.settings.get(name);
+        value.map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+    };
+    let software = |audit: &Audit| audit.software.value().map(|software| software.title());
+    let mut all = vec![
+        (
+            "targets",
+            Some(before.target.clone()),
+            Some(after.target.clone()),
+        ),
+        ("programs", software(before), software(after)),
+        (
+            "versions of the instrument",
+            Some(before.tool.clone()),
+            Some(after.tool.clone()),
+        ),
+    ];
+    for name in ["effort", "options"] {
+        all.push((name, setting(before, name), setting(after, name)));
+    }
+    let mut notes: Vec<_> = all
+        .into_iter()
+        .filter_map(|(what, before, after)| {
+            let (before, after) = before.zip(after)?;
+            (before != after).then(|| format!("different {what}: {before}, {after}"))
+        })
+        .collect();
+    for (which, audit) in [("first", before), ("second", after)] {
+        if !audit.outcome.complete {
+            let why = audit.outcome.message.as_deref().unwrap_or("unknown reason");
+            notes.push(format!("the {which} audit is not complete: {why}"));
+        }
+    }
+    notes
 }
 
 fn table(text: &mut String, title: &str, lines: &[&Line]) {
@@ -78,9 +151,13 @@ fn table(text: &mut String, title: &str, lines: &[&Line]) {
         .max()
         .unwrap_or(0);
     for line in lines {
+        let why = match line.change {
+            Change::Unknown(why) => format!(" ({why})"),
+            Change::Yes | Change::No => String::new(),
+        };
         let _ = writeln!(
             text,
-            "    {:<width$}  {} → {}",
+            "    {:<width$}  {} → {}{why}",
             line.what, line.before, line.after
         );
     }
@@ -121,9 +198,9 @@ fn findings(text: &mut String, before: &[Finding], after: &[Finding]) {
     }
 }
 
-fn server(before: &ServerFigures, after: &ServerFigures, lines: &mut Vec<Line>) {
+fn server(before: &ServerFigures, after: &ServerFigures, collects: bool, lines: &mut Vec<Line>) {
     if let (Some(before), Some(after)) = (before.memory.value(), after.memory.value()) {
-        memory(before, after, lines);
+        memory(before, after, collects, lines);
     }
     for entry in &after.resumption {
         let same = before
@@ -151,47 +228,55 @@ fn server(before: &ServerFigures, after: &ServerFigures, lines: &mut Vec<Line>) 
             what: "CPU time of a full handshake".into(),
             before: words(before),
             after: words(after),
-            changed: Some(differs(times(before), times(after), CPU, 0.0)),
+            change: differs(times(before), times(after), CPU, 0.0).into(),
         });
     }
 }
 
-fn memory(before: &MemoryFigures, after: &MemoryFigures, lines: &mut Vec<Line>) {
-    for (what, before, after, chance) in [
-        (
-            "in use per idle connection",
-            &before.used_bytes,
-            &after.used_bytes,
-            IN_USE,
-        ),
-        (
-            "resident growth per idle connection",
-            &before.resident_per_connection(),
-            &after.resident_per_connection(),
-            RESIDENT,
-        ),
-    ] {
-        let both = before.value().zip(after.value());
+fn memory(before: &MemoryFigures, after: &MemoryFigures, collects: bool, lines: &mut Vec<Line>) {
+    let mut add = |what: &str,
+                   before: &Measured<f64>,
+                   after: &Measured<f64>,
+                   change: Option<Change>| {
         let words =
             |value: &Measured<f64>| value.value().map_or("–".into(), |value| bytes(*value));
-        // If the heap had free memory before, resident memory says nothing about a connection.
-        let comparable = chance == IN_USE;
-        lines.push(Line {
+        let line = |change| Line {
             what: what.into(),
             before: words(before),
             after: words(after),
-            changed: both
-                .filter(|_| comparable)
-                .map(|(before, after)| differs(*before, *after, chance, BYTES)),
-        });
-    }
+            change,
+        };
+        match (before.value(), after.value()) {
+            (None, None) => {}
+            (Some(one), Some(other)) => {
+                lines.push(line(change.unwrap_or_else(|| {
+                    Change::from(differs(*one, *other, IN_USE, BYTES))
+                })))
+            }
+            (None, Some(_)) => lines.push(line(Change::Unknown("the first did not measure it"))),
+            (Some(_), None) => lines.push(line(Change::Unknown("the second did not measure it"))),
+        }
+    };
+    let (one, other) = (&before.used_bytes, &after.used_bytes);
+    add("in use per idle connection", one, other, None);
+    let (one, other) = (
+        &before.resident_per_connection(),
+        &after.resident_per_connection(),
+    );
+    let unknown = Some(Change::Unknown(FREE_HEAP));
+    add("resident growth per idle connection", one, other, unknown);
     let growth = [before, after].map(|memory| memory.judged_growth().0);
-    if let [Some(before), Some(after)] = growth {
+    if let [Some(one), Some(other)] = growth {
+        let counted = [before, after].map(|memory| memory.growth_in_use.value().is_some());
         lines.push(Line {
             what: "growth per closed connection".into(),
-            before: slope_words(before),
-            after: slope_words(after),
-            changed: slopes_differ(before, after),
+            before: slope_words(one),
+            after: slope_words(other),
+            change: match counted {
+                [true, true] => slopes_differ(one, other),
+                _ if collects => Change::Unknown(GARBAGE),
+                _ => slopes_differ(one, other),
+            },
         });
     }
 }
@@ -209,9 +294,13 @@ fn slope_words(growth: &Growth) -> String {
     })
 }
 
-fn slopes_differ(before: &Growth, after: &Growth) -> Option<bool> {
-    let ((before, one), (after, other)) = (slope(before)?, slope(after)?);
-    Some((before - after).abs() > one + other + BYTES)
+fn slopes_differ(before: &Growth, after: &Growth) -> Change {
+    match slope(before).zip(slope(after)) {
+        Some(((before, one), (after, other))) => {
+            ((before - after).abs() > one + other + BYTES).into()
+        }
+        None => Change::Unknown(NO_INTERVAL),
+    }
 }
 
 fn client(before: &ClientFigures, after: &ClientFigures, lines: &mut Vec<Line>) {
@@ -232,7 +321,7 @@ fn client(before: &ClientFigures, after: &ClientFigures, lines: &mut Vec<Line>) 
         what: "requests per connection".into(),
         before: format!("{:.1}", each(before)),
         after: format!("{:.1}", each(after)),
-        changed: Some(differs(each(before), each(after), IN_USE, 0.0)),
+        change: differs(each(before), each(after), IN_USE, 0.0).into(),
     });
 }
 
@@ -245,7 +334,7 @@ fn shares(what: String, before: &Measured<Trials>, after: &Measured<Trials>) -> 
         what,
         before: words(before),
         after: words(after),
-        changed: Some(most < other_least || other_most < least),
+        change: (most < other_least || other_most < least).into(),
     })
 }
 
@@ -258,6 +347,18 @@ fn differs(before: f64, after: f64, share: f64, least: f64) -> bool {
 mod tests {
     use super::*;
     use crate::findings::{Confidence, FindingId, Severity};
+    use crate::software::{Software, SoftwareKind};
+    use dormouse_measure::{Slope, Verdict};
+
+    fn software(kind: SoftwareKind, version: Option<&str>) -> Software {
+        Software {
+            kind,
+            program: None,
+            version: version.map(str::to_owned),
+            library: None,
+            evidence: Vec::new(),
+        }
+    }
 
     fn audit(used: f64, resumed: u64) -> Audit {
         let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
@@ -308,6 +409,58 @@ mod tests {
             text.contains("findings gone: no-resumption (high)"),
             "{text}"
         );
+    }
+
+    /// An unchanged Node.js server: its garbage grew during the first audit, and was collected in the second.
+    #[test]
+    fn garbage_is_no_change() {
+        let audits = [(10_621.0, 909.0), (-4_086.0, 7_828.0)].map(|(each, plus_minus)| {
+            let mut audit = audit(15_300.0, 16);
+            let mut memory = MemoryFigures::not_measured();
+            memory.growth = Measured::Value(Growth {
+                rounds: Vec::new(),
+                slope: Some(Slope {
+                    per_unit: 250.0 * each,
+                    plus_minus: Some(250.0 * plus_minus),
+                }),
+                material_bytes: 2_500.0,
+                connections_per_round: 250,
+                verdict: Verdict::Unclear,
+            });
+            audit.server.as_mut().unwrap().memory = Measured::Value(memory);
+            audit.software = Measured::Value(software(SoftwareKind::Node, None));
+            audit
+        });
+        let [before, after] = audits;
+        let text = difference(&before, &after).unwrap();
+        assert!(!text.contains("  changed"), "{text}");
+        assert!(text.contains("garbage that was not collected"), "{text}");
+        assert!(!text.contains("– → –"), "{text}");
+    }
+
+    #[test]
+    fn other_differences_of_two_audits_are_named() {
+        let (mut before, mut after) = (audit(1_000.0, 16), audit(1_000.0, 16));
+        before.software = Measured::Value(software(SoftwareKind::Nginx, Some("1.22.1")));
+        after.software = Measured::Value(software(SoftwareKind::Nginx, Some("1.26.0")));
+        after.target = "127.0.0.1:2".into();
+        for (audit, effort) in [(&mut before, "quick"), (&mut after, "normal")] {
+            audit.settings.insert("effort".into(), effort.into());
+            audit.outcome.complete = true;
+        }
+        after.outcome.complete = false;
+        after.outcome.message = Some("interrupted".into());
+        let text = difference(&before, &after).unwrap();
+        for words in [
+            "different targets: 127.0.0.1:1, 127.0.0.1:2",
+            "different programs: nginx 1.22.1, nginx 1.26.0",
+            "different effort: quick, normal",
+            "the second audit is not complete: interrupted",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("the first audit"), "{text}");
+        assert!(!text.contains("instrument"), "{text}");
     }
 
     #[test]

@@ -18,8 +18,14 @@ use dormouse_bench::load::Dialogue;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 256 * 1024;
 
-/// A connected socket.
-pub(super) enum Socket {
+/// A connected socket, and the time by which its peer must have answered. A timeout of each read alone would let a
+/// server that drips bytes hold the audit forever.
+pub(super) struct Socket {
+    stream: Stream,
+    until: Option<Instant>,
+}
+
+enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -30,12 +36,29 @@ impl Socket {
             Addr::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience)?;
                 stream.set_nodelay(true)?;
-                Self::Tcp(stream)
+                stream.set_write_timeout(Some(patience))?;
+                Stream::Tcp(stream)
             }
-            Addr::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+            Addr::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_write_timeout(Some(patience))?;
+                Stream::Unix(stream)
+            }
         };
-        stream.patience(patience)?;
-        Ok(stream)
+        let mut socket = Self {
+            stream,
+            until: None,
+        };
+        socket.patience(patience);
+        Ok(socket)
+    }
+
+    #[cfg(test)]
+    fn of(stream: UnixStream) -> Self {
+        Self {
+            stream: Stream::Unix(stream),
+            until: None,
+        }
     }
 
     /// Connects, and brings a server that begins in plaintext to the start of the handshake.
@@ -69,28 +92,41 @@ impl Socket {
         }
     }
 
-    pub(super) fn patience(&self, time: Duration) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(Some(time)),
-            Self::Unix(stream) => stream.set_read_timeout(Some(time)),
+    /// Lets all following reads together take this time.
+    pub(super) fn patience(&mut self, time: Duration) {
+        self.until = Instant::now().checked_add(time);
+    }
+
+    fn time_left(&self) -> io::Result<Option<Duration>> {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        match self.until.map(left) {
+            Some(left) if left.is_zero() => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(left),
         }
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(room),
-            Self::Unix(stream) => stream.read(room),
+        let left = self.time_left()?;
+        match &mut self.stream {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(left)?;
+                stream.read(room)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(left)?;
+                stream.read(room)
+            }
         }
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
         }
     }
 
@@ -186,8 +222,7 @@ impl ProbeConnection {
             if left.is_zero() {
                 break;
             }
-            let patience = self.connection.stream.patience(left);
-            patience.map_err(|error| error.to_string())?;
+            self.connection.stream.patience(left);
             match self.connection.receive(&mut room) {
                 Ok(0) => self.ended = true,
                 Ok(_) => self.open(&mut heard)?,
@@ -391,12 +426,29 @@ mod tests {
             chain: Vec::new(),
             took: Duration::ZERO,
             tickets: Vec::new(),
-            connection: TlsConnection::of(Socket::Unix(near), tls(Role::Client, 1, 2)),
+            connection: TlsConnection::of(Socket::of(near), tls(Role::Client, 1, 2)),
             sent: Vec::new(),
             ended: false,
             refused: None,
         };
         (visit, TlsConnection::of(far, tls(Role::Server, 2, 1)))
+    }
+
+    /// A tarpit: each byte arrives in time, but the answer never does.
+    #[test]
+    fn a_server_that_drips_bytes_has_no_more_time_than_a_silent_one() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let dripping = std::thread::spawn(move || {
+            while far.write_all(b"\x16").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut socket = Socket::of(near);
+        socket.patience(Duration::from_millis(50));
+        let end = (0..2_000).find_map(|_| socket.read(&mut [0; 1]).err());
+        assert!(end.is_some_and(|error| is_timeout(&error)));
+        drop(socket);
+        dripping.join().unwrap();
     }
 
     #[test]

@@ -109,9 +109,7 @@ fn listen(visit: &mut ProbeConnection, wait: Duration) -> Result<RenegotiationAn
             let s = wait.as_secs_f64();
             return Err(format!("the server did not answer within {s:.1} s"));
         }
-        let stream = &visit.connection.stream;
-        let patience = stream.patience(left);
-        patience.map_err(|error| error.to_string())?;
+        visit.connection.stream.patience(left);
         match visit.connection.receive(&mut room) {
             Ok(1..) => bytes.append(&mut visit.connection.take_unopened()),
             Err(error) if is_timeout(&error) => {}

@@ -51,12 +51,11 @@ fn refuse_foreign(first: &[u8]) -> Option<HandshakeFailure> {
     match first {
         [21 | 22, 3, ..] | [21 | 22] | [] => None,
         other => Some(not_tls(&format!(
-            "{:?}",
+            "\"{}\"",
             other
                 .get(..DECISIVE_LEN.min(other.len()))
                 .unwrap_or_default()
                 .escape_ascii()
-                .to_string()
         ))),
     }
 }
@@ -103,6 +102,8 @@ mod tests {
         ] {
             assert_eq!(refuse_client(first).unwrap().kind, FailureKind::NotTls);
         }
+        let postgres = refuse_client(&[0, 0, 0, 8, 4]).unwrap();
+        assert!(postgres.reason.ends_with(r#" "\x00\x00\x00\x08\x04""#));
         assert!(refuse_client(&[22, 3, 1, 2, 0]).is_none());
         assert!(refuse_client(&[21, 3, 3, 0, 2]).is_none());
         assert_eq!(refuse_server(b"HTTP/").unwrap().kind, FailureKind::NotTls);

@@ -27,7 +27,9 @@ use crate::helper::{self, Privileges};
 use answers::Handling;
 use client::{Client, ClientStep};
 use dormouse_config::Log;
-use dormouse_handover::control::{AdminOrder, ControlArguments, ForwardedOrder, Report};
+use dormouse_handover::control::{
+    AdminOrder, AdminResult, ControlArguments, ForwardedOrder, Report,
+};
 use dormouse_handover::message;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process;
@@ -48,6 +50,8 @@ const CLIENTS_MAX: usize = 32;
 const POLL_MS: u64 = 1_000;
 /// Time for the last clients after main has ended this process.
 const LAST_CLIENTS_MS: u64 = 500;
+/// Time for main to execute a new binary.
+const EXECUTION_MS: u64 = 10_000;
 
 const TOKEN_MAIN: u64 = 1;
 /// First token of the listeners.
@@ -72,6 +76,8 @@ struct Control {
     view: View,
     /// When this process exits even if clients are left. `None`: main needs it.
     ends_at_ms: Option<u64>,
+    /// The result of an upgrade, until main has executed the new binary.
+    once_executed: Option<AdminResult>,
 }
 
 impl Control {
@@ -94,6 +100,7 @@ impl Control {
             last_order: 0,
             view: View::new(counters, backends, traffic, arguments.restarts),
             ends_at_ms: None,
+            once_executed: None,
         };
         privileges.confine(Role::Control)?;
         let poller = &control.poller;
@@ -144,17 +151,14 @@ impl Control {
         match message::receive(self.main) {
             Ok(None) => {}
             Ok(Some(Report::State(state))) => self.view.set_state(state),
-            Ok(Some(Report::Result(result))) => {
-                let waits = |client: &Client| client.waits_for(result.id);
-                let found = self
-                    .clients
-                    .iter()
-                    .position(|c| c.as_ref().is_some_and(waits));
-                if let Some(index) = found {
-                    self.respond(index, &answers::answered(&result));
+            Ok(Some(Report::Result(result))) => self.answer(&result),
+            Ok(Some(Report::End { once_executed })) => self.begin_end(once_executed),
+            Err(_) if self.ends_at_ms.is_some() => {
+                if let Some(result) = self.once_executed.take() {
+                    self.answer(&result);
                 }
+                self.end();
             }
-            Ok(Some(Report::End)) => self.begin_end(),
             Err(error) => {
                 tracing::error!(%error, "main process gone; control process still answers queries");
                 let _ = self.poller.remove(self.main);
@@ -168,12 +172,30 @@ impl Control {
     }
 
     /// Begins the end of this process, because the program ends or another binary takes its place. Requests that have
-    /// arrived are answered.
-    fn begin_end(&mut self) {
-        let _ = self.poller.remove(self.main);
+    /// arrived are answered; new ones wait for the next control process.
+    fn begin_end(&mut self, once_executed: Option<AdminResult>) {
         self.close_listeners_except(None);
+        self.once_executed = once_executed;
+        match self.once_executed {
+            Some(_) => self.ends_at_ms = Some(process::boottime_ms() + EXECUTION_MS),
+            None => self.end(),
+        }
+    }
+
+    /// Ends this process after the last answers.
+    fn end(&mut self) {
+        let _ = self.poller.remove(self.main);
         self.respond_to_waiting(&answers::ended());
         self.ends_at_ms = Some(process::boottime_ms() + LAST_CLIENTS_MS);
+    }
+
+    /// Answers the client that waits for this result.
+    fn answer(&mut self, result: &AdminResult) {
+        let waits = |client: &Client| client.waits_for(result.id);
+        let mut clients = self.clients.iter();
+        if let Some(index) = clients.position(|c| c.as_ref().is_some_and(waits)) {
+            self.respond(index, &answers::answered(result));
+        }
     }
 
     fn is_over(&self) -> bool {

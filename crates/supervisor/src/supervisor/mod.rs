@@ -32,6 +32,7 @@ use crate::systemd::Notifier;
 use crate::tokens;
 use crate::upgrade::Upgrade;
 use dormouse_config::Log;
+use dormouse_handover::control::AdminResult;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::process::{self, Pid, Wait};
@@ -291,13 +292,14 @@ impl Supervisor {
         pairs.have_edition(edition.number) && self.upgrade.is_none()
     }
 
-    /// Ends all helpers, before the program ends or a new binary starts its own.
-    fn end_helpers(&mut self) {
+    /// Ends all helpers, before the program ends or a new binary starts its own: then with the result of the upgrade,
+    /// for its client.
+    fn end_helpers(&mut self, once_executed: Option<AdminResult>) {
         // Control sends its pending answers before it exits.
         self.attend_to_control();
         let control = self.control.as_mut();
         let ending = [
-            control.and_then(|control| control.end(&self.poller)),
+            control.and_then(|control| control.end(once_executed, &self.poller)),
             self.serving.ticket_keys.end_process(),
             self.redirect.end(&self.poller),
             self.monitor.end(&self.poller),
@@ -308,7 +310,7 @@ impl Supervisor {
     }
 
     fn end(mut self) -> Result<(), ServeError> {
-        self.end_helpers();
+        self.end_helpers(None);
         if let Some(sessions) = &mut self.serving.memory.sessions {
             sessions.save();
         }

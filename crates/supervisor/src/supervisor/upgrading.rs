@@ -5,6 +5,7 @@ use crate::main_state::MainState;
 use crate::new_binary::NewBinary;
 use crate::session_files::SessionFiles;
 use crate::upgrade::{self, Step, Upgrade};
+use dormouse_handover::control::AdminResult;
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::process::Pid;
 use std::io;
@@ -57,22 +58,30 @@ impl Supervisor {
         let Some(upgrade) = self.upgrade.take() else {
             return;
         };
-        let (binary, answer) = upgrade.complete();
-        if let Some((request, words)) = answer {
-            self.answer(request, Ok(words));
-        }
-        if let Err(error) = self.execute(&binary) {
+        let (binary, result) = upgrade.complete();
+        let request = result.as_ref().map(|result| result.id);
+        if let Err(error) = self.execute(&binary, result) {
             tracing::error!(
                 %error,
                 "main could not execute the new binary; it continues as the old one"
             );
+            if let (Some(control), Some(id)) = (&mut self.control, request) {
+                control.not_executed(AdminResult {
+                    id,
+                    done: false,
+                    words: format!(
+                        "main could not execute the new binary and continues as the old one, with workers of \
+                         the new one: {error}"
+                    ),
+                });
+            }
         }
     }
 
     /// Executes the new binary in this process. Returns only on failure; the next turn then starts the helpers
     /// again.
-    fn execute(&mut self, binary: &NewBinary) -> io::Result<()> {
-        self.end_helpers();
+    fn execute(&mut self, binary: &NewBinary, result: Option<AdminResult>) -> io::Result<()> {
+        self.end_helpers(result);
         let mut fds = self.serving.fds();
         let control = self.control.iter();
         fds.extend(control.flat_map(|control| control.addresses().fds()));

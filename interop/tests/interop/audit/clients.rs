@@ -171,6 +171,38 @@ fn clients_that_the_user_starts() {
     assert!(audit["client"]["cpu_ms"]["not_measured"].is_string());
 }
 
+/// A client that fails is never clean: the message says how it ended, and what would help.
+#[test]
+fn a_client_that_fails() {
+    for (script, words) in [
+        ("exit 7", "exited with status 7 and made no TLS connection"),
+        ("true", "put {url} or {address} into its command"),
+        ("kill -SEGV $$", "was killed by signal 11"),
+    ] {
+        let (audit, status) = read(&audit(&["client", "-q", "--", "sh", "-c", script]));
+        let said = audit["outcome"]["message"].as_str().unwrap_or_default();
+        assert_eq!(status, Some(3), "{script}: {audit:#}");
+        assert!(said.contains(words), "{script}: {said}");
+    }
+    if !tools::present(&["python3"]) {
+        return;
+    }
+    // A client of TLS 1.3 may verify the certificate after its handshake, and then leave without an alert.
+    let late = "import socket, ssl, os, sys\n\
+        context = ssl._create_unverified_context()\n\
+        port = int(os.environ['DORMOUSE_PORT'])\n\
+        context.wrap_socket(socket.create_connection(('127.0.0.1', port)))\n\
+        sys.exit(5)";
+    let (audit, status) = read(&audit(&["client", "-q", "--", "python3", "-c", late]));
+    let said = audit["outcome"]["message"].as_str().unwrap_or_default();
+    assert_eq!(status, Some(3), "{audit:#}");
+    assert!(
+        said.contains("status 5") && said.contains("{ca}"),
+        "{audit:#}"
+    );
+    assert_eq!(audit["client"]["connections"], 1, "{audit:#}");
+}
+
 /// A relay forwards the complete answers of a real server, and counts requests.
 #[test]
 fn a_relay_in_front_of_a_real_server() {

@@ -383,6 +383,55 @@ fn upgrades_exclude_other_changes() {
     }
 }
 
+/// The answer to an order comes when the new binary runs, so another upgrade may follow at once.
+#[test]
+fn upgrades_follow_each_other_at_once() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probes = probes(&scene, 4);
+    for _ in 0..10 {
+        admin.order("/upgrade").expect("an upgrade");
+        for probe in &mut probes {
+            probe.echo(500).expect("an echo");
+        }
+    }
+}
+
+/// Main stays the old one if the new binary cannot be executed after the workers have changed to it. The order is
+/// answered with that, and others are possible.
+#[test]
+fn an_upgrade_that_main_cannot_follow_is_answered() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.wrapper = ["/usr/bin/env", "DORMOUSE_TRIAL=fail:execution"]
+            .map(String::from)
+            .to_vec();
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probes = probes(&scene, 4);
+    for _ in 0..2 {
+        let failed = admin.order("/upgrade").expect_err("no execution");
+        assert!(
+            failed.contains("could not execute the new binary"),
+            "{failed}"
+        );
+        admin.order("/reload").expect("a reload");
+        for probe in &mut probes {
+            probe.echo(500).expect("an echo");
+        }
+    }
+}
+
 /// Ten upgrades in a row, between builds with different connection layouts, under load.
 #[test]
 fn ten_upgrades_between_two_layouts_under_load() {
