@@ -12,8 +12,19 @@ pub(crate) struct AttemptTable {
     live: usize,
     /// Deadlines for the current server, and for the whole attempt. Both are in order, because all
     /// deadlines of a kind have the same length.
-    servers_due: VecDeque<(u64, Id, usize)>,
+    servers_due: VecDeque<ServerDue>,
     due: VecDeque<(u64, Id)>,
+}
+
+/// The deadline of an attempt's current server.
+pub(crate) struct ServerDue {
+    pub(crate) at_ms: u64,
+    pub(crate) id: Id,
+    /// Number of servers tried so far, this one included.
+    pub(crate) nth: usize,
+    /// Whether another server can be tried afterwards. Without one, the deadline is only for connecting, and the
+    /// handshake has the time of the whole attempt.
+    pub(crate) has_next: bool,
 }
 
 impl AttemptTable {
@@ -23,7 +34,7 @@ impl AttemptTable {
 
     /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        let server = self.servers_due.front().map(|&(at_ms, ..)| at_ms);
+        let server = self.servers_due.front().map(|due| due.at_ms);
         let whole = self.due.front().map(|&(at_ms, ..)| at_ms);
         server.into_iter().chain(whole).min()
     }
@@ -79,16 +90,23 @@ impl AttemptTable {
         self.due.push_back((at_ms, id));
     }
 
-    /// Sets the deadline for connecting to the attempt's `nth` server.
-    pub(crate) fn end_server_by(&mut self, at_ms: u64, id: Id, nth: usize) {
-        self.servers_due.push_back((at_ms, id, nth));
+    /// Sets the deadline of the attempt's current server.
+    pub(crate) fn end_server_by(&mut self, due: ServerDue) {
+        self.servers_due.push_back(due);
     }
 
-    /// Takes an attempt whose current server did not accept in time.
+    /// Takes an attempt whose current server did not accept, or complete the handshake, in time.
     pub(crate) fn next_late_server(&mut self, now_ms: u64) -> Option<Id> {
-        while let Some(&(at_ms, id, nth)) = self.servers_due.front() {
+        while let Some(&ServerDue {
+            at_ms,
+            id,
+            nth,
+            has_next,
+        }) = self.servers_due.front()
+        {
             let is_current = self.get(id).is_some_and(|attempt| {
-                attempt.tried.len() == nth && matches!(attempt.stage, Stage::Connecting)
+                let is_limited = has_next || matches!(attempt.stage, Stage::Connecting);
+                attempt.tried.len() == nth && is_limited
             });
             if is_current && at_ms > now_ms {
                 return None;

@@ -34,7 +34,7 @@ use crate::token::{self, Id};
 use crate::traffic;
 use crate::workspace::Workspace;
 use attempt::{Attempt, AttemptStep, Stage};
-use attempt_table::AttemptTable;
+use attempt_table::{AttemptTable, ServerDue};
 use dormouse_engine::{Handshake, HandshakeLimits};
 use dormouse_handover::slot::Phase;
 use dormouse_reactor::Fd;
@@ -51,6 +51,9 @@ use std::io;
 
 /// A TLS client sends its hello as soon as it is connected.
 const SPEAKS_FIRST: bool = true;
+
+/// Why a server that has accepted the connection is left for another one.
+const NO_TLS: &str = "no TLS connection within backend_connect_timeout";
 
 /// Outbound TLS connections of a worker.
 pub(crate) struct Outbound {
@@ -196,8 +199,12 @@ impl Outbound {
                     attempt.stage = Stage::Connecting;
                     attempt.watched = Interest::WRITE;
                     let nth = attempt.tried.len();
-                    let late_ms = now_ms + cx.settings.limits.backend_connect_timeout_ms;
-                    self.attempts.end_server_by(late_ms, id, nth);
+                    self.attempts.end_server_by(ServerDue {
+                        at_ms: now_ms + cx.settings.limits.backend_connect_timeout_ms,
+                        id,
+                        nth,
+                        has_next: nth < targets,
+                    });
                     if matches!(connecting, Connecting::Established(_)) {
                         self.begin_at_once(id, cx);
                     }
@@ -402,13 +409,18 @@ impl Outbound {
     /// Ends attempts whose time is up, and begins missing warm connections.
     pub(crate) fn on_time<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
         while let Some(id) = self.attempts.next_late_server(cx.work.now_ms) {
-            let failure = Failure::Time("no answer within backend_connect_timeout");
+            let attempt = self.attempts.get(id);
+            let is_connected = attempt.is_some_and(|one| matches!(one.stage, Stage::Shaking(_)));
+            let failure = match is_connected {
+                true => Failure::Time(NO_TLS),
+                false => Failure::Time("no answer within backend_connect_timeout"),
+            };
             self.fail_over(id, &failure, cx);
         }
         while let Some(id) = self.attempts.next_late(cx.work.now_ms) {
             let attempt = self.attempts.get(id);
             let failure = match attempt.is_some_and(|attempt| attempt.request.is_some()) {
-                true => Failure::Time("no TLS connection within backend_connect_timeout"),
+                true => Failure::Time(NO_TLS),
                 false => Failure::Time("no TLS connection within handshake_timeout"),
             };
             self.note_failure(id, &failure, cx);

@@ -579,12 +579,13 @@ fn a_reload_changes_where_connections_go() {
         .expect("an established connection stays with its server");
 }
 
-/// A silent server delays only its own client, and not for ever.
+/// A silent server delays only its own client, and not for ever. The last server has all the time that is left.
 #[test]
 fn a_silent_server_times_out() {
     let silent = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
-    let settings =
-        Settings::new(&[silent.local_addr().expect("bound")]).top("handshake_timeout = \"300ms\"");
+    let settings = Settings::new(&[silent.local_addr().expect("bound")])
+        .top("backend_connect_timeout = \"50ms\"")
+        .top("handshake_timeout = \"300ms\"");
     let mut connect = Originator::start(&settings);
     let mut client = connect.client();
     let end = client.tcp.read(&mut [0; 1]);
@@ -592,6 +593,20 @@ fn a_silent_server_times_out() {
     connect
         .process
         .wait_for_line("no TLS connection within handshake_timeout", PATIENCE);
+}
+
+/// A server that accepts connections but does not speak TLS in time is as bad as one that accepts none.
+#[test]
+fn a_silent_server_is_followed_by_the_next_one() {
+    let silent = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
+    let server = server();
+    let settings = Settings::new(&[silent.local_addr().expect("bound"), server.address])
+        .top("backend_connect_timeout = \"200ms\"");
+    let mut connect = Originator::start(&settings);
+    echoed(&connect);
+    let why = "no TLS connection within backend_connect_timeout";
+    connect.process.wait_for_line(why, PATIENCE);
+    assert_eq!(server.backend.accepted(), 1);
 }
 
 /// A client that disconnects during the handshake leaves nothing behind.
