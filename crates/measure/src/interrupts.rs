@@ -1,5 +1,8 @@
 //! Signals by which a user, a closing terminal or the system ends a run.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::Attempt;
@@ -7,7 +10,14 @@ use dormouse_reactor::socket::Attempt;
 use crate::error::Error;
 
 /// Signals that request the end of a run. While this value exists, they do not end the process.
-pub struct Interrupts(Option<Signals>);
+/// Clones share them.
+#[derive(Clone)]
+pub struct Interrupts(Arc<Received>);
+
+struct Received {
+    signals: Option<Signals>,
+    any: AtomicBool,
+}
 
 impl Interrupts {
     /// Receives the signals. If the operating system refuses, none is ever reported.
@@ -17,23 +27,25 @@ impl Interrupts {
         if !is_ignored(Signal::Hangup) {
             ends.push(Signal::Hangup);
         }
-        Self(Signals::open(&ends, OnExec::Close).ok())
+        Self(Arc::new(Received {
+            signals: Signals::open(&ends, OnExec::Close).ok(),
+            any: AtomicBool::new(false),
+        }))
     }
 
-    /// Returns whether a signal has arrived since the last call.
+    /// Returns whether a signal has arrived so far.
     pub fn arrived(&self) -> bool {
-        let receive = || self.0.as_ref().map(Signals::receive);
-        let mut arrived = false;
+        let receive = || self.0.signals.as_ref().map(Signals::receive);
         while let Some(Ok(Attempt::Done(_))) = receive() {
-            arrived = true;
+            self.0.any.store(true, Ordering::Relaxed);
         }
-        arrived
+        self.0.any.load(Ordering::Relaxed)
     }
 
     /// Ends a run if a signal has arrived.
     ///
     /// # Errors
-    /// If a signal has arrived since the last call.
+    /// If a signal has arrived.
     pub fn check(&self) -> Result<(), Error> {
         if self.arrived() {
             return Err(Error::interrupted());

@@ -6,6 +6,7 @@ use dormouse_bench::load::{IdentityFiles, Starttls, Trust};
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
 };
+use dormouse_measure::Interrupts;
 use dormouse_reactor::socket::Addr;
 
 use super::deadline::Deadline;
@@ -24,12 +25,19 @@ pub(super) struct Dialer<'a> {
     pub(super) free: bool,
     /// Protocol of a server that begins in plaintext.
     pub(super) starttls: Option<Starttls>,
+    /// Signals that end the audit, also in the middle of a connection.
+    pub(super) interrupts: &'a Interrupts,
     /// Time by which the connections of this part must be over.
     pub(super) deadline: Deadline,
 }
 
 impl<'a> Dialer<'a> {
-    pub(super) fn new(spec: &'a ServerSpec, target: &'a Addr, free: bool) -> Self {
+    pub(super) fn new(
+        spec: &'a ServerSpec,
+        target: &'a Addr,
+        free: bool,
+        interrupts: &'a Interrupts,
+    ) -> Self {
         Self {
             target,
             name: &spec.server_name,
@@ -38,6 +46,7 @@ impl<'a> Dialer<'a> {
             words: &[],
             free,
             starttls: spec.starttls,
+            interrupts,
             deadline: Deadline::NONE,
         }
     }

@@ -109,7 +109,7 @@ fn examine(
         ..spec.clone()
     };
     let free = addresses.iter().all(target::is_near) || spec.own_server;
-    let dialer = Dialer::new(spec, &target, free);
+    let dialer = Dialer::new(spec, &target, free, &interrupts);
     stage(console, "starting");
     let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
@@ -129,9 +129,12 @@ fn examine(
         .value()
         .and_then(|offer| offer.client_certificate_asked);
     let want = asked == Some(true) && spec.identity.is_none();
-    let (talk, banner) = protocol::detect(spec, &dialer).map_err(|error| with_hint(error, want))?;
-    keep_talk(spec, &talk, audit);
     interrupts.check()?;
+    let detected = protocol::detect(spec, &dialer);
+    // An interrupted connection fails, but the server is not to blame.
+    interrupts.check()?;
+    let (talk, banner) = detected.map_err(|error| with_hint(error, want))?;
+    keep_talk(spec, &talk, audit);
     describe_processes(server.as_ref(), audit)?;
     audit.software = software_of(&audit.processes, &target, banner.as_deref());
 

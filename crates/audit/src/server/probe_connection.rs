@@ -13,16 +13,20 @@ use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
 use crate::connection::{Incoming, RECEIVE, TlsConnection, complete_handshake, is_timeout};
 use crate::wire::{MessageReader, hello_extension};
 use dormouse_bench::load::Dialogue;
+use dormouse_measure::Interrupts;
 
 /// Maximum wait for any step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 256 * 1024;
+/// Interval between two looks for an interrupt.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A connected socket, and the time by which its peer must have answered. A timeout of each read alone would let a
 /// server that drips bytes hold the audit forever.
 pub(super) struct Socket {
     stream: Stream,
     until: Option<Instant>,
+    interrupts: Option<Interrupts>,
 }
 
 enum Stream {
@@ -48,6 +52,7 @@ impl Socket {
         let mut socket = Self {
             stream,
             until: None,
+            interrupts: None,
         };
         socket.patience(patience);
         Ok(socket)
@@ -58,6 +63,7 @@ impl Socket {
         Self {
             stream: Stream::Unix(stream),
             until: None,
+            interrupts: None,
         }
     }
 
@@ -66,6 +72,7 @@ impl Socket {
         let patience = dialer.patience(PATIENCE);
         let mut stream =
             Self::connect(dialer.target, patience).map_err(|error| format!("connect: {error}"))?;
+        stream.interrupts = Some(dialer.interrupts.clone());
         if let Some(protocol) = dialer.starttls {
             stream.start_tls(Dialogue::new(protocol, dialer.name))?;
         }
@@ -104,19 +111,35 @@ impl Socket {
             left => Ok(left),
         }
     }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupts.as_ref().is_some_and(Interrupts::arrived)
+    }
+
+    fn read_within(&mut self, time: Duration, room: &mut [u8]) -> io::Result<usize> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(room)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(room)
+            }
+        }
+    }
 }
 
 impl Read for Socket {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let left = self.time_left()?;
-        match &mut self.stream {
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(left)?;
-                stream.read(room)
+        loop {
+            let left = self.time_left()?.unwrap_or(LOOK_EVERY);
+            if self.is_interrupted() {
+                return Err(io::ErrorKind::TimedOut.into());
             }
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(left)?;
-                stream.read(room)
+            match self.read_within(left.min(LOOK_EVERY), room) {
+                Err(error) if is_timeout(&error) => {}
+                ended => return ended,
             }
         }
     }

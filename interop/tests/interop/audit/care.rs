@@ -175,6 +175,19 @@ fn a_server_that_does_not_answer_is_refused() {
     }
 }
 
+/// A server that says nothing does not hold an interrupted audit, and is not blamed for the interrupt.
+#[test]
+fn an_audit_of_a_silent_server_is_interrupted() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = listener.local_addr().expect("its address").to_string();
+    let running = start(&["server", &target, "--insecure", "-q", "--quick"]);
+    let connection = listener.accept();
+    signal(running.id(), Signal::INT);
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    drop(connection);
+    assert_eq!(status, Some(1), "{audit:#}");
+}
+
 /// A server that the audit started is stopped, with all its children.
 #[test]
 fn an_interrupted_audit_stops_its_processes() {
