@@ -129,11 +129,7 @@ fn examine(
         .value()
         .and_then(|offer| offer.client_certificate_asked);
     let want = asked == Some(true) && spec.identity.is_none();
-    interrupts.check()?;
-    let detected = protocol::detect(spec, &dialer);
-    // An interrupted connection fails, but the server is not to blame.
-    interrupts.check()?;
-    let (talk, banner) = detected.map_err(|error| with_hint(error, want))?;
+    let (talk, banner) = detect(spec, &dialer, want)?;
     keep_talk(spec, &talk, audit);
     describe_processes(server.as_ref(), audit)?;
     audit.software = software_of(&audit.processes, &target, banner.as_deref());
@@ -177,6 +173,19 @@ fn examine(
         console,
         audit,
     )
+}
+
+/// Finds out what the server speaks. `want`: it asks for a client certificate that the audit does not have.
+fn detect(
+    spec: &ServerSpec,
+    dialer: &Dialer<'_>,
+    want: bool,
+) -> Result<(Traffic, Option<String>), Error> {
+    dialer.interrupts.check()?;
+    let detected = protocol::detect(spec, dialer);
+    // An interrupted connection fails, but the server is not to blame.
+    dialer.interrupts.check()?;
+    detected.map_err(|error| with_hint(error, want))
 }
 
 fn describe_processes(server: Option<&Server>, audit: &mut Audit) -> Result<(), Error> {
