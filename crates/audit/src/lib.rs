@@ -19,7 +19,6 @@ pub mod process_lookup;
 pub mod report;
 pub mod server;
 pub mod shell;
-mod sockets;
 pub mod software;
 mod wire;
 

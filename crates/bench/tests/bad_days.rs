@@ -179,6 +179,19 @@ fn no_such_process() {
     assert!(run.outcome.message.unwrap().contains("no process"));
 }
 
+/// The figures of a process that serves nothing would meet every limit.
+#[test]
+fn the_process_of_another_server() {
+    let _alone = common::alone();
+    let (server, other) = (KnownServer::start(&[]), KnownServer::start(&[]));
+    let mut spec = spec(&server.address, hold(10, 0.0));
+    spec.server = ServerSource::Pid(other.pid());
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 2, "{:?}", run.outcome);
+    let message = run.outcome.message.unwrap();
+    assert!(message.contains("do not listen"), "{message}");
+}
+
 #[test]
 fn a_server_that_does_not_start_is_quoted() {
     let _alone = common::alone();

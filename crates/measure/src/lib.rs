@@ -21,6 +21,7 @@ mod memory;
 pub mod proc_files;
 mod sample;
 mod server;
+pub mod sockets;
 mod stats;
 pub mod termination;
 mod tree;

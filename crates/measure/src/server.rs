@@ -15,6 +15,7 @@ use dormouse_reactor::socket::Addr;
 
 use crate::error::Error;
 use crate::sample::TreeSample;
+use crate::sockets;
 use crate::termination;
 use crate::tree::ProcessTree;
 
@@ -67,6 +68,7 @@ impl Server {
                 };
                 // Fails now if the process may not be read, not after minutes of load.
                 server.sample()?;
+                refuse_other_server(&server.tree, target)?;
                 Ok(Some(server))
             }
             ServerSource::Command(command) => Self::start(command, target, go_on).map(Some),
@@ -168,6 +170,26 @@ impl Drop for Server {
             termination::end(&mut started.child, &self.tree, STOP_WAIT);
         }
     }
+}
+
+/// Refuses processes that certainly do not serve `target`, because others listen there: the figures would be theirs, of
+/// a server without a connection, and every limit would be met.
+fn refuse_other_server(tree: &ProcessTree, target: &Addr) -> Result<(), Error> {
+    let Addr::Tcp(address) = target else {
+        return Ok(());
+    };
+    let listening = sockets::listening(tree.root(), address.port());
+    let inodes: Vec<_> = listening.into_iter().map(|socket| socket.inode).collect();
+    let pids = tree.pids()?;
+    // A process in another network, such as a container's, may serve a port that is forwarded to it.
+    let is_unknown = inodes.is_empty() || pids.iter().any(|pid| !sockets::are_readable(*pid));
+    if is_unknown || pids.iter().any(|pid| sockets::holds_any(*pid, &inodes)) {
+        return Ok(());
+    }
+    let root = tree.root();
+    Err(Error::usage(format!(
+        "process {root} and its descendants do not listen on {target}, but another process does; `ss -tlnp` shows which"
+    )))
 }
 
 /// Returns whether `target` accepts a connection.

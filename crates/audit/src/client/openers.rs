@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::model::Measured;
-use crate::sockets;
 use crate::software::{self, Software, SoftwareKind};
+use dormouse_measure::sockets;
 use dormouse_measure::{ProcessInfo, ProcessTree};
 
 /// Maximum number of connections whose process is looked up.

@@ -1,7 +1,7 @@
 //! The processes of a server that hold its listening socket: helpers beside them may be other software.
 
-use crate::sockets;
 use dormouse_measure::ProcessInfo;
+use dormouse_measure::sockets;
 use dormouse_reactor::socket::Addr;
 
 /// Returns the processes that hold a socket that listens on the target's port; all of them if there is none, as for a

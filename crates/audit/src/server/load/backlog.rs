@@ -4,8 +4,8 @@
 //! connections in the queue of its listening socket, or open. Meanwhile it seems to keep their memory, and the next
 //! clients wait behind them.
 
-use crate::sockets;
 use dormouse_bench::Session;
+use dormouse_measure::sockets;
 use dormouse_reactor::socket::Addr;
 
 /// Connections that a server has not finished with.

@@ -2,22 +2,22 @@
 
 use std::fs;
 
-use dormouse_measure::proc_files;
+use crate::proc_files;
 
 /// State of a listening socket in the table.
 const LISTENING: &str = "0A";
 
 /// A listening socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ListeningSocket {
+pub struct ListeningSocket {
     /// Number by which [`holds_any`] knows it.
-    pub(crate) inode: String,
+    pub inode: String,
     /// Connections that wait to be accepted.
-    pub(crate) queued: u64,
+    pub queued: u64,
 }
 
 /// Returns the sockets in a process's network that listen on this port.
-pub(crate) fn listening(pid: i32, port: u16) -> Vec<ListeningSocket> {
+pub fn listening(pid: i32, port: u16) -> Vec<ListeningSocket> {
     rows(pid)
         .filter_map(|row| parse_listening(&row, port))
         .collect()
@@ -25,7 +25,7 @@ pub(crate) fn listening(pid: i32, port: u16) -> Vec<ListeningSocket> {
 
 /// The rows of the table, with a heading for each address family. They are read as they are asked for, so a search may
 /// end before the second family.
-pub(crate) fn rows(pid: i32) -> impl Iterator<Item = String> {
+pub fn rows(pid: i32) -> impl Iterator<Item = String> {
     let tables = ["net/tcp", "net/tcp6"].into_iter();
     let tables = tables.filter_map(move |name| proc_files::read_beginning(pid, name).ok());
     tables.flat_map(|table| {
@@ -48,8 +48,13 @@ fn parse_listening(row: &str, port: u16) -> Option<ListeningSocket> {
     })
 }
 
+/// Whether this process may see the descriptors of another one.
+pub fn are_readable(pid: i32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
+}
+
 /// Whether a process has a descriptor of a socket with one of these inodes.
-pub(crate) fn holds_any(pid: i32, inodes: &[String]) -> bool {
+pub fn holds_any(pid: i32, inodes: &[String]) -> bool {
     let entries = fs::read_dir(format!("/proc/{pid}/fd"));
     entries.into_iter().flatten().flatten().any(|entry| {
         let target = fs::read_link(entry.path()).unwrap_or_default();
