@@ -36,6 +36,10 @@ const PREPARE_MS: u64 = 3_000;
 /// How the check ends if the new binary can take over.
 const CAN_GO_ON: Ended = Ended::Exited(CAN_RESUME as i32);
 
+/// How the check ends if the new binary cannot read the configuration file: the exit status of wrong usage. Another
+/// program may end like that, too.
+const FILE_REFUSED: Ended = Ended::Exited(2);
+
 /// Options of `serve` for a binary that takes over, or checks whether it can.
 const TRY: &str = "--try-resume=";
 const RESUME: &str = "--resume=";
@@ -141,10 +145,16 @@ impl Upgrade {
             return None;
         }
         if ended != CAN_GO_ON {
-            return Some(Step::Fail(format!(
-                "{} cannot take over the running state: its check {ended}; see its output in the log",
-                self.binary.path().display()
-            )));
+            let why = match ended {
+                FILE_REFUSED => {
+                    "does not accept the configuration file; `dormouse check` says why".to_owned()
+                }
+                _ => format!(
+                    "cannot take over the running state: its check {ended}; see its output in the log"
+                ),
+            };
+            let shown = self.binary.path().display();
+            return Some(Step::Fail(format!("{shown} {why}")));
         }
         let waiting = (0..pairs.len()).collect();
         self.stage = Stage::Quiet { waiting };

@@ -156,6 +156,15 @@ impl Scene {
         peer
     }
 
+    /// The file that the program reads.
+    fn configuration(&self) -> PathBuf {
+        fs::read_dir(self.folder.path())
+            .expect("a folder")
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|e| e == "toml"))
+            .expect("the configuration")
+    }
+
     fn addresses(&self) -> Vec<String> {
         let status = self.admin.status();
         let backends = status["backends"].as_array().expect("backends").clone();
@@ -383,11 +392,7 @@ fn a_reload_waits_for_names_but_main_does_not() {
     );
 
     // An unknown name is rejected with its place in the file, and nothing changes.
-    let file = fs::read_dir(scene.folder.path())
-        .expect("a folder")
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|e| e == "toml"))
-        .expect("the configuration");
+    let file = scene.configuration();
     let text = fs::read_to_string(&file).expect("the configuration");
     let wrong = text.replace(NAME, "nowhere.dormouse.test");
     let mut open = fs::File::create(&file).expect("the configuration");
@@ -414,4 +419,20 @@ fn an_upgrade_looks_up_no_known_name() {
     scene.echoes();
     assert_eq!(servers[0].accepted(), before + 1);
     old.echo().expect("the old connection survives");
+}
+
+/// The next start must be able to read the file. A refusal says that the file is the reason.
+#[test]
+fn an_upgrade_is_refused_because_of_the_file() {
+    let (hosts, _servers) = backends::<1>();
+    let Some(scene) = Scene::new(&hosts) else {
+        return;
+    };
+    let file = scene.configuration();
+    let text = fs::read_to_string(&file).expect("the configuration");
+    fs::write(&file, format!("frobnicate = true\n{text}")).expect("written");
+    let refused = scene.admin.order("/upgrade").expect_err("a mistake");
+    let words = "does not accept the configuration file; `dormouse check` says why";
+    assert!(refused.contains(words), "{refused}");
+    scene.echoes();
 }
