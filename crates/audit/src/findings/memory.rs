@@ -380,6 +380,13 @@ mod tests {
     use crate::model::{Audit, MemoryPhase};
     use crate::software::Software;
 
+    fn findings_of(audit: &Audit, memory: &MemoryFigures, census: &CensusReport) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let subject = AuditSubject::new(audit);
+        judge(&subject, memory, Some(census), &mut findings);
+        findings
+    }
+
     /// The buffers of a healthy Node.js server were called kept for the life of a connection: V8 had not collected them.
     #[test]
     fn buffers_that_a_runtime_may_have_dropped_are_not_called_kept() {
@@ -409,14 +416,7 @@ mod tests {
             memory.used_bytes = used.clone();
             memory.used_after_handshake_bytes = used;
             memory.after_handshake_bytes = Measured::Value(120_000.0);
-            let mut findings = Vec::new();
-            judge(
-                &AuditSubject::new(&audit),
-                &memory,
-                Some(&census),
-                &mut findings,
-            );
-            findings.swap_remove(0)
+            findings_of(&audit, &memory, &census).swap_remove(0)
         };
         let unknown = judged(Measured::not("V8's heap was not read"));
         assert_eq!(
@@ -467,17 +467,8 @@ mod tests {
             });
             let mut memory = MemoryFigures::not_measured();
             memory.used_bytes = Measured::Value(3_866_000.0);
-            let mut findings = Vec::new();
-            judge(
-                &AuditSubject::new(&audit),
-                &memory,
-                Some(&census),
-                &mut findings,
-            );
-            findings
-                .into_iter()
-                .map(|finding| finding.id)
-                .collect::<Vec<_>>()
+            let findings = findings_of(&audit, &memory, &census).into_iter();
+            findings.map(|finding| finding.id).collect::<Vec<_>>()
         };
         assert_eq!(judged(0.3), [FindingId::ContextPerConnection]);
         assert_eq!(judged(0.01), [FindingId::BytesPerConnection]);
@@ -519,13 +510,7 @@ mod tests {
             });
             let mut memory = MemoryFigures::not_measured();
             memory.used_bytes = Measured::Value(47_000.0);
-            let mut findings = Vec::new();
-            judge(
-                &AuditSubject::new(&audit),
-                &memory,
-                Some(&census),
-                &mut findings,
-            );
+            let findings = findings_of(&audit, &memory, &census);
             // Two blocks are a third of the memory, and were called most of it.
             assert!(!findings[0].cause.contains("most of"), "{findings:?}");
             (findings[0].id, findings[0].severity)
@@ -551,10 +536,9 @@ mod tests {
                 MemoryPhase::of("before", 0, processes[0]),
                 MemoryPhase::of("2n", 40, processes[1]),
             ];
-            let subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
-            let mut findings = Vec::new();
-            judge(&subject, &memory, Some(&census), &mut findings);
-            findings.into_iter().map(|finding| finding.id).collect()
+            let audit = Audit::begin("server", "s", "127.0.0.1:1");
+            let findings = findings_of(&audit, &memory, &census).into_iter();
+            findings.map(|finding| finding.id).collect()
         };
         assert_eq!(judged([7, 47]), [FindingId::ProcessPerConnection]);
         // Apache starts workers, each with a heap of its own: no process for each, and no context for each.

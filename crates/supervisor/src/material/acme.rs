@@ -15,10 +15,10 @@ use dormouse_config::{Config, Place, Route};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
-use dormouse_reactor::file::open_regular;
+use dormouse_reactor::file::{open_regular, replace_private};
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -219,21 +219,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(folder)?;
     }
-    let new = folder.join(format!(".{name}.new"));
-    // A leftover may have another mode, or be a symbolic link to another place.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, folder.join(name))?;
+    replace_private(&folder.join(name), bytes)?;
     fs::File::open(folder)?.sync_all()
 }
 
@@ -248,7 +234,7 @@ mod tests {
         let (inner, old) = (folder.path().join("x/y"), folder.path().join("old"));
         fs::write(&old, "old").expect("written");
         write(&inner, "a.pem", b"one").expect("written");
-        std::os::unix::fs::symlink(&old, inner.join(".a.pem.new")).expect("a link");
+        std::os::unix::fs::symlink(&old, inner.join("a.pem.new")).expect("a link");
         write(&inner, "a.pem", b"two").expect("written again");
         assert_eq!(fs::read(inner.join("a.pem")).expect("read"), b"two");
         assert_eq!(fs::read(&old).expect("read"), b"old", "no link is followed");
