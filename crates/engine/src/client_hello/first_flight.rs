@@ -108,7 +108,13 @@ fn server_name(content: &[u8]) -> Option<String> {
         return None;
     }
     let name = std::str::from_utf8(name).ok()?;
-    Some(name.trim_end_matches('.').to_ascii_lowercase())
+    Some(host_name(name))
+}
+
+/// Returns a name in the form in which routes and certificates are found: in lower case and without the final dot,
+/// which some clients send although RFC 6066 §3 excludes it.
+pub(crate) fn host_name(sni: &str) -> String {
+    sni.trim_end_matches('.').to_ascii_lowercase()
 }
 
 fn protocols(content: &[u8]) -> Option<Vec<Vec<u8>>> {

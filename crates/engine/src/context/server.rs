@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme};
 use rustls_pki_types::ServerName;
 
-use crate::client_hello::first_flight;
+use crate::client_hello::first_flight::{self, host_name};
 use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::context::suites::{self, Suite};
 use crate::failure::NoCertificate;
@@ -331,7 +331,7 @@ impl Certificates {
         &'a self,
         name: Option<&str>,
     ) -> impl Iterator<Item = &'a OfferedCertificate> + use<'a> {
-        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let name = lookup_name(name);
         let all = match self.unknown_name {
             UnknownName::Default => self.all.len(),
             UnknownName::Refuse => 0,
@@ -352,7 +352,7 @@ impl Certificates {
         if self.knows(hello.server_name()) {
             return None;
         }
-        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        let name = lookup_name(hello.server_name());
         if self.all.is_empty() || self.awaited.contains(&name) {
             return Some(NoCertificate::Awaited);
         }
@@ -363,7 +363,7 @@ impl Certificates {
     fn chosen(&self, hello: &ClientHello<'_>) -> Option<Identity> {
         let chooser = self.chooser.as_ref()?;
         chooser.choose_identity(&first_flight::ClientHello {
-            server_name: hello.server_name().map(str::to_ascii_lowercase),
+            server_name: hello.server_name().map(host_name),
             alpn: (hello.alpn().into_iter().flatten())
                 .map(<[u8]>::to_vec)
                 .collect(),
@@ -372,9 +372,14 @@ impl Certificates {
 
     /// Whether a certificate covers this name.
     fn knows(&self, name: Option<&str>) -> bool {
-        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let name = lookup_name(name);
         self.for_name(&name).next().is_some()
     }
+}
+
+/// Name by which certificates are found; empty without SNI.
+fn lookup_name(sni: Option<&str>) -> String {
+    sni.map(host_name).unwrap_or_default()
 }
 
 fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize] {
@@ -414,7 +419,7 @@ impl ResolvesServerCert for CertificateChoice {
             return Some(fitting);
         }
         // No certificate is suitable; given any certificate, rustls sends the right alert.
-        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        let name = lookup_name(hello.server_name());
         let any = certificates.for_name(&name).next().unwrap_or(0);
         let any = certificates.all.get(any);
         any.map(|shown| Arc::clone(&shown.bare))

@@ -244,16 +244,28 @@ impl Identity {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 let certificate = certificate_name.to_owned();
-                Err(about(
-                    key_name,
-                    IdentityProblem::KeyMismatch { certificate },
-                ))
+                let problem = match self.place_of_key() {
+                    Some(place) => IdentityProblem::WrongOrder { certificate, place },
+                    None => IdentityProblem::KeyMismatch { certificate },
+                };
+                Err(about(key_name, problem))
             }
             Err(e) => {
                 let problem = IdentityProblem::BadCertificate(in_words(&e));
                 Err(about(certificate_name, problem))
             }
         }
+    }
+
+    /// The place in the chain, from 1, of the certificate that the key belongs to.
+    fn place_of_key(&self) -> Option<usize> {
+        let mut chain = self.certified.cert.iter();
+        let place = chain.position(|certificate| {
+            let key = Arc::clone(&self.certified.key);
+            let alone = CertifiedKey::new(vec![certificate.clone()], key);
+            alone.keys_match().is_ok()
+        });
+        place.map(|place| place + 1)
     }
 
     /// Returns the names and addresses in the certificate.
@@ -299,11 +311,6 @@ impl Identity {
             warnings.push(IdentityWarning::NoNames);
         }
         warnings
-    }
-
-    /// Returns the server's own certificate, DER.
-    pub fn certificate_der(&self) -> &[u8] {
-        self.certified.cert.first().map_or(&[], |leaf| leaf)
     }
 
     /// Returns the chain, DER, the server's own certificate first.

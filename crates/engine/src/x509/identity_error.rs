@@ -48,6 +48,13 @@ pub enum IdentityProblem {
         /// The certificate's file.
         certificate: String,
     },
+    /// The key belongs to another certificate of the chain than the first.
+    WrongOrder {
+        /// The certificate's file.
+        certificate: String,
+        /// The place of the key's certificate in it, from 1.
+        place: usize,
+    },
     /// No certificate can be generated for this name.
     BadName(String),
 }
@@ -99,6 +106,11 @@ impl fmt::Display for IdentityProblem {
             Self::KeyMismatch { certificate } => write!(
                 f,
                 "the key does not belong to the certificate in {certificate}"
+            ),
+            Self::WrongOrder { certificate, place } => write!(
+                f,
+                "the key belongs to certificate {place} of {certificate}, but the server's own certificate must be the \
+                 first"
             ),
             Self::BadName(why) => write!(f, "no certificate can be generated for this name: {why}"),
         }

@@ -61,6 +61,15 @@ fn every_mistake_has_its_own_error() {
         ),
         (good, &other_key, "site.key", mismatch()),
         (good, &rsa_key, "site.key", mismatch()),
+        (
+            &format!("{}{good}", authority.ecdsa(&["b.test"]).certificate_pem),
+            key,
+            "site.key",
+            IdentityProblem::WrongOrder {
+                certificate: "site.pem".to_owned(),
+                place: 2,
+            },
+        ),
     ] {
         assert_eq!(problem(certificate, key), (file.to_owned(), expected));
     }

@@ -221,7 +221,7 @@ fn a_client_presents_its_certificate_when_requested() {
         let (mut client, mut server) = connect(&context, &Arc::new(config), |_| {});
         assert_eq!(
             server.peer_certificates().unwrap()[0].as_ref(),
-            own.certificate_der()
+            own.chain()[0]
         );
         exchange(&mut client, &mut server, 10);
     }
