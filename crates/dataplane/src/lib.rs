@@ -8,6 +8,7 @@
 mod bursts;
 mod connection_log;
 mod context;
+mod deadlines;
 mod door;
 pub mod driven;
 mod effects;

@@ -10,13 +10,13 @@
 //! clients at once (a client whose SYN meets a full listen queue retries at growing intervals), and
 //! `max_handshakes` bounds the handshakes that have begun. A waiting handshake costs the loop nothing.
 
+use crate::deadlines::Deadlines;
 use crate::door::client::Client;
 use crate::handshake::in_flight::{HandshakeStep, InFlight, Turn};
 use crate::io::Io;
 use crate::token::Id;
 use dormouse_engine::Handshake;
 use dormouse_reactor::Fd;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Time for the alert of a failed handshake to reach the peer.
@@ -29,11 +29,10 @@ const WAITS_MAX: u64 = 6;
 pub(crate) struct HandshakeTable {
     entries: Vec<Option<InFlight>>,
     free: Vec<u32>,
-    /// Deadlines of handshakes that have not begun, have begun, and have failed. Each queue is in
-    /// order, because all deadlines of a kind have the same length.
-    waiting: VecDeque<Deadline>,
-    shaking: VecDeque<Deadline>,
-    lingerers: VecDeque<Deadline>,
+    /// Deadlines of handshakes that have not begun, have begun, and have failed.
+    waiting: Deadlines<Id>,
+    shaking: Deadlines<Id>,
+    lingerers: Deadlines<Id>,
     live: usize,
     begun: usize,
     most: usize,
@@ -44,9 +43,9 @@ impl HandshakeTable {
         HandshakeTable {
             entries: Vec::new(),
             free: Vec::new(),
-            waiting: VecDeque::new(),
-            shaking: VecDeque::new(),
-            lingerers: VecDeque::new(),
+            waiting: Deadlines::new(),
+            shaking: Deadlines::new(),
+            lingerers: Deadlines::new(),
             live: 0,
             begun: 0,
             most: 0,
@@ -86,7 +85,7 @@ impl HandshakeTable {
         self.live += 1;
         self.most = self.most.max(self.live);
         let id = (index, generation);
-        self.waiting.push_back((deadline_ms, id));
+        self.waiting.add(deadline_ms, id);
         id
     }
 
@@ -98,14 +97,14 @@ impl HandshakeTable {
     /// a bounded number of entries.
     pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<Id> {
         const CHECKS: usize = 256;
-        let is_silent = |&&(_, (index, generation)): &&Deadline| {
+        let is_silent = |&&(index, generation): &&Id| {
             let entry = self.entries.get(index as usize).and_then(Option::as_ref);
             entry.is_some_and(|entry| {
                 entry.generation == generation && entry.is_silent_since(before_ms)
             })
         };
         let found = self.shaking.iter().take(CHECKS).find(is_silent);
-        found.map(|&(_, id)| id)
+        found.copied()
     }
 
     /// Makes a step: receives, handles, sends. `start` creates the handshake when the first bytes
@@ -123,7 +122,7 @@ impl HandshakeTable {
         if !had_begun && entry.has_begun() {
             self.begun += 1;
             // The timeout starts now: the time in the queue is not the client's fault.
-            self.shaking.push_back((deadline_ms, id));
+            self.shaking.add(deadline_ms, id);
         }
         Some(step)
     }
@@ -140,13 +139,13 @@ impl HandshakeTable {
 
     /// Lets a failed handshake linger for [`LINGER_MS`].
     pub(crate) fn note_lingering(&mut self, id: Id, now_ms: u64) {
-        self.lingerers.push_back((now_ms + LINGER_MS, id));
+        self.lingerers.add(now_ms + LINGER_MS, id);
     }
 
     /// Returns the next handshake whose time is up. A queued handshake gets more time, because the
     /// worker is late and not the client.
     pub(crate) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<Id> {
-        while let Some(id) = due(&mut self.waiting, &mut self.entries, now_ms) {
+        while let Some(id) = due(&mut self.waiting, &self.entries, now_ms) {
             let Some(entry) = entry_of(&mut self.entries, id) else {
                 continue;
             };
@@ -157,21 +156,16 @@ impl HandshakeTable {
             if !entry.waits_for_turn() || given_up_ms <= now_ms {
                 return Some(id);
             }
-            self.waiting.push_back((now_ms + timeout_ms, id));
+            self.waiting.add(now_ms + timeout_ms, id);
         }
-        due(&mut self.shaking, &mut self.entries, now_ms)
-            .or_else(|| due(&mut self.lingerers, &mut self.entries, now_ms))
+        due(&mut self.shaking, &self.entries, now_ms)
+            .or_else(|| due(&mut self.lingerers, &self.entries, now_ms))
     }
 
     /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let queues = [&self.waiting, &self.shaking, &self.lingerers];
-        let fronts = queues.map(VecDeque::front);
-        fronts
-            .into_iter()
-            .flatten()
-            .map(|&(deadline_ms, ..)| deadline_ms)
-            .min()
+        queues.into_iter().filter_map(Deadlines::next_ms).min()
     }
 
     /// Frees the table's memory, if the last handshake has ended since the last call. Returns `Some`
@@ -186,26 +180,12 @@ impl HandshakeTable {
     }
 }
 
-/// Deadline of an entry.
-type Deadline = (u64, Id);
-
 /// Takes the first deadline that has passed, and drops deadlines of removed entries.
-fn due(
-    deadlines: &mut VecDeque<Deadline>,
-    entries: &mut [Option<InFlight>],
-    now_ms: u64,
-) -> Option<Id> {
-    while let Some(&(deadline_ms, id)) = deadlines.front() {
-        let current = entry_of(entries, id).is_some();
-        if current && deadline_ms > now_ms {
-            return None;
-        }
-        deadlines.pop_front();
-        if current {
-            return Some(id);
-        }
-    }
-    None
+fn due(deadlines: &mut Deadlines<Id>, entries: &[Option<InFlight>], now_ms: u64) -> Option<Id> {
+    deadlines.take_due(now_ms, |&(index, generation)| {
+        let entry = entries.get(index as usize).and_then(Option::as_ref);
+        entry.is_some_and(|entry| entry.generation == generation)
+    })
 }
 
 fn entry_of(entries: &mut [Option<InFlight>], (index, generation): Id) -> Option<&mut InFlight> {

@@ -1,8 +1,8 @@
 //! The table of attempts, and their deadlines.
 
+use crate::deadlines::Deadlines;
 use crate::outbound::attempt::{Attempt, Stage};
 use crate::token::Id;
-use std::collections::VecDeque;
 
 /// Attempts by index, and their deadlines.
 #[derive(Default)]
@@ -10,21 +10,16 @@ pub(crate) struct AttemptTable {
     entries: Vec<Option<Attempt>>,
     free: Vec<u32>,
     live: usize,
-    /// Deadlines for the current server, and for the whole attempt. Both are in order, because all
-    /// deadlines of a kind have the same length.
-    servers_due: VecDeque<ServerDue>,
-    due: VecDeque<(u64, Id)>,
+    /// Deadlines for the current server, and for the whole attempt.
+    servers_due: Deadlines<ServerDue>,
+    due: Deadlines<Id>,
 }
 
-/// The deadline of an attempt's current server.
+/// What the deadline of an attempt's current server is for.
 pub(crate) struct ServerDue {
-    pub(crate) at_ms: u64,
     pub(crate) id: Id,
     /// Number of servers tried so far, this one included.
     pub(crate) nth: usize,
-    /// Whether another server can be tried afterwards. Without one, the deadline is only for connecting, and the
-    /// handshake has the time of the whole attempt.
-    pub(crate) has_next: bool,
 }
 
 impl AttemptTable {
@@ -34,9 +29,8 @@ impl AttemptTable {
 
     /// The earliest deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        let server = self.servers_due.front().map(|due| due.at_ms);
-        let whole = self.due.front().map(|&(at_ms, ..)| at_ms);
-        server.into_iter().chain(whole).min()
+        let both = [self.servers_due.next_ms(), self.due.next_ms()];
+        both.into_iter().flatten().min()
     }
 
     /// Adds an attempt. Its id goes into epoll's token.
@@ -87,50 +81,101 @@ impl AttemptTable {
 
     /// Sets the deadline of the whole attempt.
     pub(crate) fn end_by(&mut self, at_ms: u64, id: Id) {
-        self.due.push_back((at_ms, id));
+        self.due.add(at_ms, id);
     }
 
     /// Sets the deadline of the attempt's current server.
-    pub(crate) fn end_server_by(&mut self, due: ServerDue) {
-        self.servers_due.push_back(due);
+    pub(crate) fn end_server_by(&mut self, at_ms: u64, due: ServerDue) {
+        self.servers_due.add(at_ms, due);
     }
 
-    /// Takes an attempt whose current server did not accept, or complete the handshake, in time.
-    pub(crate) fn next_late_server(&mut self, now_ms: u64) -> Option<Id> {
-        while let Some(&ServerDue {
-            at_ms,
-            id,
-            nth,
-            has_next,
-        }) = self.servers_due.front()
-        {
-            let is_current = self.get(id).is_some_and(|attempt| {
-                let is_limited = has_next || matches!(attempt.stage, Stage::Connecting);
-                attempt.tried.len() == nth && is_limited
-            });
-            if is_current && at_ms > now_ms {
-                return None;
-            }
-            self.servers_due.pop_front();
-            if is_current {
-                return Some(id);
-            }
-        }
-        None
+    /// Takes an attempt whose current server did not accept, or complete the handshake, in time. A handshake has the
+    /// time of the whole attempt, unless the attempt `has_next`: another server to try.
+    pub(crate) fn next_late_server(
+        &mut self,
+        now_ms: u64,
+        has_next: impl Fn(&Attempt) -> bool,
+    ) -> Option<Id> {
+        let entries = &self.entries;
+        let is_current = |due: &ServerDue| {
+            entry(entries, due.id).is_some_and(|attempt| {
+                let is_connecting = matches!(attempt.stage, Stage::Connecting);
+                attempt.tried.len() == due.nth && (is_connecting || has_next(attempt))
+            })
+        };
+        let due = self.servers_due.take_due(now_ms, is_current)?;
+        Some(due.id)
     }
 
     /// Takes an attempt whose time is up.
     pub(crate) fn next_late(&mut self, now_ms: u64) -> Option<Id> {
-        while let Some(&(at_ms, id)) = self.due.front() {
-            let is_current = self.get(id).is_some();
-            if is_current && at_ms > now_ms {
-                return None;
-            }
-            self.due.pop_front();
-            if is_current {
-                return Some(id);
-            }
+        let entries = &self.entries;
+        self.due
+            .take_due(now_ms, |&id| entry(entries, id).is_some())
+    }
+}
+
+fn entry(entries: &[Option<Attempt>], (index, generation): Id) -> Option<&Attempt> {
+    let attempt = entries.get(index as usize)?.as_ref()?;
+    (attempt.generation == generation).then_some(attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_engine::{ClientContext, ClientSettings, Handshake, HandshakeLimits};
+    use dormouse_reactor::Fd;
+    use dormouse_reactor::poller::Interest;
+    use dormouse_testkit::Authority;
+
+    fn attempt(generation: u32) -> Attempt {
+        Attempt {
+            client: None,
+            route: 0,
+            generation,
+            request: None,
+            target: 0,
+            tried: vec![0],
+            fd: Fd::NONE,
+            begun_ms: 0,
+            stage: Stage::Connecting,
+            watched: Interest::WRITE,
         }
-        None
+    }
+
+    /// Backends and servers have timeouts of different lengths, and a reload changes both.
+    #[test]
+    fn a_short_deadline_does_not_wait_for_a_long_one() {
+        let mut table = AttemptTable::default();
+        let [long, short] = [1, 2].map(|generation| table.insert(attempt(generation)));
+        for (at_ms, id) in [(10_000, long), (5_000, short)] {
+            table.end_by(at_ms, id);
+            table.end_server_by(at_ms, ServerDue { id, nth: 1 });
+        }
+        assert_eq!(table.next_deadline_ms(), Some(5_000));
+        assert_eq!(table.next_late(4_999), None);
+        assert_eq!(table.next_late(5_000), Some(short));
+        assert_eq!(table.next_late_server(5_000, |_| false), Some(short));
+        assert_eq!(table.next_late(5_000), None);
+    }
+
+    /// The deadline of a server does not end a handshake when a reload has removed all other servers.
+    #[test]
+    fn a_handshake_without_another_server_has_the_whole_time() {
+        for has_next in [true, false] {
+            let (mut table, id) = (AttemptTable::default(), (0, 1));
+            let mut shaking = attempt(1);
+            shaking.stage = Stage::Shaking(Box::new(handshake()));
+            assert_eq!(table.insert(shaking), id);
+            table.end_server_by(5_000, ServerDue { id, nth: 1 });
+            let late = table.next_late_server(5_000, |_| has_next);
+            assert_eq!(late, has_next.then_some(id));
+        }
+    }
+
+    fn handshake() -> Handshake {
+        let context = ClientContext::new(ClientSettings::new(Authority::shared().roots()));
+        let context = context.expect("settings");
+        Handshake::client(&context, "localhost", HandshakeLimits::default()).expect("a handshake")
     }
 }

@@ -181,10 +181,7 @@ impl Outbound {
         while let Some(attempt) = self.attempts.get(id) {
             let route = attempt.route;
             let is_request = attempt.request.is_some();
-            let targets = match origin(route, &cx.settings) {
-                Some(origin) => origin.targets.len(),
-                None => usize::from(is_request),
-            };
+            let targets = targets(attempt, &cx.settings);
             let chosen = self.servers.choose(route, targets, &attempt.tried, now_ms);
             let Some(target) = chosen else {
                 return self.abandon(id, &mut cx.work);
@@ -199,12 +196,8 @@ impl Outbound {
                     attempt.stage = Stage::Connecting;
                     attempt.watched = Interest::WRITE;
                     let nth = attempt.tried.len();
-                    self.attempts.end_server_by(ServerDue {
-                        at_ms: now_ms + cx.settings.limits.backend_connect_timeout_ms,
-                        id,
-                        nth,
-                        has_next: nth < targets,
-                    });
+                    let at_ms = now_ms + cx.settings.limits.backend_connect_timeout_ms;
+                    self.attempts.end_server_by(at_ms, ServerDue { id, nth });
                     if matches!(connecting, Connecting::Established(_)) {
                         self.begin_at_once(id, cx);
                     }
@@ -408,7 +401,11 @@ impl Outbound {
 
     /// Ends attempts whose time is up, and begins missing warm connections.
     pub(crate) fn on_time<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
-        while let Some(id) = self.attempts.next_late_server(cx.work.now_ms) {
+        loop {
+            // A reload may have changed the servers.
+            let has_next = |one: &Attempt| one.tried.len() < targets(one, &cx.settings);
+            let late = self.attempts.next_late_server(cx.work.now_ms, has_next);
+            let Some(id) = late else { break };
             let attempt = self.attempts.get(id);
             let is_connected = attempt.is_some_and(|one| matches!(one.stage, Stage::Shaking(_)));
             let failure = match is_connected {
@@ -559,6 +556,14 @@ fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
     match &settings.route(route)?.direction {
         Direction::Originate(origin) => Some(origin),
         Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Removed => None,
+    }
+}
+
+/// Number of servers that an attempt can try.
+fn targets(attempt: &Attempt, settings: &Settings) -> usize {
+    match origin(attempt.route, settings) {
+        Some(origin) => origin.targets.len(),
+        None => usize::from(attempt.request.is_some()),
     }
 }
 
