@@ -52,9 +52,15 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // On a full disk, the incomplete file would take up the last room. The first error counts.
+        let _ = fs::remove_file(&beside);
+    }
+    written
 }
 
 /// Returns the path of a file that is to be written, without symbolic links at its end. The file need not exist.
@@ -107,6 +113,13 @@ mod tests {
         assert_eq!(found.mode() & 0o777, 0o600);
         let names = fs::read_dir(at("elsewhere")).expect("a folder").count();
         assert_eq!(names, 1, "nothing is left beside the file");
+
+        fs::create_dir(at("folder")).expect("a folder");
+        replace_private(&at("folder"), b"").expect_err("a folder cannot be replaced by a file");
+        assert!(
+            !at("folder.new").exists(),
+            "nothing is left after a failure"
+        );
 
         symlink("round", at("round")).expect("a link");
         replace_private(&at("round"), b"").expect_err("a circle");

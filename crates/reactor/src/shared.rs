@@ -145,13 +145,6 @@ impl Block {
         }
     }
 
-    /// Subtracts from a gauge.
-    pub fn sub(&self, word: usize, amount: u64) {
-        if let Some(word) = self.word(word) {
-            word.fetch_sub(amount, Ordering::Relaxed);
-        }
-    }
-
     /// Sets a gauge.
     pub fn set(&self, word: usize, value: u64) {
         if let Some(word) = self.word(word) {

@@ -103,11 +103,6 @@ impl Event {
         self.any(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR)
     }
 
-    /// Whether the peer sends nothing more; bytes may be left to receive.
-    pub fn is_read_closed(self) -> bool {
-        self.any(EventFlags::RDHUP | EventFlags::HUP)
-    }
-
     /// Whether both directions are closed, or the connection was reset.
     pub fn is_hung_up(self) -> bool {
         self.any(EventFlags::HUP)

@@ -16,8 +16,6 @@ const HEADER_VERSION: u32 = 1;
 /// any machine.
 pub(super) const HEADER_LEN: usize = 16 * PAGE;
 
-/// Number of words for the caller's own use: see [`Header::counter`].
-pub const COUNTERS: usize = 128;
 /// Number of words with data for the caller's successor: see [`Header::note`].
 pub const NOTES: usize = 64;
 
@@ -35,12 +33,10 @@ mod at {
     pub(super) const MOVE: usize = 72;
     pub(super) const HEARTBEAT: usize = 128;
     pub(super) const NOTES: usize = 512;
-    pub(super) const COUNTERS: usize = 1024;
-    const _: () = assert!(NOTES + 8 * super::NOTES <= COUNTERS);
-    const _: () = assert!(COUNTERS + 8 * super::COUNTERS <= super::PAGE);
+    const _: () = assert!(NOTES + 8 * super::NOTES <= super::PAGE);
 }
 
-/// The header of a slab. Cheap to clone, so that marks and counters can be set while a slot is borrowed. It
+/// The header of a slab. Cheap to clone, so that marks can be set while a slot is borrowed. It
 /// consists of atomic words, so that a keeper can read it while its worker runs.
 #[derive(Clone, Debug)]
 pub struct Header {
@@ -184,11 +180,6 @@ impl Header {
     /// milliseconds), so that its keeper notices a hang.
     pub fn heartbeat(&self) -> &AtomicU64 {
         self.word(at::HEARTBEAT)
-    }
-
-    /// Returns a word for the caller's counters. They outlive the worker. `None` from [`COUNTERS`] on.
-    pub fn counter(&self, index: usize) -> Option<&AtomicU64> {
-        (index < COUNTERS).then(|| self.word(at::COUNTERS + 8 * index))
     }
 
     /// Returns a word in which the caller stores data for its successor, such as descriptors of listeners and

@@ -16,7 +16,7 @@ mod header;
 mod occupancy;
 
 pub use foreign::Foreign;
-pub use header::{COUNTERS, Header, NOTES};
+pub use header::{Header, NOTES};
 
 use std::io;
 use std::marker::PhantomData;
@@ -146,7 +146,7 @@ impl<T: Slot> Slab<T> {
         self.slots.fd()
     }
 
-    /// Returns the header: busy mark, epoll descriptor, heartbeat, counters. Clone it to use it while a slot is
+    /// Returns the header: busy mark, epoll descriptor, heartbeat, notes. Clone it to use it while a slot is
     /// borrowed.
     pub fn header(&self) -> &Header {
         &self.header
