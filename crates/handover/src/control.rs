@@ -42,12 +42,16 @@ pub enum Report {
     State(Box<State>),
     /// The result of an order.
     Result(AdminResult),
-    /// The program ends, or a new binary takes its place: control must end, too.
-    End {
-        /// The result of the upgrade. It holds once main's end of the channel is closed, as the execution of the new
-        /// binary does. If that fails, another result of the same order follows.
-        once_executed: Option<AdminResult>,
+    /// The program ends: control must end, too.
+    End,
+    /// Main is about to execute a new binary, which inherits the channel and sends [`Report::Replaced`] once it runs.
+    /// If main cannot execute it, another result of the same order and [`Report::End`] follow.
+    Replacing {
+        /// The result of the upgrade, for the client that waits for it.
+        once_running: Option<AdminResult>,
     },
+    /// The new binary runs, with a control process of its own.
+    Replaced,
 }
 
 /// Message from control to main: an administrator's order.

@@ -79,7 +79,7 @@ fn tls(tcp: Timed, context: &ClientContext, host: &str) -> io::Result<Box<Tls>> 
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(io::ErrorKind::TimedOut.into());
+        return Err(late());
     }
     Ok(left)
 }
@@ -108,10 +108,14 @@ impl Write for Timed {
     }
 }
 
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no response in time")
+}
+
 /// A socket timeout arrives as EAGAIN; this makes it `TimedOut`.
 fn in_time(result: io::Result<usize>) -> io::Result<usize> {
     result.map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no response in time"),
+        io::ErrorKind::WouldBlock => late(),
         _ => error,
     })
 }

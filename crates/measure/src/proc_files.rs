@@ -173,7 +173,7 @@ pub(crate) fn id_field(status: &str, name: &str, place: usize) -> Option<u32> {
 }
 
 /// Returns the short name of a process (`comm`).
-pub(crate) fn command(pid: i32) -> Option<String> {
+pub fn command(pid: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
     Some(dormouse_printable::line(name.trim()).to_string())

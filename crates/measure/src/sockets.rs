@@ -1,51 +1,74 @@
-//! Sockets of another process: the kernel's table of TCP sockets in its network, and the descriptors that hold them.
+//! Sockets of processes: the kernel's table of TCP sockets in its network, and the descriptors that hold them.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::proc_files;
 
 /// State of a listening socket in the table.
 const LISTENING: &str = "0A";
 
-/// A listening socket.
+/// A TCP socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ListeningSocket {
+pub struct TcpSocket {
+    /// Its own address. A socket for both families has an IPv6 one.
+    pub local: SocketAddr,
+    /// Its peer's address.
+    pub remote: SocketAddr,
+    /// Whether it listens.
+    pub listens: bool,
+    /// If it listens, the connections that wait to be accepted.
+    pub queued: u64,
+    /// The user that created it.
+    pub uid: u32,
     /// Number by which [`holds_any`] knows it.
     pub inode: String,
-    /// Connections that wait to be accepted.
-    pub queued: u64,
 }
 
 /// Returns the sockets in a process's network that listen on this port.
-pub fn listening(pid: i32, port: u16) -> Vec<ListeningSocket> {
-    rows(pid)
-        .filter_map(|row| parse_listening(&row, port))
-        .collect()
+pub fn listening(pid: i32, port: u16) -> Vec<TcpSocket> {
+    let on_port = |socket: &TcpSocket| socket.listens && socket.local.port() == port;
+    all(pid).filter(on_port).collect()
 }
 
-/// The rows of the table, with a heading for each address family. They are read as they are asked for, so a search may
-/// end before the second family.
-pub fn rows(pid: i32) -> impl Iterator<Item = String> {
+/// The sockets in a process's network. The tables of both address families are read as they are asked for, so a search
+/// may end before the second one.
+pub fn all(pid: i32) -> impl Iterator<Item = TcpSocket> {
     let tables = ["net/tcp", "net/tcp6"].into_iter();
     let tables = tables.filter_map(move |name| proc_files::read_beginning(pid, name).ok());
     tables.flat_map(|table| {
         let text = String::from_utf8_lossy(&table);
-        text.lines().map(str::to_owned).collect::<Vec<_>>()
+        text.lines().filter_map(parse).collect::<Vec<_>>()
     })
 }
 
-/// Parses a row of a socket that listens on this port. The kernel shows the length of its queue as the bytes to read.
-fn parse_listening(row: &str, port: u16) -> Option<ListeningSocket> {
+/// Parses a row of the table. The kernel shows the length of a listening socket's queue as the bytes to read.
+fn parse(row: &str) -> Option<TcpSocket> {
     let fields: Vec<_> = row.split_ascii_whitespace().collect();
-    let (_, at) = fields.get(1)?.split_once(':')?;
-    if *fields.get(3)? != LISTENING || u16::from_str_radix(at, 16) != Ok(port) {
-        return None;
-    }
     let (_, to_read) = fields.get(4)?.split_once(':')?;
-    Some(ListeningSocket {
-        inode: (*fields.get(9)?).to_owned(),
+    Some(TcpSocket {
+        local: parse_address(fields[1])?,
+        remote: parse_address(fields[2])?,
+        listens: fields[3] == LISTENING,
         queued: u64::from_str_radix(to_read, 16).ok()?,
+        uid: fields.get(7)?.parse().ok()?,
+        inode: (*fields.get(9)?).to_owned(),
     })
+}
+
+/// Parses an address: `0100007F:1F90` is 127.0.0.1:8080, as words in the machine's byte order.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let words = (0..ip.len()).step_by(8).map(|at| {
+        let word = u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    });
+    let bytes: Vec<u8> = words.collect::<Option<Vec<_>>>()?.concat();
+    let ip = match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(bytes) => IpAddr::from(bytes),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
 /// Whether this process may see the descriptors of another one.
@@ -71,18 +94,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_a_listening_socket_has_its_queue_and_inode() {
-        let row = "   3: 0100007F:1F90 00000000:0000 0A 00000000:0000001B 00:00000000 00000000     0        0 42 1 0 100 0 0 10 0";
-        let expected = ListeningSocket {
-            inode: "42".into(),
+    fn a_row_has_addresses_a_queue_and_an_inode() {
+        let row = "   3: 0100007F:1F90 00000000:0000 0A 00000000:0000001B 00:00000000 00000000  1000        0 42 1 0 100 0 0 10 0";
+        let expected = TcpSocket {
+            local: "127.0.0.1:8080".parse().unwrap(),
+            remote: "0.0.0.0:0".parse().unwrap(),
+            listens: true,
             queued: 27,
+            uid: 1000,
+            inode: "42".into(),
         };
-        assert_eq!(parse_listening(row, 8080), Some(expected));
-        assert_eq!(parse_listening(row, 8081), None);
-        let established = row.replace(" 0A ", " 01 ");
-        assert_eq!(parse_listening(&established, 8080), None);
-        let heading = "  sl  local_address rem_address   st tx_queue rx_queue";
-        assert_eq!(parse_listening(heading, 8080), None);
-        assert_eq!(parse_listening("", 8080), None);
+        assert_eq!(parse(row), Some(expected));
+        let established = parse(&row.replace(" 0A ", " 01 ")).unwrap();
+        assert!(!established.listens);
+        let both = row.replace("0100007F", "0000000000000000FFFF00000100007F");
+        let mapped = parse(&both).unwrap().local;
+        assert_eq!(mapped, "[::ffff:127.0.0.1]:8080".parse().unwrap());
+        for other in [
+            "  sl  local_address rem_address   st tx_queue rx_queue tr",
+            "",
+        ] {
+            assert_eq!(parse(other), None);
+        }
     }
 }

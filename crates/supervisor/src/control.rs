@@ -12,10 +12,32 @@ use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Pause before a message that did not fit the channel is sent again.
 const RETRY_MS: u64 = 100;
+
+/// A control process that waits for a new binary to run in main's place.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct FormerControl {
+    pid: i32,
+    channel: i32,
+}
+
+impl FormerControl {
+    /// Main's end of its channel, which the new binary inherits.
+    pub(crate) fn channel(self) -> Fd {
+        Fd(self.channel)
+    }
+
+    /// Sends it a message.
+    fn tell(self, report: &Report) {
+        if let Err(error) = message::send(self.channel(), report) {
+            tracing::debug!(%error, "message could not be sent to the former control process");
+        }
+    }
+}
 
 /// The control process and its channel.
 pub(crate) struct ControlProcess {
@@ -23,8 +45,8 @@ pub(crate) struct ControlProcess {
     privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
-    /// The channel of the process before, which waits for the execution of a new binary.
-    until_executed: Fd,
+    /// The process before, while it waits for a new binary to run.
+    former: Option<FormerControl>,
     restarts: u32,
     restart: RestartTimer,
     retry_at_ms: Option<u64>,
@@ -46,7 +68,7 @@ impl ControlProcess {
             privileges: Privileges::nobody(config),
             pid: None,
             channel: Fd::NONE,
-            until_executed: Fd::NONE,
+            former: None,
             restarts: 0,
             restart: RestartTimer::default(),
             retry_at_ms: None,
@@ -181,37 +203,69 @@ impl ControlProcess {
     }
 
     /// Ends the process, which first answers its clients. Returns its id, for the caller to reap. The next turn
-    /// starts another one. `once_executed` is the result of an upgrade: its client receives it when main has executed
-    /// the new binary, which closes the channel.
-    pub(crate) fn end(
+    /// starts another one.
+    pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
+        let (pid, channel) = self.leave(&Report::End, poller)?;
+        channel.close();
+        Some(pid)
+    }
+
+    /// Has the process wait until a new binary runs. `once_running` is the result of the upgrade, for its client.
+    /// Returns its id, for the caller to reap. The next turn starts another one.
+    pub(crate) fn end_once_replaced(
         &mut self,
-        once_executed: Option<AdminResult>,
+        once_running: Option<AdminResult>,
         poller: &Poller,
     ) -> Option<Pid> {
+        let (pid, channel) = self.leave(&Report::Replacing { once_running }, poller)?;
+        self.former = Some(FormerControl {
+            pid: pid.0,
+            channel: channel.0,
+        });
+        Some(pid)
+    }
+
+    /// Sends the process its last message, and leaves it.
+    fn leave(&mut self, last: &Report, poller: &Poller) -> Option<(Pid, Fd)> {
         let pid = self.pid?;
-        let kept = once_executed.is_some().then_some(self.channel);
-        let end = Report::End { once_executed };
-        if !matches!(message::send(self.channel, &end), Ok(Attempt::Done(()))) {
+        if !matches!(message::send(self.channel, last), Ok(Attempt::Done(()))) {
             // The closed channel alone would mean that main has died.
             let _ = process::send_signal(pid, Signal::Kill);
         }
         let _ = poller.remove(self.channel);
-        match kept {
-            Some(channel) => self.until_executed = channel,
-            None => self.channel.close(),
-        }
+        let channel = self.channel;
         self.forget_process();
         self.restart.set_due();
-        Some(pid)
+        Some((pid, channel))
+    }
+
+    /// The process that waits for a new binary to run.
+    pub(crate) fn former(&self) -> Option<FormerControl> {
+        self.former
     }
 
     /// Tells the client of an upgrade that main could not execute the new binary.
-    pub(crate) fn not_executed(&mut self, result: AdminResult) {
-        if let Err(error) = message::send(self.until_executed, &Report::Result(result)) {
-            tracing::debug!(%error, "result could not be sent to control");
+    pub(crate) fn not_replaced(&mut self, result: Option<AdminResult>) {
+        if let Some(former) = self.former {
+            if let Some(result) = result {
+                former.tell(&Report::Result(result));
+            }
+            former.tell(&Report::End);
         }
-        self.until_executed.close();
-        self.until_executed = Fd::NONE;
+    }
+
+    /// Takes over the process of the old binary, and tells it that this one runs.
+    pub(crate) fn replaced(&mut self, former: FormerControl) {
+        former.tell(&Report::Replaced);
+        self.former = Some(former);
+    }
+
+    /// Forgets the former process, which has exited. Its channel was open until then, because a closed one would mean
+    /// that main has died.
+    pub(crate) fn forget_former(&mut self, pid: Pid) {
+        if let Some(former) = self.former.take_if(|former| former.pid == pid.0) {
+            former.channel().close();
+        }
     }
 
     fn forget_process(&mut self) {

@@ -1,5 +1,6 @@
 //! State that main leaves to the next binary in its process.
 
+use crate::control::FormerControl;
 use crate::control_addresses::ControlAddressesState;
 use crate::pairs::PairState;
 use crate::session_files::SessionFilesState;
@@ -28,6 +29,9 @@ pub(crate) struct MainState {
     /// The listeners of control.
     #[serde(default)]
     pub(crate) control: Option<ControlAddressesState>,
+    /// The old binary's control process.
+    #[serde(default)]
+    pub(crate) former_control: Option<FormerControl>,
     /// Listeners from systemd that no route uses.
     #[serde(default)]
     pub(crate) spare_listeners: Vec<i32>,

@@ -46,14 +46,17 @@ pub fn resume(state: i32, source: Source, set_logs: fn(&Log)) -> Result<(), Serv
     let state = MainState::read(fd).map_err(system("read the old binary's state"))?;
     fd.close();
     set_logs(&state.handover.config.log);
+    trial::crash_at("resume", 0);
     let workers = state.pairs.len();
-    let supervisor = adopt(state, source, set_logs)?;
+    let former_control = state.former_control;
+    let mut supervisor = adopt(state, source, set_logs)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         pid = std::process::id(),
         workers,
         "upgraded; new binary running"
     );
+    supervisor.replaces(former_control);
     supervisor.run()
 }
 

@@ -30,11 +30,12 @@ const MAY_USE: &[(&str, &str)] = &[
         "helpers",
         "printable record engine reactor tables config handover routes",
     ),
+    ("measure", "printable reactor"),
+    // `measure`: the process that holds an address.
     (
         "supervisor",
-        "engine reactor tables config handover routes dataplane helpers",
+        "engine reactor tables config handover routes dataplane helpers measure",
     ),
-    ("measure", "printable reactor"),
     ("census", "printable reactor measure"),
     ("bench", "printable record engine reactor measure census"),
     (

@@ -4,7 +4,7 @@
 //! looked up when its connection arrives, before the handshake: until then it waits for the server, so it exists.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::model::Measured;
@@ -88,38 +88,15 @@ fn is_known(software: Option<&Software>) -> bool {
 /// Returns the process of the tree that holds the socket with these addresses. Its own is not enough: on a busy machine
 /// the port is in use, or was a minute ago, for connections to other servers.
 fn opener(tree: &ProcessTree, local: SocketAddr, remote: SocketAddr) -> Option<i32> {
-    let root = tree.root();
-    let ends = [names_of(local), names_of(remote)];
-    let inode = [sockets::rows(root).find_map(|row| inode_of(&row, &ends))?];
+    // A socket for both families has an IPv6 form of an IPv4 address.
+    let is = |one: SocketAddr, other: SocketAddr| {
+        one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
+    };
+    let mut sockets = sockets::all(tree.root());
+    let socket = sockets.find(|found| is(found.local, local) && is(found.remote, remote))?;
     // A parent may hold the sockets of its children; the youngest process uses them.
     let mut youngest_first = tree.pids().ok()?.into_iter().rev();
-    youngest_first.find(|pid| sockets::holds_any(*pid, &inode))
-}
-
-/// The forms of an address in the kernel's tables: a socket for both families has an IPv6 one.
-fn names_of(address: SocketAddr) -> [String; 2] {
-    let words = |octets: &[u8]| -> String {
-        let words = octets.chunks_exact(4).filter_map(|word| word.first_chunk());
-        words
-            .map(|word| format!("{:08X}", u32::from_le_bytes(*word)))
-            .collect()
-    };
-    let port = address.port();
-    let (own, mapped) = match address.ip() {
-        IpAddr::V4(ip) => (words(&ip.octets()), words(&ip.to_ipv6_mapped().octets())),
-        IpAddr::V6(ip) => (words(&ip.octets()), words(&ip.octets())),
-    };
-    [format!("{own}:{port:04X}"), format!("{mapped}:{port:04X}")]
-}
-
-/// Returns the inode in a row of the table if the row has these addresses, local and remote, each in one of its forms.
-fn inode_of(row: &str, ends: &[[String; 2]; 2]) -> Option<String> {
-    let mut columns = row.split_whitespace().skip(1);
-    for names in ends {
-        let address = columns.next()?;
-        names.iter().any(|name| name == address).then_some(())?;
-    }
-    columns.nth(6).map(str::to_owned)
+    youngest_first.find(|pid| sockets::holds_any(*pid, std::slice::from_ref(&socket.inode)))
 }
 
 #[cfg(test)]
@@ -145,21 +122,5 @@ mod tests {
         openers.watch(tree);
         openers.look_up(from, to);
         assert_eq!(openers.processes().value(), Some(&(1, 1)));
-    }
-
-    #[test]
-    fn a_row_has_each_address_in_one_of_two_forms() {
-        let ends = ["127.0.0.1:8443", "127.0.0.1:443"].map(|end| names_of(end.parse().unwrap()));
-        assert_eq!(ends[0][0], "0100007F:20FB");
-        let row = |remote: &str, inode: u32| {
-            format!(
-                "  1: 0000000000000000FFFF00000100007F:20FB {remote} 01 00000000:00000000 00:00000000 00000000     0        0 {inode} 1"
-            )
-        };
-        let right = row("0100007F:01BB", 4711);
-        assert_eq!(inode_of(&right, &ends).as_deref(), Some("4711"));
-        // An ended connection from the same port to another server.
-        assert_eq!(inode_of(&row("0100007F:01BC", 0), &ends), None);
-        assert_eq!(inode_of("sl local_address rem_address", &ends), None);
     }
 }

@@ -78,40 +78,35 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
     let label = |backend: &Backend| backend.routes.join(",");
     let counted =
         |tally: Tally| -> Value<'_> { Box::new(move |known| view.traffic.sum(known.row(), tally)) };
-    let families: [(&str, &str, &str, Value<'_>); 5] = [
+    let families: [(&str, &str, Value<'_>); 5] = [
         (
             "backend_up",
-            "gauge",
             "Whether new connections are sent to a backend.",
             Box::new(|known| u64::from(known.is_up)),
         ),
         (
             "backend_connections",
-            "gauge",
             "Open connections to a backend.",
             Box::new(|known| known.connections),
         ),
         (
             "backend_failures_in_a_row",
-            "gauge",
             "Consecutive failed connects to a backend.",
             Box::new(|known| known.failures),
         ),
         (
             "backend_connections_opened_total",
-            "counter",
             "Connections established to a backend.",
             counted(Tally::Opened),
         ),
         (
             "backend_connections_failed_total",
-            "counter",
             "Failed connects to a backend.",
             counted(Tally::Failed),
         ),
     ];
-    for (name, kind, help, value) in &families {
-        page.family(name, kind, help);
+    for (name, help, value) in &families {
+        page.family(name, help);
         for one in &known {
             let (routes, address) = (label(one.backend), one.backend.address.as_str());
             page.sample(&[("route", &*routes), ("backend", address)], value(one));
@@ -137,7 +132,7 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         ),
     ];
     for (name, help, by, of) in by_label {
-        page.family(name, "counter", help);
+        page.family(name, help);
         for one in &known {
             let (routes, address) = (label(one.backend), one.backend.address.as_str());
             for (value, tally) in of {

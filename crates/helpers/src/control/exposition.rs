@@ -11,12 +11,29 @@ pub(super) struct Page {
 
 impl Page {
     /// Begins a family with the prefix `dormouse_`; the samples that follow belong to it.
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.family_of_all(&format!("dormouse_{name}"), kind, help);
+    pub(super) fn family(&mut self, name: &str, help: &str) {
+        self.family_of_all(&format!("dormouse_{name}"), help);
     }
 
-    /// Begins a family whose name is common to all programs, without the prefix.
-    pub(super) fn family_of_all(&mut self, name: &str, kind: &str, help: &str) {
+    /// Begins a family whose name is common to all programs, without the prefix. A name that ends in `_total` is a
+    /// counter's.
+    pub(super) fn family_of_all(&mut self, name: &str, help: &str) {
+        let is_counter = name.ends_with("_total");
+        self.begin(name, if is_counter { "counter" } else { "gauge" }, help);
+    }
+
+    /// Begins a family of a histogram, with the prefix.
+    pub(super) fn histogram(&mut self, name: &str, help: &str) {
+        self.begin(&format!("dormouse_{name}"), "histogram", help);
+    }
+
+    /// Writes a family of one sample without labels.
+    pub(super) fn value(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, help);
+        self.sample(&[], value);
+    }
+
+    fn begin(&mut self, name: &str, kind: &str, help: &str) {
         name.clone_into(&mut self.family);
         // Writing into a String can't fail.
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -65,7 +82,7 @@ mod tests {
     #[test]
     fn a_page_follows_the_prometheus_text_format() {
         let mut page = Page::default();
-        page.family("x_total", "counter", "Of x.");
+        page.family("x_total", "Of x.");
         page.sample(&[("file", "a\"b\\c\nd"), ("name", "é")], 7);
         page.sample_of("_sum", &[], 0.25);
         assert_eq!(

@@ -205,7 +205,7 @@ pub(super) fn page(view: &View) -> String {
     let mut page = Page::default();
     connections(&mut page, view);
     for family in FAMILIES {
-        page.family(family.name, "counter", family.help);
+        page.family(family.name, family.help);
         for (values, count) in family.of {
             let labels = family.labels.iter().copied();
             let labels: Vec<_> = labels.zip(values.iter().copied()).collect();
@@ -229,36 +229,36 @@ pub(super) fn page(view: &View) -> String {
 fn connections(page: &mut Page, view: &View) {
     let all = view.sum(Count::Connections);
     let at_rest = view.sum(Count::AtRest).min(all);
-    page.family("connections", "gauge", "Connections, by state.");
+    page.family("connections", "Connections, by state.");
     page.sample(&[("state", "at_rest")], at_rest);
     page.sample(&[("state", "pending")], all - at_rest);
     page.sample(&[("state", "handshaking")], view.sum(Count::Handshaking));
-    page.family(
+    page.value(
         "warm_connections",
-        "gauge",
         "Idle connections established to servers in advance, without a local client yet.",
+        view.sum(Count::Warm),
     );
-    page.sample(&[], view.sum(Count::Warm));
     if let Some(state) = view.state() {
-        page.family("connections_max", "gauge", "Limit on connections.");
-        page.sample(&[], state.bounds.connections);
+        page.value(
+            "connections_max",
+            "Limit on connections.",
+            state.bounds.connections,
+        );
     }
-    let accepted = "TCP connections accepted.";
-    page.family("connections_accepted_total", "counter", accepted);
-    page.sample(&[], view.sum(Count::Accepted));
+    page.value(
+        "connections_accepted_total",
+        "TCP connections accepted.",
+        view.sum(Count::Accepted),
+    );
     let opened = [
         Count::HandshakesFull,
         Count::HandshakesResumed,
         Count::ConnectHandshakesFull,
         Count::ConnectHandshakesResumed,
     ];
-    page.family(
+    page.value(
         "connections_opened_total",
-        "counter",
         "TLS connections established, with clients and with servers.",
-    );
-    page.sample(
-        &[],
         opened
             .into_iter()
             .map(|count| view.sum(count))
@@ -269,7 +269,7 @@ fn connections(page: &mut Page, view: &View) {
 fn histogram(page: &mut Page, view: &View, latency: Latency) {
     let (name, help) = latency.name();
     let seen = view.latency(latency);
-    page.family(name, "histogram", help);
+    page.histogram(name, help);
     for (bound_us, count) in seen.up_to {
         let bound = (bound_us as f64 / 1e6).to_string();
         page.sample_of("_bucket", &[("le", &bound)], count);
@@ -281,11 +281,11 @@ fn histogram(page: &mut Page, view: &View, latency: Latency) {
 
 fn memory(page: &mut Page, view: &View) {
     let pools = status::memory(view);
-    page.family("memory_used_bytes", "gauge", "Memory used, by pool.");
+    page.family("memory_used_bytes", "Memory used, by pool.");
     for (pool, figures) in &pools {
         page.sample(&[("pool", pool)], figures.used_bytes);
     }
-    page.family("memory_bound_bytes", "gauge", "Memory limit, by pool.");
+    page.family("memory_bound_bytes", "Memory limit, by pool.");
     for (pool, figures) in &pools {
         if let Some(bytes) = figures.bound_bytes {
             page.sample(&[("pool", pool)], bytes);
@@ -297,7 +297,6 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     let certificates = view.state().map(|state| state.certificates.as_slice());
     page.family(
         "certificate_expiry_timestamp_seconds",
-        "gauge",
         "Expiry of a certificate served to clients, as Unix time; of many certificates, those that \
          expire first.",
     );
@@ -313,14 +312,12 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     if let Some(acme) = view.state().and_then(|state| state.acme.as_ref()) {
         page.family(
             "acme_orders_total",
-            "counter",
             "Certificate orders at the ACME server since the main process started, by result.",
         );
         page.sample(&[("result", "issued")], acme.issued);
         page.sample(&[("result", "failed")], acme.failed);
         page.family(
             "acme_failures",
-            "gauge",
             "Consecutive failed orders for a name at the ACME server; of many names, those that \
              failed and those that are due first.",
         );
@@ -330,79 +327,58 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
     }
     let since_s = view.common(Common::KeySince);
     if since_s > 0 {
-        page.family(
+        page.value(
             "ticket_key_age_seconds",
-            "gauge",
             "Age of the key that encrypts new session tickets.",
-        );
-        page.sample(
-            &[],
             dormouse_handover::unix_time()
                 .as_secs()
                 .saturating_sub(since_s),
         );
     }
-    page.family(
+    page.value(
         "ticket_store_failures_total",
-        "counter",
         "Failed requests to the ticket key store.",
+        view.common(Common::StoreFailures),
     );
-    page.sample(&[], view.common(Common::StoreFailures));
-    page.family(
+    page.value(
         "connection_log_lost_total",
-        "counter",
         "Connection log lines that could not be written to the log file.",
+        view.common(Common::LogLinesLost),
     );
-    page.sample(&[], view.common(Common::LogLinesLost));
 }
 
 fn processes(page: &mut Page, view: &View) {
     page.family(
         "build_info",
-        "gauge",
         "Always 1; the label is the version of dormouse that answers.",
     );
     page.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    for (name, help, value) in [
-        (
-            "workers_alive",
-            "Number of running workers.",
-            view.workers_alive() as u64,
-        ),
-        (
-            "main_alive",
-            "Whether the main process runs.",
-            u64::from(view.main_alive()),
-        ),
-        (
-            "accepting",
-            "Whether new connections are accepted.",
-            u64::from(view.is_accepting()),
-        ),
-    ] {
-        page.family(name, "gauge", help);
-        page.sample(&[], value);
-    }
-    page.family(
-        "control_restarts_total",
-        "counter",
-        "Restarts of the control process, which answers this request.",
+    let workers_alive = view.workers_alive();
+    page.value("workers_alive", "Number of running workers.", workers_alive);
+    let main_alive = u8::from(view.main_alive());
+    page.value("main_alive", "Whether the main process runs.", main_alive);
+    page.value(
+        "accepting",
+        "Whether new connections are accepted.",
+        u8::from(view.is_accepting()),
     );
-    page.sample(&[], view.restarts);
+    page.value(
+        "control_restarts_total",
+        "Restarts of the control process, which answers this request.",
+        view.restarts,
+    );
     if let Some(state) = view.state() {
-        page.family(
+        page.value(
             "configuration_edition",
-            "gauge",
             "Number of the running configuration: 1 after the start, plus 1 for each reload.",
+            state.configuration.edition,
         );
-        page.sample(&[], state.configuration.edition);
         let refused = (state.configuration.last_reload.as_ref()).is_some_and(|last| !last.done);
-        page.family(
+        page.value(
             "configuration_refused",
-            "gauge",
             "Whether the last reload was rejected.",
+            u8::from(refused),
         );
-        page.sample(&[], u8::from(refused));
     }
     of_processes(page, view);
 }
@@ -410,40 +386,34 @@ fn processes(page: &mut Page, view: &View) {
 /// The metrics that every program reports, for each process. A restarted process starts from zero.
 fn of_processes(page: &mut Page, view: &View) {
     type Value = fn(&ProcessUse) -> Option<f64>;
-    let families: [(&str, &str, &str, Value); 6] = [
+    let families: [(&str, &str, Value); 6] = [
         (
             "process_cpu_seconds_total",
-            "counter",
             "CPU time used by a process.",
             |used| Some(used.cpu_s),
         ),
         (
             "process_resident_memory_bytes",
-            "gauge",
             "Resident memory of a process, including shared memory.",
             |used| Some(used.resident_bytes as f64),
         ),
         (
             "process_virtual_memory_bytes",
-            "gauge",
             "Virtual memory of a process.",
             |used| Some(used.virtual_bytes as f64),
         ),
         (
             "process_start_time_seconds",
-            "gauge",
             "Start time of a process, as Unix time.",
             |used| Some(used.started_s),
         ),
         (
             "process_open_fds",
-            "gauge",
             "Open file descriptors of a process. A keeper and its worker share theirs.",
             |used| used.open_descriptors.map(|count| count as f64),
         ),
         (
             "process_max_fds",
-            "gauge",
             "Limit on open file descriptors of a process.",
             |used| used.descriptors_max.map(|limit| limit as f64),
         ),
@@ -452,8 +422,8 @@ fn of_processes(page: &mut Page, view: &View) {
         .into_iter()
         .filter_map(|(process, worker, pid)| Some((process, worker, process_use(pid)?)))
         .collect();
-    for (name, kind, help, value) in families {
-        page.family_of_all(name, kind, help);
+    for (name, help, value) in families {
+        page.family_of_all(name, help);
         for (process, worker, used) in &known {
             let labels = [("process", *process), ("worker", worker.as_str())];
             if let Some(value) = value(used) {
@@ -482,13 +452,13 @@ fn alone(page: &mut Page, view: &View, count: Count) {
     if WITHIN_OTHERS.contains(&count) || FAMILIES.iter().any(in_family) {
         return;
     }
-    let (suffix, kind) = match count.kind() {
-        Kind::Counter => ("_total", "counter"),
-        Kind::Gauge => ("", "gauge"),
+    let suffix = match count.kind() {
+        Kind::Counter => "_total",
+        Kind::Gauge => "",
         Kind::Note => return,
     };
-    page.family(&format!("{}{suffix}", count.name()), kind, count.help());
-    page.sample(&[], view.sum(count));
+    let name = format!("{}{suffix}", count.name());
+    page.value(&name, count.help(), view.sum(count));
 }
 
 #[cfg(test)]

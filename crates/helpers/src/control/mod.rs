@@ -50,8 +50,8 @@ const CLIENTS_MAX: usize = 32;
 const POLL_MS: u64 = 1_000;
 /// Time for the last clients after main has ended this process.
 const LAST_CLIENTS_MS: u64 = 500;
-/// Time for main to execute a new binary.
-const EXECUTION_MS: u64 = 10_000;
+/// Time for a new binary to report that it runs. One that is too old to report it is believed after this time.
+const REPLACEMENT_MS: u64 = 10_000;
 
 const TOKEN_MAIN: u64 = 1;
 /// First token of the listeners.
@@ -76,8 +76,15 @@ struct Control {
     view: View,
     /// When this process exits even if clients are left. `None`: main needs it.
     ends_at_ms: Option<u64>,
-    /// The result of an upgrade, until main has executed the new binary.
-    once_executed: Option<AdminResult>,
+    replacement: Option<Replacement>,
+}
+
+/// A new binary that is about to take main's place. If it does not get that far, main is dead, and this process reports
+/// that.
+struct Replacement {
+    /// The result of the upgrade.
+    once_running: Option<AdminResult>,
+    late_at_ms: u64,
 }
 
 impl Control {
@@ -100,7 +107,7 @@ impl Control {
             last_order: 0,
             view: View::new(counters, backends, traffic, arguments.restarts),
             ends_at_ms: None,
-            once_executed: None,
+            replacement: None,
         };
         privileges.confine(Role::Control)?;
         let poller = &control.poller;
@@ -126,6 +133,7 @@ impl Control {
                 }
             }
             self.end_late_clients();
+            self.end_late_replacement();
             if !self.view.main_alive() && !self.view.is_any_process_serving() {
                 tracing::info!("no workers left; control process exiting");
                 return Ok(());
@@ -140,7 +148,9 @@ impl Control {
         let now_ms = process::boottime_ms();
         let deadlines = self.clients.iter().flatten().map(|c| c.deadline_ms);
         let poll_ms = (!self.view.main_alive()).then_some(now_ms + POLL_MS);
-        let next = deadlines.chain(poll_ms).chain(self.ends_at_ms).min();
+        let replaced_ms = self.replacement.as_ref().map(|new| new.late_at_ms);
+        let others = [poll_ms, self.ends_at_ms, replaced_ms];
+        let next = deadlines.chain(others.into_iter().flatten()).min();
         next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
     }
 
@@ -152,13 +162,9 @@ impl Control {
             Ok(None) => {}
             Ok(Some(Report::State(state))) => self.view.set_state(state),
             Ok(Some(Report::Result(result))) => self.answer(&result),
-            Ok(Some(Report::End { once_executed })) => self.begin_end(once_executed),
-            Err(_) if self.ends_at_ms.is_some() => {
-                if let Some(result) = self.once_executed.take() {
-                    self.answer(&result);
-                }
-                self.end();
-            }
+            Ok(Some(Report::Replacing { once_running })) => self.begin_replacement(once_running),
+            Ok(Some(Report::Replaced)) => self.end_replacement(),
+            Ok(Some(Report::End)) => self.end(),
             Err(error) => {
                 tracing::error!(%error, "main process gone; control process still answers queries");
                 let _ = self.poller.remove(self.main);
@@ -166,24 +172,43 @@ impl Control {
                 // The next start must be able to bind the port of the metrics. A unix socket stays open: the next
                 // start replaces its path.
                 self.close_listeners_except(Some(Access::Orders));
+                self.replacement = None;
+                self.start_listening();
                 self.respond_to_waiting(&answers::gone());
             }
         }
     }
 
-    /// Begins the end of this process, because the program ends or another binary takes its place. Requests that have
-    /// arrived are answered; new ones wait for the next control process.
-    fn begin_end(&mut self, once_executed: Option<AdminResult>) {
-        self.close_listeners_except(None);
-        self.once_executed = once_executed;
-        match self.once_executed {
-            Some(_) => self.ends_at_ms = Some(process::boottime_ms() + EXECUTION_MS),
-            None => self.end(),
+    /// Stops accepting until the new binary runs: new requests wait for its control process.
+    fn begin_replacement(&mut self, once_running: Option<AdminResult>) {
+        for listener in &mut self.listeners {
+            listener.stop_polling(&self.poller);
+        }
+        self.replacement = Some(Replacement {
+            once_running,
+            late_at_ms: process::boottime_ms() + REPLACEMENT_MS,
+        });
+    }
+
+    /// Gives the result of the upgrade to its client, and makes room for the new binary's control process.
+    fn end_replacement(&mut self) {
+        let result = self.replacement.take().and_then(|new| new.once_running);
+        if let Some(result) = result {
+            self.answer(&result);
+        }
+        self.end();
+    }
+
+    fn end_late_replacement(&mut self) {
+        let is_late = |new: &Replacement| new.late_at_ms <= process::boottime_ms();
+        if self.replacement.as_ref().is_some_and(is_late) {
+            self.end_replacement();
         }
     }
 
-    /// Ends this process after the last answers.
+    /// Ends this process after the last answers. New requests wait for the next control process, if there is one.
     fn end(&mut self) {
+        self.close_listeners_except(None);
         let _ = self.poller.remove(self.main);
         self.respond_to_waiting(&answers::ended());
         self.ends_at_ms = Some(process::boottime_ms() + LAST_CLIENTS_MS);
@@ -333,6 +358,12 @@ impl Control {
         if let Some(client) = self.clients.get_mut(index).and_then(Option::take) {
             client.fd.close();
         }
+        if self.replacement.is_none() {
+            self.start_listening();
+        }
+    }
+
+    fn start_listening(&mut self) {
         for (n, listener) in self.listeners.iter_mut().enumerate() {
             // If polling fails, the next closed client tries it again.
             let _ = listener.start_polling(&self.poller, TOKEN_LISTENERS + n as u64);

@@ -97,32 +97,27 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
     };
     page.family(
         "route_connections",
-        "gauge",
         "Established connections of a route: with clients, or with servers for a `connect` route.",
     );
     alone(page, Tally::Connections);
     page.family(
         "route_connections_opened_total",
-        "counter",
         "Connections of a route that were established.",
     );
     alone(page, Tally::Opened);
     page.family(
         "route_handshakes_total",
-        "counter",
         "Handshakes of a route, by result. A handshake that fails before a route is chosen is \
          not included.",
     );
     by_label(page, "result", &HANDSHAKES);
     page.family(
         "route_connections_closed_total",
-        "counter",
         "Closed connections of a route, by reason.",
     );
     by_label(page, "reason", &ENDS);
     page.family(
         "route_bytes_total",
-        "counter",
         "Bytes of a route's connections, by direction.",
     );
     by_label(page, "direction", &DIRECTIONS);

@@ -27,6 +27,7 @@ use dormouse_handover::message;
 use dormouse_handover::parts;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
+use ocsp::Responders;
 use std::io;
 use std::process::ExitCode;
 
@@ -45,19 +46,24 @@ fn run(privileges: &Privileges, arguments: &ErrandArguments) -> io::Result<()> {
         }
         None => None,
     };
+    let mut responders = Responders::default();
     while let Some(job) = message::receive(channel)? {
-        if let Some(report) = perform(job, acme.as_mut()) {
+        if let Some(report) = perform(job, &mut responders, acme.as_mut()) {
             helper::report(channel, &report)?;
         }
     }
     Ok(())
 }
 
-fn perform(job: Job, acme: Option<&mut AcmeClient>) -> Option<ErrandReport> {
+fn perform(
+    job: Job,
+    responders: &mut Responders,
+    acme: Option<&mut AcmeClient>,
+) -> Option<ErrandReport> {
     match (job, acme) {
         (Job::Ocsp { id, chain }, _) => Some(ErrandReport::Ocsp {
             id,
-            response: ocsp::ask(&chain),
+            response: responders.ask(&chain),
         }),
         (Job::Obtain(request), Some(acme)) => Some(ErrandReport::Certificate {
             issued: acme.obtain(&request),

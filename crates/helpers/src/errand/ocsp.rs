@@ -1,31 +1,86 @@
 //! Queries an OCSP responder (RFC 6960 appendix A.1) and verifies its response.
 
-use super::http::{self, Request};
+use super::http::{self, Request, Response};
 use dormouse_engine::{check_ocsp, ocsp_question};
 use dormouse_handover::unix_time;
+use std::collections::HashSet;
+use std::io;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Returns the response (DER) and the end of its validity; or the reason why there is no usable response.
-pub(super) fn ask(chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
-    let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
-    let (url, question) = ocsp_question(&chain).ok_or("the certificate names no OCSP responder")?;
-    let response = http::exchange(
-        &Request {
-            method: "POST",
-            url: &url,
-            content_type: Some("application/ocsp-request"),
-            body: &question,
-        },
-        None,
-        TIMEOUT,
-    )
-    .map_err(|error| format!("{url}: {error}"))?;
-    if response.status != 200 {
-        return Err(format!("{url}: HTTP status {}", response.status));
+/// The responders that an errand queries.
+#[derive(Default)]
+pub(super) struct Responders {
+    /// URLs that did not answer in time. They are not queried again, because the errand's other jobs wait meanwhile.
+    silent: HashSet<String>,
+}
+
+impl Responders {
+    /// Returns the response (DER) and the end of its validity; or the reason why there is no usable response.
+    pub(super) fn ask(&mut self, chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
+        let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+        let (url, question) =
+            ocsp_question(&chain).ok_or("the certificate names no OCSP responder")?;
+        let response = self.query(&url, || send(&url, &question))?;
+        if response.status != 200 {
+            return Err(format!("{url}: HTTP status {}", response.status));
+        }
+        let times = check_ocsp(&response.body, &chain, unix_time())
+            .map_err(|problem| format!("{url}: the response {problem}"))?;
+        Ok((response.body, times.until_s))
     }
-    let times = check_ocsp(&response.body, &chain, unix_time())
-        .map_err(|problem| format!("{url}: the response {problem}"))?;
-    Ok((response.body, times.until_s))
+
+    /// Calls `send`, unless the responder has been silent before.
+    fn query(
+        &mut self,
+        url: &str,
+        send: impl FnOnce() -> io::Result<Response>,
+    ) -> Result<Response, String> {
+        if self.silent.contains(url) {
+            return Err(format!(
+                "{url}: not queried, because it has just not answered for another certificate"
+            ));
+        }
+        send().map_err(|error| {
+            if error.kind() == io::ErrorKind::TimedOut {
+                self.silent.insert(url.to_owned());
+            }
+            format!("{url}: {error}")
+        })
+    }
+}
+
+fn send(url: &str, question: &[u8]) -> io::Result<Response> {
+    let request = Request {
+        method: "POST",
+        url,
+        content_type: Some("application/ocsp-request"),
+        body: question,
+    };
+    http::exchange(&request, None, TIMEOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_responder_is_queried_once() {
+        let mut responders = Responders::default();
+        let mut calls = 0;
+        for (url, kind) in [
+            ("http://silent/", io::ErrorKind::TimedOut),
+            ("http://silent/", io::ErrorKind::TimedOut),
+            ("http://down/", io::ErrorKind::ConnectionRefused),
+            ("http://down/", io::ErrorKind::ConnectionRefused),
+        ] {
+            let failing = || {
+                calls += 1;
+                Err(kind.into())
+            };
+            responders.query(url, failing).expect_err("no response");
+        }
+        assert_eq!(calls, 3);
+    }
 }

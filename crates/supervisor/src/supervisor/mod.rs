@@ -32,7 +32,6 @@ use crate::systemd::Notifier;
 use crate::tokens;
 use crate::upgrade::Upgrade;
 use dormouse_config::Log;
-use dormouse_handover::control::AdminResult;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::process::{self, Pid, Wait};
@@ -292,14 +291,9 @@ impl Supervisor {
         pairs.have_edition(edition.number) && self.upgrade.is_none()
     }
 
-    /// Ends all helpers, before the program ends or a new binary starts its own: then with the result of the upgrade,
-    /// for its client.
-    fn end_helpers(&mut self, once_executed: Option<AdminResult>) {
-        // Control sends its pending answers before it exits.
-        self.attend_to_control();
-        let control = self.control.as_mut();
+    /// Ends all helpers but control, before the program ends or a new binary starts its own.
+    fn end_helpers(&mut self) {
         let ending = [
-            control.and_then(|control| control.end(once_executed, &self.poller)),
             self.serving.ticket_keys.end_process(),
             self.redirect.end(&self.poller),
             self.monitor.end(&self.poller),
@@ -310,7 +304,12 @@ impl Supervisor {
     }
 
     fn end(mut self) -> Result<(), ServeError> {
-        self.end_helpers(None);
+        // Control sends its pending answers before it exits.
+        self.attend_to_control();
+        if let Some(control) = &mut self.control {
+            self.history.ending.extend(control.end(&self.poller));
+        }
+        self.end_helpers();
         if let Some(sessions) = &mut self.serving.memory.sessions {
             sessions.save();
         }

@@ -9,6 +9,7 @@ use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::process::{self, Ended, Pid, Wait};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
+use dormouse_tables::counters::Count;
 
 impl Supervisor {
     pub(super) fn on_signals(&mut self) -> Result<(), ServeError> {
@@ -95,6 +96,9 @@ impl Supervisor {
         if let Some(place) = self.history.ending.iter().position(|&ending| ending == pid) {
             self.history.ending.swap_remove(place);
             self.serving.pairs.forget_former(pid);
+            if let Some(control) = &mut self.control {
+                control.forget_former(pid);
+            }
             return true;
         }
         let serving = &self.serving;
@@ -138,8 +142,10 @@ impl Supervisor {
 
     fn note_keeper_end(&mut self, pid: Pid, ended: Ended) -> Result<(), ServeError> {
         let Some(was_ready) = self.serving.pairs.note_end(pid, ended) else {
-            // The last worker of an old keeper becomes main's child; it has exited as planned.
-            if ended != Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
+            // The last worker of an old keeper becomes main's child; it has exited as planned. So does a worker that the
+            // keeper had replaced and reported, but not reaped yet.
+            let is_planned = ended == Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER));
+            if !is_planned && self.is_current_worker(pid) {
                 tracing::warn!(pid = pid.0, cause = %ended, "orphaned worker died");
             }
             return Ok(());
@@ -158,6 +164,13 @@ impl Supervisor {
         }
         self.fail_upgrade("a keeper died during the upgrade");
         Ok(())
+    }
+
+    /// Whether no worker has started in place of this one.
+    fn is_current_worker(&self, pid: Pid) -> bool {
+        let counters = &self.serving.memory.counters;
+        let mut blocks = (0..counters.workers()).filter_map(|worker| counters.block(worker));
+        blocks.any(|block| block.load(Count::WorkerPid as usize) == pid.0 as u64)
     }
 
     pub(super) fn on_worker(&mut self, worker: usize) {

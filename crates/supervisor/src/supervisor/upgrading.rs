@@ -1,6 +1,7 @@
 //! The effects of an upgrade on main: start, commit, failure.
 
 use super::Supervisor;
+use crate::control::{ControlProcess, FormerControl};
 use crate::main_state::MainState;
 use crate::new_binary::NewBinary;
 use crate::session_files::SessionFiles;
@@ -65,15 +66,16 @@ impl Supervisor {
                 %error,
                 "main could not execute the new binary; it continues as the old one"
             );
-            if let (Some(control), Some(id)) = (&mut self.control, request) {
-                control.not_executed(AdminResult {
-                    id,
-                    done: false,
-                    words: format!(
-                        "main could not execute the new binary and continues as the old one, with workers of \
-                         the new one: {error}"
-                    ),
-                });
+            let result = request.map(|id| AdminResult {
+                id,
+                done: false,
+                words: format!(
+                    "main could not execute the new binary and continues as the old one, with workers of \
+                     the new one: {error}"
+                ),
+            });
+            if let Some(control) = &mut self.control {
+                control.not_replaced(result);
             }
         }
     }
@@ -81,10 +83,16 @@ impl Supervisor {
     /// Executes the new binary in this process. Returns only on failure; the next turn then starts the helpers
     /// again.
     fn execute(&mut self, binary: &NewBinary, result: Option<AdminResult>) -> io::Result<()> {
-        self.end_helpers(result);
+        // Control sends its pending answers first, and learns of the new keepers.
+        self.attend_to_control();
         let mut fds = self.serving.fds();
-        let control = self.control.iter();
-        fds.extend(control.flat_map(|control| control.addresses().fds()));
+        if let Some(control) = &mut self.control {
+            let waits = control.end_once_replaced(result, &self.poller);
+            self.history.ending.extend(waits);
+            fds.extend(control.addresses().fds());
+            fds.extend(control.former().map(FormerControl::channel));
+        }
+        self.end_helpers();
         upgrade::execute(binary, &self.main_state(), &fds)
     }
 
@@ -103,9 +111,17 @@ impl Supervisor {
             waits_for_restart: self.history.waits_for_restart.clone(),
             pairs: serving.pairs.state(),
             control: control.map(|control| control.addresses().state()),
+            former_control: control.and_then(ControlProcess::former),
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
             log_writer: self.log_writer.former().map(|pid| pid.0),
+        }
+    }
+
+    /// Tells the old binary's control process that this binary runs.
+    pub(crate) fn replaces(&mut self, former: Option<FormerControl>) {
+        if let (Some(control), Some(former)) = (&mut self.control, former) {
+            control.replaced(former);
         }
     }
 
