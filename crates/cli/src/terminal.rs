@@ -27,6 +27,11 @@ pub(crate) fn colours_on(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !refused && !dumb
 }
 
+/// Whether the terminal can move the cursor, as its type says.
+pub(crate) fn can_draw() -> bool {
+    env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
 /// Writes to standard output. A closed pipe (`| head`) is not an error; a full disk ends the program, because what
 /// it has written is incomplete.
 pub(crate) fn print(text: &str) {

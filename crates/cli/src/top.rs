@@ -39,8 +39,8 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
         Ok(address) => address,
         Err(code) => return code,
     };
-    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        terminal::error("`top` needs a terminal");
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() || !terminal::can_draw() {
+        terminal::error("`top` needs a terminal that can move the cursor");
         terminal::note("   = help: use `dormouse status`, which prints the status once");
         return ExitStatus::Misused.into();
     }

@@ -45,9 +45,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The options of a route.
-    pub const ROUTE_OPTIONS: OptionGroup = OptionGroup::of::<Route>();
-
     /// The options of the program, in the order of the reference.
     pub const PROCESS_OPTIONS: &'static [OptionGroup] = &[
         OptionGroup::of::<Process>(),

@@ -221,14 +221,15 @@ impl Dashboard {
         // Certificates that expire soonest come first.
         for (n, one) in all.take(3).enumerate() {
             page.value(if n == 0 { "certificates" } else { "" }, |canvas| {
-                let (style, words) = match u64::try_from(one.expires_in_s) {
-                    Ok(left_s @ 1..) if left_s < 14 * 86_400 => (WARN, age(left_s)),
-                    Ok(left_s @ 1..) => (GOOD, age(left_s)),
-                    _ => (BAD, "EXPIRED".to_owned()),
-                };
                 canvas.put(Style::Plain, &one.name);
-                canvas.put(LABEL, " expires in ");
-                canvas.put(style, &words);
+                match u64::try_from(one.expires_in_s) {
+                    Ok(left_s @ 1..) => {
+                        let is_soon = left_s < 14 * 86_400;
+                        canvas.put(LABEL, " expires in ");
+                        canvas.put(if is_soon { WARN } else { GOOD }, &age(left_s));
+                    }
+                    _ => canvas.put(BAD, " EXPIRED"),
+                }
             });
         }
     }
@@ -382,7 +383,8 @@ mod tests {
                 "handshakes_failed": 7 },
             "latency": { "handshake": { "count": 4, "p50_ms_max": 2.5, "p99_ms_max": null } },
             "memory": { "slots": { "used_bytes": 2_304_000, "bound_bytes": 3_840_000 } },
-            "certificates": [{ "name": "example.com", "file": "x.pem", "expires_in_s": 86_400 }],
+            "certificates": [{ "name": "example.org", "file": "y.pem", "expires_in_s": -5 },
+                { "name": "example.com", "file": "x.pem", "expires_in_s": 86_400 }],
             "routes": [{ "name": "shop", "connections": 12_000, "opened": 13_000 }],
             "backends": [{ "address": "127.0.0.1:80", "up": false, "connections": 12_000, "failures": 3 }],
             "main": { "pid": 10, "own_bytes": 3_000_000, "alive": true, "age_s": 300_000, "resident_bytes": 3_000_000 },
@@ -411,7 +413,8 @@ mod tests {
             "75.0 % resumed   7 failed",
             "handshake 2.5 ms / -   backend - / -   wake - / -   (p50 / p99)",
             "slots       ██████████████··········",
-            "certificates  example.com expires in 24 h",
+            "certificates  example.org EXPIRED",
+            "              example.com expires in 24 h",
             "routes        shop  12,000 connections, 13,000 opened, 0 failed",
             "backends      127.0.0.1:80  skipped  12,000 connections",
             "control     11       4 s      2929 KiB   restarted 2×",

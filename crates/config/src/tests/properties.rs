@@ -7,7 +7,7 @@ use super::*;
 /// Pieces that files are made of: they reach more code than noise does.
 fn piece() -> impl Strategy<Value = String> {
     let mut words: Vec<&str> = Config::option_names();
-    words.extend(Config::ROUTE_OPTIONS.options.iter().map(|spec| spec.name));
+    words.extend(Route::OPTIONS.iter().map(|spec| spec.name));
     words.extend([
         "[[route]]",
         "[route]",
@@ -90,11 +90,11 @@ proptest! {
 
     #[test]
     fn any_value_of_any_option_does_not_panic(
-        option in 0..Config::option_names().len() + Config::ROUTE_OPTIONS.options.len(),
+        option in 0..Config::option_names().len() + Route::OPTIONS.len(),
         value in any::<String>(),
     ) {
         let mut names = Config::option_names();
-        names.extend(Config::ROUTE_OPTIONS.options.iter().map(|spec| spec.name));
+        names.extend(Route::OPTIONS.iter().map(|spec| spec.name));
         let _ = load_flags(&[(names[option], &value)]);
         check(&format!("{} = {:?}\n", names[option], value));
         check(&format!("[[route]]\n{} = {:?}\n", names[option], value));

@@ -327,13 +327,3 @@ impl TlsSuite {
         }
     }
 }
-
-impl TlsGroup {
-    /// All groups, the preferred one first.
-    pub const ALL: [TlsGroup; 4] = [
-        TlsGroup::X25519MlKem768,
-        TlsGroup::X25519,
-        TlsGroup::P256,
-        TlsGroup::P384,
-    ];
-}

@@ -6,7 +6,6 @@ mod lines;
 mod picture;
 mod sparkline;
 
-use std::env;
 use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
@@ -25,8 +24,7 @@ pub(super) enum View {
 
 impl View {
     pub(super) fn open(plain: bool, plan: &Plan, command: &str) -> View {
-        let dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-        if plain || dumb || !io::stdout().is_terminal() || !Picture::fits() {
+        if plain || !terminal::can_draw() || !io::stdout().is_terminal() || !Picture::fits() {
             View::Lines(Lines::open(plan, command))
         } else {
             View::Picture(Picture::open(
