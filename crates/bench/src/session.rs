@@ -359,14 +359,25 @@ impl<'a> Session<'a> {
 /// middle of the run.
 fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
     let most = tree.descriptors_max()?;
-    (most < connections).then(|| {
-        format!(
+    let processes = tree.pids().ok()?;
+    (most < connections).then(|| few_descriptors(most, &processes, connections))
+}
+
+/// Says how to raise the limit. In a tree of several processes it is not known which ones hold connections, and the first
+/// one often holds none.
+fn few_descriptors(most: u64, processes: &[i32], connections: u64) -> String {
+    let before = "`ulimit -n` before the server starts (systemd: LimitNOFILE)";
+    let wanted = connections + connections / 10;
+    match processes {
+        [only] => format!(
+            "the server's process may have {most} descriptors, too few for {connections} connections: raise the limit with \
+             prlimit --nofile={wanted}:{wanted} --pid {only}, or with {before}"
+        ),
+        _ => format!(
             "the server's processes may have {most} descriptors together, too few for {connections} connections: raise the \
-             limit of one process with prlimit --nofile={0}:{0} --pid {1}, or of all with `ulimit -n` before the server starts",
-            connections + connections / 10,
-            tree.root()
-        )
-    })
+             limit with {before}"
+        ),
+    }
 }
 
 impl RunMonitor<'_> {
@@ -441,5 +452,25 @@ impl RunMonitor<'_> {
             });
         }
         Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded: for nginx, whose first process holds no connections, the advice was to raise the limit of that one.
+    #[test]
+    fn only_a_single_process_is_named() {
+        let one = few_descriptors(1_024, &[4_711], 8_000);
+        assert!(
+            one.contains("prlimit --nofile=8800:8800 --pid 4711"),
+            "{one}"
+        );
+        let several = few_descriptors(3_072, &[4_711, 4_712, 4_713], 8_000);
+        assert!(
+            !several.contains("prlimit") && several.contains("ulimit -n"),
+            "{several}"
+        );
     }
 }

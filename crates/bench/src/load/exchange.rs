@@ -9,6 +9,9 @@ use super::orders::Expect;
 /// Length of the block that bulk data repeats. A prime, so that no buffer size divides it and a
 /// lost or doubled buffer cannot go unnoticed.
 const BULK_BLOCK_LEN: usize = 65_521;
+/// Length of its lines. Servers of lines echo them too, unless their limit is below 1 kB.
+const BULK_LINE_LEN: usize = 1_021;
+const BULK_LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Highest status of a response that is not a failure.
 const STATUS_MAX: u16 = 399;
 
@@ -17,6 +20,8 @@ const STATUS_MAX: u16 = 399;
 pub(super) struct Pattern {
     block: Arc<[u8]>,
     start: u64,
+    /// Length of a stream that ends with a newline, whatever its block has there.
+    line_len: Option<u64>,
 }
 
 impl Pattern {
@@ -25,26 +30,34 @@ impl Pattern {
         Self {
             block: message,
             start: 0,
+            line_len: None,
         }
     }
 
-    /// Returns the block for bulk data: xorshift noise, the same in every run.
+    /// Returns the block for bulk data: lines of xorshift noise, the same in every run. Noise that is no text would end
+    /// the connection of a server that reads text.
     pub(super) fn bulk_block() -> Arc<[u8]> {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        let byte = || {
+        let byte = |at: usize| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            (state >> 32) as u8
+            let letter = BULK_LETTERS.get((state >> 32) as usize % BULK_LETTERS.len());
+            match letter {
+                Some(letter) if !(at + 1).is_multiple_of(BULK_LINE_LEN) => *letter,
+                _ => b'\n',
+            }
         };
-        std::iter::repeat_with(byte).take(BULK_BLOCK_LEN).collect()
+        (0..BULK_BLOCK_LEN).map(byte).collect()
     }
 
-    /// Returns the bulk data of one connection; each connection begins elsewhere in the block.
-    pub(super) fn bulk(block: Arc<[u8]>, serial: u64) -> Self {
+    /// Returns `len` bytes of bulk data for one connection; each connection begins elsewhere in the block. A server of
+    /// lines answers the last one, too.
+    pub(super) fn bulk(block: Arc<[u8]>, serial: u64, len: u64) -> Self {
         Self {
             block,
             start: serial.wrapping_mul(7919),
+            line_len: Some(len),
         }
     }
 
@@ -65,6 +78,12 @@ impl Pattern {
 
     /// Writes the stream from `offset` on into `out`.
     pub(super) fn fill(&self, mut offset: u64, mut out: &mut [u8]) {
+        let is_end = self.line_len == Some(offset + out.len() as u64);
+        if let Some(last) = out.len().checked_sub(1).filter(|_| is_end) {
+            let (rest, newline) = std::mem::take(&mut out).split_at_mut(last);
+            newline.fill(b'\n');
+            out = rest;
+        }
         while !out.is_empty() && !self.block.is_empty() {
             let piece = self.piece(offset, out.len());
             let (head, tail) = out.split_at_mut(piece.len());
@@ -76,6 +95,14 @@ impl Pattern {
 
     /// Returns whether `bytes` are the stream from `offset` on.
     fn matches(&self, mut offset: u64, mut bytes: &[u8]) -> bool {
+        if self.line_len == Some(offset + bytes.len() as u64)
+            && let Some((last, rest)) = bytes.split_last()
+        {
+            if *last != b'\n' {
+                return false;
+            }
+            bytes = rest;
+        }
         while !bytes.is_empty() {
             let piece = self.piece(offset, bytes.len());
             if piece.is_empty() || !bytes.starts_with(piece) {
@@ -256,7 +283,7 @@ mod tests {
         fn an_echo_cut_anywhere_is_right_and_a_flipped_bit_is_not(
             total in 1_u64..200_000, serial in any::<u64>(), cut in 1_usize..70_000, flip in any::<prop::sample::Index>(),
         ) {
-            let pattern = Pattern::bulk(Pattern::bulk_block(), serial);
+            let pattern = Pattern::bulk(Pattern::bulk_block(), serial, total);
             let now = Instant::now();
             let mut exchange = Exchange::say(pattern.clone(), total, Expect::Echo, now);
             let mut stream = vec![0; total as usize];
@@ -287,6 +314,24 @@ mod tests {
         };
         assert_eq!(answered(true), Ok(ExchangeState::Done { reusable: true }));
         assert_eq!(answered(false), Err("HTTP status 404".to_owned()));
+    }
+
+    /// Recorded: a server of lines did not return the end of 16 kB, and lost the connection.
+    #[test]
+    fn bulk_data_is_lines_of_text() {
+        for serial in [0, 1, 77] {
+            let mut sent = vec![0; 16_000];
+            let pattern = Pattern::bulk(Pattern::bulk_block(), serial, 16_000);
+            let (head, tail) = sent.split_at_mut(9_000);
+            pattern.fill(0, head);
+            pattern.fill(9_000, tail);
+            assert_eq!(sent.last(), Some(&b'\n'));
+            assert!(std::str::from_utf8(&sent).is_ok());
+            let longest = sent.split(|byte| *byte == b'\n').map(<[u8]>::len).max();
+            assert!(longest < Some(1_024), "{longest:?}");
+            assert!(pattern.matches(0, &sent) && pattern.matches(15_999, b"\n"));
+            assert!(!pattern.matches(15_999, b"x"));
+        }
     }
 
     #[test]

@@ -268,7 +268,7 @@ impl Generator {
                 Exchange::http(self.message.clone(), *any_status, now)
             }
             Traffic::Message { .. } if bulk_bytes > 0 => {
-                let pattern = Pattern::bulk(self.bulk.clone(), self.serial);
+                let pattern = Pattern::bulk(self.bulk.clone(), self.serial, bulk_bytes);
                 Exchange::say(pattern, bulk_bytes, Expect::Echo, now)
             }
             Traffic::Message { expect, .. } => {
