@@ -42,19 +42,21 @@ const DEAD: u8 = 0;
 const IN_USE: u8 = 1;
 const MANUAL: u8 = 2;
 
-/// Adds the spans of a process if it contains Go's runtime.
-pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
+/// Adds the spans of a process if it contains Go's runtime. Returns the mappings of Go's heap, in which the stacks of its
+/// threads lie, too.
+pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<Vec<Range<u64>>, String> {
     let regions = regions(pid)?;
     let arenas = Arenas::of(&regions);
     if arenas.0.is_empty() || !is_go(pid) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let reader = ProcessMemory::open(pid)?;
     let Some(spans) = AllSpans::find(&reader, &regions, &arenas) else {
         into.refused.push(format!(
             "process {pid}: the spans of Go's heap were not found; Go 1.22 to 1.26 are supported"
         ));
-        return Ok(());
+        into.unread.insert("Go".into());
+        return Ok(arenas.0);
     };
     into.go_collections = Some(spans.collections());
     for at in spans.addresses(&reader)? {
@@ -63,13 +65,13 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
         };
         span.add(&reader, spans.sweep, into);
     }
-    for arena in arenas.0 {
+    for arena in &arenas.0 {
         reader.resident(arena.start, arena.end, |run| {
             into.heap_bytes += run.end - run.start;
             into.walked_bytes += run.end - run.start;
         })?;
     }
-    Ok(())
+    Ok(arenas.0)
 }
 
 /// Returns the number of collections that Go's runtime has finished; `None` if the process has no Go runtime.

@@ -63,9 +63,9 @@ pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
 fn of_process(pid: i32) -> Result<Snapshot, String> {
     let mut snapshot = glibc::walk(pid)?;
     python::walk(pid, &mut snapshot)?;
-    go::walk(pid, &mut snapshot)?;
-    resident::add(pid, &mut snapshot)?;
-    snapshot.unread = unread::allocators(pid);
+    let of_go = go::walk(pid, &mut snapshot)?;
+    resident::add(pid, &of_go, &mut snapshot)?;
+    snapshot.unread.extend(unread::allocators(pid));
     Ok(snapshot)
 }
 

@@ -22,6 +22,8 @@ use dormouse_reactor::process::{self, User};
 const OUTPUT_MAX: u64 = 64 << 20;
 /// Maximum number of characters quoted from a tool's error message.
 const QUOTED_MAX: usize = 300;
+/// Minimum time in which a tool can end.
+const PATIENCE_MIN: Duration = Duration::from_millis(100);
 
 /// A tool installed on this machine.
 pub struct Tool {
@@ -100,6 +102,9 @@ impl Tool {
     fn finish(&self, command: &mut Command, patience: Duration) -> Result<String, ToolError> {
         let until = Instant::now() + patience;
         let refused = |why: String| ToolError::Refused(format!("{} {why}", self.name));
+        if patience < PATIENCE_MIN {
+            return Err(refused("was not run, because the time was over".into()));
+        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -274,6 +279,8 @@ mod tests {
     #[test]
     fn a_tool_that_does_not_exit_is_killed() {
         let begun = Instant::now();
+        let over = shell().run(&["-c", "true"], Duration::ZERO);
+        assert!(matches!(over, Err(ToolError::Refused(why)) if why.contains("was not run")));
         let patience = Duration::from_millis(200);
         // The first keeps its pipes open, the second closes them, the third writes without end.
         for text in ["sleep 100", "exec >&- 2>&-; sleep 100", "cat /dev/zero"] {
