@@ -35,7 +35,8 @@ MODES = {
 }
 PER_SECOND = "per-second"
 OF_CPU_TIME = ["full", "resumed", "bulk", "stream"]
-WITH_FLOOR = ["full", "bulk", "stream", "rate"]
+WITH_FLOOR = ["full", "bulk", "stream", "rate", "latency-1000", "latency-9500"]
+WITH_CRYPTOGRAPHY = ["full", "bulk", "stream"]
 UNITS = {
     "full": "µs", "resumed": "µs", "bulk": "s per GB", "stream": "s per GB", "rate": "MB/s",
     "latency-1000": "µs", "latency-9500": "µs", PER_SECOND: "1/s",

@@ -297,6 +297,27 @@ def gunicorn(place):
             "--keyfile", place.key, "--workers", "3"]
 
 
+@recipe("Tornado", prepare=pip("tornado"))
+def tornado(place):
+    script = place.write("server.py", """import asyncio, ssl, sys
+import tornado.httpserver, tornado.web
+
+class Hello(tornado.web.RequestHandler):
+    def get(self):
+        self.write("hello")
+
+async def main():
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*sys.argv[2:])
+    app = tornado.web.Application([(r"/", Hello)])
+    tornado.httpserver.HTTPServer(app, ssl_options=context).listen(int(sys.argv[1]), "127.0.0.1")
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+""")
+    return [CACHE / "tornado/bin/python", script, str(place.port), place.cert, place.key]
+
+
 # Ruby, Perl, Go and Rust.
 
 
@@ -391,3 +412,20 @@ def prometheus(place):
     web = place.write("web.yml", f"tls_server_config:\n  cert_file: {place.cert}\n  key_file: {place.key}\n")
     return ["prometheus", f"--config.file={place.write('prometheus.yml', 'global: {}')}", f"--web.config.file={web}",
             f"--web.listen-address=127.0.0.1:{place.port}", f"--storage.tsdb.path={place.folder}/data"]
+
+
+def rust_servers():
+    """The servers of `rust-servers`, built once."""
+    cargo = ["nice", "cargo", "build", "--release", "--locked", "--quiet"]
+    environment = os.environ | {"PATH": f"{os.environ['PATH']}:{Path.home()}/.cargo/bin", "CARGO_TARGET_DIR": str(CACHE / "rust")}
+    subprocess.run(cargo, cwd=LAB / "rust-servers", check=True, env=environment, stdout=sys.stderr)
+
+
+@recipe("axum", prepare=rust_servers)
+def axum(place):
+    return [CACHE / "rust/release/axum", str(place.port), place.cert, place.key]
+
+
+@recipe("Actix Web", prepare=rust_servers)
+def actix(place):
+    return [CACHE / "rust/release/actix", str(place.port), place.cert, place.key]

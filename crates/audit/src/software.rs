@@ -227,7 +227,11 @@ fn collect(pid: i32, signs: &mut Signs) {
     if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let name = dormouse_printable::line(name.trim_end_matches(" (deleted)")).to_string();
-        signs.first.get_or_insert_with(|| name.clone());
+        let called = proc_files::read_beginning(pid, "comm").unwrap_or_default();
+        let called = String::from_utf8_lossy(&called);
+        signs
+            .first
+            .get_or_insert_with(|| called_name(called.trim_end(), &name));
         if signs.programs.insert(name) {
             search(pid, signs);
         }
@@ -256,6 +260,15 @@ fn collect(pid: i32, signs: &mut Signs) {
                 signs.files.insert(path.into_owned());
             }
         }
+    }
+}
+
+/// Returns the name by which a program was started, or the file's where that begins with it: the kernel shortens the first.
+fn called_name(called: &str, file: &str) -> String {
+    if called.is_empty() || file.starts_with(called) {
+        file.to_owned()
+    } else {
+        dormouse_printable::line(called).to_string()
     }
 }
 
@@ -506,6 +519,18 @@ mod tests {
         let mut nginx = signs("nginx", &["/lib/libssl.so.3"], "");
         nginx.first = Some("nginx".into());
         assert_eq!(conclude(&nginx, None).title(), "nginx (libssl.so.3)");
+    }
+
+    /// Recorded: Debian's redis-server is a symbolic link to redis-check-rdb.
+    #[test]
+    fn a_program_has_the_name_by_which_it_was_started() {
+        assert_eq!(
+            called_name("redis-server", "redis-check-rdb"),
+            "redis-server"
+        );
+        let long = "postgres-exporter";
+        assert_eq!(called_name("postgres-export", long), long);
+        assert_eq!(called_name("", "slapd"), "slapd");
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(super) struct ComparedCost {
     bytes: f64,
     lab: LabFigures,
     row: String,
+    is_echo: bool,
 }
 
 impl Baseline {
@@ -88,13 +89,20 @@ impl Baseline {
                 bytes: *bytes,
                 lab,
                 row: used_row(self.peer),
+                is_echo: self.is_echo(),
             },
             (fresh, _) => ComparedCost {
                 bytes: fresh.unwrap_or_else(|| memory.touched_bytes()),
                 lab: self.resident,
                 row: resident_row(self.peer),
+                is_echo: self.is_echo(),
             },
         }
+    }
+
+    /// Whether the lab's server is not the program itself but an echo server in its language.
+    fn is_echo(&self) -> bool {
+        !["nginx-http", "haproxy", "apache", "hitch", "stunnel"].contains(&self.peer)
     }
 }
 
@@ -136,9 +144,19 @@ impl ComparedCost {
         !self.is_usual() && without.is_usual()
     }
 
+    /// Whether these figures say what buffers a server needs: an echo server needs fewer than one of HTTP.
+    pub(super) fn tells_buffers(&self, speaks_http: bool) -> bool {
+        !(self.is_echo && speaks_http)
+    }
+
     /// Describes the lab's figures in words.
     pub(super) fn words(&self) -> String {
         let row = quoted::filled(&format!("{{{{{}}}}}", self.row));
+        let row = if self.is_echo {
+            format!("an echo server on {row}")
+        } else {
+            row
+        };
         let saved = self.lab.usual - self.lab.best;
         if saved <= 0.0 {
             return format!("in the lab {row}");

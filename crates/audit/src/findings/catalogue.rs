@@ -74,7 +74,8 @@ findings! {
         or memory::holes;
     /// The allocator retains whole free pages.
     FreeMemoryRetained = "free-memory-retained":
-        "if bursts recur, change nothing: the next burst uses the pages. Otherwise call malloc_trim(0) after a burst, or limit the arenas (MALLOC_ARENA_MAX=1) and lower the threshold at which malloc returns memory (MALLOC_TRIM_THRESHOLD_=131072)";
+        "if bursts recur, change nothing: the next burst uses the pages. Otherwise call malloc_trim(0) after a burst, or limit the arenas (MALLOC_ARENA_MAX=1) and lower the threshold at which malloc returns memory (MALLOC_TRIM_THRESHOLD_=131072). Not tried in the lab"
+        or memory::free_pages;
     /// A session cache grows without a bound.
     SessionCacheGrows = "session-cache-grows":
         "limit the cache in entries or bytes and evict the oldest; or turn it off and use tickets, which need no memory on the server"
@@ -89,6 +90,10 @@ findings! {
     GrowsUnderChurn = "grows-under-churn":
         "turn the session cache off and audit again: if memory still grows, each connection leaves memory behind"
         or memory::growth;
+    /// A client that offers a session gets no connection.
+    SessionOfferRefused = "session-offer-refused":
+        "find out in the server's log why it refuses the session; until then turn tickets and the session cache off: clients then make full handshakes instead of failing"
+        or sessions::refused;
     /// No session is ever resumed.
     NoResumption = "no-resumption":
         "turn session tickets on, with keys that outlive a connection and that all processes share"

@@ -5,7 +5,7 @@ use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::model::ClientFigures;
+use crate::model::{ClientConnection, ClientFigures};
 use crate::software::SoftwareKind;
 
 /// Minimum number of connections that could have resumed, before a client that did not is reported.
@@ -26,6 +26,9 @@ const ONE_PROCESS: &str = "use one process for many requests: it keeps its sessi
 /// two, even in an interpreter, and the certificates of a usual system take ten to fifty.
 const PARSING_MS: f64 = 8.0;
 
+/// Requests per connection above which CPU time says nothing about connections.
+const REQUESTS_MAX: u64 = 2;
+
 /// Why a client makes full handshakes only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NoSessions {
@@ -33,7 +36,7 @@ enum NoSessions {
     ProcessEach,
     /// Each connection costs so much CPU time that it creates a context and parses a trust store.
     ContextEach,
-    /// Connections are cheap, so no trust store is parsed: sessions are discarded, or contexts share a store.
+    /// Connections are cheap: sessions are discarded, or contexts have little to parse.
     Discarded,
     /// The CPU time per connection is not known.
     Unknown,
@@ -57,9 +60,9 @@ impl NoSessions {
                 "the client creates a new TLS context for each connection, without a session, and parses its trust store each time: {ms:.0} ms of CPU time per connection"
             ),
             Self::Discarded => format!(
-                "the client discards its sessions, or creates contexts that share a parsed trust store: a connection takes only {ms:.1} ms of CPU time"
+                "the client discards its sessions, or keeps none for this server name; or it creates a context for each connection, which is cheap where contexts share a parsed trust store, or parse a small one like that of this audit: a connection takes only {ms:.1} ms of CPU time"
             ),
-            Self::Unknown => "the client creates a new TLS context for each connection, without a session, or it discards sessions".into(),
+            Self::Unknown => "the client keeps no sessions or discards them, or it creates a new TLS context for each connection".into(),
         }
     }
 
@@ -85,10 +88,13 @@ fn is_process_each(client: &ClientFigures) -> bool {
     })
 }
 
-/// CPU milliseconds per connection, without the client's start; `None` if they are not known.
+/// CPU milliseconds per connection, without the client's start; `None` if they are not known, because most of them may be
+/// those of requests.
 fn marginal_ms(client: &ClientFigures) -> Option<f64> {
     let startup = client.cpu_startup_ms.value()?;
-    Some((client.cpu_ms.value()? - startup) / client.connections.max(1) as f64)
+    let begun = client.connections + client.failed.values().sum::<u64>();
+    let is_of_connections = client.requests <= REQUESTS_MAX * begun;
+    is_of_connections.then_some((client.cpu_ms.value()? - startup) / begun.max(1) as f64)
 }
 
 pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
@@ -138,8 +144,9 @@ fn cpu(
         return;
     };
     let startup = client.cpu_startup_ms.value().copied();
+    let is_known = startup.is_none() || marginal_ms(client).is_some();
     let ms = (all - startup.unwrap_or(0.0)) / client.connections.max(1) as f64;
-    if ms <= 30.0 || client.connections < SOME {
+    if !is_known || ms <= 30.0 || client.connections < SOME {
         return;
     }
     let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
@@ -188,10 +195,9 @@ fn resumption(
             format!("{connections} connections, each with a full handshake; {requests} requests"),
             "all connections but the first resume",
             &why.words(client),
-            if why == NoSessions::Unknown {
-                Confidence::Medium
-            } else {
-                Confidence::High
+            match why {
+                NoSessions::ProcessEach | NoSessions::ContextEach => Confidence::High,
+                NoSessions::Discarded | NoSessions::Unknown => Confidence::Medium,
             },
         );
     } else if chances >= ENOUGH && resumed * 2 < chances {
@@ -259,14 +265,13 @@ fn keep_alive(
 }
 
 /// Connections that began when the client already had a session to offer. The first connections that a client opens in
-/// parallel have none.
+/// parallel have none: a ticket arrives with the first answer, so the others of the first wave begin without it.
 fn chances(client: &ClientFigures) -> u64 {
-    let ends = client
-        .raw
-        .iter()
-        .map(|one| one.at_s + one.handshake_ms / 1e3);
-    let first_end = ends.fold(f64::INFINITY, f64::min);
-    let later = client.raw.iter().filter(|one| one.at_s > first_end).count() as u64;
+    let end = |one: &ClientConnection| one.at_s + one.handshake_ms / 1e3;
+    let first_end = client.raw.iter().map(end).fold(f64::INFINITY, f64::min);
+    let wave = client.raw.iter().filter(|one| one.at_s <= first_end);
+    let wave_end = wave.map(end).fold(first_end, f64::max);
+    let later = client.raw.iter().filter(|one| one.at_s > wave_end).count() as u64;
     // Connections beyond the individually recorded ones came later than those.
     later + client.connections.saturating_sub(client.raw.len() as u64)
 }
@@ -346,7 +351,7 @@ fn hello(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ClientConnection, Measured};
+    use crate::model::Measured;
 
     #[test]
     fn causes_of_missing_sessions_are_told_by_processes_and_cpu_time() {
@@ -372,6 +377,13 @@ mod tests {
             ..client((1, 12), 900.0)
         };
         assert_eq!(NoSessions::of(&unknown), NoSessions::Unknown);
+        // Recorded: a Go program with one transport and no session cache: 600 requests, of which most shared a connection.
+        let busy = ClientFigures {
+            connections: 30,
+            requests: 600,
+            ..client((1, 30), 100.0 + 420.0)
+        };
+        assert_eq!(NoSessions::of(&busy), NoSessions::Unknown);
         let advice = [
             NoSessions::ProcessEach,
             NoSessions::ContextEach,
@@ -400,5 +412,30 @@ mod tests {
         assert_eq!(chances(&begun([1.0, 1.001, 1.002, 1.003, 1.004])), 1_000);
         assert_eq!(chances(&begun([1.0, 1.001, 1.03, 1.04, 1.05])), 1_003);
         assert_eq!(chances(&ClientFigures::default()), 0);
+    }
+
+    /// Recorded: a Go program with a session cache opened sixteen connections on a busy machine. All later ones resumed.
+    #[test]
+    fn a_slow_first_wave_has_nothing_to_resume() {
+        let times = [
+            (0.083, 62.1),
+            (0.095, 211.8),
+            (0.113, 22.0),
+            (0.147, 112.8),
+            (0.226, 50.8),
+            (3.025, 67.7),
+            (3.069, 43.6),
+        ];
+        let raw = times.map(|(at_s, handshake_ms)| ClientConnection {
+            at_s,
+            handshake_ms,
+            ..ClientConnection::default()
+        });
+        let client = ClientFigures {
+            connections: 7,
+            raw: raw.to_vec(),
+            ..ClientFigures::default()
+        };
+        assert_eq!(chances(&client), 2);
     }
 }

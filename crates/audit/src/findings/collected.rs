@@ -24,6 +24,9 @@ const OF_SESSIONS: &str = "SSLSession";
 /// The JDK's session, and the number of them that its cache keeps by default (`javax.net.ssl.sessionCacheSize`).
 const OF_JDK_SESSIONS: &str = "sun.security.ssl.SSLSessionImpl";
 const JDK_SESSIONS: u64 = 20_480;
+/// The runtime whose classes name the sessions of an application, and parts of names of other sessions.
+const JVM: &str = "the JVM";
+const NO_APPLICATION: [&str; 4] = ["SSL", "TLS", "HTTP2", "Http2"];
 /// Objects per connection above which a class counts as allocated for every connection.
 const EACH: f64 = 0.5;
 /// The same for a leak that the sum of all objects does not show.
@@ -58,6 +61,7 @@ pub(super) fn judge(
     let mut kept = classify(memory, growth)?;
     if let Some(collected) = memory.growth_collected.value() {
         bound(&mut kept, collected);
+        of_application(&mut kept, collected);
     }
     (grows || kept.severity > Severity::Low).then_some(kept)
 }
@@ -79,6 +83,34 @@ fn bound(kept: &mut CollectedGrowth, collected: &CollectedRounds) {
     kept.cause += &format!(
         ". The JDK's own limit is {} sessions{all}",
         whole(JDK_SESSIONS as f64)
+    );
+}
+
+/// A server of HTTP may begin a session of its application for each request without a cookie, as a page in JSP does, and keep
+/// it until its timeout. The audit's clients send no cookie, so this is no leak of a connection.
+fn of_application(kept: &mut CollectedGrowth, collected: &CollectedRounds) {
+    if kept.id != FindingId::LeakPerConnection || collected.by.as_deref() != Some(JVM) {
+        return;
+    }
+    let is_connection =
+        |class: &ClassRounds| OF_CONNECTIONS.iter().any(|of| class.class.contains(of));
+    let each = || {
+        let all = collected.classes.iter();
+        all.filter(|class| objects_each(class, collected) > EACH)
+    };
+    let session = each().find(|class| {
+        let name = class.class.rsplit(['.', '$']).next().unwrap_or_default();
+        name.contains("Session") && !NO_APPLICATION.iter().any(|part| name.contains(part))
+    });
+    let Some(session) = session.filter(|_| !each().any(is_connection)) else {
+        return;
+    };
+    kept.id = FindingId::GrowsUnderChurn;
+    kept.severity = kept.severity.min(Severity::Low);
+    kept.confidence = Confidence::Medium;
+    kept.cause = format!(
+        "sessions of the application, not of TLS: after full collections there is one more {} for each connection, whose request had no cookie. They end by their timeout, which the audit did not wait for. With --http and a path that begins no session, the audit measures what a connection leaves behind",
+        session.class
     );
 }
 
@@ -183,7 +215,13 @@ fn without_collections(
     let later: Vec<_> = collected.points.iter().skip(later).collect();
     let later: Vec<_> = later.iter().map(|point| point.pss_bytes).collect();
     let later = Growth::judge(&later, collected.connections_per_round);
-    if !grows(&later, GROWTH_PER_ROUND) {
+    // Where the time ended before there were enough of them, the rounds of resumed connections came later, too.
+    let resumed = memory.growth_resumed.value();
+    let later = match (later.slope, resumed) {
+        (None, Some(resumed)) => resumed,
+        _ => &later,
+    };
+    if !grows(later, GROWTH_PER_ROUND) {
         return None;
     }
     let more = collected.points.len() as u64 * collected.connections_per_round;
@@ -322,6 +360,35 @@ mod tests {
     use super::*;
     use crate::model::Measured;
 
+    /// Recorded: Tomcat, whose page in JSP begins a session for each request without a cookie, was said to leak 443 bytes for
+    /// each closed connection, with high severity.
+    #[test]
+    fn sessions_of_an_application_are_no_leak_of_connections() {
+        let points = [25_590_656, 25_701_406, 25_812_156, 25_922_906]
+            .map(|living| (240_000_000, Some(living), Some(18_000_000)));
+        let judged = |classes: &[(&str, u64)]| {
+            let mut rounds = collected(Some(JVM), &points);
+            let classes = classes.iter();
+            rounds.classes = classes
+                .map(|(name, bytes)| grown(name, [375, 1_125], *bytes))
+                .collect();
+            let (memory, growth) = memory(&[240_000_000; 4], Measured::Value(rounds));
+            let kept = judge(&memory, &growth, true).unwrap();
+            (kept.id, kept.severity)
+        };
+        let of_tomcat = ("org.apache.catalina.session.StandardSession", 66_000);
+        let own = ("java.util.concurrent.ConcurrentHashMap", 96_000);
+        let leak = (FindingId::LeakPerConnection, Severity::High);
+        assert_eq!(judged(&[own]), leak);
+        let sessions = judged(&[own, of_tomcat]);
+        assert_eq!(sessions, (FindingId::GrowsUnderChurn, Severity::Low));
+        let connections = (
+            "org.apache.tomcat.util.net.NioChannel.SocketChannel",
+            66_000,
+        );
+        assert_eq!(judged(&[connections, of_tomcat]), leak);
+    }
+
     /// Creates figures in which the rounds took this many bytes, the first round excluded.
     fn memory(rounds: &[u64], collected: Measured<CollectedRounds>) -> (MemoryFigures, Growth) {
         let all: Vec<u64> = rounds.first().into_iter().chain(rounds).copied().collect();
@@ -411,6 +478,29 @@ mod tests {
             kept.measured.contains("jcmd is missing"),
             "{}",
             kept.measured
+        );
+    }
+
+    /// Recorded: Node.js without its inspector, which kept the socket of each closed connection. There was time for one
+    /// more round only, and the growth was not mentioned.
+    #[test]
+    fn growth_goes_on_in_the_rounds_of_resumed_connections() {
+        let rounds = [63_810_560, 78_478_336, 83_939_328, 92_387_584];
+        let resumed = [
+            140_000_000,
+            150_709_248,
+            160_774_144,
+            169_579_520,
+            178_936_640,
+        ];
+        let one_more = collected(None, &[(96_446_720, None, None)]);
+        let (mut memory, growth) = memory(&rounds, Measured::Value(one_more));
+        assert!(judge(&memory, &growth, true).is_none());
+        memory.growth_resumed = Measured::Value(Growth::judge(&resumed, 954));
+        let kept = judge(&memory, &growth, true).unwrap();
+        assert_eq!(
+            (kept.id, kept.severity),
+            (FindingId::GrowsUnderChurn, Severity::Low)
         );
     }
 

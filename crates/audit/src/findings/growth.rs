@@ -3,9 +3,10 @@
 use super::catalogue::FindingId;
 use super::collected::{self, COUNTED_PER_ROUND, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
+use super::known_blocks::Library;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::model::{GROWTH_BYTES, Measured, MemoryFigures};
+use crate::model::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, Measured, MemoryFigures};
 use crate::software::SoftwareKind;
 use dormouse_census::CensusReport;
 use dormouse_measure::{Growth, Memory, Verdict};
@@ -17,10 +18,13 @@ const IN_USE_BYTES: f64 = 64.0;
 
 /// Advice on growth that no session cache and no leak explains.
 const NOT_IN_USE: &str = "audit again with --thorough: if the growth ends, change nothing";
+/// Why memory grows in Go, where sessions were not resumed.
+const OF_GO: &str = "not sessions: crypto/tls keeps none on a server. Each connection leaves memory that is never freed, such as an entry of a map or a goroutine that does not end";
+/// The program has a store of its own.
+const OWN_STORE: &str =
+    ". OpenSSL's session objects do not grow: the program keeps what grows itself";
 /// Objects per closed connection above which each connection leaves one behind.
 const EACH: f64 = 0.5;
-/// Blocks of one size per closed connection below which they belong to no single connection.
-const SOME: f64 = 0.02;
 
 /// What resumed connections leave, as a share of what full ones leave: below the first limit sessions grow, above the second
 /// something of every connection. A confidence interval that reaches the other limit decides nothing.
@@ -64,6 +68,10 @@ fn of_blocks(
     in_use: &Growth,
 ) -> Finding {
     let (mut id, mut cause, mut confidence) = living(memory.growth_in_use_resumed.value(), in_use);
+    if id == FindingId::GrowsUnderChurn && subject.kind == SoftwareKind::Go {
+        (id, confidence) = (FindingId::LeakPerConnection, Confidence::Medium);
+        cause = OF_GO.into();
+    }
     let ends = in_use.rounds.first().zip(in_use.rounds.last());
     let mut measured = format!("bytes in use: {in_use}");
     if let Some((first, last)) = ends {
@@ -102,7 +110,13 @@ fn of_blocks(
     let each = in_use.bytes_per_connection().unwrap_or(0.0);
     let mut finding = grown_finding(subject, id, each, measured, cause);
     finding.confidence = confidence;
-    if !grown.is_empty() && most < SOME {
+    let is_own = subject.library == Library::OpenSsl3 && !grown.is_empty() && sessions < EACH;
+    if is_own && id != FindingId::LeakPerConnection {
+        // Settings of OpenSSL's cache do not reach it.
+        finding.cause += OWN_STORE;
+        finding.advice = id.advice_for_any();
+    }
+    if !grown.is_empty() && most < BLOCKS_OF_CONNECTION {
         finding = of_few_blocks(finding);
     } else if subject.kind == SoftwareKind::Lua {
         // Its objects are blocks of malloc, and the audit cannot make it collect.
@@ -319,6 +333,27 @@ mod tests {
             phases: rounds.into_iter().enumerate().map(phase).collect(),
             ..MemoryFigures::not_measured()
         }
+    }
+
+    /// Recorded: a goroutine for each connection of a Go server did not end, and the time was too short for resumed rounds.
+    #[test]
+    fn go_keeps_no_sessions() {
+        let mut audit = crate::model::Audit::begin("server", "s", "127.0.0.1:1");
+        audit.software = Measured::Value(crate::software::Software {
+            kind: SoftwareKind::Go,
+            program: None,
+            version: None,
+            library: None,
+            evidence: Vec::new(),
+        });
+        let growth = Growth::judge(&[23, 32, 41, 50, 59].map(|mb| mb * 1_000_000), 2_500);
+        let memory = MemoryFigures {
+            growth_in_use: Measured::Value(growth),
+            ..MemoryFigures::not_measured()
+        };
+        let finding = judge(&AuditSubject::new(&audit), &memory, None).unwrap();
+        assert_eq!(finding.id, FindingId::LeakPerConnection);
+        assert_eq!(finding.confidence, Confidence::Medium);
     }
 
     /// Recorded: MariaDB, whose pools grow by a few blocks of 32 and 64 kB over 12,000 connections; resumed connections

@@ -69,6 +69,31 @@ const KINDS: [(&str, &[&str]); 6] = [
 const PARSERS: [&str; 1] = ["libtasn1"];
 /// Cryptographic libraries, whose unnamed functions count as arithmetic.
 const CRYPTO: [&str; 4] = ["libcrypto", "libgnutls", "libnettle", "libhogweed"];
+/// Functions of cryptography that a program contains itself, by the prefixes of their names.
+const CRYPTO_FUNCTIONS: [&str; 22] = [
+    "AES_",
+    "ChaCha",
+    "EC_",
+    "ECDSA_",
+    "EVP_",
+    "BN_",
+    "aes",
+    "bn_",
+    "crypto/",
+    "ec_",
+    "ecdsa_",
+    "ecp_",
+    "fe_",
+    "ge_",
+    "gcm_",
+    "golang.org/x/crypto/",
+    "ossl_",
+    "p256_",
+    "poly1305",
+    "sha256_",
+    "sha512_",
+    "x25519",
+];
 /// Interpreters, by the prefixes of their programs and libraries.
 const INTERPRETERS: [&str; 6] = ["python", "libpython", "node", "libnode", "perl", "ruby"];
 
@@ -78,17 +103,16 @@ pub(super) fn parsing_share(profile: &[HotSpot]) -> f64 {
     profile.iter().filter(parsing).map(|spot| spot.share).sum()
 }
 
+/// Share of the samples in cryptography, if it is the largest part.
+pub(super) fn largest_is_cryptography(profile: &[HotSpot]) -> Option<f64> {
+    let parts = parts(profile);
+    let (what, share) = parts.first()?;
+    what.starts_with("cryptography").then_some(*share)
+}
+
 /// Describes the cause according to the samples.
 pub(super) fn words(profile: &[HotSpot]) -> String {
-    let mut parts: Vec<(String, f64)> = Vec::new();
-    let mut add = |what: String, share: f64| match parts.iter_mut().find(|known| known.0 == what) {
-        Some(known) => known.1 += share,
-        None => parts.push((what, share)),
-    };
-    for spot in profile {
-        add(kind(spot), spot.share);
-    }
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let parts = parts(profile);
     let named: Vec<_> = parts
         .iter()
         .filter(|(_, share)| *share >= NAMED)
@@ -98,6 +122,20 @@ pub(super) fn words(profile: &[HotSpot]) -> String {
         return "sampled during handshakes: no part of the program stands out".into();
     }
     format!("sampled during handshakes: {}", named.join(", "))
+}
+
+/// Kinds of functions with their shares, the largest first.
+fn parts(profile: &[HotSpot]) -> Vec<(String, f64)> {
+    let mut parts: Vec<(String, f64)> = Vec::new();
+    let mut add = |what: String, share: f64| match parts.iter_mut().find(|known| known.0 == what) {
+        Some(known) => known.1 += share,
+        None => parts.push((what, share)),
+    };
+    for spot in profile {
+        add(kind(spot), spot.share);
+    }
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts
 }
 
 fn kind(spot: &HotSpot) -> String {
@@ -120,6 +158,14 @@ fn kind(spot: &HotSpot) -> String {
         return KINDS[0].0.into();
     }
     if CRYPTO.iter().any(|library| object.starts_with(library)) {
+        return format!("cryptography ({object})");
+    }
+    let is_crypto = |name: &str| {
+        CRYPTO_FUNCTIONS
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    if spot.function.as_deref().is_some_and(is_crypto) {
         return format!("cryptography ({object})");
     }
     if INTERPRETERS
@@ -159,6 +205,16 @@ mod tests {
             text,
             "sampled during handshakes: 35 % parsing certificates or a trust store, 30 % cryptography (libcrypto.so.3), \
              10 % in the kernel"
+        );
+        // Recorded: Node.js contains OpenSSL.
+        let node = words(&[
+            spot("node", Some("sha512_block_data_order_avx2"), 0.06),
+            spot("node", Some("fe_mul"), 0.04),
+            spot("node", Some("Builtins_LoadIC"), 0.09),
+        ]);
+        assert_eq!(
+            node,
+            "sampled during handshakes: 10 % cryptography (node), 9 % the interpreter (node)"
         );
         assert!(words(&[]).contains("no part"));
         let parsing = [

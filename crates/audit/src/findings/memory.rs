@@ -21,11 +21,18 @@ const ONE_SIZE: f64 = 0.8;
 const PARSING: f64 = 0.1;
 /// Buffers of a TLS library per connection, one for each direction; more are the program's own.
 const OF_LIBRARY: f64 = 2.5;
+/// Buffers per connection up to which there is one, for one direction.
+const OF_ONE: f64 = 1.5;
 /// Share of the buffers that exist after the handshakes of the first half of the connections, below which they grew for
 /// large records.
 const GREW: f64 = 0.1;
 /// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
 const UNFILLED: f64 = 0.5;
+/// Share from which one cause explains most of the memory.
+const MOST: f64 = 0.5;
+const STACKS: &str = "most of the memory is the stack of each connection's thread: what its functions ever touched stays resident while the thread lives. Keep large arrays out of these functions, allocate them only while they are needed, or serve many connections in one thread. Not tried in the lab";
+/// A blocked thread holds a buffer although the program has set the mode that the advice names.
+const BLOCKED: &str = "In a thread for each connection, also wait with poll(2) before SSL_read while SSL_has_pending is 0: a thread that waits inside SSL_read holds the read buffer in spite of this mode";
 const GARBAGE: &str = "these buffers may be garbage: V8 frees them when it collects, and the audit could not make it collect; with --inspect=127.0.0.1:0 it can";
 const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
 
@@ -73,18 +80,19 @@ pub(super) fn judge(
         // Buffers that make a connection cost more than the runtime's default settings do can be saved.
         let is_usual = is_foreign
             || has_more_processes
-            || compared
-                .as_ref()
-                .is_some_and(|cost| !cost.is_unusual_by(of_buffers));
+            || compared.as_ref().is_some_and(|cost| {
+                !cost.is_unusual_by(of_buffers) || !cost.tells_buffers(subject.speaks_http())
+            });
         let number: f64 = kept.iter().map(|class| class.per_connection).sum();
         // What a program needs itself, such as a database's buffers for each session, is not known.
         let is_own = compared.is_none() && number > OF_LIBRARY;
-        let severity = if is_own {
+        let severity = if is_own || of_buffers < MOST * idle {
             severity.min(Severity::Medium)
         } else {
             severity
         };
-        let buffers = buffers(subject, memory, &kept, &command);
+        let has_threads = census.is_some_and(|census| census.stack_bytes_per_connection > 0.0);
+        let buffers = buffers(subject, memory, (&kept, has_threads), &command);
         findings.extend(
             buffers.map(|finding| match may_be_garbage(subject, memory) {
                 true => Finding {
@@ -142,7 +150,7 @@ fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> 
 fn buffers(
     subject: &AuditSubject,
     memory: &MemoryFigures,
-    kept: &[&SizeClass],
+    (kept, has_threads): (&[&SizeClass], bool),
     command: &str,
 ) -> Option<Finding> {
     let first = kept.first()?;
@@ -170,13 +178,17 @@ fn buffers(
             "a TLS library has at most two such buffers per connection; the others are the program's own buffers, allocated in advance and mostly unused"
         } else if grew {
             "the buffers grew when 16 kB records arrived, and keep that size until the connection closes"
+        } else if number > OF_ONE {
+            "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps both while it is idle"
         } else {
-            "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps it until it closes"
+            "each connection allocates a buffer for the largest record (2^14 bytes) and keeps it while it is idle"
         }
         .into(),
         confidence: Confidence::High,
         advice: if number > OF_LIBRARY {
             subject.advice_for_own_buffers()
+        } else if has_threads && subject.kind == SoftwareKind::OpenSsl {
+            format!("{}. {BLOCKED}", subject.advice(FindingId::RecordBuffersKept))
         } else {
             subject.advice(FindingId::RecordBuffersKept)
         },
@@ -261,9 +273,19 @@ fn general(
         },
         cause,
         confidence,
-        advice: subject.advice(id),
+        advice: if are_stacks(subject, census, idle) {
+            STACKS.into()
+        } else {
+            subject.advice(id)
+        },
         command,
     }
+}
+
+/// Whether most of the memory is the stack of a thread that the program itself starts for each connection.
+fn are_stacks(subject: &AuditSubject, census: Option<&CensusReport>, idle: f64) -> bool {
+    let is_own = !matches!(subject.kind, SoftwareKind::Go | SoftwareKind::Stunnel);
+    is_own && census.is_some_and(|census| census.stack_bytes_per_connection > MOST * idle)
 }
 
 /// Describes the figures: bytes in use, and the growth of resident memory.
@@ -290,9 +312,10 @@ fn measured(memory: &MemoryFigures) -> String {
     }
     match memory.started_processes() {
         started @ 1.. if !memory.is_process_each() => {
+            let processes = if started == 1 { "process" } else { "processes" };
             let started = whole(started as f64);
             text + &format!(
-                "; the server started {started} more processes meanwhile, whose memory is included"
+                "; the server started {started} more {processes} meanwhile, whose memory is included"
             )
         }
         _ => text,
@@ -429,10 +452,50 @@ mod tests {
             unknown.cause
         );
         let collected = judged(Measured::Value(120_000.0));
+        // Recorded: Apache, whose thread waits for the first request with one buffer.
+        assert!(!collected.cause.contains("each direction"), "{collected:?}");
         assert_eq!(
             (collected.id, collected.severity),
             (FindingId::RecordBuffersKept, Severity::Medium)
         );
+    }
+
+    /// Recorded: axum in its usual configuration, which was compared with an echo server on tokio-rustls.
+    #[test]
+    fn a_buffer_of_http_is_not_compared_with_an_echo_server() {
+        let class = SizeClass {
+            heap: "malloc".into(),
+            size_bytes: 16_400,
+            blocks: [0, 450, 899],
+            per_connection: 1.0,
+            bytes_per_connection: 16_400.0,
+            resident_per_connection: None,
+            zero_share: 0.91,
+        };
+        let census = CensusReport {
+            classes: vec![class],
+            ..CensusReport::without_malloc("")
+        };
+        let judged = |options: &str| {
+            let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+            audit.settings.insert("options".into(), options.into());
+            audit.software = Measured::Value(Software {
+                kind: SoftwareKind::Rustls,
+                program: None,
+                version: None,
+                library: None,
+                evidence: Vec::new(),
+            });
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = Measured::Value(38_940.0);
+            memory.used_after_handshake_bytes = Measured::Value(38_940.0);
+            memory.touched_after_handshake_bytes = Measured::Value(36_034.0);
+            let finding = findings_of(&audit, &memory, &census).swap_remove(0);
+            (finding.id, finding.severity)
+        };
+        let kept = FindingId::RecordBuffersKept;
+        assert_eq!(judged("--ca ca.pem --http /"), (kept, Severity::Low));
+        assert_eq!(judged("--ca ca.pem"), (kept, Severity::Medium));
     }
 
     /// A server on GnuTLS that loads the system's authorities for each connection, from a recorded audit: 17,684 nodes of

@@ -5,6 +5,7 @@ use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
 use crate::model::{AddressTrials, ServerFigures, Trials};
+use crate::software::SoftwareKind;
 
 /// Minimum share at which sessions count as resumed.
 const RESUMES: f64 = 0.9;
@@ -12,6 +13,12 @@ const RESUMES: f64 = 0.9;
 const RESUMES_AT_ALL: f64 = 0.02;
 /// Upper bound of the interval above which the server may resume all sessions.
 const RESUMES_ALL: f64 = 0.95;
+
+/// Bytes by which the ClientHello is longer with a ticket that holds its session.
+const OF_SESSION: u32 = 150;
+/// Bytes by which a ClientHello of TLS 1.3 is longer with a ticket that only names a session of the server: an id of 32 bytes,
+/// and 63 bytes of framing, age and binder.
+const NAMED_BYTES: u32 = 32 + 63;
 
 /// What the trials say about a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,9 +43,56 @@ impl Resumes {
 }
 
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+    findings.extend(refused(subject, figures));
     at_one_address(subject, figures, findings);
     findings.extend(across_addresses(subject, figures));
     findings.extend(over_time(subject, figures));
+}
+
+/// Reports that connections fail if they offer a session.
+fn refused(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
+    let refusals: Vec<_> = figures
+        .resumption
+        .iter()
+        .filter_map(|entry| Some((entry, entry.trials.value()?.refusal.as_ref()?)))
+        .collect();
+    let (_, why) = refusals.first()?;
+    let mut versions: Vec<&str> = refusals.iter().map(|it| it.0.version.as_str()).collect();
+    versions.dedup();
+    let asks = figures
+        .offer
+        .value()
+        .is_some_and(|offer| offer.client_certificate_asked == Some(true));
+    let is_unnamed = asks && subject.kind == SoftwareKind::OpenSsl;
+    Some(Finding {
+        id: FindingId::SessionOfferRefused,
+        severity: Severity::High,
+        title: format!(
+            "a client that offers a session of {} gets no connection",
+            versions.join(" or ")
+        ),
+        measured: format!(
+            "each of {} connections that offered a session failed: {why}; connections without one, made before each, were established",
+            refusals
+                .iter()
+                .filter_map(|it| it.0.trials.value())
+                .map(|it| it.offered)
+                .sum::<u64>()
+        ),
+        reference: "the server resumes the session, or makes a full handshake".into(),
+        cause: if is_unnamed {
+            "the server asks for client certificates and has set no session id context: OpenSSL then issues sessions and ends the handshakes that offer one".into()
+        } else {
+            "the server issues sessions that it cannot accept, and ends the handshake instead of making a full one".into()
+        },
+        confidence: if is_unnamed {
+            Confidence::High
+        } else {
+            Confidence::Medium
+        },
+        advice: subject.advice(FindingId::SessionOfferRefused),
+        command: subject.audit(),
+    })
 }
 
 fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
@@ -47,6 +101,7 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
         .iter()
         .filter(|entry| entry.by == "ticket")
         .filter_map(|entry| Some((entry.version.as_str(), entry.trials.value()?)))
+        .filter(|(_, trials)| trials.refusal.is_none())
         .collect();
     let each: Vec<_> = by_ticket
         .iter()
@@ -126,7 +181,7 @@ fn why_none(figures: &ServerFigures) -> &'static str {
             "the server sends tickets and accepts none of them: each connection has a process of its own, with ticket keys of its own"
         }
         Some(true) => {
-            "the server sends tickets and accepts none of them: each connection has a context with ticket keys of its own, or the TLS library refuses sessions (OpenSSL does where a server asks for client certificates and has not called SSL_CTX_set_session_id_context)"
+            "the server sends tickets and accepts none of them: each connection has a context with ticket keys of its own, or the TLS library refuses sessions"
         }
         None => {
             "tickets and session cache are off, or the ticket keys change with every connection"
@@ -260,17 +315,28 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
             && ticket.age_s < f64::from(ticket.lifetime_s)
             && resumes(&ticket.version)
     })?;
-    let (cause, confidence, severity) = if early.load_between {
+    let in_cache = early.version == "TLS 1.3" && names_sessions(figures);
+    let advice = subject.advice(FindingId::ResumptionEndsEarly);
+    let (cause, confidence, severity, advice) = if early.load_between && in_cache {
+        (
+            "the server keeps sessions in a cache, and its tickets only name them: the connections of this audit replaced the session",
+            Confidence::Medium,
+            Severity::Info,
+            "if as many connections as the audit made in this time are usual, enlarge the session cache, or turn tickets on that contain the session".to_owned(),
+        )
+    } else if early.load_between && !holds_session(figures, &early.version) {
         (
             "the server replaced its ticket keys and dropped the earlier ones, or this audit's load filled its session cache",
             Confidence::Low,
             Severity::Low,
+            advice,
         )
     } else {
         (
             "the server replaced its ticket keys and dropped the earlier ones",
             Confidence::Medium,
             Severity::Medium,
+            advice,
         )
     };
     Some(Finding {
@@ -287,9 +353,33 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
         ),
         cause: cause.into(),
         confidence,
-        advice: subject.advice(FindingId::ResumptionEndsEarly),
+        advice,
         command: subject.audit(),
     })
+}
+
+/// Whether a ticket of this version is the session itself, encrypted: then no cache can have lost it. A name in a cache has
+/// 32 bytes, or a few more.
+fn holds_session(figures: &ServerFigures, version: &str) -> bool {
+    let hello = |is_resumed: bool| {
+        let flights = figures.flights.iter();
+        let mut of_version = flights.filter(|row| row.version == version);
+        let row = of_version.find(|row| row.resumed == is_resumed)?;
+        row.bytes.first().copied()
+    };
+    let longer = hello(true).zip(hello(false));
+    longer.is_some_and(|(resumed, full)| resumed.saturating_sub(full) >= OF_SESSION)
+}
+
+/// Whether tickets of TLS 1.3 are so short that they only name a session, which the server remembers.
+fn names_sessions(figures: &ServerFigures) -> bool {
+    let hello = |resumed| {
+        let mut rows = figures.flights.iter();
+        let row = rows.find(|row| row.version == "TLS 1.3" && row.resumed == resumed)?;
+        row.bytes.first().copied()
+    };
+    let hellos = hello(true).zip(hello(false));
+    hellos.is_some_and(|(resumed, full)| resumed.saturating_sub(full) <= NAMED_BYTES)
 }
 
 fn outcome(trials: &Trials) -> String {
@@ -334,6 +424,7 @@ mod tests {
             offered,
             resumed,
             outcomes: Vec::new(),
+            refusal: None,
         })
     }
 
@@ -349,6 +440,80 @@ mod tests {
         assert_eq!(judged(12, 200), Resumes::Partly);
     }
 
+    /// Recorded: OpenSSL without a session id context, beside client certificates.
+    #[test]
+    fn a_refused_offer_is_worse_than_a_full_handshake() {
+        let entry = |version: &str, refusal: Option<&str>| crate::model::Resumption {
+            version: version.into(),
+            by: "ticket".into(),
+            trials: crate::model::Measured::Value(Trials {
+                offered: 2,
+                refusal: refusal.map(str::to_owned),
+                ..Trials::default()
+            }),
+        };
+        let alert = Some("the peer sent the alert internal_error");
+        let figures = ServerFigures {
+            resumption: vec![entry("TLS 1.3", alert), entry("TLS 1.2", alert)],
+            ..ServerFigures::default()
+        };
+        let subject = AuditSubject::new(&crate::model::Audit::begin("server", "s", "127.0.0.1:1"));
+        let mut findings = Vec::new();
+        judge(&subject, &figures, &mut findings);
+        let ids: Vec<_> = findings.iter().map(|it| (it.id, it.severity)).collect();
+        assert_eq!(ids, [(FindingId::SessionOfferRefused, Severity::High)]);
+        assert!(
+            findings[0].title.contains("TLS 1.3 or TLS 1.2"),
+            "{}",
+            findings[0].title
+        );
+        assert!(
+            findings[0].measured.contains("4 connections"),
+            "{}",
+            findings[0].measured
+        );
+    }
+
+    /// Recorded: Node.js with new ticket keys every 20 s. Its tickets hold their sessions, so no cache was full.
+    #[test]
+    fn a_ticket_that_holds_its_session_is_not_lost_from_a_cache() {
+        let hello = |is_resumed: bool, bytes: u32| crate::model::FlightRow {
+            version: "TLS 1.3".into(),
+            resumed: is_resumed,
+            client_certificate: false,
+            bytes: vec![bytes, 812, 80],
+        };
+        let judged = |resumed_bytes: u32| {
+            let figures = ServerFigures {
+                flights: vec![hello(false, 230), hello(true, resumed_bytes)],
+                resumption: vec![crate::model::Resumption {
+                    version: "TLS 1.3".into(),
+                    by: "ticket".into(),
+                    trials: crate::model::Measured::Value(Trials {
+                        offered: 16,
+                        resumed: 16,
+                        ..Trials::default()
+                    }),
+                }],
+                aged: crate::model::Measured::Value(vec![crate::model::AgedTicket {
+                    version: "TLS 1.3".into(),
+                    age_s: 125.0,
+                    lifetime_s: 7200,
+                    load_between: true,
+                    resumed: crate::model::Measured::Value(false),
+                }]),
+                ..ServerFigures::default()
+            };
+            let subject = AuditSubject::new(&crate::model::Audit::begin("server", "s", "h:1"));
+            over_time(&subject, &figures).unwrap().severity
+        };
+        // A ticket of 80 bytes more only names a session; one of 120 may do either.
+        assert_eq!(
+            (judged(533), judged(350), judged(310)),
+            (Severity::Medium, Severity::Low, Severity::Info)
+        );
+    }
+
     #[test]
     fn a_version_without_resumption_weighs_as_much_as_its_clients() {
         let entry = |version: &str, by: &str, resumed| crate::model::Resumption {
@@ -358,6 +523,7 @@ mod tests {
                 offered: 16,
                 resumed,
                 outcomes: Vec::new(),
+                refusal: None,
             }),
         };
         let judged = |all: [u64; 3]| -> Vec<_> {
@@ -403,12 +569,53 @@ mod tests {
         assert!(why(2).contains("accepts none of them"), "{}", why(2));
     }
 
+    /// Recorded: HAProxy with Debian's `no-tls-tickets` keeps 20,000 sessions, and the audit made more.
+    #[test]
+    fn a_session_that_the_audit_replaced_did_not_end_early() {
+        let judged = |resumed_hello| {
+            let row = |resumed, hello| crate::model::FlightRow {
+                version: "TLS 1.3".into(),
+                resumed,
+                client_certificate: false,
+                bytes: vec![hello, 832, 64],
+            };
+            let resumption = crate::model::Resumption {
+                version: "TLS 1.3".into(),
+                by: "ticket".into(),
+                trials: crate::model::Measured::Value(Trials {
+                    offered: 40,
+                    resumed: 40,
+                    ..Trials::default()
+                }),
+            };
+            let aged = crate::model::AgedTicket {
+                version: "TLS 1.3".into(),
+                age_s: 125.0,
+                lifetime_s: 7_200,
+                load_between: true,
+                resumed: crate::model::Measured::Value(false),
+            };
+            let figures = ServerFigures {
+                flights: vec![row(false, 230), row(true, resumed_hello)],
+                resumption: vec![resumption],
+                aged: crate::model::Measured::Value(vec![aged]),
+                ..ServerFigures::default()
+            };
+            let audit = crate::model::Audit::begin("server", "s", "127.0.0.1:1");
+            let found = over_time(&AuditSubject::new(&audit), &figures).unwrap();
+            (found.severity, found.cause.contains("only name them"))
+        };
+        assert_eq!(judged(309), (Severity::Info, true));
+        assert_eq!(judged(390), (Severity::Medium, false));
+    }
+
     #[test]
     fn the_interval_is_wilsons() {
         let trials = Trials {
             offered: 16,
             resumed: 4,
             outcomes: Vec::new(),
+            refusal: None,
         };
         let (least, most) = trials.interval();
         assert!((least - 0.102).abs() < 0.001 && (most - 0.495).abs() < 0.001);

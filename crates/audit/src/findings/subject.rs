@@ -1,12 +1,20 @@
 //! The software that findings are about, and the commands that reproduce a finding.
 
+use super::advice::{handshakes, memory};
 use super::baseline::Baseline;
 use super::catalogue::FindingId;
 use super::hot_spots;
 use super::known_blocks::Library;
+use super::quoted;
 use crate::model::Audit;
 use crate::shell;
 use crate::software::{ASYNCIO, SoftwareKind};
+use dormouse_census::HotSpot;
+
+/// Share of a handshake's CPU time spent on parsing certificates, below which no connection parses its own.
+const PARSES: f64 = 0.1;
+/// Share in cryptography from which the library matters more than anything else, if no part is larger.
+const CRYPTO_SHARE: f64 = 0.3;
 
 /// The audited software and the command-line options that reach it.
 pub(super) struct AuditSubject {
@@ -116,12 +124,38 @@ impl AuditSubject {
             (FindingId::HeapFragmented, SoftwareKind::Python) => !facts.asyncio,
             _ => false,
         };
-        let advice = if is_done {
-            id.advice_for_any()
-        } else {
-            id.advice(self.kind)
+        let of_http = match id {
+            FindingId::BytesPerConnection | FindingId::RecordBuffersKept if self.speaks_http() => {
+                memory::retained_http(self.kind)
+            }
+            _ => None,
+        };
+        let advice = match of_http {
+            Some(advice) => format!("{}: {}", self.kind.name(), quoted::filled(advice)),
+            None if is_done => id.advice_for_any(),
+            None => id.advice(self.kind),
         };
         self.for_protocol(advice)
+    }
+
+    /// Returns the advice on handshakes that cost much CPU time, by where it was seen to be spent: what helps against
+    /// certificates that each connection parses does not help where none are parsed.
+    pub(super) fn advice_on_handshakes(&self, profile: Option<&[HotSpot]>) -> String {
+        let advice = self.advice(FindingId::HandshakeCpu);
+        let Some(profile) = profile.filter(|_| self.facts.parsing_share < PARSES) else {
+            return advice;
+        };
+        let crypto = hot_spots::largest_is_cryptography(profile).unwrap_or(0.0);
+        let is_quick = self.facts.signs_quickly && self.library == Library::OpenSsl3;
+        if is_quick && crypto > CRYPTO_SHARE {
+            return self.for_protocol(quoted::filled(handshakes::OPENSSL_3));
+        }
+        match self.kind {
+            SoftwareKind::Python | SoftwareKind::Twisted | SoftwareKind::Node => {
+                self.for_protocol(handshakes::INTERPRETED.to_owned())
+            }
+            _ => advice,
+        }
     }
 
     /// Returns the advice on buffers that are not the TLS library's, which a setting of the library does not change.
@@ -142,6 +176,11 @@ impl AuditSubject {
             );
         }
         advice
+    }
+
+    /// Whether the audit's connections send requests of HTTP.
+    pub(super) fn speaks_http(&self) -> bool {
+        self.options.contains(" --http ")
     }
 
     /// Whether handshakes include a client certificate.
@@ -187,6 +226,55 @@ impl AuditSubject {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Recorded: the advice for Caddy and for a server on net/http was to copy with a smaller buffer than io.Copy's.
+    #[test]
+    fn a_server_of_http_copies_nothing() {
+        let advice = |options: &str| {
+            let mut audit = Audit::begin("server", "s", "127.0.0.1:1");
+            audit.settings.insert("options".into(), options.into());
+            let mut subject = AuditSubject::new(&audit);
+            subject.kind = SoftwareKind::Go;
+            subject.advice(FindingId::BytesPerConnection)
+        };
+        assert!(advice("--insecure --http /").contains("IdleTimeout"));
+        assert!(advice("--insecure").contains("io.Copy"));
+    }
+
+    /// Recorded: for nginx, whose CPU time is OpenSSL's, the advice was to find out what else it does; for uvicorn, which has one
+    /// context, to create one context.
+    #[test]
+    fn advice_on_handshakes_follows_the_samples() {
+        let advice = |kind, spots: &[(&str, Option<&str>, f64)]| {
+            let spots = spots.iter().map(|&(object, function, share)| HotSpot {
+                object: object.into(),
+                function: function.map(str::to_owned),
+                share,
+            });
+            let spots: Vec<_> = spots.collect();
+            let mut subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+            (subject.kind, subject.library) = (kind, Library::OpenSsl3);
+            subject.facts.signs_quickly = true;
+            subject.facts.parsing_share = hot_spots::parsing_share(&spots);
+            subject.advice_on_handshakes(Some(&spots))
+        };
+        let of_library = [("libcrypto.so.3", None, 0.46), ("kernel", None, 0.2)];
+        let nginx = advice(SoftwareKind::Nginx, &of_library);
+        assert!(nginx.starts_with("the largest part is OpenSSL"), "{nginx}");
+        let of_python = [
+            (
+                "libpython3.11.so.1.0",
+                Some("_PyEval_EvalFrameDefault"),
+                0.3,
+            ),
+            ("libcrypto.so.3", None, 0.18),
+        ];
+        let uvicorn = advice(SoftwareKind::Python, &of_python);
+        assert!(!uvicorn.contains("load_verify_locations"), "{uvicorn}");
+        let parses = [("libcrypto.so.3", Some("X509_NAME_cmp"), 0.5)];
+        let each = advice(SoftwareKind::Python, &parses);
+        assert!(each.contains("load_verify_locations"), "{each}");
+    }
 
     /// Recorded: the advice for MariaDB, whose clients begin in plaintext, was to put `dormouse serve` in front.
     #[test]

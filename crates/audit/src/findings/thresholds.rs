@@ -1,7 +1,7 @@
 //! Limits for continuous integration, and which of them an audit breaches.
 
 use super::finding::Severity;
-use crate::model::{Audit, Measured, ServerFigures};
+use crate::model::{Audit, Measured, Resumption, ServerFigures};
 
 /// Limits for continuous integration.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -70,7 +70,7 @@ pub(crate) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
     }
 }
 
-/// The resumed share. For a server, the minimum over versions (by ticket) and addresses; for a client, the share of
+/// The resumed share. For a server, the minimum over versions and addresses; for a client, the share of
 /// all connections but the first.
 fn resumed_share(audit: &Audit) -> Measured<f64> {
     if let Some(client) = &audit.client {
@@ -82,13 +82,8 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
     let Some(figures) = &audit.server else {
         return Measured::not("nothing was audited");
     };
-    let by_ticket = figures
-        .resumption
-        .iter()
-        .filter(|entry| entry.by == "ticket");
-    let shares = by_ticket
-        .filter_map(|entry| entry.trials.value())
-        .map(|trials| trials.share());
+    let best = Resumption::best_shares(&figures.resumption);
+    let shares = best.into_iter().map(|(_, share)| share);
     match shares.chain(shared(figures)).reduce(f64::min) {
         Some(share) => Measured::Value(share),
         None => Measured::not("no connection could offer a session"),

@@ -85,6 +85,8 @@ const FREE_SHARE: f64 = 0.25;
 
 /// Bytes per closed connection below which growth is not investigated.
 pub(crate) const GROWTH_BYTES: f64 = 100.0;
+/// Blocks of one size per closed connection below which they belong to no single connection.
+pub(crate) const BLOCKS_OF_CONNECTION: f64 = 0.02;
 
 fn not_counted<T>() -> Measured<T> {
     Measured::not("older versions did not count blocks in use")

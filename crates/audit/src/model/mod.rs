@@ -12,7 +12,7 @@ pub use client::{ClientConnection, ClientFigures};
 pub use cpu::{CpuFigures, FirstConnection, Reference};
 pub use handshakes::{LockWaits, ParallelHandshakes, SilentClients};
 pub use measured::Measured;
-pub(crate) use memory::GROWTH_BYTES;
+pub(crate) use memory::{BLOCKS_OF_CONNECTION, GROWTH_BYTES};
 pub use memory::{ClassRounds, CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase};
 pub use records::RecordFigures;
 pub use server::{

@@ -121,6 +121,23 @@ pub struct Resumption {
     pub trials: Measured<Trials>,
 }
 
+impl Resumption {
+    /// The best share of each version: by ticket, or by session id where a server resumes more sessions in that way.
+    pub(crate) fn best_shares(all: &[Self]) -> Vec<(&str, f64)> {
+        let mut best: Vec<(&str, f64)> = Vec::new();
+        for entry in all {
+            let Some(share) = entry.trials.value().map(Trials::share) else {
+                continue;
+            };
+            match best.iter_mut().find(|known| known.0 == entry.version) {
+                Some(known) => known.1 = known.1.max(share),
+                None => best.push((&entry.version, share)),
+            }
+        }
+        best
+    }
+}
+
 /// Results of the connections that offered a session.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Trials {
@@ -130,6 +147,9 @@ pub struct Trials {
     pub resumed: u64,
     /// Result of each connection, in order, without the connections made under load.
     pub outcomes: Vec<bool>,
+    /// Why no connection that offers a session is established, although those without one are. `None`: they are.
+    #[serde(default)]
+    pub refusal: Option<String>,
 }
 
 impl Trials {
@@ -191,4 +211,30 @@ pub struct FlightRow {
     pub client_certificate: bool,
     /// Bytes of each flight, alternating from the client's first.
     pub bytes: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded: HAProxy with Debian's `no-tls-tickets` resumes sessions of TLS 1.2 by id.
+    #[test]
+    fn a_version_counts_by_its_best_way_to_resume() {
+        let entry = |version: &str, by: &str, offered, resumed| Resumption {
+            version: version.into(),
+            by: by.into(),
+            trials: Measured::Value(Trials {
+                offered,
+                resumed,
+                ..Trials::default()
+            }),
+        };
+        let all = [
+            entry("TLS 1.3", "ticket", 40, 40),
+            entry("TLS 1.2", "ticket", 0, 0),
+            entry("TLS 1.2", "session id", 40, 38),
+        ];
+        let best = Resumption::best_shares(&all);
+        assert_eq!(best, [("TLS 1.3", 1.0), ("TLS 1.2", 0.95)]);
+    }
 }

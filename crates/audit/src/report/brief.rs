@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::rows::bytes;
-use crate::model::{Audit, ClientFigures, Measured, ServerFigures};
+use crate::model::{Audit, ClientFigures, Measured, Resumption, ServerFigures};
 use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
 use dormouse_measure::Verdict;
@@ -125,18 +125,11 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
     tiles
 }
 
-/// The lowest resumed share among the versions, by ticket.
+/// The lowest resumed share among the versions.
 fn resumed(server: &ServerFigures) -> Tile {
     const WHAT: &str = "sessions resumed";
-    let known = server
-        .resumption
-        .iter()
-        .filter(|entry| entry.by == "ticket")
-        .filter_map(|entry| Some((&entry.version, entry.trials.value()?)));
     let share = |version: &str, share: f64| format!("{version} {:.0} %", 100.0 * share);
-    let each: Vec<_> = known
-        .map(|(version, trials)| (version, trials.share()))
-        .collect();
+    let each = Resumption::best_shares(&server.resumption);
     let worst = each.iter().map(|(_, share)| *share).reduce(f64::min);
     match worst {
         None => missing(WHAT, "no session could be offered"),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::rows::bytes;
 use super::section::section;
 use crate::findings::{self, Severity};
-use crate::model::{Audit, MemoryFigures};
+use crate::model::{Audit, MemoryFigures, Resumption};
 use dormouse_bench::model::grouped;
 use dormouse_bench::report::html::escape;
 use dormouse_measure::Verdict;
@@ -122,9 +122,9 @@ fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
     });
     let cpu = server.and_then(|server| server.cpu.value());
     let share = |version: &str| {
-        let by_ticket = |entry: &&_| is_by_ticket(entry, version);
-        let entry = server?.resumption.iter().find(by_ticket)?;
-        Some(format!("{:.0} %", 100.0 * entry.trials.value()?.share()))
+        let best = Resumption::best_shares(&server?.resumption);
+        let (_, share) = best.into_iter().find(|(known, _)| *known == version)?;
+        Some(format!("{:.0} %", 100.0 * share))
     };
     let dash = || "–".to_owned();
     let bar = per.map_or_else(String::new, |value| {
@@ -142,10 +142,6 @@ fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
             share("TLS 1.2").unwrap_or_else(dash)
         ),
     ]
-}
-
-fn is_by_ticket(entry: &crate::model::Resumption, version: &str) -> bool {
-    entry.version == version && entry.by == "ticket"
 }
 
 fn client_row(audit: &Audit, _: f64) -> Vec<String> {

@@ -309,6 +309,7 @@ fn client(before: &ClientFigures, after: &ClientFigures, lines: &mut Vec<Line>) 
             offered: client.connections.saturating_sub(1),
             resumed: client.resumed,
             outcomes: Vec::new(),
+            refusal: None,
         })
     };
     lines.extend(shares(
@@ -373,6 +374,7 @@ mod tests {
                     offered: 16,
                     resumed,
                     outcomes: Vec::new(),
+                    refusal: None,
                 }),
             }],
             ..ServerFigures::default()

@@ -10,9 +10,16 @@ pub(super) fn rows(server: &ServerFigures) -> Vec<Row> {
         of(
             &format!("{} by {}", entry.version, entry.by),
             &entry.trials,
-            |trials| match trials.offered {
-                0 => "the server sent no ticket, so there was no session to offer".to_owned(),
-                offered => format!(
+            |trials| match (trials.offered, &trials.refusal) {
+                (offered, Some(why)) => {
+                    format!(
+                        "0 of {offered}: no connection that offers a session is established ({why})"
+                    )
+                }
+                (0, None) => {
+                    "the server sent no ticket, so there was no session to offer".to_owned()
+                }
+                (offered, None) => format!(
                     "{} of {offered} ({:.0} %)",
                     trials.resumed,
                     100.0 * trials.share()

@@ -61,7 +61,8 @@ fn conditions(audit: &Audit) -> String {
     let load = load.map_or_else(String::new, |load| format!("load average {load:.1} · "));
     let held = audit.server.as_ref().and_then(|server| {
         let memory = server.memory.value()?;
-        let most = memory.phases.iter().map(|phase| phase.connections).max()?;
+        let held = memory.phases.iter().map(|phase| phase.connections);
+        let most = held.max().filter(|most| *most > 0)?;
         Some(format!(" · at most {most} connections at a time"))
     });
     let effort = audit

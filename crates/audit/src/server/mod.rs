@@ -385,8 +385,8 @@ fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
             .find(|entry| entry.version == name && entry.by == "ticket");
         if let Some(Measured::Value(known)) = same.map(|entry| &mut entry.trials) {
             // Under load it is unknown which connections had a ticket to offer, so the count only refines a share of
-            // at most 0.9.
-            if known.share() > 0.9 {
+            // at most 0.9. Where the server sends no ticket, they offered session ids.
+            if known.share() > 0.9 || known.offered == 0 {
                 continue;
             }
             known.offered += trials.offered;
@@ -397,19 +397,12 @@ fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
 }
 
 fn resuming(resumption: &[Resumption]) -> Vec<TlsVersion> {
-    let mut versions = Vec::new();
-    for entry in resumption.iter().filter(|entry| entry.by == "ticket") {
-        let some = entry
-            .trials
-            .value()
-            .is_some_and(|trials| trials.resumed > 0);
-        if some {
-            versions.push(if entry.version == "TLS 1.3" {
-                TlsVersion::V13
-            } else {
-                TlsVersion::V12
-            });
-        }
-    }
-    versions
+    let best = Resumption::best_shares(resumption).into_iter();
+    let resumed = best.filter(|(_, share)| *share > 0.0);
+    resumed
+        .map(|(version, _)| match version {
+            "TLS 1.3" => TlsVersion::V13,
+            _ => TlsVersion::V12,
+        })
+        .collect()
 }

@@ -76,7 +76,7 @@ fn answers(dialer: &Dialer<'_>, talk: &Traffic) -> Result<RecordFigures, String>
 /// Exchanges messages, and a longer one with a server that echoes. Returns the number of answers.
 fn exchanges(visit: &mut ProbeConnection, message: &[u8], echoes: bool) -> Result<u64, String> {
     let mut answers = 0;
-    let long = message.repeat(LONG_BYTES / message.len().max(1));
+    let long = lengthened(message);
     let short = std::iter::repeat_n(message, MESSAGES as usize);
     for message in short.chain(echoes.then_some(&*long)) {
         let most = if echoes { message.len() } else { RESPONSE_MAX };
@@ -86,6 +86,18 @@ fn exchanges(visit: &mut ProbeConnection, message: &[u8], echoes: bool) -> Resul
         answers += 1;
     }
     Ok(answers)
+}
+
+/// Returns the message repeated as one line: a server of lines answers each line by itself.
+fn lengthened(message: &[u8]) -> Vec<u8> {
+    let end = message
+        .iter()
+        .rev()
+        .take_while(|byte| b"\r\n".contains(byte));
+    let (words, end) = message.split_at(message.len() - end.count());
+    let mut long = words.repeat(LONG_BYTES.saturating_sub(end.len()) / words.len().max(1));
+    long.extend_from_slice(end);
+    long
 }
 
 /// Sends a message and reads up to `most` bytes of the answer. Returns their number.
@@ -103,4 +115,24 @@ fn ask(visit: &mut ProbeConnection, message: &[u8], most: usize) -> Result<usize
         count += more;
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded: a server of lines answered 666 lines of 6 bytes with as many records, one for each.
+    #[test]
+    fn a_longer_message_is_one_line() {
+        let long = lengthened(b"hello\n");
+        assert_eq!(long.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert!(
+            long.ends_with(b"hello\n") && long.len() <= LONG_BYTES && long.len() > LONG_BYTES - 6
+        );
+        assert_eq!(
+            lengthened(b"ping\r\n").split(|byte| *byte == b'\r').count(),
+            2
+        );
+        assert_eq!(lengthened(b"x").len(), LONG_BYTES);
+    }
 }

@@ -18,6 +18,9 @@ const TOGETHER: usize = 4;
 /// Maximum number of a connection's tickets that a context stores.
 const TICKETS_STORED: u32 = 1;
 const NONE_WAIT: Duration = Duration::from_millis(50);
+/// Connections that offer a session and fail, each beside one that offers none and is established, from which the offer
+/// is the cause.
+const REFUSALS: u64 = 2;
 
 /// Results of the resumption trials.
 #[derive(Default)]
@@ -52,7 +55,15 @@ pub(super) fn try_all(
             } else {
                 Err(format!("{} is not offered", version_name(protocols)))
             }
-            .and_then(|context| trials(dialer, &context, tries, until, &mut learnt));
+            .and_then(|context| {
+                let one_by_one = learnt.one_by_one;
+                trials(dialer, &context, by, (tries, until), &mut learnt).or_else(|why| {
+                    let refused = refused_offers(dialer, protocols, by).ok_or(why)?;
+                    // Other connections beside them were not the reason.
+                    learnt.one_by_one = one_by_one;
+                    Ok(refused)
+                })
+            });
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -98,13 +109,17 @@ pub(super) fn context(
 fn trials(
     dialer: &Dialer<'_>,
     context: &ClientContext,
-    tries: usize,
-    until: Deadline,
+    by: &str,
+    (tries, until): (usize, Deadline),
     learnt: &mut ResumptionFindings,
 ) -> Result<Trials, String> {
     let first = visit(dialer, context, TICKET_WAIT)?;
     first.accepted()?;
     keep_flights(dialer, &mut learnt.flights, &first);
+    if offers_id_instead(by, first.info.protocol, &first.tickets) {
+        first.close();
+        return Ok(Trials::default());
+    }
     // A server that sent no ticket within that time is assumed to send none; the same holds after a resumption.
     let wait = if first.tickets.is_empty() {
         NONE_WAIT
@@ -160,6 +175,27 @@ fn trials(
     }
     held.into_iter().for_each(ProbeConnection::close);
     Ok(trials)
+}
+
+/// Tells whether connections fail because they offer a session: they do, and those without one are established.
+fn refused_offers(dialer: &Dialer<'_>, protocols: Protocols, by: &str) -> Option<Trials> {
+    let mut trials = Trials::default();
+    for _ in 0..REFUSALS {
+        let context = context(dialer, protocols, by).ok()?;
+        let first = visit(dialer, &context, TICKET_WAIT).ok()?;
+        first.accepted().ok()?;
+        first.close();
+        trials.refusal = Some(visit(dialer, &context, NONE_WAIT).err()?);
+        trials.offered += 1;
+        trials.outcomes.push(false);
+    }
+    Some(trials)
+}
+
+/// Whether the server sent no ticket to a client of TLS 1.2 that resumes by ticket: such a client offers the session's id
+/// instead, and a server that remembers sessions resumes it.
+fn offers_id_instead(by: &str, version: Version, tickets: &[Ticket]) -> bool {
+    by == "ticket" && version == Version::Tls12 && tickets.is_empty()
 }
 
 /// Number of a connection's tickets that the context stores: a connection without a stored one offers no session, and
@@ -219,6 +255,20 @@ fn keep_flights(dialer: &Dialer<'_>, flights: &mut Vec<FlightRow>, visit: &Probe
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Recorded: HAProxy with Debian's `no-tls-tickets` was said to resume 40 of 40 sessions of TLS 1.2 by ticket.
+    #[test]
+    fn a_session_that_is_resumed_by_id_is_not_counted_as_a_ticket() {
+        let ticket = Ticket {
+            lifetime_s: 7200,
+            early_data_max_bytes: 0,
+        };
+        let tickets = std::slice::from_ref(&ticket);
+        assert!(offers_id_instead("ticket", Version::Tls12, &[]));
+        assert!(!offers_id_instead("ticket", Version::Tls12, tickets));
+        assert!(!offers_id_instead("session id", Version::Tls12, &[]));
+        assert!(!offers_id_instead("ticket", Version::Tls13, &[]));
+    }
 
     /// Recorded: Node.js sends two tickets after a full handshake. On a busy machine those after a resumed one came too
     /// late, and every second connection, which had nothing to offer, counted as refused.

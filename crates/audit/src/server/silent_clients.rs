@@ -18,6 +18,9 @@ use crate::model::{Measured, SilentClients};
 const SILENT: [u64; 5] = [1, 2, 4, 8, 16];
 /// ClientHellos without silent clients, of which the slowest counts.
 const ALONE: usize = 3;
+/// Time for the server to begin with the silent clients: on a busy machine a thread of its own may begin later than that of
+/// the next client.
+const SETTLE: Duration = Duration::from_millis(100);
 /// A missing answer: none for this long, and for this many times the usual time.
 const WAIT_MIN: Duration = Duration::from_secs(2);
 const WAIT_TIMES: u32 = 20;
@@ -59,6 +62,7 @@ fn attempt(dialer: &Dialer<'_>) -> Result<SilentClients, String> {
             let socket = Socket::connect(dialer.target, patience);
             silent.push(socket.map_err(|error| format!("connect: {error}"))?);
         }
+        std::thread::sleep(dialer.patience(SETTLE));
         figures.tried = count;
         if answer(dialer, wait)?.is_none() {
             figures.blocked_by = Some(count);

@@ -9,6 +9,7 @@
  *   unfreed-12       the same, in TLS 1.2 only                                healthy
  *   second           two processes, of which the second leaks                 two: the same without a leak
  *   peer             takes the client's certificate and never frees it        peer-freed
+ *   unnamed          asks for client certificates without a session id context  named: with one
  *   refused          leaks where a handshake fails                            healthy
  *   password         derives a key from a password in each handshake          password-once: at the start
  *   polling          looks at all connections again and again                 timer: wakes every 1 ms and looks at none
@@ -49,10 +50,11 @@ static SSL_CTX *context_of(int is_trusting)
         SSL_CTX_use_PrivateKey_file(context, files[1], SSL_FILETYPE_PEM) != 1)
         die(files[0]);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_session_id_context(context, (const unsigned char *)"sick", 4);
+    if (!is("unnamed"))
+        SSL_CTX_set_session_id_context(context, (const unsigned char *)"sick", 4);
     if (is_trusting && SSL_CTX_load_verify_locations(context, "/etc/ssl/certs/ca-certificates.crt", NULL) != 1)
         die("/etc/ssl/certs/ca-certificates.crt");
-    if (is("peer") || is("peer-freed")) {
+    if (is("peer") || is("peer-freed") || is("unnamed") || is("named")) {
         SSL_CTX_load_verify_locations(context, files[2], NULL);
         SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     }

@@ -31,6 +31,7 @@ pairs! {
     openssl_unfreed_in_one_version: OpenSsl "unfreed-12" is "leak-per-connection", beside "healthy";
     openssl_second_process_leaks: OpenSsl "second" is "leak-per-connection", beside "two";
     openssl_certificate_unfreed: OpenSsl "peer" is "leak-per-connection", beside "peer-freed";
+    openssl_sessions_unnamed: OpenSsl "unnamed" is "session-offer-refused", beside "named";
     openssl_refused_leak: OpenSsl "refused" is "leak-per-connection", beside "healthy";
     openssl_password_each: OpenSsl "password" is "handshake-cpu", beside "password-once";
     openssl_polls_connections: OpenSsl "polling" is "idle-cpu", beside "timer";
@@ -47,7 +48,7 @@ pairs! {
     go_goroutines: Go "goroutines" is "leak-per-connection", beside "healthy";
     go_keys_each: Go "keys-each" is "no-resumption", beside "keys-once";
     go_small_records: Go "records" is "records-small", beside "healthy";
-    go_two_faults: Go "two-faults" is "grows-under-churn" & "no-resumption", beside "bounded";
+    go_two_faults: Go "two-faults" is "leak-per-connection" & "no-resumption", beside "bounded";
     python_context_each: Python "context" is "handshake-cpu", beside "trusting";
     python_handshake_in_accept_loop: Python "inline" is "handshakes-serialised", beside "healthy";
     python_cycles: Python "leak" is "leak-per-connection", beside "cycles";

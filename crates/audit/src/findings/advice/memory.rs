@@ -54,6 +54,37 @@ pub(in super::super) fn retained(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
+/// The same for a server that speaks HTTP, where the advice above is about one that copies.
+pub(in super::super) fn retained_http(kind: SoftwareKind) -> Option<&'static str> {
+    Some(match kind {
+        SoftwareKind::Go => {
+            "net/http keeps a buffer of 4 kB in each direction and a goroutine for each connection, and has no setting for them; http.Server.IdleTimeout closes idle connections. GOGC=25 lets Go collect earlier. Neither was tried in the lab with an HTTP server; with an echo server, GOGC=25 and smaller buffers were tried with {{compare.go}}"
+        }
+        SoftwareKind::Rustls => {
+            "close connections that are idle for long, or put `dormouse serve` in front to terminate TLS: the HTTP library holds its buffers beside those of rustls. Not tried in the lab with an HTTP server. An echo server on {{compare.tokio-rustls}}, by a buffer that lives only while there is data to read"
+        }
+        _ => return None,
+    })
+}
+
+/// Advice on free pages that the allocator keeps.
+pub(in super::super) fn free_pages(kind: SoftwareKind) -> Option<&'static str> {
+    macro_rules! recurs {
+        ($tried:literal) => {
+            concat!(
+                "if bursts recur, change nothing: the next burst uses the pages. Otherwise start the server with jemalloc instead of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with ",
+                $tried
+            )
+        };
+    }
+    Some(match kind {
+        SoftwareKind::Nginx => recurs!("{{allocators.nginx-http}}"),
+        SoftwareKind::Haproxy => recurs!("{{allocators.haproxy}}"),
+        SoftwareKind::Hitch => recurs!("{{allocators.hitch}}"),
+        _ => return None,
+    })
+}
+
 /// Advice on sessions that accumulate.
 pub(in super::super) fn sessions(kind: SoftwareKind) -> Option<&'static str> {
     match kind {

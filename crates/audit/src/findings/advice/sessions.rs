@@ -51,6 +51,16 @@ pub(in super::super) fn server(kind: SoftwareKind) -> Option<&'static str> {
     })
 }
 
+/// Advice for a server that ends connections which offer a session.
+pub(in super::super) fn refused(kind: SoftwareKind) -> Option<&'static str> {
+    match kind {
+        SoftwareKind::OpenSsl => Some(
+            "call SSL_CTX_set_session_id_context after SSL_CTX_set_verify: without it, OpenSSL ends each handshake that offers a session if the server asks for client certificates. Tried in lab/sick: no connection with a session is established without the call, all are resumed with it",
+        ),
+        _ => None,
+    }
+}
+
 /// Advice for a client that offers no sessions, or always the same one.
 pub(in super::super) fn client(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {

@@ -66,8 +66,10 @@ impl LoadLog {
                 .filter(|pair| !pair.before.lost_garbage_until(pair.held));
             return again.ok_or_else(|| "CPython freed garbage of earlier connections while these were held, and there was no time to hold more; --time raises the limit".into());
         }
-        if self.snapshot("before_requests").is_some() {
-            return pair("before_requests", self.snapshot("after_quiet"));
+        // If the server closed those with a request, the silent ones remain.
+        let quiet = self.snapshot("after_quiet");
+        if quiet.is_some() && self.snapshot("before_requests").is_some() {
+            return pair("before_requests", quiet);
         }
         self.pair_since_before(self.held_snapshot())
     }
@@ -124,7 +126,9 @@ impl LoadLog {
         let both = |(half, whole)| self.snapshot(half).zip(self.snapshot(whole));
         let known = steps.into_iter().find_map(both);
         known.map_or(0.0, |(half, whole)| {
-            census::hidden_per_connection(none, half, whole)
+            let later = self.snapshot("after_quiet");
+            let later = later.filter(|later| later.connections == whole.connections);
+            census::hidden_per_connection([none, half, whole], later)
         })
     }
 
@@ -239,5 +243,8 @@ mod tests {
             ("after_quiet", 500, 1_010, 101),
         ];
         assert_eq!(log(&counts).used().held, Measured::Value(BUFFER as f64));
+        // Recorded: uvicorn closes idle connections after five seconds.
+        let closed = [counts[0], counts[1], counts[2], counts[3]];
+        assert_eq!(log(&closed).used().held, Measured::Value(BUFFER as f64));
     }
 }

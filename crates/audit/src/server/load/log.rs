@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::backlog::Backlog;
 use crate::model::{
     CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, MissingPart,
     ParallelHandshakes, Reference, Trials,
@@ -21,6 +22,8 @@ const SHARED_WITH_PARENT: &str =
     "each connection has a process of its own, and blocks that processes share would count in each";
 /// Minimum number of connections whose CPU time tells what one costs.
 const CPU_CONNECTIONS_MIN: u64 = 50;
+/// Sockets of the whole machine for each held connection: both ends, and as many again behind a proxy.
+const SOCKETS_EACH: std::ops::RangeInclusive<f64> = 1.8..=4.4;
 const NOT_HELD: &str = "the connections were not held";
 /// Why a figure is missing: the load ended before its part.
 pub(super) const NOT_REACHED: &str = "the load ended before this part; see the missing parts";
@@ -49,8 +52,16 @@ pub(super) struct LoadLog {
     pub(super) sizes: Option<Sizes>,
     /// Number of connections held at the end.
     pub(super) held: u64,
+    /// Open and waiting connections before they were opened.
+    pub(super) before_held: Backlog,
     /// How many of them the server closed, and when.
     pub(super) closed_early: Option<String>,
+    /// Whether the server echoes 16 kB sent at once.
+    pub(super) returns_large: bool,
+    /// Why the server was not sent 16 kB at once, although it echoes.
+    pub(super) large_refused: Option<String>,
+    /// Whether the server answers nothing that the audit could send.
+    pub(super) is_silent: bool,
     /// Why connections without a request cannot be held.
     pub(super) silence_refused: Option<String>,
     pub(super) phases: Vec<MemoryPhase>,
@@ -155,6 +166,10 @@ impl LoadLog {
         self.growth.in_use.is_some()
     }
 
+    fn why_not_large(&self) -> &str {
+        self.large_refused.as_deref().unwrap_or(NOT_ECHO)
+    }
+
     /// Records why a part is missing, once for each part.
     pub(super) fn missing(&mut self, part: &str, error: &Error) {
         if self.incomplete.iter().all(|known| known.part != part) {
@@ -237,8 +252,11 @@ impl LoadLog {
             None => Measured::not(why),
         };
         let or_closed = |why| self.closed_early.as_deref().unwrap_or(why);
-        let silent =
-            "the server does not answer what the audit sends: give --http, --send or --expect";
+        let silent = if self.is_silent {
+            "the server does not answer what the audit sends: give --http, --send or --expect"
+        } else {
+            NOT_HELD
+        };
         let growth = |growth: &Option<Growth>, why: &str| {
             growth
                 .clone()
@@ -263,7 +281,7 @@ impl LoadLog {
                 None => per(after, NOT_REACHED),
             },
             after_exchange_bytes: per("after_exchange", or_closed(silent)),
-            after_large_records_bytes: per("after_large_records", NOT_ECHO),
+            after_large_records_bytes: per("after_large_records", self.why_not_large()),
             after_quiet_bytes: per("after_quiet", or_closed(NOT_HELD)),
             kernel_bytes: self.kernel_bytes(after, connections(after)),
             left_bytes: self.pss("after_close").unwrap_or(before) - before,
@@ -290,21 +308,25 @@ impl LoadLog {
         figures
     }
 
-    /// Bytes of the kernel's objects per connection.
+    /// Bytes of the kernel's objects per connection, if the sockets of the machine are those of the connections.
     fn kernel_bytes(&self, after: &str, connections: f64) -> Measured<f64> {
         let kernel = |name: &str| {
             let phase = self.phases.iter().find(|phase| phase.name == name)?;
-            phase.kernel.slab_bytes
+            Some(phase.kernel)
         };
-        match (kernel("before"), kernel(after)) {
-            (Some(before), Some(at)) if at > before => {
-                Measured::Value((at - before) as f64 / connections)
-            }
-            (Some(_), Some(_)) => Measured::not(
-                "the kernel counts for the whole machine, and other programs closed sockets at the same time",
-            ),
-            _ => Measured::not("only root can read /proc/slabinfo"),
+        let Some((before, at)) = kernel("before").zip(kernel(after)) else {
+            return Measured::not(NOT_REACHED);
+        };
+        let Some((bytes_before, bytes)) = before.slab_bytes.zip(at.slab_bytes) else {
+            return Measured::not("only root can read /proc/slabinfo");
+        };
+        let sockets = (at.tcp_sockets as f64 - before.tcp_sockets as f64) / connections;
+        if bytes <= bytes_before || !SOCKETS_EACH.contains(&sockets) {
+            return Measured::not(
+                "the kernel counts for the whole machine, and other programs opened or closed sockets at the same time",
+            );
         }
+        Measured::Value((bytes - bytes_before) as f64 / connections)
     }
 
     pub(super) fn cpu(&self, reference: Reference) -> Measured<CpuFigures> {
@@ -341,7 +363,7 @@ impl LoadLog {
                 .into(),
             per_gigabyte_s: self
                 .per_gigabyte_s
-                .map_or_else(|| Measured::not(NOT_ECHO), Measured::Value),
+                .map_or_else(|| Measured::not(self.why_not_large()), Measured::Value),
             polling_threads: self
                 .polling
                 .map_or_else(|| Measured::not(NOT_HELD), Measured::Value),
@@ -458,6 +480,43 @@ mod tests {
         assert_eq!(value(&memory.after_exchange_bytes), Some(20_000.0));
         let why = memory.after_quiet_bytes.why_not().unwrap_or_default();
         assert!(why.contains("closed 150 of 200"), "{why}");
+    }
+
+    /// Recorded: beside 96 connections of Dovecot, other programs opened 4,276 sockets, and one seemed to take 200 kB.
+    #[test]
+    fn sockets_of_other_programs_are_not_counted() {
+        let kernel = |sockets: [u64; 2]| {
+            let mut log = LoadLog::default();
+            for ((name, connections), sockets) in
+                [("before", 0), ("2n", 96)].into_iter().zip(sockets)
+            {
+                let mut phase = phase(name, connections, 0);
+                phase.kernel.tcp_sockets = sockets;
+                phase.kernel.slab_bytes = Some(55_000_000 + 4_000 * sockets);
+                log.phases.push(phase);
+            }
+            log.kernel_bytes("2n", 96.0).value().copied()
+        };
+        assert_eq!(kernel([15, 15 + 2 * 96]), Some(8_000.0));
+        assert_eq!(kernel([15, 4_483]), None);
+        assert_eq!(kernel([219, 223]), None);
+        let why = LoadLog::default().kernel_bytes("n", 1.0);
+        assert_eq!(why.why_not(), Some(NOT_REACHED));
+    }
+
+    /// Recorded: Node.js on a busy machine closed the held connections, and was said not to answer requests, which it had done.
+    #[test]
+    fn a_server_that_answers_is_not_called_silent() {
+        let why = |is_silent| {
+            let log = LoadLog {
+                is_silent,
+                ..LoadLog::default()
+            };
+            let figures = log.memory_figures();
+            figures.after_exchange_bytes.why_not().map(str::to_owned)
+        };
+        assert_eq!(why(false).as_deref(), Some(NOT_HELD));
+        assert!(why(true).is_some_and(|why| why.contains("does not answer")));
     }
 
     /// Recorded: ngIRCd accepts five connections of a client, and refuses hundreds meanwhile.

@@ -112,6 +112,9 @@ impl LoadSteps {
             ));
         }
         let n = self.sizes.n;
+        // Before connections are held: while their memory is counted, the server must do nothing else.
+        log.returns_large = self.returns_large(session, log)?;
+        log.before_held = Backlog::of(session);
         // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
         let detail = if self.slot.has_much_room(Instant::now(), log.classes_took) {
             Detail::Classes
@@ -171,11 +174,12 @@ impl LoadSteps {
     /// Makes all held connections exchange data, and then leaves them idle. `n`: half of them.
     fn exchange(&self, session: &mut Session<'_>, log: &mut LoadLog, n: u64) -> Result<(), Error> {
         let held = log.held;
+        log.is_silent = self.silent;
         if !self.silent {
             speak(session, "an exchange on each", held, 0)?;
             self.phase_of_open(session, log, ("after_exchange", "after an exchange"));
         }
-        let is_large = self.echo && !self.is_late();
+        let is_large = log.returns_large && !self.is_late();
         if is_large {
             speak(session, "16 kB each way", held, LARGE_BYTES)?;
             let large = ("after_large_records", "after 16 kB each way");
@@ -191,6 +195,35 @@ impl LoadSteps {
             }
             Ok(())
         })
+    }
+
+    /// Tries one connection of its own with a large message: a server of lines may have a limit, and would end all held
+    /// connections.
+    fn returns_large(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<bool, Error> {
+        if !self.echo || log.large_refused.is_some() || self.is_late() {
+            return Ok(false);
+        }
+        let cycle = Cycle {
+            bulk_bytes: LARGE_BYTES,
+            ..Cycle::once(1, 1)
+        };
+        let harvest = session.order("16 kB on one", Some(1), &Order::Cycle(cycle), |tally| {
+            tally.answers
+        })?;
+        go_on(session)?;
+        if harvest.of.tally.answers > 0 {
+            return Ok(true);
+        }
+        let why = harvest
+            .of
+            .failures
+            .keys()
+            .next()
+            .map_or("no answer", String::as_str);
+        log.large_refused = Some(format!(
+            "the server does not echo 16 kB sent at once ({why})"
+        ));
+        Ok(false)
     }
 
     /// Opens more connections if the server's own pools had free blocks for the first ones: only connections beyond
@@ -253,6 +286,7 @@ impl LoadSteps {
     ) -> Result<(), Error> {
         let held = log.held.max(1);
         log.closed_early = None;
+        log.before_held = Backlog::of(session);
         // Connections that were held before without a request may be garbage now.
         if let Some(Collector::Python(_)) = session.collector() {
             self.census(session, log, "before_requests", 0);
@@ -350,6 +384,8 @@ impl LoadSteps {
                 .map(|what| format!("{what}: later figures, if any, are those of the others")),
         );
         session.pause("after closing", self.sizes.after, 0);
+        // Memory of connections that the server has yet to close would seem to outlive them.
+        self.drain(session, log.before_held);
         log.phases.retain(|phase| phase.name != "after_close");
         log.snapshots.retain(|(name, _)| *name != "after_close");
         self.phase(session, log, ("after_close", "all closed"), 0);
@@ -360,7 +396,7 @@ impl LoadSteps {
 
     /// Streams bytes over echo connections.
     pub(super) fn bulk(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
-        if !self.echo {
+        if !self.returns_large(session, log)? {
             return Ok(());
         }
         let lanes = 4.min(self.sizes.lanes);
@@ -403,17 +439,17 @@ impl LoadSteps {
     }
 
     /// Waits while the server still accepts and closes connections of a round. What it leaves costs the later parts more
-    /// time than waiting does.
+    /// time than waiting does. Connections of others come and go, so only the least that was ever left is progress.
     fn drain(&self, session: &mut Session<'_>, before: Backlog) {
-        let (mut left, mut went_on) = (Backlog::of(session), Instant::now());
+        let (mut now, mut went_on) = (Backlog::of(session), Instant::now());
+        let mut least = now;
         let is_over = || self.slot.end.is_over(Instant::now());
-        while !left.is_done(before) && went_on.elapsed() < DRAIN_FOR && !is_over() {
+        while !now.is_done(before) && went_on.elapsed() < DRAIN_FOR && !is_over() {
             session.pause("the server closes", DRAIN_EVERY, 0);
-            let now = Backlog::of(session);
-            if now.is_less_than(left) {
-                went_on = Instant::now();
+            now = Backlog::of(session);
+            if now < least {
+                (least, went_on) = (now, Instant::now());
             }
-            left = now;
         }
     }
 
