@@ -7,7 +7,7 @@ use crate::admin::Admin;
 use crate::process::Process;
 use crate::scene::{self, TLS_PORT, unused_host};
 use crate::terminator::{Settings, Target, Terminator};
-use crate::wait::{self, PATIENCE};
+use crate::wait;
 
 /// Starts the gateway with these backends.
 ///
@@ -37,7 +37,7 @@ pub fn start(
 /// # Panics
 /// When it takes too long.
 pub fn until(admin: &Admin, number: usize, check: &str) {
-    wait::until(&format!("backend {number} to be {check}"), PATIENCE, || {
-        (admin.status()["backends"][number]["check"] == check).then_some(())
+    wait::until_true(&format!("backend {number} to be {check}"), || {
+        admin.status()["backends"][number]["check"] == check
     });
 }

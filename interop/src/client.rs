@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::certificates::authority;
 use crate::content::Total;
+use crate::requirement::Requirement;
 use crate::scene::Scene;
 use crate::terminator::Can;
 use crate::tools;
@@ -53,9 +54,9 @@ impl Version {
     }
 }
 
-impl Language {
-    /// Whether everything that the client needs is installed.
-    pub fn present(self) -> bool {
+/// Everything that the client needs is installed.
+impl Requirement for Language {
+    fn is_met(&self) -> bool {
         tools::present(match self {
             Self::Python => &["python3"],
             Self::Go => &["go"],
@@ -63,7 +64,9 @@ impl Language {
             Self::Node => &["node"],
         })
     }
+}
 
+impl Language {
     /// Whether the client distinguishes close_notify from a bare FIN.
     pub fn reports_truncation(self) -> bool {
         self != Self::Node

@@ -29,6 +29,7 @@ pub mod originator;
 pub mod peer;
 pub mod probe;
 pub mod process;
+pub mod requirement;
 pub mod scene;
 pub mod slots;
 pub mod stack;

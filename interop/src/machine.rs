@@ -156,11 +156,7 @@ impl Machine {
     /// # Panics
     /// When it does not exit, or not with success.
     pub fn stop(&self, mut server: Process) {
-        let is_main = |pid: &u32| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-            name.is_ok_and(|name| name.trim_end() == "dormouse")
-        };
-        let main = server.tree().into_iter().find(is_main);
+        let main = server.named("dormouse");
         signal(main.expect("a running dormouse"), Signal::TERM);
         let status = server.wait_for_end(wait::PATIENCE);
         let log = server.log();

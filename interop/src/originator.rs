@@ -166,8 +166,8 @@ impl Originator {
     /// When the value is not reached.
     pub fn wait_for_count(&self, name: &str, count: u64) {
         let counts = Counts::at(&self.folder.path().join("admin.sock"));
-        wait::until(&format!("{name} to be {count}"), PATIENCE, || {
-            (counts.get(name) == count).then_some(())
+        wait::until_true(&format!("{name} to be {count}"), || {
+            counts.get(name) == count
         });
     }
 

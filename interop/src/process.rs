@@ -96,7 +96,10 @@ impl Process {
 
     /// The process and all of its descendants.
     pub fn tree(&self) -> Vec<u32> {
-        let all = parents();
+        self.tree_among(&parents())
+    }
+
+    fn tree_among(&self, all: &[(u32, u32)]) -> Vec<u32> {
         let mut tree = vec![self.pid()];
         let mut next = 0;
         while let Some(&parent) = tree.get(next) {
@@ -113,9 +116,28 @@ impl Process {
     /// The processes of the tree without children: those that do the work.
     pub fn leaves(&self) -> Vec<u32> {
         let all = parents();
-        let mut tree = self.tree();
+        let mut tree = self.tree_among(&all);
         tree.retain(|pid| !all.iter().any(|(_, parent)| parent == pid));
         tree
+    }
+
+    /// The running workers. (A keeper without a worker has no children, too.)
+    pub fn workers(&self) -> Vec<u32> {
+        let mut workers = self.leaves();
+        workers.retain(|&pid| name(pid).starts_with("worker"));
+        workers
+    }
+
+    /// Kills all workers.
+    pub fn kill_workers(&self) {
+        for worker in self.workers() {
+            signal(worker, Signal::KILL);
+        }
+    }
+
+    /// The first of its processes with this name.
+    pub fn named(&self, wanted: &str) -> Option<u32> {
+        self.tree().into_iter().find(|&pid| name(pid) == wanted)
     }
 
     /// The parent of a process.
@@ -196,6 +218,19 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// The name of a process. Empty when there is no such process.
+pub fn name(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+/// A line of /proc/PID/status, such as `Uid:`. Empty when there is none.
+pub fn status(pid: u32, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
+}
+
 /// The command line of a process, as in process lists. Empty when there is no such process.
 pub fn title(pid: u32) -> String {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -218,6 +253,17 @@ pub fn until_asleep(pid: u32) {
             .ok()?
             .flatten();
         tasks.all(is_asleep).then_some(())
+    });
+}
+
+/// Waits until these processes have ended.
+///
+/// # Panics
+/// When one keeps running.
+pub fn until_ended(pids: &[u32]) {
+    wait::until_true("all processes to end", || {
+        let has_ended = |&pid: &u32| stat_field(pid, 0).is_none_or(|state| state == "Z");
+        pids.iter().all(has_ended)
     });
 }
 
@@ -260,8 +306,11 @@ fn parents() -> Vec<(u32, u32)> {
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|&pid: &u32| stat_field(pid, 0).is_some_and(|state| state != "Z"))
-        .filter_map(|pid: u32| Some((pid, stat_field(pid, 1)?.parse().ok()?)))
+        .filter_map(|pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let parent = field(&stat, 1)?.parse().ok()?;
+            (field(&stat, 0)? != "Z").then_some((pid, parent))
+        })
         .collect()
 }
 

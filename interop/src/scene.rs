@@ -4,10 +4,13 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustls::ClientConfig;
 use tempfile::TempDir;
 
 use crate::backend::Backend;
 use crate::namespace;
+use crate::peer;
+use crate::probe::Probe;
 use crate::process::Process;
 use crate::terminator::{Can, Settings, Target, Terminator};
 use crate::wait::{self, PATIENCE};
@@ -29,6 +32,8 @@ pub struct Scene {
     pub address: SocketAddr,
     /// Folder for files of this test.
     pub folder: TempDir,
+    /// What a client says first so that its bytes come back.
+    greeting: &'static str,
 }
 
 impl Scene {
@@ -57,7 +62,27 @@ impl Scene {
             backend,
             address: settings.listen,
             folder,
+            greeting: match settings.target {
+                Target::Echo => "",
+                Target::Tcp(_) | Target::Unix(_) => "echo\n",
+            },
         }
+    }
+
+    /// A new connection whose bytes come back.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn probe(&self) -> Probe {
+        self.probe_as(peer::config())
+    }
+
+    /// The same by a client with this configuration.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn probe_as(&self, config: ClientConfig) -> Probe {
+        Probe::open(self.address, config, self.greeting).expect("a connection")
     }
 }
 

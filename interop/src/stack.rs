@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use crate::certificates::{Kind, authority};
 use crate::client::Version;
+use crate::requirement::Requirement;
 use crate::tools;
 
 /// A TLS library. docs/internals/conformance.md has a table of what each of them does.
@@ -42,6 +43,25 @@ pub struct Abilities {
     pub half_closes: bool,
 }
 
+/// Everything that the library needs is installed.
+impl Requirement for Stack {
+    fn is_met(&self) -> bool {
+        match self {
+            Self::BouncyCastle => {
+                let jars = tools::home().join(".cache/bouncycastle");
+                let missing = "Bouncy Castle is not installed: run interop/install";
+                tools::present(&["java", "javac"]) && (jars.is_dir() || tools::unavailable(missing))
+            }
+            Self::Erlang => tools::present(&["escript"]),
+            Self::Botan | Self::GnuTls | Self::MbedTls | Self::Nss | Self::WolfSsl => {
+                let header = Path::new("/usr/include").join(self.header());
+                let missing = format!("{} is missing: run interop/install", header.display());
+                tools::present(&["cc", "c++"]) && (header.exists() || tools::unavailable(&missing))
+            }
+        }
+    }
+}
+
 impl Stack {
     /// Its abilities with this version. `None`: it does not support the version.
     pub fn abilities(self, version: Version) -> Option<Abilities> {
@@ -71,23 +91,6 @@ impl Stack {
                 updates: false,
                 half_closes: false,
             }),
-        }
-    }
-
-    /// Whether everything that the library needs is installed.
-    pub fn present(self) -> bool {
-        match self {
-            Self::BouncyCastle => {
-                let jars = tools::home().join(".cache/bouncycastle");
-                let missing = "Bouncy Castle is not installed: run interop/install";
-                tools::present(&["java", "javac"]) && (jars.is_dir() || tools::unavailable(missing))
-            }
-            Self::Erlang => tools::present(&["escript"]),
-            Self::Botan | Self::GnuTls | Self::MbedTls | Self::Nss | Self::WolfSsl => {
-                let header = Path::new("/usr/include").join(self.header());
-                let missing = format!("{} is missing: run interop/install", header.display());
-                tools::present(&["cc", "c++"]) && (header.exists() || tools::unavailable(&missing))
-            }
         }
     }
 

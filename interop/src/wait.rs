@@ -21,6 +21,14 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T
     }
 }
 
+/// Calls `is_so` repeatedly until it returns `true`, for at most [`PATIENCE`].
+///
+/// # Panics
+/// When that time has passed; `what` names the missing event.
+pub fn until_true(what: &str, mut is_so: impl FnMut() -> bool) {
+    until(what, PATIENCE, || is_so().then_some(()));
+}
+
 /// Watches a number until it has not changed for a while, and returns it.
 ///
 /// # Panics

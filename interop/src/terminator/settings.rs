@@ -70,6 +70,11 @@ impl Settings {
         self
     }
 
+    /// Starts dormouse with this value of `DORMOUSE_TRIAL`, by which a debug build tries a fault.
+    pub fn trial(&mut self, trial: &str) {
+        self.wrapper = vec!["env".to_owned(), format!("DORMOUSE_TRIAL={trial}")];
+    }
+
     /// The value of an option, without quotes.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         let found = self.options.iter().find(|(option, _)| *option == name);

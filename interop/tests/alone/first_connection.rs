@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_interop::originator::{self, Originator};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::cpu_time;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Target};
 
 /// How many times the median the first connection may cost: cold caches multiply its cost by two or three.
@@ -45,9 +45,7 @@ fn assert_alike(starts: &[Vec<Duration>]) {
 #[test]
 fn the_first_connection_costs_no_more_than_later_ones() {
     let _alone = crate::alone();
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let start = |_| {
         let scene = Scene::with(|settings| settings.target = Target::Echo);
         let worker = *scene.terminator.leaves().first().expect("a worker");
@@ -64,9 +62,7 @@ fn the_first_connection_costs_no_more_than_later_ones() {
 #[test]
 fn the_first_connection_of_connect_costs_no_more_than_later_ones() {
     let _alone = crate::alone();
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let server = Scene::with(|settings| settings.target = Target::Echo);
     let start = |_| {
         let settings = originator::Settings::new(&[server.address]).line("resume_uses = 0");

@@ -3,6 +3,9 @@
 //! Cargo runs one test binary after the other, so no test of `tests/interop` runs at the same time, and
 //! each test takes a lock, so these run one by one.
 
+#[macro_use(requires)]
+extern crate dormouse_interop;
+
 mod first_connection;
 mod memory_budget;
 mod service_gap;

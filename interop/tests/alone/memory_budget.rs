@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dormouse_interop::backend::Backend;
 use dormouse_interop::cgroup::MemoryGroup;
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -138,9 +138,7 @@ struct Crowd {
 /// Starts `serve` with a budget inside a cgroup with the same limit, lets all attackers connect, and checks
 /// the peak.
 fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let Some(group) = MemoryGroup::create(budget) else {
         return;
     };

@@ -194,9 +194,9 @@ fn measure(connections: usize, target: Target, what: &str) {
     let (mut waits, mut gaps) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         signal(scene.terminator.pid(), Signal::USR2);
-        wait::until("the new binary to continue", PATIENCE, || {
+        wait::until_true("the new binary to continue", || {
             let done = scene.terminator.lines_with("new binary running").len();
-            (done > round).then_some(())
+            done > round
         });
         let echoes = probing.look();
         waits.push(longest(&echoes));

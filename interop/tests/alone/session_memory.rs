@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dormouse_interop::counts::Counts;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait;
 use std::net::SocketAddr;
@@ -43,9 +43,7 @@ fn still(process: &Process) -> u64 {
 }
 
 fn does_not_grow(count: u64) {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a folder");
     let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
     settings.option("session_cache", "256 KiB");

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::slots;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait;
 use rustix::fs::{SeekFrom, seek};
 use rustix::process::Signal;
 
@@ -111,9 +111,7 @@ fn peer_of(worker: u32, workers: &[u32], scene: &Scene) -> Peer {
     let others = || workers.iter().copied().filter(|&other| other != worker);
     for other in others() {
         signal(other, Signal::STOP);
-        wait::until("a worker to stop", PATIENCE, || {
-            slots::is_stopped(other).then_some(())
-        });
+        wait::until_true("a worker to stop", || slots::is_stopped(other));
     }
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
@@ -124,24 +122,13 @@ fn peer_of(worker: u32, workers: &[u32], scene: &Scene) -> Peer {
 #[test]
 fn two_workers_write_no_common_cache_line_for_their_events() {
     let _alone = crate::alone();
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     if !rustix::process::geteuid().is_root() {
         tools::unavailable("only root may read the memory of workers");
         return;
     }
     let scene = Scene::with(|settings| settings.workers = 2);
-    let is_worker = |pid: &u32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with("worker")
-    };
-    let workers: Vec<u32> = scene
-        .terminator
-        .leaves()
-        .into_iter()
-        .filter(is_worker)
-        .collect();
+    let workers = scene.terminator.workers();
     assert_eq!(workers.len(), 2, "{workers:?}");
     let files = shared_files(&workers);
     assert!(!files.is_empty(), "the workers share tables");

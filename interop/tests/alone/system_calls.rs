@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::process::{signal, status};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
-use dormouse_interop::{tools, wait};
+use dormouse_interop::wait;
 use rustix::process::Signal;
 
 /// Number of measured exchanges.
@@ -37,11 +37,7 @@ fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
         .stderr(Stdio::null())
         .spawn()
         .expect("strace starts");
-    wait::until("strace to be attached", wait::PATIENCE, || {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"))?;
-        (tracer.trim() != "0").then_some(())
-    });
+    wait::until_true("strace to be attached", || status(pid, "TracerPid:") != "0");
     work();
     // strace counts a call when it returns, so the last call is counted with the next wait.
     std::thread::sleep(Duration::from_millis(50));
@@ -57,21 +53,15 @@ fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
 
 /// System calls of the scene's worker for each of `count` operations, and all calls by name.
 fn calls_for_each(scene: &Scene, count: u64, work: impl FnOnce()) -> (f64, BTreeMap<String, u64>) {
-    let is_worker = |pid: &u32| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with("worker")
-    };
-    let worker = scene.terminator.leaves().into_iter().find(is_worker);
-    let by_name = calls(worker.expect("a worker"), work);
+    let workers = scene.terminator.workers();
+    let by_name = calls(*workers.first().expect("a worker"), work);
     (by_name.values().sum::<u64>() as f64 / count as f64, by_name)
 }
 
 #[test]
 fn a_message_costs_few_system_calls() {
     let _alone = crate::alone();
-    if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "strace");
     let scene = Scene::new();
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
@@ -102,9 +92,7 @@ fn exchanges(scene: &Scene) {
 #[test]
 fn a_connection_costs_few_system_calls() {
     let _alone = crate::alone();
-    if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "strace");
     let scene = Scene::new();
     let (each, by_name) = calls_for_each(&scene, CONNECTIONS, || exchanges(&scene));
     assert!(each >= 20.0, "nothing was counted: {by_name:?}");
@@ -118,9 +106,7 @@ fn a_connection_costs_few_system_calls() {
 #[test]
 fn a_connection_without_a_line_costs_nothing_for_the_log() {
     let _alone = crate::alone();
-    if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "strace");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("connections.log");
     let scene = Scene::with(|settings| {

@@ -3,6 +3,9 @@
 //! The tests run concurrently in one process. A test whose figures depend on other load belongs to
 //! `tests/alone`.
 
+#[macro_use(requires)]
+extern crate dormouse_interop;
+
 mod audit;
 mod backends;
 mod certificates;

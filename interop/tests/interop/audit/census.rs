@@ -16,9 +16,7 @@ const NOBODY: u32 = 65_534;
 /// allocator.
 #[test]
 fn the_owner_of_a_process_needs_no_root() {
-    if !tools::present(&["python3", "setpriv"]) {
-        return;
-    }
+    requires!("python3", "setpriv");
     if !Path::new("/usr/bin/python3").exists() {
         tools::unavailable("there is no Python that everybody may start");
         return;
@@ -122,9 +120,7 @@ fn open(path: &Path) {
 #[test]
 #[ignore = "a minute: node warms up"]
 fn the_classes_of_a_node_process() {
-    if !tools::present(&["node"]) {
-        return;
-    }
+    requires!("node");
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("echo.cjs");
     std::fs::write(&script, NODE).expect("a file");

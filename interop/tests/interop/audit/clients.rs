@@ -14,9 +14,7 @@ use super::{PATIENCE, audit, finds, read, start, unused_port};
 /// An interrupted client is ended, and the audit reports what it did.
 #[test]
 fn an_interrupted_client() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let folder = tempfile::tempdir().expect("a folder");
     let mark = folder.path().join("mark");
     // One of its children has moved to a session of its own.
@@ -37,9 +35,9 @@ fn an_interrupted_client() {
         (Some(1), &1.into()),
         "{audit:#}"
     );
-    wait::until("none of them", PATIENCE, || {
+    wait::until_true("none of them", || {
         let goes_on = |pid: &str| Path::new(&format!("/proc/{pid}")).exists();
-        (!pids.split_whitespace().any(goes_on)).then_some(())
+        !pids.split_whitespace().any(goes_on)
     });
 }
 
@@ -47,9 +45,7 @@ fn an_interrupted_client() {
 /// processes are left, even of a client that ignores signals and has left its process group.
 #[test]
 fn an_interrupted_client_leaves_nothing_behind() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let web = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let relay = web.address().to_string();
     let relay = ["--relay", relay.as_str()];
@@ -135,9 +131,7 @@ fn curl(url: &str, trust: &Path, out: &Path) -> bool {
 /// Clients that the user starts, with the address and CA that the audit prints.
 #[test]
 fn clients_that_the_user_starts() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let folder = tempfile::tempdir().expect("a folder");
     let (trust, out) = (folder.path().join("ca.pem"), folder.path().join("out"));
     let port = unused_port();
@@ -184,9 +178,7 @@ fn a_client_that_fails() {
         assert_eq!(status, Some(3), "{script}: {audit:#}");
         assert!(said.contains(words), "{script}: {said}");
     }
-    if !tools::present(&["python3"]) {
-        return;
-    }
+    requires!("python3");
     // A client of TLS 1.3 may verify the certificate after its handshake, and then leave without an alert.
     let late = "import socket, ssl, os, sys\n\
         context = ssl._create_unverified_context()\n\
@@ -206,9 +198,7 @@ fn a_client_that_fails() {
 /// A relay forwards the complete answers of a real server, and counts requests.
 #[test]
 fn a_relay_in_front_of_a_real_server() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let web = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
@@ -236,9 +226,7 @@ fn a_relay_in_front_of_a_real_server() {
 /// would wait for its own timeout.
 #[test]
 fn requests_are_counted_and_answered() {
-    if !tools::present(&["curl", "ab"]) {
-        return;
-    }
+    requires!("curl", "ab");
     let folder = tempfile::tempdir().expect("a folder");
     let body = folder.path().join("body");
     std::fs::write(&body, "\r\n\r\nGET / HTTP/1.1\r\n\r\n".repeat(100_000)).expect("a file");
@@ -262,9 +250,7 @@ fn requests_are_counted_and_answered() {
 /// The offer of a client is reported even if the handshake fails; an unknown result is not a "no".
 #[test]
 fn a_client_of_an_old_version() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let command = "curl -sS --tls-max 1.1 --ciphers DEFAULT@SECLEVEL=0 $DORMOUSE_URL";
     let (audit, status) = read(&audit(&["client", "-q", "--", "sh", "-c", command]));
     assert_eq!(status, Some(3), "{audit:#}");
@@ -278,9 +264,7 @@ fn a_client_of_an_old_version() {
 /// A JVM cannot read PEM files, so the audit passes the CA in another way.
 #[test]
 fn a_client_in_java_needs_no_preparation() {
-    if !tools::present(&["java", "javac"]) {
-        return;
-    }
+    requires!("java", "javac");
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("Fetch.java");
     let text = "public class Fetch { public static void main(String[] a) throws Exception { \

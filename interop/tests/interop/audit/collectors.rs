@@ -73,9 +73,7 @@ fn java(store: &Path, fault: &str) -> Value {
 #[test]
 #[ignore = "takes minutes: a JVM warms up"]
 fn a_jvm() {
-    if !tools::present(&["java", "jcmd", "openssl"]) {
-        return;
-    }
+    requires!("java", "jcmd", "openssl");
     let folder = tempfile::tempdir().expect("a folder");
     let store = key_store(folder.path());
     // The leak that it can have is found where time does not matter: `java_leak` in lab/sick. On a busy machine a
@@ -86,9 +84,7 @@ fn a_jvm() {
 #[test]
 #[ignore = "takes minutes"]
 fn v8() {
-    if !tools::present(&["node"]) {
-        return;
-    }
+    requires!("node");
     let files = authority().certificate(Kind::EcdsaP256);
     let node = |options: &[&str], script: &str| {
         look(|port| {

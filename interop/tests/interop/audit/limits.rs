@@ -97,9 +97,7 @@ fn usage_and_thresholds() {
 #[test]
 #[ignore = "two whole audits: a minute"]
 fn bytes_per_connection() {
-    if !tools::present(&["node"]) {
-        return;
-    }
+    requires!("node");
     let files = authority().certificate(Kind::EcdsaP256);
     let port = unused_port();
     let target = format!("127.0.0.1:{port}");
@@ -139,9 +137,7 @@ fn bytes_per_connection() {
 /// Share of resumed handshakes of a client: too low, and unknown. (Sufficient: `lab/sick`.)
 #[test]
 fn a_client_that_must_resume() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let run = |expected: i32, least: &str, script: &str| {
         let output = Command::new(tools::dormouse())
             .args(["audit", "client", "-q", "--fail-on", "never"])

@@ -13,9 +13,7 @@ use super::{PATIENCE, Started, audit, finds, read, unused_port};
 /// that it could not find out, not that the server does not resume.
 #[test]
 fn a_server_that_asks_for_a_client_certificate() {
-    if !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!("openssl");
     let files = authority().certificate(Kind::Rsa2048);
     let (own, trust) = (
         authority().certificate(Kind::EcdsaP256),
@@ -85,9 +83,7 @@ fn a_server_that_asks_for_a_client_certificate() {
 /// Renegotiation by the client, with real servers and all suites.
 #[test]
 fn renegotiation_by_real_servers() {
-    if !tools::present(&["openssl", "node"]) {
-        return;
-    }
+    requires!("openssl", "node");
     let files = authority().certificate(Kind::EcdsaP256);
     let openssl = &|port: u16, more: &[&str]| {
         let mut command = Command::new("openssl");
@@ -153,9 +149,7 @@ fn renegotiation_by_real_servers() {
 /// (CVE-2009-3555). System properties still allow it.
 #[test]
 fn renegotiation_without_protection() {
-    if !tools::present(&["java", "openssl"]) {
-        return;
-    }
+    requires!("java", "openssl");
     let folder = tempfile::tempdir().expect("a folder");
     let store = &key_store(folder.path());
     let program = &tools::home().join("servers/Echo.java");

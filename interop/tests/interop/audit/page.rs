@@ -38,9 +38,7 @@ window.addEventListener('load', () => {
 
 #[test]
 fn pages_fit_a_phone_without_console_messages() {
-    if !tools::present(&["chromium"]) {
-        return;
-    }
+    requires!("chromium");
     let folder = tempfile::tempdir().expect("a folder");
     let audits = std::fs::read_to_string(tools::home().join(AUDITS)).expect("audits");
     let mut pages = vec![draw(folder.path(), "all", &audits)];

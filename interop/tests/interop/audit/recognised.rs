@@ -237,7 +237,7 @@ fn client_programs_are_recognised() {
     let perl = "use IO::Socket::SSL; for (1..2) { IO::Socket::SSL->new(PeerAddr => $ENV{DORMOUSE_ADDRESS}, \
         SSL_hostname => 'localhost', SSL_verifycn_name => 'localhost', SSL_ca_file => $ENV{SSL_CERT_FILE}) or die; sleep 1 }";
     let python = "import os, ssl, time, urllib.request as r; r.urlopen(os.environ['DORMOUSE_URL']).read(); time.sleep(1)";
-    let node = "require('node:https').get(process.env.DORMOUSE_URL, (r) => r.resume()); setTimeout(() => process.exit(0), 1000)";
+    let node = "require('node:https').get(process.env.DORMOUSE_URL, (r) => { r.resume(); setTimeout(() => process.exit(0), 1000) })";
     let clients = [
         ("perl", "/usr/bin/perl", ["-e", perl], "perl"),
         ("LWP", "/usr/bin/perl", ["-e", lwp], "perl"),

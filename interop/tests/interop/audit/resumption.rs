@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::{tools, wait};
+use dormouse_interop::wait;
 use serde_json::Value;
 
 use super::{PATIENCE, Started, audit, finds, read, unused_port};
@@ -13,9 +13,7 @@ use super::{PATIENCE, Started, audit, finds, read, unused_port};
 /// server, of which only that is reported.
 #[test]
 fn two_machines_behind_one_name() {
-    if !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!("nginx");
     let folder = tempfile::tempdir().expect("a folder");
     let (one, other) = (
         folder.path().join("one.key"),
@@ -122,9 +120,7 @@ fn shares(audit: &Value) -> [(bool, u64, u64); 2] {
 /// Ages beyond the wait are unknown, and no client offers an expired ticket.
 #[test]
 fn tickets_that_have_aged() {
-    if !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!("nginx");
     let folder = tempfile::tempdir().expect("a folder");
     let key = folder.path().join("one.key");
     std::fs::write(&key, [1; 80]).expect("a file");

@@ -11,9 +11,9 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait;
 
 /// A terminator in front of several backends.
 pub(crate) struct Scene {
@@ -75,9 +75,7 @@ impl Scene {
 
 #[test]
 fn round_robin_by_weight() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&["", ", weight = 2", ""], |_| {});
     let peers: Vec<Peer> = (0..12).map(|_| scene.connect(1)).collect();
     assert_eq!(scene.accepted(), [3, 6, 3]);
@@ -88,9 +86,7 @@ fn round_robin_by_weight() {
 /// is back it gets its share.
 #[test]
 fn clients_do_not_notice_a_backend_that_is_down() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::new(&["", "down", ""], |settings| {
         settings.option("backend_pause", "2s");
     });
@@ -102,9 +98,9 @@ fn clients_do_not_notice_a_backend_that_is_down() {
     assert_eq!(scene.accepted().iter().sum::<u64>(), 30);
     let again = SocketAddr::new(scene.address.ip(), 8081);
     scene.backends.insert(8081, Backend::tcp(again));
-    wait::until("the backend to serve again", PATIENCE, || {
+    wait::until_true("the backend to serve again", || {
         scene.connect(1);
-        (scene.backends[&8081].accepted() > 2).then_some(())
+        scene.backends[&8081].accepted() > 2
     });
     assert_eq!(scene.terminator.lines_with("backend recovered").len(), 1);
     let failed = scene.terminator.lines_with("backend connect failed");
@@ -115,9 +111,7 @@ fn clients_do_not_notice_a_backend_that_is_down() {
 /// tries it again, not all new clients.
 #[test]
 fn a_silent_backend_is_replaced_by_the_next() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&["down", ""], |settings| {
         settings.workers = 2;
         settings.option("backend_connect_timeout", "300ms");
@@ -173,9 +167,7 @@ fn a_silent_backend_is_replaced_by_the_next() {
 /// it is marked as down.
 #[test]
 fn all_backends_are_tried_when_all_are_down() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::new(&["down", "down"], |settings| {
         settings.option("backend_failures", "1");
         settings.option("backend_pause", "1h");
@@ -194,9 +186,7 @@ fn all_backends_are_tried_when_all_are_down() {
 /// The load is that of all workers together, even after their deaths.
 #[test]
 fn least_connections_over_all_workers() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&["", ""], |settings| {
         settings.workers = 2;
         settings.option("balance", "least-connections");
@@ -223,9 +213,7 @@ fn least_connections_over_all_workers() {
 
 #[test]
 fn a_client_address_has_its_backend() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&["", "", ""], |settings| {
         settings.workers = 2;
         settings.option("balance", "client-hash");
@@ -252,9 +240,7 @@ fn a_client_address_has_its_backend() {
 
 #[test]
 fn limits_and_backups() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(
         &[
             ", max_connections = 3",
@@ -286,9 +272,7 @@ fn limits_and_backups() {
 /// A backend never has more connections than its limit, even if several workers choose at the same time.
 #[test]
 fn a_limit_holds_over_all_workers() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&[", max_connections = 3, weight = 1000", ""], |settings| {
         settings.workers = 4;
     });

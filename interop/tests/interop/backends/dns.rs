@@ -197,9 +197,9 @@ fn new_connections_follow_a_name() {
     let mut old = scene.echoes();
     assert_eq!(servers[0].accepted(), 1);
     scene.dns.says(&hosts[1..2]);
-    wait::until("new connections to follow", PATIENCE, || {
+    wait::until_true("new connections to follow", || {
         scene.echoes();
-        (servers[1].accepted() > 0).then_some(())
+        servers[1].accepted() > 0
     });
     old.echo().expect("the old connection stays");
     assert_eq!(scene.addresses(), [format!("{}:{PLAIN_PORT}", hosts[1])]);
@@ -221,15 +221,15 @@ fn new_connections_follow_a_name() {
     );
 
     scene.dns.says(&hosts[1..]);
-    wait::until("both addresses to be used", PATIENCE, || {
+    wait::until_true("both addresses to be used", || {
         scene.echoes();
-        (servers[2].accepted() > 1).then_some(())
+        servers[2].accepted() > 1
     });
     assert_eq!(scene.addresses().len(), 2);
     scene.dns.says(&[]);
-    wait::until("a line that it cannot be looked up", PATIENCE, || {
+    wait::until_true("a line that it cannot be looked up", || {
         let lines = scene.terminator.lines_with("keeping its addresses");
-        (!lines.is_empty()).then_some(())
+        !lines.is_empty()
     });
     scene.echoes();
     assert_eq!(scene.addresses().len(), 2);
@@ -291,15 +291,15 @@ fn names_are_looked_up_again_after_their_ttl() {
     };
     let grown = |name: &str, by: usize| {
         let before = asked(name);
-        wait::until(&format!("{name} to be asked for again"), PATIENCE, || {
-            (asked(name) >= before + by).then_some(())
+        wait::until_true(&format!("{name} to be asked for again"), || {
+            asked(name) >= before + by
         });
     };
     grown(alias, 2);
     scene.dns.says(&hosts[1..2]);
-    wait::until("new connections to follow the alias", PATIENCE, || {
+    wait::until_true("new connections to follow the alias", || {
         scene.echoes();
-        (servers[1].accepted() > 0).then_some(())
+        servers[1].accepted() > 0
     });
     grown(alias, 4);
     grown(long, 2);
@@ -330,9 +330,9 @@ fn a_name_in_etc_hosts_has_no_ttl() {
     };
     scene.echoes();
     folder_says(&scene, hosts[1]);
-    wait::until("new connections to follow the file", PATIENCE, || {
+    wait::until_true("new connections to follow the file", || {
         scene.echoes();
-        (servers[1].accepted() > 0).then_some(())
+        servers[1].accepted() > 0
     });
     let asked = || {
         scene
@@ -344,9 +344,9 @@ fn a_name_in_etc_hosts_has_no_ttl() {
     let before = asked();
     folder_says(&scene, hosts[0]);
     let first = servers[0].accepted();
-    wait::until("new connections to follow it again", PATIENCE, || {
+    wait::until_true("new connections to follow it again", || {
         scene.echoes();
-        (servers[0].accepted() > first).then_some(())
+        servers[0].accepted() > first
     });
     assert_eq!(asked(), before, "no DNS query for a name in /etc/hosts");
 }

@@ -10,7 +10,6 @@ use dormouse_interop::client::{Job, Language, Version};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
-use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
 /// While no backend listens, clients get an alert; as soon as one does, they are served.
@@ -55,9 +54,7 @@ fn down_and_up_again() {
 /// answer.
 #[test]
 fn down_as_clients_report_it() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl", "openssl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl", "openssl");
     let host = scene::unused_host();
     for (port, how, curl_exit, curl_says, openssl_says) in [
         (
@@ -183,9 +180,7 @@ fn restarts_under_connections() {
 /// A unix socket behaves the same, except for resets, which it does not have.
 #[test]
 fn unix_socket() {
-    if !Language::Python.present() {
-        return;
-    }
+    requires!(Language::Python);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("backend.sock");
     let backend = Backend::unix(&path);
@@ -222,9 +217,7 @@ fn unix_socket() {
 /// Two listeners, one of them IPv6.
 #[test]
 fn several_listeners_and_ipv6() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let six: SocketAddr = "[::1]:0".parse().expect("an address");
     let port = match std::net::TcpListener::bind(six).and_then(|listener| listener.local_addr()) {
         Ok(address) => address.port(),
@@ -245,9 +238,7 @@ fn several_listeners_and_ipv6() {
 /// The built-in echo backend.
 #[test]
 fn the_built_in_echo() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| settings.target = Target::Echo);
     let mut peer = Peer::connect(scene.address).expect("a connection");
     for _ in 0..100 {
@@ -267,9 +258,7 @@ fn the_built_in_echo() {
 /// is connected.
 #[test]
 fn data_sent_before_the_backend_is_connected_arrives() {
-    if !applies(Can::HalfCloseByClient) {
-        return;
-    }
+    requires!(Can::HalfCloseByClient);
     let scene = Scene::new();
     for round in 0..50 {
         let mut peer = Peer::connect(scene.address).expect("a connection");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_interop::backend::Ending;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 
 fn scene() -> Scene {
@@ -15,9 +15,7 @@ fn scene() -> Scene {
 
 #[test]
 fn a_backend_is_connected_at_the_clients_first_data() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = scene();
     let silent: Vec<Peer> = (0..10)
         .map(|_| Peer::connect(scene.address).expect("a handshake"))
@@ -41,18 +39,11 @@ fn a_backend_is_connected_at_the_clients_first_data() {
 /// A client that waits for its backend survives the worker, and is connected by the next one.
 #[test]
 fn a_silent_client_survives_a_crash() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = scene();
     let mut client = Peer::connect(scene.address).expect("a handshake");
     std::thread::sleep(Duration::from_millis(200));
-    for worker in scene.terminator.leaves() {
-        let name = std::fs::read_to_string(format!("/proc/{worker}/comm")).unwrap_or_default();
-        if name.starts_with("worker") {
-            dormouse_interop::process::signal(worker, rustix::process::Signal::KILL);
-        }
-    }
+    scene.terminator.kill_workers();
     std::io::Write::write_all(&mut client.stream(), b"echo\n").expect("sent");
     client.echo().expect("an echo from the next worker");
     assert_eq!(scene.backend.accepted(), 1);

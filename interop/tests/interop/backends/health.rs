@@ -12,9 +12,9 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::checks;
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::{applies, unused_host};
+use dormouse_interop::scene::unused_host;
 use dormouse_interop::terminator::Can;
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -67,9 +67,7 @@ fn backend(admin: &Admin, number: usize) -> Value {
 /// every connection.
 #[test]
 fn failed_checks_skip_a_backend_and_successes_restore_it() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let host = unused_host();
     let (sender, requests) = channel();
     let webs = [8080, 8081].map(|port| Web::start(SocketAddr::new(host, port), sender.clone()));
@@ -118,11 +116,7 @@ fn failed_checks_skip_a_backend_and_successes_restore_it() {
     );
 
     // A scout that dies is replaced, and its successor finds the same.
-    let scout = terminator.tree().into_iter().find(|pid| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm"))
-            .is_ok_and(|name| name.trim() == "scout")
-    });
-    signal(scout.expect("a scout"), Signal::KILL);
+    signal(terminator.named("scout").expect("a scout"), Signal::KILL);
     webs[0].status.store(204, Ordering::SeqCst);
     checks::until(&admin, 0, "healthy");
     assert!((0..4).any(|_| served_by() == "8080"));
@@ -147,9 +141,9 @@ fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
     std::fs::write(&file, without.join("\n")).expect("written");
     admin.order("/reload").expect("reloaded");
     checks::until(admin, 0, "off");
-    wait::until("both to be up", PATIENCE, || {
+    wait::until_true("both to be up", || {
         let is_up = |n| backend(admin, n)["up"] == true;
-        (0..2).all(is_up).then_some(())
+        (0..2).all(is_up)
     });
     let asked = wait::until_still("questions", || web.asked.load(Ordering::SeqCst));
     assert!(asked > 0);
@@ -158,9 +152,7 @@ fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
 /// Checks find a dead backend before any client connects to it.
 #[test]
 fn checks_find_a_dead_backend_before_any_client() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let host = unused_host();
     let addresses = [8080, 8081].map(|port| SocketAddr::new(host, port));
     let servers = addresses.map(Backend::tcp);

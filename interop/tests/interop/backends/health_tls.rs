@@ -8,7 +8,7 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::checks;
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -38,9 +38,7 @@ fn serving(name: &str, command: &[String], address: SocketAddr, folder: &Path) -
 /// file exists.
 #[test]
 fn nginx_is_checked_like_a_client_connects() {
-    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "nginx");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (here, own) = (
         folder.path().display(),
@@ -85,9 +83,9 @@ http {{
     checks::until(&admin, 0, "healthy");
     for resumed in [".", "r"] {
         let wanted = format!("GET /healthz HTTP/1.1 204 SUCCESS localhost {resumed}http/1.1");
-        wait::until(&format!("nginx to log `{wanted}`"), PATIENCE, || {
+        wait::until_true(&format!("nginx to log `{wanted}`"), || {
             let log = fs::read_to_string(folder.path().join("access.log")).unwrap_or_default();
-            log.lines().any(|line| line == wanted).then_some(())
+            log.lines().any(|line| line == wanted)
         });
     }
     fs::write(folder.path().join("down"), "").expect("written");
@@ -118,9 +116,7 @@ fn s_server(files: &Files, arguments: &[&str], folder: &Path) -> (Process, Socke
 /// it has verified our certificate.
 #[test]
 fn handshake_faults_are_described() {
-    if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "openssl");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let here = folder.path();
     let good = authority().certificate(Kind::EcdsaP256);

@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::applies;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
@@ -55,9 +54,7 @@ fn shares(scene: &Scene, count: u8) -> Vec<u64> {
 /// worker and an upgrade. A reload reads the file again.
 #[test]
 fn a_backend_is_taken_out_and_put_in() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::new(&["", ""], |settings| {
         settings.workers = 1;
         Admin::in_folder(settings);
@@ -86,12 +83,7 @@ fn a_backend_is_taken_out_and_put_in() {
     let why = refused(&scene, &format!("out {second}"));
     assert!(why.contains("route 1 would have no backend left"), "{why}");
 
-    for worker in scene.terminator.leaves() {
-        let name = std::fs::read_to_string(format!("/proc/{worker}/comm"));
-        if name.is_ok_and(|name| name.starts_with("worker")) {
-            signal(worker, Signal::KILL);
-        }
-    }
+    scene.terminator.kill_workers();
     assert_eq!(shares(&scene, 6), [0, 6], "after the death of the workers");
     signal(scene.terminator.pid(), Signal::USR2);
     scene
@@ -130,9 +122,7 @@ fn a_backend_is_taken_out_and_put_in() {
 /// `--wait` returns when the last connection has ended.
 #[test]
 fn a_backend_is_drained() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&["", ""], Admin::in_folder);
     let first = format!("{}:8080", scene.address.ip());
     let held: Vec<Peer> = (0..2).map(|last| scene.connect(last)).collect();
@@ -152,9 +142,7 @@ fn a_backend_is_drained() {
 
 #[test]
 fn the_log_level_changes() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::new(&[""], Admin::in_folder);
     assert!(scene.terminator.lines_with(" DEBUG ").is_empty());
     done(&scene, "log-level debug");
@@ -170,9 +158,7 @@ fn the_log_level_changes() {
 /// A ticket of the previous key is accepted after one rotation, but not after two.
 #[test]
 fn ticket_keys_are_rotated() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new(&[""], Admin::in_folder);
     for (rotations, expected) in [(1, HandshakeKind::Resumed), (3, HandshakeKind::Full)] {
         // A configuration with its own sessions.
@@ -195,9 +181,7 @@ fn ticket_keys_are_rotated() {
 /// Rotated keys that cannot be saved are in use until a restart, and the administrator learns that.
 #[test]
 fn unsaved_ticket_keys_are_reported() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a folder");
     let [keys, in_the_way, secret] =
         ["own.keys", "own.keys.new", "secret"].map(|name| folder.path().join(name));
@@ -233,9 +217,7 @@ fn scene_with_admin() -> (Scene, Admin) {
 /// A reload cannot widen an address: the old listener holds it until the new one is open.
 #[test]
 fn a_wider_address_needs_a_restart() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene_with_admin();
     let file = scene.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("the configuration");
@@ -258,9 +240,7 @@ fn a_wider_address_needs_a_restart() {
 /// The result of the last reload stays until the next reload, whatever orders come in between: alerts depend on it.
 #[test]
 fn an_order_does_not_hide_a_refused_reload() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene_with_admin();
     let file = scene.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("the configuration");

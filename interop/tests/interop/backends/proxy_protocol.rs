@@ -10,7 +10,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -133,9 +133,7 @@ fn request(peer: &mut Peer) -> io::Result<String> {
 /// nginx, HAProxy and Apache log the client's address and port.
 #[test]
 fn backends_log_the_client() {
-    if !applies(Can::BeDormouse) || !tools::present(&["nginx", "haproxy", "apache2"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "nginx", "haproxy", "apache2");
     for server in [Server::Nginx, Server::Haproxy, Server::Apache] {
         for version in ["v1", "v2"] {
             let host = unused_host();
@@ -211,9 +209,9 @@ impl Trusting {
     }
 
     fn assert_logged(&self, who: &str) {
-        wait::until(&format!("the backend to log {who}"), PATIENCE, || {
+        wait::until_true(&format!("the backend to log {who}"), || {
             let log = Server::Nginx.logged(&self.behind, self.folder.path());
-            log.lines().any(|line| line.starts_with(who)).then_some(())
+            log.lines().any(|line| line.starts_with(who))
         });
     }
 }
@@ -221,9 +219,7 @@ impl Trusting {
 /// Headers of both versions, whole and byte by byte, with the ClientHello in the same segment and without.
 #[test]
 fn a_trusted_proxy_is_believed() {
-    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "nginx");
     let scene = Trusting::new("127.9.8.0/24");
     let line = b"PROXY TCP4 203.0.113.7 198.51.100.1 56324 443\r\n".to_vec();
     let mut binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x24".to_vec();
@@ -271,9 +267,7 @@ fn a_trusted_proxy_is_believed() {
 /// Headers from other addresses, or malformed ones, are refused, so that no client can pose as another.
 #[test]
 fn headers_of_other_addresses_are_refused() {
-    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "nginx");
     let scene = Trusting::new("127.9.8.0/24");
     let header = b"PROXY TCP4 203.0.113.7 198.51.100.1 56324 443\r\n";
     // From an untrusted address: plain TLS is served, a header is not TLS.
@@ -316,9 +310,7 @@ fn headers_of_other_addresses_are_refused() {
 /// HAProxy in front of dormouse sends its clients' addresses, in both versions, and its health checks pass.
 #[test]
 fn a_real_proxy_in_front() {
-    if !applies(Can::BeDormouse) || !tools::present(&["nginx", "haproxy"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "nginx", "haproxy");
     for send in ["send-proxy", "send-proxy-v2"] {
         let scene = Trusting::new("127.0.0.1");
         let front = SocketAddr::new(scene.address.ip(), 9443);
@@ -358,9 +350,7 @@ listen l
 /// A backend that accepts late, or dies: the header is sent first, and once.
 #[test]
 fn the_header_comes_first_on_every_connection() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("backend.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
@@ -395,9 +385,7 @@ fn the_header_comes_first_on_every_connection() {
 /// its subject.
 #[test]
 fn version_2_reports_the_verified_certificate() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("backend.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
@@ -432,9 +420,7 @@ fn version_2_reports_the_verified_certificate() {
 /// certificate that is too long is left out alone. HAProxy accepts it.
 #[test]
 fn version_2_passes_the_certificate() {
-    if !applies(Can::BeDormouse) || !tools::present(&["haproxy"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "haproxy");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let host = unused_host();
     let listener = std::net::TcpListener::bind((host, PLAIN_PORT)).expect("an unused address");

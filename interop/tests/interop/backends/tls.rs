@@ -12,7 +12,7 @@ use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::client::{Job, Language, Version};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::{Process, signal, until_asleep};
-use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -57,9 +57,7 @@ impl Chain {
 /// Bytes, their digests, half-closes in both directions, and both ends.
 #[test]
 fn everything_arrives_through_both() {
-    if !applies(Can::BeDormouse) || !Language::Python.present() {
-        return;
-    }
+    requires!(Can::BeDormouse, Language::Python);
     let chain = Chain::new(|_| {});
     for version in [Version::Tls13, Version::Tls12] {
         for scenario in ["echo", "halfclose", "backendfirst"] {
@@ -84,9 +82,7 @@ fn everything_arrives_through_both() {
 /// Truncation is visible at the far end: when a client is cut off, and when a backend resets.
 #[test]
 fn truncation_is_visible_at_the_far_end() {
-    if !applies(Can::BeDormouse) || !Language::Python.present() {
-        return;
-    }
+    requires!(Can::BeDormouse, Language::Python);
     let chain = Chain::new(|_| {});
     for version in [Version::Tls13, Version::Tls12] {
         let answer = Job::new(Language::Python, version, "truncate", 1_000_000).run(&chain.scene);
@@ -118,9 +114,7 @@ fn truncation_is_visible_at_the_far_end() {
 /// A reader that has stopped causes backpressure for the backend behind both, and nothing is lost.
 #[test]
 fn a_reader_that_stops_causes_backpressure() {
-    if !applies(Can::BeDormouse) || !Language::Python.present() {
-        return;
-    }
+    requires!(Can::BeDormouse, Language::Python);
     const BYTES: u64 = 40_000_000;
     let chain = Chain::new(|_| {});
     let scene = &chain.scene;
@@ -139,9 +133,7 @@ fn a_reader_that_stops_causes_backpressure() {
 /// Workers die: idle connections survive, on both sides of the joint.
 #[test]
 fn connections_survive_the_worker() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let chain = Chain::new(|settings| settings.workers = 2);
     let mut peers: Vec<Peer> = (0..40)
         .map(|_| {
@@ -178,9 +170,7 @@ fn connections_survive_the_worker() {
 /// instead, and the client notices nothing.
 #[test]
 fn a_backend_with_a_wrong_certificate_gets_no_data() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let host = unused_host();
     let wrong = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
     let other = tempfile::tempdir().expect("a temporary folder");
@@ -232,9 +222,7 @@ fn a_backend_with_a_wrong_certificate_gets_no_data() {
 /// reports what it saw.
 #[test]
 fn nginx_sees_our_certificate_and_the_client() {
-    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "nginx");
     let host = unused_host();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let listen = SocketAddr::new(host, TLS_PORT + 1);

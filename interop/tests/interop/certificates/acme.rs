@@ -194,9 +194,9 @@ fn is_good(site: &Site, pebble: &Pebble, name: &str) -> bool {
 }
 
 fn until_good(site: &Site, pebble: &Pebble, name: &str) {
-    wait::until("a certificate that can be trusted", PATIENCE, || {
+    wait::until_true("a certificate that can be trusted", || {
         std::thread::sleep(Duration::from_millis(50));
-        is_good(site, pebble, name).then_some(())
+        is_good(site, pebble, name)
     });
 }
 
@@ -402,13 +402,8 @@ fn an_order_survives_kills() {
         pebble.options("")
     );
     let mut site = Site::at(host, &routes, |_| {});
-    let comm = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let all = |site: &Site, name: &str| -> Vec<u32> {
-        let tree = site.process.tree().into_iter();
-        tree.filter(|pid| comm(pid).starts_with(name)).collect()
-    };
     // The errand: the order is lost, which is logged.
-    let errand = wait::until("an errand", PATIENCE, || all(&site, "errand").pop());
+    let errand = wait::until("an errand", PATIENCE, || site.process.named("errand"));
     signal(errand, Signal::KILL);
     wait::until("its end to be said", PATIENCE, || {
         let lines = site.process.lines_with("the errand process ended");
@@ -417,11 +412,11 @@ fn an_order_survives_kills() {
     site.admin
         .order("/reload")
         .expect("a reload, which orders at once");
-    let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
+    let second = wait::until("another errand", PATIENCE, || site.process.named("errand"));
     // An upgrade cancels the errand, and the new binary starts its own.
     site.admin.order("/upgrade").expect("an upgrade");
     wait::until("an errand of the new binary", PATIENCE, || {
-        all(&site, "errand").pop().filter(|pid| *pid != second)
+        site.process.named("errand").filter(|pid| *pid != second)
     });
     // Main: all processes exit, and the next start begins again.
     site = site.restarted_after_a_crash();
@@ -436,7 +431,7 @@ fn an_order_survives_kills() {
             panic!("no certificate comes: {:#?}", lines.collect::<Vec<_>>());
         }
         if killed < 2 && challenged(&site, "three.example").contains("ALPN protocol: acme-tls/1") {
-            let workers = all(&site, "worker");
+            let workers = site.process.workers();
             signal(workers[killed % workers.len()], Signal::KILL);
             killed += 1;
         }

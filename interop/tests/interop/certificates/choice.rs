@@ -39,9 +39,7 @@ fn directory(more: &str) -> Site {
 
 #[test]
 fn a_certificate_of_a_directory_is_chosen_by_name_and_signature() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let site = directory("");
     assert_eq!(site.shown("first.example", &[]), "a-first");
     assert_eq!(site.shown("x.wild.example", &[]), "wild");
@@ -50,6 +48,11 @@ fn a_certificate_of_a_directory_is_chosen_by_name_and_signature() {
         site.shown("x.y.wild.example", &[]),
         "a-first",
         "one label only"
+    );
+    assert_eq!(
+        site.shown("exact.wild.example.", &[]),
+        "exact",
+        "a final dot"
     );
     assert_eq!(site.shown("other.example", &[]), "a-first", "the default");
     for version in ["-tls1_3", "-tls1_2"] {
@@ -70,9 +73,7 @@ fn a_certificate_of_a_directory_is_chosen_by_name_and_signature() {
 /// A file that changes shortly before an upgrade is read by the new binary.
 #[test]
 fn a_change_before_an_upgrade_is_followed() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let route = format!("reload_certificates = '3s'\n{ROUTE}certificates = 'HERE/site.pem'\n");
     let give = |name: &str, folder: &std::path::Path| {
         let files = authority().give_out_for(name, Kind::EcdsaP256, &["site.example"], folder);
@@ -82,16 +83,14 @@ fn a_change_before_an_upgrade_is_followed() {
     assert_eq!(site.shown("site.example", &[]), "before");
     give("after", site.folder.path());
     site.admin.order("/upgrade").expect("an upgrade");
-    wait::until("the changed certificate", PATIENCE, || {
-        (site.shown("site.example", &[]) == "after").then_some(())
+    wait::until_true("the changed certificate", || {
+        site.shown("site.example", &[]) == "after"
     });
 }
 
 #[test]
 fn changes_of_a_directory_are_followed() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let site = directory("");
     let certs = site.folder.path().join("certs");
     let new =
@@ -99,9 +98,7 @@ fn changes_of_a_directory_are_followed() {
     assert_eq!(site.shown("new.example", &[]), "a-first");
     fs::rename(&new.both, certs.join("new.pem")).expect("the file renamed");
     let shows = |what: &str, name: &str, subject: &str| {
-        wait::until(what, PATIENCE, || {
-            (site.shown(name, &[]) == subject).then_some(())
-        });
+        wait::until_true(what, || site.shown(name, &[]) == subject);
     };
     shows("the new one", "new.example", "new");
     fs::remove_file(certs.join("both-ec.pem")).expect("removed");
@@ -120,9 +117,7 @@ fn changes_of_a_directory_are_followed() {
 
 #[test]
 fn unknown_names_are_refused_with_an_alert() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let site = directory("unknown_name = 'refuse'\n");
     assert_eq!(site.shown("first.example", &[]), "a-first");
     assert_eq!(site.shown("x.wild.example", &[]), "wild");

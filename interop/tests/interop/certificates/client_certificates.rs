@@ -50,9 +50,7 @@ fn is_accepted(site: &Site, config: &ClientConfig) -> Result<bool, String> {
 
 #[test]
 fn rules_admit_named_clients_and_the_log_names_refused_ones() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let alice = peer::config_showing(&person(folder.path(), "alice", "staff"));
     let bob = peer::config_showing(&person(folder.path(), "bob", "guests"));
@@ -81,9 +79,7 @@ fn rules_admit_named_clients_and_the_log_names_refused_ones() {
 /// Every kind of rule, with OpenSSL as the client and for the digest.
 #[test]
 fn every_rule_works_with_openssl() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let (alice, bob) = (
         person(folder.path(), "alice", "staff"),
@@ -141,9 +137,7 @@ fn every_rule_works_with_openssl() {
 /// A client with a session is judged by the current rules.
 #[test]
 fn a_resumed_session_is_subject_to_the_rules() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let alice = peer::config_showing(&person(folder.path(), "alice", "staff"));
     let site = Site::new(&routes("'ou=staff'"), |_| {});
@@ -159,9 +153,7 @@ fn a_resumed_session_is_subject_to_the_rules() {
 /// Changed CA and CRL files are used without a reload.
 #[test]
 fn changed_cas_and_crls_are_used() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let serial = vec![0x11, 0x22, 0x33];
     let carol = authority().give_out_with("carol", Kind::EcdsaP256, folder.path(), |params| {

@@ -146,9 +146,7 @@ const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
 
 #[test]
 fn an_ocsp_response_is_fetched_and_stapled() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let address = unused_port();
     let files = certificate("fetched", SERIAL, address, folder.path());
@@ -172,15 +170,8 @@ fn an_ocsp_response_is_fetched_and_stapled() {
         "who does not ask gets none"
     );
     // The errand has exited, and a reload does not query again.
-    let is_alone = || {
-        let names = site
-            .process
-            .tree()
-            .into_iter()
-            .map(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default());
-        (!names.collect::<String>().contains("errand")).then_some(())
-    };
-    wait::until("the errand to end", PATIENCE, is_alone);
+    let errand = || site.process.named("errand");
+    wait::until_true("the errand to end", || errand().is_none());
     drop(_responder);
     site.reload(&route);
     assert_eq!(staple(&site).as_deref(), Some("good"));
@@ -190,9 +181,7 @@ fn an_ocsp_response_is_fetched_and_stapled() {
 /// and are logged.
 #[test]
 fn missing_and_revoked_responses_are_logged() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let (absent, address) = (unused_port(), unused_port());
     let gone = certificate("gone", &[0x11], absent, folder.path());
@@ -213,9 +202,7 @@ fn missing_and_revoked_responses_are_logged() {
     );
     let site = Site::new(&route, |_| {});
     let says = |what: &str| {
-        wait::until(what, PATIENCE, || {
-            (!site.process.lines_with(what).is_empty()).then_some(())
-        });
+        wait::until_true(what, || !site.process.lines_with(what).is_empty());
     };
     says("says that the certificate is REVOKED");
     says("Connection refused");
@@ -224,9 +211,7 @@ fn missing_and_revoked_responses_are_logged() {
 
 #[test]
 fn an_ocsp_response_from_a_file_is_verified() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let files = certificate("from-file", SERIAL, unused_port(), folder.path());
     index(folder.path(), "V", SERIAL);

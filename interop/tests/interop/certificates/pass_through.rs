@@ -1,6 +1,5 @@
 //! Pass-through: the bytes of TLS are forwarded unchanged.
 
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -64,9 +63,7 @@ impl Drop for Server {
 
 #[test]
 fn passed_through_tls_ends_at_the_backend() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a folder");
     let names = ["a.through.example"];
     let files = authority().give_out_for("behind", Kind::EcdsaP256, &names, folder.path());
@@ -103,9 +100,7 @@ fn passed_through_tls_ends_at_the_backend() {
 
 #[test]
 fn bytes_and_closes_pass_through_unchanged() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (behind, address) = listener();
     let site = Site::new(&routes(address, ""), |_| {});
     for client_first in [true, false] {
@@ -159,9 +154,7 @@ fn bytes_and_closes_pass_through_unchanged() {
 /// They survive a killed worker and an upgrade, like any other connection.
 #[test]
 fn passed_through_connections_survive_a_kill_and_an_upgrade() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (behind, address) = listener();
     let site = Site::new(&routes(address, ""), |_| {});
     let mut pairs: Vec<_> = (0..20).map(|_| pair(&site, &behind)).collect();
@@ -186,9 +179,7 @@ fn passed_through_connections_survive_a_kill_and_an_upgrade() {
     wait::until("all to be at rest", PATIENCE, at_rest);
     let worker = worker_of(&site);
     signal(worker, Signal::KILL);
-    wait::until("another worker", PATIENCE, || {
-        (restarts() == 1).then_some(())
-    });
+    wait::until_true("another worker", || restarts() == 1);
     pass("after a kill");
     let binary = tools::dormouse().to_string_lossy().into_owned();
     site.admin
@@ -209,10 +200,5 @@ fn carry(from: &mut TcpStream, to: &mut TcpStream, when: &str) {
 
 /// The worker: the process without children that is not the control process.
 fn worker_of(site: &Site) -> u32 {
-    let leaves = site.process.leaves();
-    let is_worker = |pid: &&u32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.contains("worker")
-    };
-    *leaves.iter().find(is_worker).expect("a worker")
+    *site.process.workers().first().expect("a worker")
 }

@@ -60,22 +60,11 @@ fn path(file: &Path) -> &str {
     file.to_str().expect("a path in UTF-8")
 }
 
-fn kill_workers(site: &Site) {
-    for worker in site.process.leaves() {
-        let name = fs::read_to_string(format!("/proc/{worker}/comm"));
-        if name.is_ok_and(|name| name.starts_with("worker")) {
-            signal(worker, Signal::KILL);
-        }
-    }
-}
-
 /// Clients receive the pushed certificate at once, and also after a worker was killed, after an upgrade and after a
 /// file has changed. A reload restores the certificates from files.
 #[test]
 fn clients_see_a_pushed_certificate_until_a_reload() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let mut site = site();
     let folder = site.folder.path().to_owned();
     let new = give("new", Kind::EcdsaP256, "second.example", &folder);
@@ -115,7 +104,7 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
     let pushed = all.iter().filter(|one| one["pushed"] == true).count();
     assert_eq!((pushed, all.len()), (1, 3));
 
-    kill_workers(&site);
+    site.process.kill_workers();
     assert_eq!(site.shown("second.example", &[]), "new", "after a crash");
     signal(site.process.pid(), Signal::USR2);
     site.process.wait_for_line("new binary running", PATIENCE);
@@ -152,9 +141,7 @@ fn clients_see_a_pushed_certificate_until_a_reload() {
 /// RSA certificate comes after the one for the same name with another kind of key.
 #[test]
 fn certificates_are_pushed_by_http() {
-    if !can_run() || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(can_run(), "curl");
     let site = site();
     let folder = site.folder.path();
     let push = |files: &Files, query: &str| {
@@ -234,9 +221,7 @@ fn checked(site: &Site, cert: &Path, key: &Path) -> String {
 /// A pushed certificate gets the same errors as files in `dormouse check`, and nothing changes.
 #[test]
 fn pushed_certificates_are_checked_like_files() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let site = site();
     let folder = site.folder.path();
     let one = give("one", Kind::EcdsaP256, "second.example", folder);
@@ -284,9 +269,7 @@ fn pushed_certificates_are_checked_like_files() {
 /// No key is logged at any level, and an oversized body is refused.
 #[test]
 fn a_pushed_key_is_not_logged() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let mut site = site();
     done(&site, &["log-level", "trace"]);
     let one = give("one", Kind::EcdsaP256, "second.example", site.folder.path());

@@ -40,9 +40,7 @@ fn files() -> (tempfile::TempDir, Files) {
 
 #[test]
 fn each_client_finds_its_route() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (_folder, files) = files();
     let routes = [
         route("", "the rest", &files),
@@ -80,9 +78,7 @@ fn each_client_finds_its_route() {
 /// are answered too.
 #[test]
 fn slow_and_invalid_hellos_are_answered() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (_folder, files) = files();
     let routes = [
         route("server_names = 'a.example'", "a", &files),
@@ -113,9 +109,7 @@ fn slow_and_invalid_hellos_are_answered() {
 /// Networks are those of the chosen route.
 #[test]
 fn reloads_and_networks() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (_folder, files) = files();
     let here = "deny = '127.0.0.1'";
     let a = route("server_names = 'a.example'", "a", &files);

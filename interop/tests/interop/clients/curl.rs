@@ -8,7 +8,6 @@ use dormouse_interop::certificates::authority;
 use dormouse_interop::content::{self, Total};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Settings, Target, Terminator};
-use dormouse_interop::tools;
 use dormouse_interop::web::Web;
 
 const VERSIONS: [&[&str]; 2] = [&["--tlsv1.3"], &["--tlsv1.2", "--tls-max", "1.2"]];
@@ -64,9 +63,7 @@ fn get_100_mb_with_a_limited_rate() {
 
 /// Downloads more slowly than the backend could send.
 fn get(bytes: usize, rate: &str) {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let (scene, web) = scene();
     let path = format!("/bytes/{bytes}");
     for version in VERSIONS {
@@ -84,9 +81,7 @@ fn get(bytes: usize, rate: &str) {
 /// Two requests on one connection.
 #[test]
 fn keep_alive() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let (scene, web) = scene();
     for version in VERSIONS {
         let arguments = [version, &["--write-out", "%{num_connects}"]].concat();
@@ -103,9 +98,7 @@ fn keep_alive() {
 
 #[test]
 fn put_and_post() {
-    if !tools::present(&["curl"]) {
-        return;
-    }
+    requires!("curl");
     let (scene, _web) = scene();
     let body = content::random(BIG);
     let file = scene.folder.path().join("body");

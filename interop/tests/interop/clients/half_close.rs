@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use dormouse_interop::backend::Ending;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 
 fn scene() -> Scene {
@@ -16,9 +16,7 @@ fn scene() -> Scene {
 /// The backend would answer after the client's end.
 #[test]
 fn no_answer_follows_the_clients_end() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = scene();
     let mut client = Peer::saying(scene.address, "halfclose 2000");
     client.end_sending().expect("close_notify");
@@ -31,9 +29,7 @@ fn no_answer_follows_the_clients_end() {
 /// Everything that the client has sent reaches the backend before the end does.
 #[test]
 fn the_clients_last_bytes_are_delivered() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const BYTES: usize = 300_000;
     let scene = scene();
     let mut client = Peer::saying(scene.address, "sink");
@@ -51,9 +47,7 @@ fn the_clients_last_bytes_are_delivered() {
 /// The backend never stops sending by itself.
 #[test]
 fn a_backend_that_sends_without_end_is_closed() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = scene();
     let mut client = Peer::saying(scene.address, "flood");
     client

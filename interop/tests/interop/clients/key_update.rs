@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use dormouse_interop::peer;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 
 /// Header, KeyUpdate, content type, tag.
@@ -13,9 +13,7 @@ const KEY_UPDATE_RECORD_LEN: usize = 5 + 5 + 1 + 16;
 /// The backend stays silent until it receives something: the answer to the KeyUpdate must not wait for it.
 #[test]
 fn is_answered_at_once() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::new();
     let mut tcp = peer::connect_tcp(scene.address).expect("a connection");
     let mut config = peer::config();

@@ -114,9 +114,7 @@ fn assert_backpressure(language: Language, who: &str, sent: u64, received: u64, 
 
 /// The client closes its direction first and still receives everything.
 fn halfclose(language: Language, version: Version) {
-    if !applies(Can::HalfCloseByClient) {
-        return;
-    }
+    requires!(Can::HalfCloseByClient);
     let scene = Scene::new();
     let answer = Job::new(language, version, "halfclose", 3_000_000).run(&scene);
     let report = scene.backend.report();
@@ -136,9 +134,7 @@ fn halfclose(language: Language, version: Version) {
 
 /// The backend closes its direction first and still receives everything.
 fn backendfirst(language: Language, version: Version) {
-    if !applies(Can::HalfCloseByBackend) {
-        return;
-    }
+    requires!(Can::HalfCloseByBackend);
     let scene = Scene::new();
     let back = if language.sends_after_end(version) {
         3_000_000
@@ -166,9 +162,7 @@ fn backendfirst(language: Language, version: Version) {
 
 /// TCP ends without close_notify: all data is delivered, then the backend sees a reset.
 fn truncation(language: Language, version: Version) {
-    if !applies(Can::ReportTruncation) {
-        return;
-    }
+    requires!(Can::ReportTruncation);
     let scene = Scene::new();
     let answer = Job::new(language, version, "truncate", 1_000_000).run(&scene);
     let report = scene.backend.report();
@@ -195,9 +189,7 @@ fn truncation_forgiven(language: Language, version: Version) {
 
 /// A reset by the backend is an error for the client, not a close.
 fn reset(language: Language, version: Version) {
-    if !applies(Can::ReportReset) {
-        return;
-    }
+    requires!(Can::ReportReset);
     let scene = Scene::new();
     let answer = Job::new(language, version, "reset", 200_000).run(&scene);
     let report = scene.backend.report();
@@ -283,18 +275,16 @@ macro_rules! matrix {
     (@scenarios $variant:ident, $version:ident, $($scenario:ident),*) => {$(
         #[test]
         fn $scenario() {
-            if super::Language::$variant.present() {
-                super::super::$scenario(super::Language::$variant, super::super::Version::$version);
-            }
+            requires!(super::Language::$variant);
+            super::super::$scenario(super::Language::$variant, super::super::Version::$version);
         }
     )*};
     (@long $variant:ident, $version:ident, $($scenario:ident),*) => {$(
         #[test]
         #[ignore = "100 MB: part of the long run"]
         fn $scenario() {
-            if super::Language::$variant.present() {
-                super::super::$scenario(super::Language::$variant, super::super::Version::$version);
-            }
+            requires!(super::Language::$variant);
+            super::super::$scenario(super::Language::$variant, super::super::Version::$version);
         }
     )*};
 }
@@ -315,9 +305,7 @@ fn go_agrees_on_x25519() {
 
 fn agree_on(group: &str) {
     let post_quantum = group.contains("MLKEM");
-    if !Language::Go.present() || (post_quantum && !applies(Can::PostQuantum)) {
-        return;
-    }
+    requires!(Language::Go, !post_quantum || applies(Can::PostQuantum));
     let scene = Scene::new();
     let answer = Job::new(Language::Go, Version::Tls13, "echo", 50_000)
         .option("--group", group)

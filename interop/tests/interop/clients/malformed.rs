@@ -57,9 +57,9 @@ fn plain_http() {
     answer_and_end(&stranger, "a client that speaks plain HTTP");
     assert_unharmed(bystander, &scene);
     if applies(Can::BeDormouse) {
-        wait::until("a log line about plain HTTP", PATIENCE, || {
+        wait::until_true("a log line about plain HTTP", || {
             let lines = scene.terminator.lines_with("http");
-            (!lines.is_empty()).then_some(())
+            !lines.is_empty()
         });
     }
 }
@@ -142,9 +142,7 @@ fn client_hello_in_16000_segments() {
 /// A client that connects and sends nothing is closed after a while, and so is one that sends single bytes.
 #[test]
 fn silence_instead_of_a_handshake() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("handshake_timeout", "700ms");
     });
@@ -175,9 +173,7 @@ fn silence_instead_of_a_handshake() {
 /// that is quiet between records stays.
 #[test]
 fn half_a_record() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("partial_record_timeout", "500ms");
     });
@@ -217,9 +213,7 @@ fn a_forged_record() {
 /// the rest is not read for ever.
 #[test]
 fn a_handshake_without_end() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings
             .option("handshake_bytes_max", "20 KiB")

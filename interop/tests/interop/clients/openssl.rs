@@ -119,9 +119,7 @@ fn hexadecimal(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn key_updates_with_and_without_an_answer() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let mut client = SClient::start(&scene, &["-tls1_3", "-msg"]);
     client.write(b"echo\n");
@@ -153,9 +151,7 @@ fn key_updates_with_and_without_an_answer() {
 /// Consecutive updates with nothing between them.
 #[test]
 fn key_updates_in_a_row() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let mut client = SClient::start(&scene, &["-tls1_3"]);
     client.write(b"echo\n");
@@ -181,9 +177,7 @@ fn records_of_512_bytes_tls12() {
 
 /// A megabyte of upload in the smallest records that OpenSSL can send.
 fn small_records(version: &str) {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let body = hexadecimal(1 << 20);
     let sizes = ["-max_send_frag", "512", "-split_send_frag", "512"];
@@ -213,9 +207,7 @@ fn session_in_a_file_tls12() {
 
 /// One process writes a session to a file, another one resumes it.
 fn session_in_a_file(version: &str) {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let file = scene.folder.path().join("session.pem");
     let file = file.to_str().expect("a path of plain letters");
@@ -235,9 +227,7 @@ fn session_in_a_file(version: &str) {
 /// Five connections after the first, all with its session.
 #[test]
 fn reconnect_five_times_tls12() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let client = SClient::start(&scene, &["-tls1_2", "-reconnect"]);
     client.wait_for("Reused, TLSv1.2", 5);
@@ -247,9 +237,7 @@ fn reconnect_five_times_tls12() {
 /// Renegotiation is refused and affects no other client.
 #[test]
 fn renegotiation_is_refused() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let mut client = SClient::start(&scene, &["-tls1_2", "-msg"]);
     client.write(b"echo\n");
@@ -265,9 +253,7 @@ fn renegotiation_is_refused() {
 
 #[test]
 fn x25519_and_p256_with_both_kinds_of_certificates() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     for (kind, signature) in [(Kind::EcdsaP256, "ECDSA"), (Kind::Rsa2048, "RSA-PSS")] {
         let scene = Scene::with(|settings| {
             settings.certificate = authority().certificate(kind).clone();
@@ -300,9 +286,7 @@ fn x25519_and_p256_with_both_kinds_of_certificates() {
 /// The server does not support the client's first key share, and asks for another one.
 #[test]
 fn hello_retry_request() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let mut client = SClient::start(&scene, &["-tls1_3", "-groups", "P-521:X25519"]);
     client.write(b"echo\n");
@@ -319,9 +303,7 @@ fn hello_retry_request() {
 /// Records with padding (RFC 8446 §5.4).
 #[test]
 fn padded_records() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let body = hexadecimal(1 << 18);
     for padding in ["1000", "4096", "16384"] {
@@ -343,9 +325,7 @@ fn padded_records() {
 /// Only AEAD suites are supported; a TLS 1.2 client with others gets an alert.
 #[test]
 fn suites_without_aead_are_refused() {
-    if !ready() || !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(ready(), Can::BeDormouse);
     let scene = Scene::new();
     let client = SClient::start(&scene, &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA256"]);
     client.wait_for("handshake failure", 1);
@@ -354,9 +334,7 @@ fn suites_without_aead_are_refused() {
 /// Every supported suite.
 #[test]
 fn every_suite() {
-    if !ready() {
-        return;
-    }
+    requires!(ready());
     let scene = Scene::new();
     let suites = [
         ("-ciphersuites", "-tls1_3", "TLS_AES_128_GCM_SHA256"),

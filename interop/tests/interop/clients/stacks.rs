@@ -6,14 +6,12 @@ use std::process::Command;
 use dormouse_interop::backend::Ending;
 use dormouse_interop::certificates::authority;
 use dormouse_interop::client::Version;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::stack::Stack;
 use dormouse_interop::terminator::Can;
 
 fn connect(stack: Stack) {
-    if !applies(Can::BeDormouse) || !stack.present() {
-        return;
-    }
+    requires!(Can::BeDormouse, stack);
     for version in [Version::Tls13, Version::Tls12] {
         let Some(abilities) = stack.abilities(version) else {
             continue;

@@ -10,7 +10,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 
 use serde_json::Value;
 
-use super::hijacked::{can_run, process_named};
+use super::hijacked::can_run;
 use crate::backends::balance::Scene;
 
 /// Two workers and two backends with health checks.
@@ -31,15 +31,13 @@ fn scene() -> (Scene, Admin) {
 }
 
 fn enter_first(scene: &Scene) -> Intruder {
-    Intruder::enter(process_named(&scene.terminator, "worker-0").expect("a worker"))
+    Intruder::enter(scene.terminator.named("worker-0").expect("a worker"))
 }
 
 /// The results of health checks, and the places of backends: a worker can read them only.
 #[test]
 fn a_worker_cannot_forge_the_result_of_a_check() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (scene, _admin) = scene();
     let mut intruder = enter_first(&scene);
     let roster = intruder.descriptors("/memfd:dormouse-roster");
@@ -77,9 +75,7 @@ fn connections(status: &Value) -> [u128; 2] {
 /// When the worker has ended, both backends get connections again, of both workers.
 #[test]
 fn forged_marks_end_with_the_worker() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (scene, admin) = scene();
     let mut held: Vec<Peer> = (0..6).map(|n| scene.connect(n + 1)).collect();
     let mut intruder = enter_first(&scene);
@@ -92,7 +88,10 @@ fn forged_marks_end_with_the_worker() {
     }
     intruder.last_call(libc::SYS_exit_group, &[1]);
     wait::until("the next worker", PATIENCE, || {
-        process_named(&scene.terminator, "worker-0").filter(|pid| *pid != first)
+        scene
+            .terminator
+            .named("worker-0")
+            .filter(|pid| *pid != first)
     });
     held.extend((0..16).map(|n| scene.connect(n + 1)));
     // A worker writes its own counts again when it chooses a backend. The kernel decides which worker accepts.

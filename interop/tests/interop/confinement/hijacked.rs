@@ -12,9 +12,9 @@ use std::time::Duration;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::intruder::{Intruder, Thread, c_long, libc};
-use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::{Process, signal};
+use dormouse_interop::process::{Process, signal, status};
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::wait::{self, PATIENCE};
@@ -31,7 +31,7 @@ pub(super) fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intru
         settings.target = Target::Echo;
         change(settings);
     });
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     let intruder = Intruder::enter(worker(&scene).expect("a worker"));
     (scene, probe, intruder)
@@ -39,27 +39,7 @@ pub(super) fn hijack(change: impl FnOnce(&mut Settings)) -> (Scene, Probe, Intru
 
 /// The current worker.
 pub(super) fn worker(scene: &Scene) -> Option<u32> {
-    named(scene, "worker-0")
-}
-
-pub(super) fn named(scene: &Scene, name: &str) -> Option<u32> {
-    process_named(&scene.terminator, name)
-}
-
-/// A running process of a gateway, by its name.
-pub(super) fn process_named(terminator: &Process, name: &str) -> Option<u32> {
-    let is_it = |pid: &u32| {
-        let found = fs::read_to_string(format!("/proc/{pid}/comm"));
-        found.is_ok_and(|found| found.trim() == name) && status(*pid, "State:") != "Z (zombie)"
-    };
-    terminator.tree().into_iter().find(is_it)
-}
-
-/// A line of /proc/PID/status.
-pub(super) fn status(pid: u32, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_default().trim().to_owned()
+    scene.terminator.named("worker-0")
 }
 
 pub(super) fn descriptors(pid: u32) -> usize {
@@ -75,9 +55,7 @@ pub(super) fn is_refused(result: &io::Result<i64>) -> bool {
 /// A worker cannot choose the sandbox of its successor: a forged handover without a sandbox is rejected.
 #[test]
 fn a_forged_handover_cannot_disable_the_sandbox() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     for keeps_seals in [true, false] {
         let (scene, _probe, mut intruder) = hijack(|settings| {
             settings.option("sandbox", "required");
@@ -111,7 +89,7 @@ fn a_forged_handover_cannot_disable_the_sandbox() {
                 // A confined worker becomes ready; one without a sandbox never would.
                 Some(_) if scene.terminator.lines_with("ready").len() > 1 => Some(next),
                 Some(_) => None,
-                None => named(&scene, "keeper-0").is_none().then_some(None),
+                None => scene.terminator.named("keeper-0").is_none().then_some(None),
             }
         });
         std::thread::sleep(Duration::from_millis(500));
@@ -141,16 +119,14 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 /// reload is repaired.
 #[test]
 fn handovers_of_reloads_are_accepted() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("sandbox", "required");
         Admin::in_folder(settings);
     });
     let admin = Admin::of(&scene);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     for round in 0..3 {
         for _ in 0..round * 20 {
             admin.order("/reload").expect("a reload");
@@ -159,8 +135,7 @@ fn handovers_of_reloads_are_accepted() {
         let first = worker(&scene).expect("a worker");
         signal(first, Signal::KILL);
         probe.echo(100).expect("an echo after a crash");
-        let mut newcomer =
-            Probe::open(scene.address, peer::config(), "").expect("a new connection");
+        let mut newcomer = scene.probe();
         newcomer
             .echo(100)
             .expect("an echo on a listener of the reload");
@@ -172,9 +147,7 @@ fn handovers_of_reloads_are_accepted() {
 /// the foreign process, which SIGUSR2 would kill, survives, and the upgrade succeeds without it.
 #[test]
 fn main_signals_no_process_that_a_worker_names() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (mut scene, mut probe, mut intruder) = hijack(|_| {});
     let sleep = ["sleep", "1000"].map(str::to_owned);
     let mut victim = Process::start("victim", &sleep, scene.folder.path());
@@ -213,12 +186,10 @@ fn main_signals_no_process_that_a_worker_names() {
 /// The same messages when main expects them: during an upgrade, from a worker that does not exit.
 #[test]
 fn a_worker_cannot_pose_as_the_new_keeper() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (mut scene, mut probe, mut intruder) = hijack(|_| {});
     let (main, pid) = (scene.terminator.pid(), intruder.pid());
-    let keeper = named(&scene, "keeper-0").expect("a keeper");
+    let keeper = scene.terminator.named("keeper-0").expect("a keeper");
     let channel = intruder.channel();
     signal(main, Signal::USR2);
     let tried = "checking the new binary";
@@ -238,7 +209,7 @@ fn a_worker_cannot_pose_as_the_new_keeper() {
     drop(intruder);
     probe.echo(100).expect("an echo from the worker");
     assert_eq!(
-        named(&scene, "keeper-0"),
+        scene.terminator.named("keeper-0"),
         Some(keeper),
         "the old keeper still runs"
     );
@@ -247,9 +218,7 @@ fn a_worker_cannot_pose_as_the_new_keeper() {
 /// Descriptors attached to messages that have none: main keeps none of them.
 #[test]
 fn a_worker_cannot_fill_the_descriptor_table_of_main() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (scene, mut probe, mut intruder) = hijack(|_| {});
     let main = scene.terminator.pid();
     let channel = intruder.channel();
@@ -260,14 +229,13 @@ fn a_worker_cannot_fill_the_descriptor_table_of_main() {
             let _ = intruder.send(channel, b"q", &vec![channel as i32; some]);
         }
     }
-    wait::until("main to have read all", PATIENCE, || {
+    wait::until_true("main to have read all", || {
         let sent = intruder.send(channel, b"q", &[]);
-        (sent.is_ok()
+        sent.is_ok()
             || !scene
                 .terminator
                 .lines_with("invalid message from a worker")
-                .is_empty())
-        .then_some(())
+                .is_empty()
     });
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(
@@ -282,9 +250,7 @@ fn a_worker_cannot_fill_the_descriptor_table_of_main() {
 /// Other unix sockets of this machine: a bus, a container runtime; by path and abstract.
 #[test]
 fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (scene, _probe, mut intruder) = hijack(|_| {});
     let path = scene.folder.path().join("bus");
     let by_path = UnixListener::bind(&path).expect("a socket");
@@ -325,9 +291,7 @@ fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {
 /// no connection notices.
 #[test]
 fn a_unix_backend_of_a_reload_is_reached() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a file of the test");
@@ -350,9 +314,9 @@ fn a_unix_backend_of_a_reload_is_reached() {
     let unix = format!("\"unix:{}\"", path.display());
     fs::write(&file, text.replace(&tcp, &unix)).expect("the configuration");
     Admin::of(&scene).order("/reload").expect("a reload");
-    wait::until("a connection to the new backend", PATIENCE, || {
+    wait::until_true("a connection to the new backend", || {
         let mut peer = Peer::saying(scene.address, "echo");
-        (peer.echo().is_ok() && backend.accepted() > 0).then_some(())
+        peer.echo().is_ok() && backend.accepted() > 0
     });
     for peer in &mut old {
         peer.echo().expect("an echo on an older connection");
@@ -514,9 +478,7 @@ fn by_arguments(channel: i64, main: i64, path: i64) -> Vec<Attempt> {
 /// System calls that a worker never makes, and those restricted by their arguments.
 #[test]
 fn a_worker_can_make_no_other_calls() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (scene, mut probe, mut intruder) = hijack(|_| {});
     let pid = i64::from(intruder.pid());
     let main = i64::from(scene.terminator.pid());
@@ -542,9 +504,7 @@ fn a_worker_can_make_no_other_calls() {
 /// thread can make calls in all of them.
 #[test]
 fn each_thread_of_a_worker_is_confined() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (_scene, _probe, intruder) = hijack(|_| {});
     let pid = intruder.pid();
     drop(intruder);
@@ -568,11 +528,9 @@ fn each_thread_of_a_worker_is_confined() {
 /// A worker has no capability, whatever its user is.
 #[test]
 fn a_worker_has_no_capability() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (scene, _probe, intruder) = hijack(|_| {});
-    let keeper = named(&scene, "keeper-0").expect("a keeper");
+    let keeper = scene.terminator.named("keeper-0").expect("a keeper");
     for pid in [intruder.pid(), keeper] {
         for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
             assert_eq!(status(pid, set), "0000000000000000", "{set} of {pid}");

@@ -6,10 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 
 use dormouse_interop::backend::Backend;
-use dormouse_interop::peer;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::process::{name, signal, status};
+use dormouse_interop::scene::{Scene, TLS_PORT, unused_host};
 use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -21,14 +20,6 @@ const NOBODY: &str = "65534";
 const NONE: &str = "0000000000000000";
 /// CAP_DAC_OVERRIDE: access to sockets of other users.
 const SOCKETS_OF_OTHERS: &str = "0000000000000002";
-
-/// A line of /proc/PID/status.
-fn status(pid: u32, name: &str) -> String {
-    let status =
-        fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process of the test");
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.expect("a line of this name").trim().to_owned()
-}
 
 /// Asserts that `pid` has given up everything, and that no other user may inspect it.
 fn is_closed(pid: u32, user: &str, capabilities: &str) {
@@ -91,7 +82,7 @@ fn is_closed(pid: u32, user: &str, capabilities: &str) {
 fn processes(scene: &Scene) -> Vec<u32> {
     let mut all = scene.terminator.tree();
     all.retain(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = name(*pid);
         name.starts_with("keeper") || name.starts_with("worker")
     });
     all
@@ -100,9 +91,7 @@ fn processes(scene: &Scene) -> Vec<u32> {
 /// As the user nobody from the start, after a crash, and after an upgrade.
 #[test]
 fn keepers_and_workers_give_up_everything() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("user", NOBODY);
@@ -111,16 +100,13 @@ fn keepers_and_workers_give_up_everything() {
             *value = format!("\"{NOBODY}\"");
         }
     });
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     for what in ["start", "crash", "upgrade"] {
         match what {
             "crash" => {
-                for worker in scene.terminator.leaves() {
-                    let name = fs::read_to_string(format!("/proc/{worker}/comm"));
-                    if name.is_ok_and(|name| name.starts_with("worker")) {
-                        std::thread::sleep(std::time::Duration::from_millis(50));
-                        signal(worker, Signal::KILL);
-                    }
+                for worker in scene.terminator.workers() {
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    signal(worker, Signal::KILL);
                 }
             }
             "upgrade" => {
@@ -147,11 +133,9 @@ fn keepers_and_workers_give_up_everything() {
 /// Without `user`, root's keepers and workers run as nobody, where that is safe.
 #[test]
 fn without_a_user_workers_run_as_nobody() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let scene = Scene::with(|settings| settings.target = Target::Echo);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     for pid in processes(&scene) {
         is_closed(pid, NOBODY, NONE);
@@ -164,9 +148,7 @@ fn without_a_user_workers_run_as_nobody() {
 /// that they need.
 #[test]
 fn with_a_unix_socket_workers_stay_root_with_one_capability() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("backend.sock");
     let backend = Backend::unix(&path);
@@ -176,7 +158,7 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
     let listen = SocketAddr::new(unused_host(), TLS_PORT);
     let settings = Settings::new(listen, Target::Unix(path));
     let scene = Scene::of(Terminator::Dormouse, backend, &settings);
-    let mut probe = Probe::open(scene.address, peer::config(), "echo\n").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     for pid in processes(&scene) {
         is_closed(pid, "0", SOCKETS_OF_OTHERS);
@@ -189,12 +171,10 @@ fn with_a_unix_socket_workers_stay_root_with_one_capability() {
 /// another process still maps holds none.
 #[test]
 fn records_are_wiped_at_the_end() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let mut scene = Scene::with(|settings| settings.target = Target::Echo);
     let open = || {
-        let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+        let mut probe = scene.probe();
         probe.echo(100).expect("an echo");
         probe
     };
@@ -203,9 +183,7 @@ fn records_are_wiped_at_the_end() {
     let slots = slots.expect("the memory of a worker");
     assert!(slots.hold_anything(), "a record at rest");
     first.finish().expect("a clean end");
-    wait::until("the record to be wiped", PATIENCE, || {
-        (!slots.hold_anything()).then_some(())
-    });
+    wait::until_true("the record to be wiped", || !slots.hold_anything());
     let _probes: Vec<Probe> = (0..50).map(|_| open()).collect();
     assert!(slots.hold_anything(), "50 records at rest");
     signal(scene.terminator.pid(), Signal::TERM);

@@ -10,9 +10,8 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::probe::Probe;
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::process::{signal, status};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -36,37 +35,20 @@ const TO_STRANGERS: [&str; 10] = [
     "raise_limit",
 ];
 
-/// A line of /proc/PID/status, as a number.
-fn status(pid: u32, name: &str) -> u32 {
-    let status =
-        fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process of the test");
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|line| line.trim_start_matches(':').trim().parse().ok())
-        .unwrap_or_else(|| panic!("{name} of {pid}"))
-}
-
 /// The process of this name.
 fn named(scene: &Scene, name: &str) -> u32 {
-    wait::until(name, PATIENCE, || {
-        let is_it = |pid: &u32| {
-            let found = fs::read_to_string(format!("/proc/{pid}/comm"));
-            found.is_ok_and(|found| found.trim() == name)
-        };
-        scene.terminator.tree().into_iter().find(is_it)
-    })
+    wait::until(name, PATIENCE, || scene.terminator.named(name))
 }
 
 fn kill_worker(scene: &Scene) {
     let worker = named(scene, "worker-0");
     signal(worker, Signal::KILL);
-    wait::until("another worker", PATIENCE, || {
-        (named(scene, "worker-0") != worker).then_some(())
-    });
+    wait::until_true("another worker", || named(scene, "worker-0") != worker);
 }
 
 fn trial(settings: &mut Settings) {
     settings.target = Target::Echo;
-    settings.wrapper = vec!["env".to_owned(), "DORMOUSE_TRIAL=forbidden".to_owned()];
+    settings.trial("forbidden");
     let redirect = SocketAddr::new(settings.listen.ip(), PLAIN_PORT + 1);
     settings.option("redirect", &redirect.to_string());
     Admin::in_folder(settings);
@@ -93,11 +75,9 @@ fn trials(scene: &Scene, role: &str, processes: usize) -> Vec<Vec<String>> {
 
 #[test]
 fn forbidden_calls_are_refused() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(trial);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     std::thread::sleep(std::time::Duration::from_millis(50));
     kill_worker(&scene);
@@ -140,19 +120,21 @@ fn forbidden_calls_are_refused() {
     ];
     for (name, filters) in processes {
         let pid = named(&scene, name);
-        assert_eq!(status(pid, "Seccomp"), 2, "{name}");
-        assert_eq!(status(pid, "Seccomp_filters"), filters, "{name}");
-        assert_eq!(status(pid, "NoNewPrivs"), 1, "{name}");
+        assert_eq!(status(pid, "Seccomp:"), "2", "{name}");
+        assert_eq!(
+            status(pid, "Seccomp_filters:"),
+            filters.to_string(),
+            "{name}"
+        );
+        assert_eq!(status(pid, "NoNewPrivs:"), "1", "{name}");
     }
-    assert_eq!(status(scene.terminator.pid(), "Seccomp"), 0, "main");
+    assert_eq!(status(scene.terminator.pid(), "Seccomp:"), "0", "main");
 }
 
 /// `sandbox = "off"`, which also proves that the test above can fail.
 #[test]
 fn without_a_sandbox_the_calls_succeed() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let scene = Scene::with(|settings| {
         trial(settings);
         settings.option("sandbox", "off");
@@ -176,7 +158,7 @@ fn without_a_sandbox_the_calls_succeed() {
             );
         }
     }
-    assert_eq!(status(named(&scene, "worker-0"), "Seccomp"), 0);
+    assert_eq!(status(named(&scene, "worker-0"), "Seccomp:"), "0");
 }
 
 /// Hides Landlock from the command, as on an older kernel, and executes it.
@@ -196,9 +178,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 #[test]
 fn missing_kernel_features_are_logged_or_prevent_the_start() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3");
     let without = |settings: &mut Settings| {
         settings.target = Target::Echo;
         settings.workers = 2;
@@ -209,13 +189,13 @@ fn missing_kernel_features_are_logged_or_prevent_the_start() {
         ];
     };
     let scene = Scene::with(without);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     let said = scene.terminator.lines_with("the sandbox is incomplete");
     assert_eq!(said.len(), 1, "{}", scene.terminator.log());
     assert!(said[0].contains("Landlock"), "{said:?}");
     // The features that the kernel has are used.
-    assert_eq!(status(named(&scene, "worker-1"), "Seccomp"), 2);
+    assert_eq!(status(named(&scene, "worker-1"), "Seccomp:"), "2");
 
     let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
     without(&mut settings);
@@ -235,9 +215,7 @@ fn missing_kernel_features_are_logged_or_prevent_the_start() {
 /// privileged port; and a new backend.
 #[test]
 fn a_reload_still_reaches_what_only_root_may() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let host = unused_host();
     let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
     let other = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
@@ -270,7 +248,7 @@ fn a_reload_still_reaches_what_only_root_may() {
     let mut old = Peer::saying(scene.address, "echo");
     old.echo().expect("an echo");
     let first = shown(scene.address);
-    assert_eq!(status(named(&scene, "worker-0"), "Seccomp"), 2);
+    assert_eq!(status(named(&scene, "worker-0"), "Seccomp:"), "2");
 
     let renewed = authority().give_out("localhost", Kind::EcdsaP256, 2041, keys.path());
     assert_eq!(renewed.key, files.key, "in the same place");
@@ -313,9 +291,7 @@ fn a_reload_still_reaches_what_only_root_may() {
 #[test]
 fn only_main_keeps_capabilities() {
     let root = rustix::process::geteuid().is_root();
-    if !applies(Can::BeDormouse) || !root || !tools::present(&["setpriv"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, root, "setpriv");
     let keys = tempfile::tempdir().expect("a temporary folder");
     let only_root = |path: &std::path::Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
@@ -341,12 +317,6 @@ fn only_main_keeps_capabilities() {
     .map(str::to_owned)
     .to_vec();
     let mut scene = Scene::of(Terminator::Dormouse, backend, &settings);
-    let given = |pid: u32, set: &str| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))
-            .expect("a running process of the test");
-        let line = status.lines().find_map(|line| line.strip_prefix(set));
-        line.expect("a set").trim().to_owned()
-    };
     let main = scene.terminator.pid();
     // CAP_DAC_READ_SEARCH is bit 2, CAP_NET_BIND_SERVICE bit 10.
     let both = format!("{:016x}", 1 << 2 | 1 << 10);
@@ -368,12 +338,12 @@ fn only_main_keeps_capabilities() {
             _ => {}
         }
         Peer::saying(scene.address, "echo").echo().expect(what);
-        assert_eq!(given(main, "CapEff:"), both, "main after {what}");
+        assert_eq!(status(main, "CapEff:"), both, "main after {what}");
         for name in ["keeper-0", "worker-0"] {
             let pid = named(&scene, name);
-            assert_eq!(status(pid, "NoNewPrivs"), 1, "{name} after {what}");
+            assert_eq!(status(pid, "NoNewPrivs:"), "1", "{name} after {what}");
             for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
-                let left = given(pid, set);
+                let left = status(pid, set);
                 assert_eq!(left, "0000000000000000", "{name}'s {set} after {what}");
             }
         }
@@ -383,14 +353,12 @@ fn only_main_keeps_capabilities() {
 /// When memory runs out, the kernel kills workers before main; core dumps contain no mapping of ours.
 #[test]
 fn the_kernel_kills_workers_first_and_dumps_nothing() {
-    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
-        return;
-    }
+    requires!(Can::BeDormouse, rustix::process::geteuid().is_root());
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.options.push(("user", format!("\"{NOBODY}\"")));
     });
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     let score = |pid: u32| -> i32 {
         let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
         score.expect("a score").trim().parse().expect("a number")

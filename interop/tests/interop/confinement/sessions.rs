@@ -8,7 +8,7 @@ use dormouse_interop::intruder::Intruder;
 use dormouse_interop::originator::{Originator, Settings};
 use dormouse_interop::scene::Scene;
 
-use super::hijacked::{can_run, process_named};
+use super::hijacked::can_run;
 
 /// Layout of the mapping: a page, then places with their slots.
 const PAGE: usize = 4096;
@@ -48,9 +48,7 @@ fn echoes(connect: &Originator, number: usize) -> usize {
 /// resumed again after them.
 #[test]
 fn forged_sessions_end_in_a_full_handshake() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let server = Scene::new();
     let settings = Settings::new(&[server.address])
         .top("hang_timeout = \"off\"")
@@ -58,7 +56,7 @@ fn forged_sessions_end_in_a_full_handshake() {
     let connect = Originator::start(&settings);
     for (attack, change) in ATTACKS {
         assert!(echoes(&connect, 4) == 4, "before: {attack}");
-        let first = process_named(&connect.process, "worker-0").expect("a worker");
+        let first = connect.process.named("worker-0").expect("a worker");
         let mut intruder = Intruder::enter(first);
         let sessions = intruder.descriptors("/memfd:dormouse-sessions")[0];
         let file = fs::read(format!("/proc/{first}/fd/{sessions}")).expect("its sessions");

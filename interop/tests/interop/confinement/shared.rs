@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::content::random;
 use dormouse_interop::intruder::{Intruder, libc};
-use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::Scene;
@@ -17,7 +17,7 @@ use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use rustls::HandshakeKind;
 
-use super::hijacked::{can_run, descriptors, is_refused, named};
+use super::hijacked::{can_run, descriptors, is_refused};
 
 /// Two workers, of which a test hijacks the first.
 fn scene_of_two(change: impl FnOnce(&mut dormouse_interop::terminator::Settings)) -> Scene {
@@ -32,19 +32,17 @@ fn scene_of_two(change: impl FnOnce(&mut dormouse_interop::terminator::Settings)
 }
 
 fn enter_first(scene: &Scene) -> Intruder {
-    Intruder::enter(named(scene, "worker-0").expect("a worker"))
+    Intruder::enter(scene.terminator.named("worker-0").expect("a worker"))
 }
 
 /// Connections of the other worker: opened while the first one is stopped.
 fn probes_of_the_other(scene: &Scene) -> Vec<Probe> {
-    let first = named(scene, "worker-0").expect("a worker");
+    let first = scene.terminator.named("worker-0").expect("a worker");
     signal(first, Signal::STOP);
     // Until then it could still accept a connection.
-    wait::until("the first worker to stop", PATIENCE, || {
-        is_stopped(first).then_some(())
-    });
+    wait::until_true("the first worker to stop", || is_stopped(first));
     let probe = |_| {
-        let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+        let mut probe = scene.probe();
         probe.echo(100).expect("an echo");
         probe
     };
@@ -59,7 +57,7 @@ fn assert_serves(scene: &Scene, probes: &mut [Probe], when: &str) {
         echo.unwrap_or_else(|fault| panic!("{when}: a connection of the other worker: {fault:?}"));
     }
     for _ in 0..4 {
-        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo for a newcomer");
     }
 }
@@ -81,9 +79,7 @@ fn memory_files(intruder: &Intruder) -> Vec<(i64, String)> {
 fn a_worker_cannot_change_memory_files_of_others() {
     const F_SEAL_WRITE: i64 = 8;
     const F_SEAL_FUTURE_WRITE: i64 = 16;
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let scene = scene_of_two(|settings| {
         settings.option("connection_log", "stderr");
     });
@@ -119,14 +115,12 @@ fn a_worker_cannot_change_memory_files_of_others() {
 /// A worker has neither a descriptor nor a mapping of another worker's connections.
 #[test]
 fn a_worker_does_not_see_connections_of_another() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let scene = scene_of_two(|settings| {
         settings.option("connection_log", "stderr");
     });
     let of = |name: &str| {
-        let pid = named(&scene, name).expect("a process");
+        let pid = scene.terminator.named(name).expect("a process");
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
         let opened = fds.flatten().filter_map(|fd| {
             let link = fs::read_link(fd.path()).ok()?;
@@ -162,9 +156,7 @@ fn a_worker_does_not_see_connections_of_another() {
 #[test]
 fn garbage_in_shared_tables_stops_no_other_process() {
     const BYTES_MAX: usize = 128 << 10;
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let mut scene = scene_of_two(|settings| {
         settings.option("connections_per_client", "100000");
         settings.option("handshakes_per_client", "60000");
@@ -231,12 +223,10 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
     /// Offset of the first slot, and the length of one.
     const SLOTS_AT: usize = 16 * 4096;
     const SLOT: usize = 192;
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let mut scene = scene_of_two(|_| {});
     let mut probes = probes_of_the_other(&scene);
-    let keepers = ["keeper-0", "keeper-1"].map(|name| named(&scene, name));
+    let keepers = ["keeper-0", "keeper-1"].map(|name| scene.terminator.named(name));
     for (round, flips) in [None, Some(1), Some(8), Some(200), None]
         .into_iter()
         .enumerate()
@@ -265,13 +255,16 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
             .expect("its own slots");
         intruder.last_call(libc::SYS_exit_group, &[1]);
         wait::until("the next worker", PATIENCE, || {
-            named(&scene, "worker-0").filter(|pid| *pid != first)
+            scene
+                .terminator
+                .named("worker-0")
+                .filter(|pid| *pid != first)
         });
         assert_serves(&scene, &mut probes, &format!("round {round}"));
         // A keeper that executes itself after a crash has another name for a moment.
-        wait::until("the same keepers", PATIENCE, || {
-            let now = ["keeper-0", "keeper-1"].map(|name| named(&scene, name));
-            (now == keepers).then_some(())
+        wait::until_true("the same keepers", || {
+            let now = ["keeper-0", "keeper-1"].map(|name| scene.terminator.named(name));
+            now == keepers
         });
     }
     signal(scene.terminator.pid(), Signal::TERM);
@@ -283,9 +276,7 @@ fn garbage_in_its_slots_costs_only_its_own_connections() {
 /// else.
 #[test]
 fn garbage_in_the_header_of_its_slots_costs_only_its_pair() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     for pattern in [vec![0xff; 4096], vec![0; 4096], random(4096)] {
         let mut scene = scene_of_two(|_| {});
         let mut probes = probes_of_the_other(&scene);
@@ -296,8 +287,8 @@ fn garbage_in_the_header_of_its_slots_costs_only_its_pair() {
             .overwrite(slots, 0, &pattern)
             .expect("its own slots");
         intruder.last_call(libc::SYS_exit_group, &[1]);
-        wait::until("the worker to end", PATIENCE, || {
-            (named(&scene, "worker-0") != Some(first)).then_some(())
+        wait::until_true("the worker to end", || {
+            scene.terminator.named("worker-0") != Some(first)
         });
         for _ in 0..3 {
             assert_serves(&scene, &mut probes, "after the crash");
@@ -313,9 +304,7 @@ fn garbage_in_the_header_of_its_slots_costs_only_its_pair() {
 /// it is replaced.
 #[test]
 fn listeners_outlive_a_worker_that_stops_them() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let scene = scene_of_two(|_| {});
     let mut probes = probes_of_the_other(&scene);
     let mut intruder = enter_first(&scene);
@@ -371,7 +360,10 @@ fn listeners_outlive_a_worker_that_stops_them() {
     );
     intruder.last_call(libc::SYS_exit_group, &[1]);
     wait::until("the next worker", PATIENCE, || {
-        named(&scene, "worker-0").filter(|pid| *pid != first)
+        scene
+            .terminator
+            .named("worker-0")
+            .filter(|pid| *pid != first)
     });
     wait::until("the listener to accept again", PATIENCE, || {
         std::net::TcpStream::connect(scene.address).ok()
@@ -386,9 +378,7 @@ fn listeners_outlive_a_worker_that_stops_them() {
 /// descriptors. The writer keeps no descriptor, and writes the lines of others.
 #[test]
 fn the_connection_log_survives_a_hijacked_worker() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let scene = scene_of_two(|settings| {
         settings.option("connection_log", "connections.log");
     });
@@ -431,9 +421,7 @@ fn the_connection_log_survives_a_hijacked_worker() {
         peer.receive_all().expect("a proper end");
     }
     // The first line after the flood may be the end of a forged one.
-    wait::until("the lines of ten connections", PATIENCE, || {
-        (lines() >= had + 9).then_some(())
-    });
+    wait::until_true("the lines of ten connections", || lines() >= had + 9);
     assert!(
         fs::metadata(format!("/proc/{writer}")).is_ok(),
         "the writer has died"

@@ -168,14 +168,8 @@ fn connections_survive_their_worker() {
     let mut clients: Vec<Client> = (0..40).map(|_| echoed(&connect)).collect();
     for round in 0..3 {
         let before = wait::until("all workers to be there", PATIENCE, || {
-            // A keeper without a worker is a leaf, too.
-            let is_worker = |pid: &u32| {
-                let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-                name.is_ok_and(|name| name.starts_with("worker-"))
-            };
-            let mut leaves = connect.process.leaves();
-            leaves.retain(is_worker);
-            (leaves.len() == 2).then_some(leaves)
+            let workers = connect.process.workers();
+            (workers.len() == 2).then_some(workers)
         });
         before.iter().for_each(|&pid| signal(pid, Signal::KILL));
         for (number, client) in clients.iter_mut().enumerate() {
@@ -218,9 +212,9 @@ fn warm_connections_are_used_and_replaced() {
             let plain = TcpListener::bind((address.ip(), scene::PLAIN_PORT)).ok()?;
             Some(again(address, plain))
         });
-        wait::until("the warm ones to be replaced", PATIENCE, || {
+        wait::until_true("the warm ones to be replaced", || {
             let (now_full, now_resumed) = connect.handshakes();
-            (now_full + now_resumed >= full + resumed + 5).then_some(())
+            now_full + now_resumed >= full + resumed + 5
         });
         clients = (0..5).map(|_| echoed(&connect)).collect();
         assert_eq!(clients.len(), 5, "round {round}");
@@ -552,20 +546,16 @@ fn a_reload_changes_where_connections_go() {
     reload();
     echoed(&connect);
     assert_eq!(handshakes(&connect, 5), (full, 5 - full), "resumed");
-    wait::until("five connections in all", PATIENCE, || {
-        (one.backend.accepted() == 5).then_some(())
-    });
+    wait::until_true("five connections in all", || one.backend.accepted() == 5);
 
     let file = connect.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("its configuration");
     let text = text.replace(&one.address.to_string(), &other.address.to_string());
     std::fs::write(&file, text).expect("a file of the test");
     reload();
-    wait::until(
-        "the warm ones to be with the other server",
-        PATIENCE,
-        || (other.backend.accepted() == 3).then_some(()),
-    );
+    wait::until_true("the warm ones to be with the other server", || {
+        other.backend.accepted() == 3
+    });
     for _ in 0..4 {
         echoed(&connect);
     }
@@ -622,13 +612,11 @@ fn clients_that_disconnect_early_leave_nothing_behind() {
     for _ in 0..20 {
         drop(TcpStream::connect(connect.address).expect("connect listens"));
     }
-    wait::until("all clients to be served", PATIENCE, || {
+    wait::until_true("all clients to be served", || {
         let (full, resumed) = connect.handshakes();
-        (full + resumed > 20).then_some(())
+        full + resumed > 20
     });
-    wait::until("all of them to be closed", PATIENCE, || {
-        (open(worker) <= before).then_some(())
-    });
+    wait::until_true("all of them to be closed", || open(worker) <= before);
 }
 
 mod alone {

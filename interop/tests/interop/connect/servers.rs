@@ -34,8 +34,8 @@ fn all_but_one_resume(server: SocketAddr, lines: &str, resumed: Option<&str>) {
             assert_eq!(answer.contains(resumed), number > 0, "{number}: {answer}");
         }
     }
-    wait::until("every handshake to be in the log", PATIENCE, || {
-        (connect.handshakes() == (1, REQUESTS - 1)).then_some(())
+    wait::until_true("every handshake to be in the log", || {
+        connect.handshakes() == (1, REQUESTS - 1)
     });
 }
 
@@ -62,9 +62,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 /// Both versions, and the suite with the other hash.
 #[test]
 fn openssl() {
-    if !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!("openssl");
     let files = authority().certificate(Kind::EcdsaP256);
     for arguments in [
         "-tls1_3",
@@ -86,9 +84,7 @@ fn openssl() {
 
 #[test]
 fn nginx() {
-    if !tools::present(&["nginx"]) {
-        return;
-    }
+    requires!("nginx");
     let files = authority().certificate(Kind::Rsa2048);
     for version in ["TLSv1.2", "TLSv1.3"] {
         let address = SocketAddr::new(unused_host(), TLS_PORT);
@@ -118,9 +114,7 @@ fn nginx() {
 
 #[test]
 fn apache() {
-    if !tools::present(&["apache2"]) {
-        return;
-    }
+    requires!("apache2");
     let files = authority().certificate(Kind::EcdsaP256);
     for version in ["TLSv1.2", "TLSv1.3"] {
         let address = SocketAddr::new(unused_host(), TLS_PORT);
@@ -168,9 +162,7 @@ fn apache() {
 
 #[test]
 fn go() {
-    if !tools::present(&["go"]) {
-        return;
-    }
+    requires!("go");
     let files = authority().certificate(Kind::EcdsaP256);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("server");
@@ -202,9 +194,7 @@ fn go() {
 
 #[test]
 fn java() {
-    if !tools::present(&["java", "openssl"]) {
-        return;
-    }
+    requires!("java", "openssl");
     let files = authority().certificate(Kind::EcdsaP256);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = folder.path().join("store.p12");
@@ -239,9 +229,7 @@ fn java() {
 /// A client certificate and an ALPN protocol, which a server may require.
 #[test]
 fn own_certificates_and_protocols() {
-    if !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!("openssl");
     let files = authority().certificate(Kind::EcdsaP256);
     let (cert, key) = (files.cert.display(), files.key.display());
     let trust = authority().trust();

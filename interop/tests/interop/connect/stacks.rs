@@ -13,9 +13,7 @@ use dormouse_interop::stack::Stack;
 use dormouse_interop::wait::{self, PATIENCE};
 
 fn originate(stack: Stack) {
-    if !stack.present() {
-        return;
-    }
+    requires!(stack);
     for version in [Version::Tls13, Version::Tls12] {
         let Some(abilities) = stack.abilities(version) else {
             continue;
@@ -47,9 +45,9 @@ fn originate(stack: Stack) {
             assert_eq!(last, expected, "{stack} {version:?}");
         }
         let resumed = usize::from(abilities.server_resumes);
-        wait::until("both handshakes to be in the log", PATIENCE, || {
+        wait::until_true("both handshakes to be in the log", || {
             let (full, again) = connect.handshakes();
-            (full + again == 2).then_some(())
+            full + again == 2
         });
         let handshakes = connect.handshakes();
         assert_eq!(handshakes, (2 - resumed, resumed), "{stack} {version:?}");

@@ -12,6 +12,7 @@ use dormouse_interop::content::{Meter, random};
 use dormouse_interop::crowd::Crowd;
 use dormouse_interop::namespace::{Cable, NEAR};
 use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::status;
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -24,9 +25,7 @@ fn crowd(size: usize, address: SocketAddr) -> Crowd {
 /// Two workers with ten connections each: twenty clients are admitted, twenty wait, and none is refused.
 #[test]
 fn full_workers_leave_new_clients_in_the_queue() {
-    if !applies(Can::QueueWhenFull) {
-        return;
-    }
+    requires!(Can::QueueWhenFull);
     let scene = Scene::with(|settings| {
         settings.workers = 2;
         settings.option("max_connections", "20");
@@ -48,9 +47,7 @@ fn full_workers_leave_new_clients_in_the_queue() {
 /// The process starts with few descriptors.
 #[test]
 fn few_descriptors_at_the_start() {
-    if !applies(Can::BeDormouse) || !tools::present(&["prlimit"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "prlimit");
     let scene = Scene::with(|settings| {
         settings.wrapper = vec![tools::path("prlimit"), "--nofile=80:80".into()];
     });
@@ -66,9 +63,7 @@ fn few_descriptors_at_the_start() {
 /// Descriptors run out at run time: accepting pauses, and continues on its own.
 #[test]
 fn descriptors_run_out() {
-    if !applies(Can::BeDormouse) || !tools::present(&["prlimit", "setpriv"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "prlimit", "setpriv");
     let scene = Scene::new();
     let mut bystander = Peer::saying(scene.address, "echo");
     bystander.echo().expect("an echo");
@@ -91,12 +86,9 @@ fn descriptors_run_out() {
 /// Lowers the descriptor limit of a process to 70. Its own user may do that; root may not without
 /// CAP_SYS_RESOURCE.
 fn lower_descriptors(pid: u32) {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-        .expect("a running process of the test");
     let id = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let ids = line.expect("a line of this name").split_whitespace();
-        ids.take(1).collect::<String>()
+        let ids = status(pid, name);
+        ids.split_whitespace().take(1).collect::<String>()
     };
     let lowered = Command::new("setpriv")
         .args([
@@ -142,9 +134,7 @@ fn crowd_at_far(cable: Cable, size: usize, address: SocketAddr) -> Crowd {
 /// Local ports run out: connections without a port wait.
 #[test]
 fn local_ports_run_out() {
-    if !applies(Can::EndCleanly) {
-        return;
-    }
+    requires!(Can::EndCleanly);
     let Some(cable) = few_ports() else {
         return;
     };
@@ -169,9 +159,7 @@ fn local_ports_run_out() {
 /// on this machine.
 #[test]
 fn more_connections_than_local_ports() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let Some(cable) = few_ports() else {
         return;
     };
@@ -188,9 +176,7 @@ fn more_connections_than_local_ports() {
 /// peer's connection stays.
 #[test]
 fn peers_that_vanish() {
-    if !applies(Can::FindVanished) {
-        return;
-    }
+    requires!(Can::FindVanished);
     let Some(cable) = Cable::lay() else {
         return;
     };
@@ -233,9 +219,7 @@ fn peers_that_vanish() {
 /// An idle connection is closed, if the configuration says so.
 #[test]
 fn idle_connections() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("idle_timeout", "1s");
     });
@@ -255,9 +239,7 @@ fn idle_connections() {
 /// A connection is closed at its maximum age, even if it is busy.
 #[test]
 fn old_connections() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("total_timeout", "1s");
         settings.option("idle_timeout", "1h");
@@ -277,9 +259,7 @@ fn old_connections() {
 /// Many silent clients do not keep out one that does its handshake.
 #[test]
 fn handshakes_in_flight() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings
             .option("max_handshakes", "10")
@@ -312,9 +292,7 @@ fn readers_that_stop() {
 /// The same with less pending memory than they could use. None of them is closed for it.
 #[test]
 fn readers_that_stop_exhaust_the_pending_memory() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("pending_memory", "2 MiB");
     });

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
 use dormouse_interop::backend::Backend;
 use dormouse_interop::peer::{self, Peer, connect_from};
-use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 
@@ -29,9 +29,7 @@ fn binary(client: Ipv4Addr) -> Vec<u8> {
 
 #[test]
 fn a_mapped_address_from_a_proxy_is_ipv4() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("accept_proxy_from", "127.9.8.0/24");
         settings.option("deny", "10.0.0.0/8");
@@ -70,9 +68,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 #[test]
 fn a_mapped_address_on_a_dual_stack_listener_is_ipv4() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3");
     let IpAddr::V4(host) = unused_host() else {
         unreachable!("hosts are IPv4 addresses");
     };

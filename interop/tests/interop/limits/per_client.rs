@@ -9,10 +9,9 @@ use rustix::process::Signal;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer, connect_from, connect_tcp};
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
-use dormouse_interop::tools;
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait;
 
 const fn client(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 9, 8, last))
@@ -29,9 +28,7 @@ fn echo_from(scene: &Scene, ip: IpAddr) -> Option<Peer> {
 
 #[test]
 fn networks_are_allowed_and_denied() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("allow", "127.9.8.0/24");
         settings.option("deny", "127.9.8.2");
@@ -52,9 +49,7 @@ fn networks_are_allowed_and_denied() {
 /// The limit holds over all workers, closed connections free it, and a dead worker takes nothing with it.
 #[test]
 fn connections_per_client() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.workers = 2;
         settings.option("connections_per_client", "10");
@@ -80,9 +75,9 @@ fn connections_per_client() {
         peer.receive_all().expect("a clean end");
     }
     let mut more = Vec::new();
-    wait::until("three places to be free", PATIENCE, || {
+    wait::until_true("three places to be free", || {
         more.extend(echo_from(&scene, client(1)));
-        (more.len() == 3).then_some(())
+        more.len() == 3
     });
     assert!(echo_from(&scene, client(1)).is_none(), "full again");
 }
@@ -90,18 +85,14 @@ fn connections_per_client() {
 /// A handshake that begins below the limit and ends above it is counted.
 #[test]
 fn a_handshake_that_ends_above_the_limit_is_counted() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.option("connections_per_client", "2");
         Admin::in_folder(settings);
     });
     let count = |name: &str| Admin::of(&scene).status()["counts"][name].as_u64();
     let all = [(); 3].map(|()| connect_from(client(1), scene.address));
-    wait::until("all three to be accepted", PATIENCE, || {
-        (count("accepted") == Some(3)).then_some(())
-    });
+    wait::until_true("all three to be accepted", || count("accepted") == Some(3));
     let echoes = all.into_iter().filter_map(|tcp| {
         let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
         peer.stream().write_all(b"echo\n").ok()?;
@@ -116,9 +107,7 @@ fn a_handshake_that_ends_above_the_limit_is_counted() {
 
 #[test]
 fn handshakes_per_client() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.workers = 2;
         settings.option("handshakes_per_client", "5");
@@ -134,9 +123,7 @@ fn handshakes_per_client() {
 /// Plain HTTP on the TLS port gets a short answer that a browser can show.
 #[test]
 fn plain_http_is_answered() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let scene = Scene::new();
     let output = Command::new("curl")
         .args(["--silent", "--include", "--max-time", "20"])
@@ -161,9 +148,7 @@ fn plain_http_is_answered() {
 /// What OpenSSL can negotiate, by profile, suites and groups.
 #[test]
 fn profiles_suites_and_groups() {
-    if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "openssl");
     let speaks = |scene: &Scene, arguments: &[&str]| {
         let output = Command::new("openssl")
             .args(["s_client", "-connect", &scene.address.to_string()])

@@ -10,13 +10,10 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::authority;
 use dormouse_interop::content::{Total, random};
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
-use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use dormouse_interop::web::Web;
-use rustix::process::Signal;
 
 /// Bytes per second, as text and as a number.
 const RATE: &str = "256 KiB";
@@ -77,9 +74,7 @@ fn least(bytes: usize, connections: usize) -> Duration {
 /// well. All bytes arrive.
 #[test]
 fn the_rate_of_one_client_is_limited() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let (scene, web) = scene(|settings| {
         settings.option("bytes_per_client", RATE);
         settings.option("burst_per_client", BURST);
@@ -129,9 +124,7 @@ fn the_rate_of_one_client_is_limited() {
 /// All clients together, over both workers.
 #[test]
 fn the_rate_of_all_clients_is_limited() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let (scene, web) = scene(|settings| {
         settings.option("max_bytes_per_second", RATE);
     });
@@ -155,9 +148,7 @@ fn the_rate_of_all_clients_is_limited() {
 /// get every byte from the next worker, which knows their debts.
 #[test]
 fn rate_limits_survive_a_worker() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let (scene, web) = scene(|settings| {
         settings.workers = 1;
         settings.option("bytes_per_client", RATE);
@@ -170,16 +161,11 @@ fn rate_limits_survive_a_worker() {
         .map(|last| curl(&scene, &format!("127.9.8.{last}"), &[&path]))
         .collect();
     let admin = Admin::of(&scene);
-    wait::until("all to be there, and some to wait", PATIENCE, || {
+    wait::until_true("all to be there, and some to wait", || {
         let counts = admin.status()["counts"].clone();
-        (counts["connections"] == 4 && counts["paced_now"].as_u64() >= Some(2)).then_some(())
+        counts["connections"] == 4 && counts["paced_now"].as_u64() >= Some(2)
     });
-    for pid in scene.terminator.leaves() {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if name.starts_with("worker") {
-            signal(pid, Signal::KILL);
-        }
-    }
+    scene.terminator.kill_workers();
     let outputs = clients.into_iter().map(|curl| curl.wait_with_output());
     let bodies: Vec<Vec<u8>> = outputs
         .map(|output| output.expect("curl ends"))

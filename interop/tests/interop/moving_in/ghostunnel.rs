@@ -164,9 +164,7 @@ fn start(name: &str, words: &str, folder: &Path) -> Process {
 
 #[test]
 fn the_example_of_the_page_replaces_ghostunnel() {
-    if !ready("ghostunnel") || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(ready("ghostunnel"), "curl");
     let scene = Scene::new();
     let here = scene.folder.path();
     let (commands, config) = example();

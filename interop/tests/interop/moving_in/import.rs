@@ -137,9 +137,7 @@ pub(super) fn ready(program: &str) -> bool {
 
 #[test]
 fn from_haproxy() {
-    if !ready("haproxy") {
-        return;
-    }
+    requires!(ready("haproxy"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (a, b, c) = (backend("A", true), backend("B", false), backend("C", true));
@@ -183,9 +181,7 @@ backend c
 
 #[test]
 fn from_nginx() {
-    if !ready("nginx") {
-        return;
-    }
+    requires!(ready("nginx"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (a, b) = (backend("A", true), backend("B", true));
@@ -233,9 +229,7 @@ stream {{
 
 #[test]
 fn from_hitch() {
-    if !ready("hitch") {
-        return;
-    }
+    requires!(ready("hitch"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let b = backend("B", true);
@@ -270,9 +264,7 @@ pem-file = \"{pem}\"
 
 #[test]
 fn from_stunnel() {
-    if !ready("stunnel") {
-        return;
-    }
+    requires!(ready("stunnel"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (a, b) = (backend("A", false), backend("B", false));
@@ -302,9 +294,7 @@ connect = {a}
 /// Pass-through by the name in the ClientHello: the backends have the certificates.
 #[test]
 fn from_nginx_with_pass_through() {
-    if !ready("nginx") {
-        return;
-    }
+    requires!(ready("nginx"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let files = authority().give_out_for("a.example", Kind::EcdsaP256, &NAMES, folder.path());
     let server = |name: &'static str| {
@@ -346,9 +336,7 @@ stream {{
 /// Clients with a certificate are accepted, others are not.
 #[test]
 fn from_haproxy_with_client_certificates() {
-    if !ready("haproxy") {
-        return;
-    }
+    requires!(ready("haproxy"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (ca, a) = (
@@ -391,9 +379,7 @@ listen l
 /// A stunnel client becomes an `[[originate]]`.
 #[test]
 fn from_a_client_of_stunnel() {
-    if !ready("stunnel") {
-        return;
-    }
+    requires!(ready("stunnel"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = SocketAddr::new(unused_host(), TLS_PORT);
     let settings = Settings::new(server, Target::Echo);
@@ -479,9 +465,7 @@ fn stays_behind(
 
 #[test]
 fn haproxy_stays_behind_for_requests() {
-    if !ready("haproxy") || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(ready("haproxy"), "curl");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let with = |bind: String| {
@@ -510,9 +494,7 @@ frontend f
 
 #[test]
 fn nginx_stays_behind_for_requests() {
-    if !ready("nginx") || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(ready("nginx"), "curl");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let here = folder.path().display();
@@ -550,9 +532,7 @@ http {{
 /// The configurations shipped with packages are understood: the file, and whether it has anything to import.
 #[test]
 fn shipped_configurations_are_understood() {
-    if !applies(Can::BeDormouse) || !tools::present(&["hitch", "stunnel", "nginx", "haproxy"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "hitch", "stunnel", "nginx", "haproxy");
     let shipped = [
         (
             "hitch",

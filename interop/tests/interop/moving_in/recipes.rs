@@ -41,9 +41,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 
 #[test]
 fn redis() {
-    if !applies(Can::BeDormouse) || !tools::present(&["redis-server", "redis-cli"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "redis-server", "redis-cli");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = folder.path().join("redis.sock");
     let command = [
@@ -88,9 +86,7 @@ fn redis() {
 #[test]
 fn mosquitto() {
     let programs = ["mosquitto", "mosquitto_pub", "mosquitto_sub"];
-    if !applies(Can::BeDormouse) || !tools::present(&programs) {
-        return;
-    }
+    requires!(Can::BeDormouse, tools::present(&programs));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plain = SocketAddr::new(unused_host(), PLAIN_PORT);
     let file = folder.path().join("mosquitto.conf");
@@ -139,9 +135,7 @@ fn mosquitto() {
 /// A chat server with direct TLS (XEP-0368): a client logs in and requests its roster.
 #[test]
 fn prosody() {
-    if !applies(Can::BeDormouse) || !tools::present(&["prosody", "prosodyctl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "prosody", "prosodyctl");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plain = SocketAddr::new(unused_host(), PLAIN_PORT);
     let (here, file) = (
@@ -207,9 +201,7 @@ VirtualHost 'localhost'
 /// Node.js on a unix socket.
 #[test]
 fn node() {
-    if !applies(Can::BeDormouse) || !tools::present(&["node", "curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "node", "curl");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = folder.path().join("app.sock");
     let script = "require('http').createServer((req, res) => res.end('hello from node\\n')).listen(process.argv[1])";
@@ -300,9 +292,7 @@ fn twisted() {
 
 #[test]
 fn netty() {
-    if !applies(Can::BeDormouse) || !tools::present(&["java"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "java");
     let Some(home) = kept("netty") else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plain = SocketAddr::new(unused_host(), PLAIN_PORT);

@@ -414,9 +414,7 @@ fn a_version_1_certificate_is_rejected_with_a_reason() {
     let Some(site) = Site::new() else {
         return;
     };
-    if !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!("openssl");
     let made = Command::new("sh")
         .arg("-c")
         .arg(
@@ -439,9 +437,7 @@ fn a_low_descriptor_limit_is_reported() {
     let Some(site) = Site::new() else {
         return;
     };
-    if !tools::present(&["prlimit"]) {
-        return;
-    }
+    requires!("prlimit");
     site.write("workers = 1\nadmin = 'none'", "");
     let file = site
         .folder

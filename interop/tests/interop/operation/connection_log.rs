@@ -13,7 +13,7 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, client, connect_tcp};
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -72,9 +72,7 @@ fn close(mut peer: Peer) {
 
 #[test]
 fn each_connection_has_a_line_with_its_end() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(|_| {});
     let [tls13, tls12] = peer::configs_by_version();
     let connect = |config: &rustls::ClientConfig, line: &str| {
@@ -156,9 +154,7 @@ fn each_connection_has_a_line_with_its_end() {
 /// A route to `echo:` has no backend, and its answers are counted all the same.
 #[test]
 fn echoed_bytes_are_counted() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let site = Site::new(
         "workers = 1\nconnection_log = 'HERE/connections.log'\n\
          [[route]]\nlisten = 'LISTEN'\nto = 'echo:'\ncertificates = 'HERE/both.pem'\n",
@@ -182,9 +178,7 @@ fn echoed_bytes_are_counted() {
 
 #[test]
 fn a_failed_handshake_has_a_line() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, _) = scene(|_| {});
     drop(connect_tcp(scene.address).expect("a connection"));
     let mut tcp = connect_tcp(scene.address).expect("a connection");
@@ -200,9 +194,7 @@ fn a_failed_handshake_has_a_line() {
 
 #[test]
 fn an_idle_timeout_has_a_line() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, _) = scene(|settings| {
         settings.option("idle_timeout", "1s");
     });
@@ -215,9 +207,7 @@ fn an_idle_timeout_has_a_line() {
 
 #[test]
 fn a_backend_failure_has_a_line() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, _) = scene(|settings| {
         let address = std::net::SocketAddr::new(settings.listen.ip(), 9);
         settings.target = dormouse_interop::terminator::Target::Tcp(address);
@@ -234,9 +224,7 @@ fn a_backend_failure_has_a_line() {
 /// A line holds what a dead worker and a previous binary have recorded.
 #[test]
 fn a_line_is_complete_after_crashes_and_upgrades() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(|_| {});
     let mut peers: Vec<Peer> = (0..5)
         .map(|_| Peer::saying(scene.address, "echo"))
@@ -246,21 +234,13 @@ fn a_line_is_complete_after_crashes_and_upgrades() {
         .collect();
     let echo = |peers: &mut Vec<Peer>| peers.iter_mut().for_each(|p| p.echo().expect("an echo"));
     echo(&mut peers);
-    let comm = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let named = |name: &str| {
-        let is_it = |pid: &u32| comm(pid).trim() == name;
-        wait::until(name, PATIENCE, || {
-            scene.terminator.tree().into_iter().find(is_it)
-        })
-    };
+    let named = |name: &str| wait::until(name, PATIENCE, || scene.terminator.named(name));
     // While the connection is idle, because a busy one would be reset.
     std::thread::sleep(Duration::from_millis(100));
     for _ in 0..2 {
         let worker = named("worker-0");
         signal(worker, Signal::KILL);
-        wait::until("another worker", PATIENCE, || {
-            (named("worker-0") != worker).then_some(())
-        });
+        wait::until_true("another worker", || named("worker-0") != worker);
         echo(&mut peers);
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -290,9 +270,7 @@ fn a_line_is_complete_after_crashes_and_upgrades() {
 /// Also if the worker had no connection when it died, and the next one starts within the same second.
 #[test]
 fn ids_are_unique_across_crashes_and_upgrades() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(|_| {});
     let mut count = 0;
     for round in 0..4 {
@@ -319,9 +297,7 @@ fn ids_are_unique_across_crashes_and_upgrades() {
 /// A reload opens the file again, and no line is split between two files.
 #[test]
 fn the_connection_log_is_rotated_disabled_and_sampled() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(|_| {});
     let connect = || close(Peer::saying(scene.address, "echo"));
     let mut files = 0;
@@ -330,9 +306,7 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
         let old = scene.folder.path().join(format!("old.{round}"));
         fs::rename(file(&scene), &old).expect("renamed");
         admin.order("/reload").expect("a reload");
-        wait::until("another file", PATIENCE, || {
-            file(&scene).exists().then_some(())
-        });
+        wait::until_true("another file", || file(&scene).exists());
         connect();
         lines(&scene, 1);
         let text = fs::read_to_string(&old).expect("read");
@@ -341,9 +315,7 @@ fn the_connection_log_is_rotated_disabled_and_sampled() {
         files += text.lines().count();
         fs::remove_file(file(&scene)).expect("removed");
         admin.order("/reload").expect("a reload");
-        wait::until("another file", PATIENCE, || {
-            file(&scene).exists().then_some(())
-        });
+        wait::until_true("another file", || file(&scene).exists());
     }
     assert_eq!(files, 60);
     let mode = fs::metadata(file(&scene))
@@ -388,9 +360,7 @@ fn set(scene: &Scene, admin: &Admin, line: &str) {
 /// no later connection in the same slot.
 #[test]
 fn a_connection_from_while_the_log_was_off_has_no_line() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const ON: &str = "connection_log = 'connections.log'\nconnection_log_format = 'json'";
     let (scene, admin) = scene(|_| {});
     let connect = || Peer::saying(scene.address, "echo");
@@ -421,9 +391,7 @@ fn a_connection_from_while_the_log_was_off_has_no_line() {
 /// Text lines on standard error, from `dormouse connect`.
 #[test]
 fn originated_connections_have_lines() {
-    if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "openssl");
     let (inner, _) = scene(|_| {});
     let folder = tempfile::tempdir().expect("a folder");
     let listen = std::net::SocketAddr::new(inner.address.ip(), 7000);
@@ -463,9 +431,7 @@ fn originated_connections_have_lines() {
 /// A pipe without a reader, and a full disk: connections continue, and lost lines are counted.
 #[test]
 fn a_blocked_log_delays_no_connection() {
-    if !applies(Can::BeDormouse) || !tools::present(&["mkfifo"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "mkfifo");
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().expect("it runs");
@@ -498,13 +464,13 @@ fn a_blocked_log_delays_no_connection() {
     assert_eq!(written, Some(made - counted), "each is counted once");
     // A reader returns: all lines that were not dropped arrive, each complete.
     let mut text = Vec::new();
-    wait::until("what was kept", PATIENCE, || {
+    wait::until_true("what was kept", || {
         let mut chunk = [0; 65_536];
         while let Ok(n @ 1..) = reader.read(&mut chunk) {
             text.extend_from_slice(&chunk[..n]);
         }
         let lines = text.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        (lines >= made - counted).then_some(())
+        lines >= made - counted
     });
     let text = String::from_utf8(text).expect("text");
     for line in text.lines() {

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies, unused_host};
+use dormouse_interop::process::{signal, until_ended};
+use dormouse_interop::scene::{Scene, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -35,9 +35,7 @@ fn until_status(admin: &Admin, what: &str, is: impl Fn(&Value) -> bool) -> Value
 
 #[test]
 fn status_shows_processes_and_their_state() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(2);
     let mut peers: Vec<Peer> = (0..5)
         .map(|_| Peer::saying(scene.address, "echo"))
@@ -83,9 +81,7 @@ fn status_shows_processes_and_their_state() {
 
 #[test]
 fn only_the_owner_may_use_the_socket_and_within_limits() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (_scene, admin) = scene(1);
     let mode = std::fs::metadata(admin.path()).expect("a socket");
     assert_eq!(mode.permissions().mode() & 0o777, 0o600);
@@ -123,9 +119,7 @@ fn only_the_owner_may_use_the_socket_and_within_limits() {
 #[test]
 fn another_user_is_refused_with_any_mode_of_the_socket() {
     let is_root = rustix::process::geteuid().is_root();
-    if !applies(Can::BeDormouse) || !is_root || !tools::present(&["setpriv", "curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, is_root, "setpriv", "curl");
     let (scene, admin) = scene(1);
     let everybody = |mode| std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(scene.folder.path(), everybody(0o755))
@@ -157,9 +151,7 @@ fn another_user_is_refused_with_any_mode_of_the_socket() {
 /// its own purpose. The control process dies, and both are back.
 #[test]
 fn metrics_have_a_tcp_address_and_orders_the_socket() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let address = format!("{}:9901", unused_host());
     let scene = Scene::with(|settings| {
         settings.option("metrics", &address);
@@ -197,9 +189,7 @@ fn metrics_have_a_tcp_address_and_orders_the_socket() {
 /// Metrics clients cannot keep orders out, however many they are.
 #[test]
 fn idle_metrics_clients_leave_room_for_orders() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let address = format!("{}:9901", unused_host());
     let scene = Scene::with(|settings| {
         settings.option("metrics", &address);
@@ -217,9 +207,7 @@ fn idle_metrics_clients_leave_room_for_orders() {
 /// An older configuration with a TCP address as `admin` keeps working.
 #[test]
 fn a_tcp_admin_address_answers_queries_and_refuses_orders() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let address = format!("{}:9901", unused_host());
     let scene = Scene::with(|settings| {
         settings.option("admin", &address);
@@ -242,9 +230,7 @@ fn say(address: &str, method: &str, path: &str) -> String {
 /// The control process is killed: it is restarted, and nothing else notices.
 #[test]
 fn control_dies() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
@@ -264,9 +250,7 @@ fn control_dies() {
 /// A worker is killed: the status reports the number of deaths and the last cause.
 #[test]
 fn a_worker_dies() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (_scene, admin) = scene(2);
     let victim = pid(&admin.status()["workers"][1]);
     signal(victim, Signal::KILL);
@@ -282,9 +266,7 @@ fn a_worker_dies() {
 /// A keeper is killed: its worker keeps serving, and the status says so.
 #[test]
 fn a_keeper_dies() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(2);
     let mut peers: Vec<Peer> = (0..8)
         .map(|_| Peer::saying(scene.address, "echo"))
@@ -304,9 +286,7 @@ fn a_keeper_dies() {
 /// is gone and refuses orders; after the last worker it exits too.
 #[test]
 fn main_dies() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (mut scene, admin) = scene(1);
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
@@ -320,8 +300,8 @@ fn main_dies() {
     assert_eq!(pid(&status["main"]), scene.terminator.pid());
     assert_eq!(status["phase"], "orphaned");
     assert_eq!(admin.ask("GET", "/readyz").0, 503);
-    wait::until("new connections to be refused", PATIENCE, || {
-        TcpStream::connect(scene.address).is_err().then_some(())
+    wait::until_true("new connections to be refused", || {
+        TcpStream::connect(scene.address).is_err()
     });
     for order in ["/reload", "/drain", "/drain/stop"] {
         let words = admin.order(order).expect_err("a rejected order");
@@ -342,8 +322,6 @@ fn main_dies() {
         signal(pid(worker), Signal::KILL);
     }
     let control = pid(&now["control"]);
-    wait::until("control to end when nobody is served", PATIENCE, || {
-        let stat = std::fs::read_to_string(format!("/proc/{control}/stat"));
-        (!stat.is_ok_and(|stat| !stat.contains(") Z "))).then_some(())
-    });
+    // Nobody is served any more.
+    until_ended(&[control]);
 }

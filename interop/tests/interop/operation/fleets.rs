@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{TLS_PORT, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
@@ -39,9 +39,7 @@ fn shell(line: &str, folder: &Path) -> Process {
 /// line, and nothing changes. Variables keep the values of the start, also after an upgrade.
 #[test]
 fn a_reload_reads_new_included_files_but_not_variables() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write = |name: &str, text: &str| {
         std::fs::write(folder.path().join(name), text).expect("a file of the test");
@@ -83,9 +81,7 @@ fn a_reload_reads_new_included_files_but_not_variables() {
 /// `-` is standard input for `check` and `serve`. A reload explains that it cannot be read again; an upgrade works.
 #[test]
 fn a_configuration_comes_from_standard_input() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let listen = SocketAddr::new(unused_host(), TLS_PORT);
     std::fs::write(folder.path().join("text"), route(listen)).expect("a file of the test");
@@ -152,9 +148,7 @@ for text in json.load(open(sys.argv[1])):
 
 #[test]
 fn the_schema_accepts_and_rejects_like_check() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3");
     let route = "[[route]]\nlisten = ':8443'\nto = 'echo:'\n";
     let cases = [
         (

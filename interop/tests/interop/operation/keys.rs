@@ -6,7 +6,7 @@ use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::tools;
 
@@ -14,9 +14,7 @@ const WARNING: &str = "lets other users read or change this private key";
 
 #[test]
 fn check_start_and_reload_warn_about_readable_keys() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a folder of ours");
     let files = authority().give_out("site", Kind::EcdsaP256, 2035, folder.path());

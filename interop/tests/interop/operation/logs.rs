@@ -4,18 +4,16 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use dormouse_interop::peer::connect_tcp;
-use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
-use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::wait;
 use serde_json::Value;
 
 /// Each line is an object with the reason and the client's address; many failures share one line, unless a line
 /// for each is configured.
 #[test]
 fn failures_are_json_lines_with_reasons() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const FAILURES: usize = 60;
     for each in [false, true] {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -32,8 +30,8 @@ fn failures_are_json_lines_with_reasons() {
             let _ = stranger.read_to_end(&mut Vec::new());
         }
         let expected = if each { FAILURES } else { 1 };
-        wait::until("lines of the failures", PATIENCE, || {
-            (terminator.lines_with("handshake failed").len() >= expected).then_some(())
+        wait::until_true("lines of the failures", || {
+            terminator.lines_with("handshake failed").len() >= expected
         });
         let log = terminator.log();
         let lines: Vec<Value> = log

@@ -6,9 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::probe::Probe;
 use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -65,9 +64,7 @@ fn sample(page: &str, series: &str) -> f64 {
 
 #[test]
 fn prometheus_reads_the_metrics() {
-    if !applies(Can::BeDormouse) || !tools::present(&["prometheus", "promtool", "curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "prometheus", "promtool", "curl");
     let (scene, admin) = scene();
     let mut peers = peers(&scene, 5);
     drop(peers.remove(0).end_sending());
@@ -173,9 +170,7 @@ fn promtool(page: &str, folder: &Path) {
 /// Counters match what has happened: by reason, by direction, and in consistent histograms.
 #[test]
 fn counters_match_what_has_happened() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let (scene, admin) = scene();
     let mut peers = peers(&scene, 3);
     for _ in 0..40 {
@@ -244,9 +239,7 @@ fn shop() -> (Scene, String) {
 /// Traffic is counted for the route, by its name, and for the backend.
 #[test]
 fn routes_and_backends_are_counted_by_name() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let (scene, url) = shop();
     let mut peers = peers(&scene, 3);
     drop(peers.remove(0).end_sending());
@@ -303,9 +296,7 @@ fn routes_and_backends_are_counted_by_name() {
 /// Counters continue, and the number of connections is right again, after the worker has died.
 #[test]
 fn counts_by_name_survive_the_worker() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let (scene, url) = shop();
     let mut peers = peers(&scene, 2);
     // A failed handshake has a route, too, if there is only one.
@@ -320,29 +311,27 @@ fn counts_by_name_survive_the_worker() {
     assert_eq!(status["routes"][0]["name"], "shop");
     let worker = status["workers"][0]["pid"].as_u64().expect("a pid");
     signal(worker as u32, Signal::KILL);
-    wait::until("the next worker to have counted", PATIENCE, || {
+    wait::until_true("the next worker to have counted", || {
         let page = fetch(&url);
         let ends = sample(&page, "dormouse_worker_ends_total{reason=\"died\"}");
         let failed = "dormouse_route_handshakes_total{route=\"shop\",result=\"failed\"}";
         let connections = sample(&page, "dormouse_route_connections{route=\"shop\"}");
-        (ends == 1.0 && sample(&page, failed) == 1.0 && connections == 2.0).then_some(())
+        ends == 1.0 && sample(&page, failed) == 1.0 && connections == 2.0
     });
     for peer in &mut peers {
         peer.echo().expect("an echo");
     }
     drop(peers);
-    wait::until("all to be gone", PATIENCE, || {
+    wait::until_true("all to be gone", || {
         let page = fetch(&url);
-        (sample(&page, "dormouse_route_connections{route=\"shop\"}") == 0.0).then_some(())
+        sample(&page, "dormouse_route_connections{route=\"shop\"}") == 0.0
     });
 }
 
 /// Every metric that the dashboard uses exists.
 #[test]
 fn the_dashboard_uses_existing_metrics() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "curl");
     let file = tools::home().join("../packaging/grafana/dormouse.json");
     let dashboard = std::fs::read_to_string(file).expect("the dashboard");
     let parsed: Value = serde_json::from_str(&dashboard).expect("JSON");
@@ -376,9 +365,7 @@ fn the_dashboard_uses_existing_metrics() {
 /// The status page in a real browser: it shows the current state, refreshes, and fits a phone.
 #[test]
 fn a_browser_shows_the_status_page() {
-    if !applies(Can::BeDormouse) || !tools::present(&["chromium", "curl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "chromium", "curl");
     let mut admin = None;
     let scene = Scene::with(|settings| {
         let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
@@ -390,9 +377,9 @@ fn a_browser_shows_the_status_page() {
     let admin = admin.expect("an address");
     let _peers = peers(&scene, 7);
     let url = format!("http://{admin}/");
-    wait::until("seven connections at rest", PATIENCE, || {
+    wait::until_true("seven connections at rest", || {
         let page = fetch(&format!("{url}metrics"));
-        (sample(&page, "dormouse_connections{state=\"at_rest\"}") == 7.0).then_some(())
+        sample(&page, "dormouse_connections{state=\"at_rest\"}") == 7.0
     });
     let picture = scene.folder.path().join("page.png");
     let document = browse(&url, scene.folder.path(), &picture);
@@ -491,11 +478,9 @@ fn browse(url: &str, folder: &Path, picture: &Path) -> String {
 /// `dormouse top` on a small screen, a smaller one, and its exit.
 #[test]
 fn top_shows_the_status_in_a_terminal() {
-    if !applies(Can::BeDormouse) || !tools::present(&["tmux"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "tmux");
     let (scene, admin) = scene();
-    let mut probe = Probe::open(scene.address, peer::config(), "echo\n").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     let socket = scene.folder.path().join("tmux").display().to_string();
     let tmux = |arguments: &[&str]| -> String {

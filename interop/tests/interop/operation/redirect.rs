@@ -7,7 +7,7 @@ use std::process::Command;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::content::{Total, random};
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{name, signal};
 use dormouse_interop::scene::{PLAIN_PORT, unused_host};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -76,9 +76,7 @@ fn exchange(http: SocketAddr, bytes: &[u8]) -> String {
 
 #[test]
 fn plain_http_is_redirected_to_https() {
-    if !can_run() || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(can_run(), "curl");
     let (site, http, web) = site("");
     assert_eq!(
         redirects_to(http, "/bytes/5?a=b%20c&d"),
@@ -106,9 +104,7 @@ fn plain_http_is_redirected_to_https() {
 
 #[test]
 fn invalid_requests_are_answered_and_closed() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (site, http, _web) = site("redirect_status = 301");
     for (bytes, status) in [
         (&b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n"[..], "301"),
@@ -148,9 +144,7 @@ fn invalid_requests_are_answered_and_closed() {
 /// More silent clients than places: the next client is served anyway, and the silent ones are closed.
 #[test]
 fn silent_clients_keep_no_client_out() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let (_site, http, _web) = site("");
     let connect = |_| TcpStream::connect(http).expect("a connection");
     let mut silent: Vec<TcpStream> = (0..600).map(connect).collect();
@@ -175,8 +169,7 @@ fn silent_clients_keep_no_client_out() {
 /// The only redirect process.
 fn process(site: &Site) -> u32 {
     wait::until("one redirect process", PATIENCE, || {
-        let comm = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        let is_it = |pid: &u32| comm(pid).is_ok_and(|name| name.trim() == "redirect");
+        let is_it = |pid: &u32| name(*pid) == "redirect";
         let mut found = site.process.tree().into_iter().filter(is_it);
         found.next().filter(|_| found.next().is_none())
     })
@@ -184,9 +177,7 @@ fn process(site: &Site) -> u32 {
 
 #[test]
 fn redirects_follow_crashes_reloads_drains_and_upgrades() {
-    if !can_run() || !tools::present(&["curl"]) {
-        return;
-    }
+    requires!(can_run(), "curl");
     let (site, http, web) = site("");
     let works = |http| redirects_to(http, "/x") == "308 https://localhost:8443/x";
     let mut https = Peer::connect(site.address).expect("a connection");
@@ -194,9 +185,7 @@ fn redirects_follow_crashes_reloads_drains_and_upgrades() {
 
     let first = process(&site);
     signal(first, Signal::KILL);
-    wait::until("another process", PATIENCE, || {
-        (process(&site) != first).then_some(())
-    });
+    wait::until_true("another process", || process(&site) != first);
     assert!(works(http), "after a crash");
 
     // The process that accepted a client serves it to the end.
@@ -205,15 +194,15 @@ fn redirects_follow_crashes_reloads_drains_and_upgrades() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     let other = SocketAddr::new(http.ip(), HTTP_PORT + 1);
     site.reload(&routes(&other.to_string(), "redirect_status = 301", &web));
-    wait::until("the new address to serve", PATIENCE, || {
-        (redirects_to(other, "/x") == "301 https://localhost:8443/x").then_some(())
+    wait::until_true("the new address to serve", || {
+        redirects_to(other, "/x") == "301 https://localhost:8443/x"
     });
     begun.write_all(b"Host: a\r\n\r\n").expect("sent");
     let mut said = String::new();
     begun.read_to_string(&mut said).expect("a response");
     assert!(said.contains("308") && said.contains("/old"), "{said}");
-    wait::until("the former address to be closed", PATIENCE, || {
-        TcpStream::connect(http).is_err().then_some(())
+    wait::until_true("the former address to be closed", || {
+        TcpStream::connect(http).is_err()
     });
 
     site.admin.order("/upgrade").expect("an upgrade");
@@ -224,12 +213,10 @@ fn redirects_follow_crashes_reloads_drains_and_upgrades() {
     process(&site);
 
     site.admin.order("/drain?over=10m").expect("a drain");
-    wait::until("a drain to refuse", PATIENCE, || {
-        TcpStream::connect(other).is_err().then_some(())
-    });
+    wait::until_true("a drain to refuse", || TcpStream::connect(other).is_err());
     site.admin.order("/drain/stop").expect("its end");
-    wait::until("it to serve again", PATIENCE, || {
-        redirects_to(other, "/x").starts_with("301").then_some(())
+    wait::until_true("it to serve again", || {
+        redirects_to(other, "/x").starts_with("301")
     });
     // None of this affected an https connection.
     let request = b"GET /bytes/3 HTTP/1.1\r\nHost: localhost\r\n\r\n";

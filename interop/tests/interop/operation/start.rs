@@ -213,9 +213,7 @@ fn serves_self_signed() {
     let Some(attempt) = Attempt::new() else {
         return;
     };
-    if !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!("openssl");
     let listen = attempt.listen.to_string();
     let name = "sleepy.example";
     let flags = [
@@ -271,9 +269,7 @@ fn an_unreadable_file() {
         return;
     };
     if rustix::process::geteuid().is_root() {
-        if !tools::present(&["setpriv"]) {
-            return;
-        }
+        requires!("setpriv");
         let drop = "--bounding-set=-dac_override,-dac_read_search";
         attempt.wrapper = vec![tools::path("setpriv"), drop.into()];
     }
@@ -321,9 +317,7 @@ fn an_encrypted_key() {
     let Some(attempt) = Attempt::new() else {
         return;
     };
-    if !tools::present(&["openssl"]) {
-        return;
-    }
+    requires!("openssl");
     let encrypted = attempt.folder.path().join("encrypted.key");
     let made = Command::new("openssl")
         .args([
@@ -484,9 +478,7 @@ fn a_privileged_port() {
         return;
     }
     if rustix::process::geteuid().is_root() {
-        if !tools::present(&["setpriv"]) {
-            return;
-        }
+        requires!("setpriv");
         let drop = [
             "--bounding-set=-net_bind_service",
             "--inh-caps=-net_bind_service",
@@ -532,9 +524,7 @@ fn a_machine_without_proc() {
     let Some(mut attempt) = Attempt::new() else {
         return;
     };
-    if !tools::present(&["unshare"]) {
-        return;
-    }
+    requires!("unshare");
     if !rustix::process::geteuid().is_root() {
         tools::unavailable("a mount namespace needs root");
         return;

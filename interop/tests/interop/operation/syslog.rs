@@ -100,9 +100,7 @@ fn launch(folder: &Path) -> Process {
 }
 
 fn wait_for(socket: &Path) {
-    wait::until("rsyslogd's socket", PATIENCE, || {
-        socket.exists().then_some(())
-    });
+    wait::until_true("rsyslogd's socket", || socket.exists());
 }
 
 /// Starts Dormouse with these options before its route.
@@ -140,9 +138,7 @@ fn can_run() -> bool {
 /// restart of syslog and after an upgrade.
 #[test]
 fn messages_arrive_by_a_unix_socket() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let mut syslog = Rsyslog::start();
     let folder = tempfile::tempdir().expect("a folder");
     let place = format!("syslog:{}", syslog.socket.display());
@@ -185,15 +181,11 @@ fn messages_arrive_by_a_unix_socket() {
     };
     syslog.restart();
     let before = lines(&syslog);
-    wait::until(
-        "lines of both logs after syslog was restarted",
-        PATIENCE,
-        || {
-            one_connection(address);
-            let now = lines(&syslog);
-            (now[0] > before[0] && now[1] > before[1]).then_some(())
-        },
-    );
+    wait::until_true("lines of both logs after syslog was restarted", || {
+        one_connection(address);
+        let now = lines(&syslog);
+        now[0] > before[0] && now[1] > before[1]
+    });
     signal(process.pid(), Signal::USR2);
     syslog.wait_for("a line of the new binary", |message| {
         message["text"]
@@ -204,9 +196,7 @@ fn messages_arrive_by_a_unix_socket() {
 
 #[test]
 fn messages_arrive_by_udp_as_json() {
-    if !can_run() {
-        return;
-    }
+    requires!(can_run());
     let syslog = Rsyslog::start();
     let folder = tempfile::tempdir().expect("a folder");
     let place = format!("syslog://{}", syslog.udp);
@@ -249,9 +239,7 @@ fn messages_arrive_by_udp_as_json() {
 /// restored.
 #[test]
 fn an_absent_syslog_stops_nothing() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a folder");
     let place = format!("syslog:{}/nobody.sock", folder.path().display());
     let options = format!("log_to = '{place}'\nconnection_log = '{place}'");

@@ -10,6 +10,7 @@ use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::client::Version;
 use dormouse_interop::counts::Counts;
 use dormouse_interop::process::{Process, signal};
+use dormouse_interop::requirement::Requirement;
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -78,8 +79,8 @@ enum Client {
     Java,
 }
 
-impl Client {
-    fn present(self) -> bool {
+impl Requirement for Client {
+    fn is_met(&self) -> bool {
         tools::present(match self {
             Client::Curl => &["curl"],
             Client::Python | Client::PythonRequests => &["python3"],
@@ -88,7 +89,9 @@ impl Client {
             Client::Java => &["java", "javac"],
         })
     }
+}
 
+impl Client {
     fn command(self) -> Command {
         let source = |name: &str| tools::home().join("clients/sessions").join(name);
         let run = |program: &str, name: &str| {
@@ -146,9 +149,7 @@ impl Client {
 
 /// Runs a client and compares what both sides saw.
 fn assert_share(site: &Site, who: Client, version: Version, expected: u64) {
-    if !who.present() {
-        return;
-    }
+    requires!(who);
     let number = version.number().replace('.', "");
     let names = ["full", "resumed"].map(|kind| format!("handshakes_{kind}_tls{number}"));
     let before = names.clone().map(|name| site.counts.get(&name));
@@ -339,9 +340,7 @@ fn a_cached_session_is_valid_only_for_its_name_and_protocol_tls12() {
 /// A client that would resume without a new key exchange gets one anyway.
 #[test]
 fn a_resumed_handshake_exchanges_keys() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let site = Site::new(|_, _| {});
     let folder = tempfile::tempdir().expect("a folder");
     let session = folder
@@ -365,9 +364,7 @@ fn a_resumed_handshake_exchanges_keys() {
 /// 0-RTT data is never accepted, and no ticket offers it.
 #[test]
 fn no_ticket_offers_early_data() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let site = Site::new(|_, _| {});
     let folder = tempfile::tempdir().expect("a folder");
     let session = folder
@@ -390,9 +387,7 @@ fn no_ticket_offers_early_data() {
 /// A ticket survives a restart with a key file, but not without one.
 #[test]
 fn tickets_survive_a_restart_only_with_their_keys() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     for kept in [true, false] {
         let mut site = Site::new(|settings, folder| {
             if kept {
@@ -436,9 +431,7 @@ fn tickets_survive_a_restart_only_with_their_keys() {
 /// Tickets and the session cache survive reloads, upgrades and killed workers.
 #[test]
 fn sessions_survive_reloads_upgrades_and_crashes() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     for cached in [false, true] {
         let mut site = Site::new(|settings, _| {
             if cached {
@@ -481,9 +474,7 @@ fn private(path: &Path, bytes: &[u8]) {
 /// With `log_handshakes`, every handshake has a line, successful or not.
 #[test]
 fn log_handshakes_writes_a_line_for_every_handshake() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut site = Site::new(|settings, _| {
         settings.option("log_handshakes", "true");
         settings.option("min_version", "1.3");
@@ -559,9 +550,7 @@ fn serial(cert: &Path) -> Vec<u8> {
 /// the backend gets no data.
 #[test]
 fn a_resumed_client_with_a_revoked_certificate_never_reaches_the_backend() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     for (version, reload) in [
         ("-tls1_3", false),
         ("-tls1_2", false),

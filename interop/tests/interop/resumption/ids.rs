@@ -3,10 +3,8 @@
 use std::io::{Read as _, Write as _};
 
 use dormouse_interop::peer::{self, Peer};
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Target};
-use rustix::process::Signal;
 use rustls::{ClientConfig, HandshakeKind};
 
 /// A record that fails authentication.
@@ -51,12 +49,7 @@ fn end(scene: &Scene, mut peer: Peer, how: End) {
             }
         }
         End::RefusedAfterCrash => {
-            for pid in scene.terminator.leaves() {
-                let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-                if name.is_ok_and(|name| name.starts_with("worker")) {
-                    signal(pid, Signal::KILL);
-                }
-            }
+            scene.terminator.kill_workers();
             peer.echo().expect("an echo from the next worker");
             peer.tcp.write_all(&FORGED).expect("a connection");
         }
@@ -67,9 +60,7 @@ fn end(scene: &Scene, mut peer: Peer, how: End) {
 
 #[test]
 fn a_session_ends_with_a_connection_that_fails() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.workers = 2;

@@ -12,10 +12,10 @@ use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::counts::Counts;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
-use dormouse_interop::wait::{self, PATIENCE};
-use dormouse_interop::{tools, wait::until};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{PATIENCE, until_true};
 use rustix::process::Signal;
 use rustls::{ClientConfig, HandshakeKind};
 use tempfile::TempDir;
@@ -150,18 +150,13 @@ impl Machine {
     fn parts(&self) -> (usize, u32) {
         let main = self.process.pid();
         let threads = std::fs::read_dir(format!("/proc/{main}/task")).map_or(0, Iterator::count);
-        let leaves = self.process.leaves();
-        let is_it = |pid: &&u32| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            name.trim() == "ticket-store"
-        };
-        (threads, leaves.iter().find(is_it).copied().unwrap_or(0))
+        (threads, self.process.named("ticket-store").unwrap_or(0))
     }
 
     fn wait_for_store(&self, word: &str) {
-        until(&format!("the store to be {word}"), PATIENCE, || {
+        until_true(&format!("the store to be {word}"), || {
             let all = self.counts.all();
-            (all["ticket_keys"]["store"] == word).then_some(())
+            all["ticket_keys"]["store"] == word
         });
     }
 }
@@ -199,9 +194,7 @@ fn alternates(machines: &[&Machine], configs: &[ClientConfig], when: &str) {
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
 
 fn fleet(tls: bool) {
-    if !applies(Can::BeDormouse) || !tools::present(&["redis-server"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "redis-server");
     let mut store = Store::start(tls);
     let mut one = Machine::new(&store, SECRET);
     let other = Machine::new(&store, SECRET);
@@ -233,8 +226,8 @@ fn fleet(tls: bool) {
     );
     signal(former, Signal::KILL);
     alternates(&[&one, &other], &configs, "without a process for the store");
-    until("another process for the store", PATIENCE, || {
-        (one.parts().1 != former && one.parts().1 != 0).then_some(())
+    until_true("another process for the store", || {
+        one.parts().1 != former && one.parts().1 != 0
     });
     one.wait_for_store("reachable");
 
@@ -276,9 +269,7 @@ fn a_fleet_shares_its_keys_over_tls() {
 /// The store hangs, is full, holds nonsense, or belongs to another fleet: handshakes continue.
 #[test]
 fn handshakes_continue_while_the_store_fails() {
-    if !applies(Can::BeDormouse) || !tools::present(&["redis-server"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "redis-server");
     let store = Store::start(false);
     let one = Machine::new(&store, SECRET);
     one.wait_for_store("reachable");
@@ -303,8 +294,8 @@ fn handshakes_continue_while_the_store_fails() {
         machine.wait_for_store("reachable");
     }
     // The late machine has replaced its own keys by the fleet's.
-    until("the late one to join", PATIENCE, || {
-        (visit(&late, &configs[0]) == HandshakeKind::Resumed).then_some(())
+    until_true("the late one to join", || {
+        visit(&late, &configs[0]) == HandshakeKind::Resumed
     });
     alternates(&[&one, &late], &configs[..1], "with the store back");
 
@@ -390,8 +381,8 @@ fn one_machine_rotates_for_all() {
         std::thread::sleep(Duration::from_secs(3));
     }
     assert!(rotations >= 3, "{rotations}");
-    wait::until("nothing refused", PATIENCE, || {
+    until_true("nothing refused", || {
         let refused = machines[0].counts.get("resumption_refused_unknown_key");
-        (refused == 0).then_some(())
+        refused == 0
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
@@ -81,14 +81,12 @@ fn all_end_cleanly(ended: &Receiver<(usize, Result<(), String>)>, count: usize) 
 /// At every check the right number of connections is closed; no new client is accepted.
 #[test]
 fn a_drain_is_even() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const COUNT: usize = 60;
     let (scene, admin) = scene(2);
     let ended = ends(quiet(&scene, COUNT));
-    wait::until("all to be at rest", PATIENCE, || {
-        (admin.status()["connections"]["at_rest"] == COUNT).then_some(())
+    wait::until_true("all to be at rest", || {
+        admin.status()["connections"]["at_rest"] == COUNT
     });
     let words = admin.order("/drain?over=4s").expect("a drain");
     assert!(words.contains("60 connections"), "{words}");
@@ -125,9 +123,7 @@ fn a_drain_is_even() {
 /// The connections with the longest idle time are closed first, or last.
 #[test]
 fn connections_close_in_the_requested_order() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const GROUP: usize = 15;
     for (order, first) in [("longest", 0..GROUP), ("shortest", GROUP..2 * GROUP)] {
         let (scene, admin) = scene(1);
@@ -149,9 +145,7 @@ fn connections_close_in_the_requested_order() {
 
 #[test]
 fn a_drain_can_be_stopped_and_survives_a_worker() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const COUNT: usize = 30;
     let (scene, admin) = scene(1);
     assert!(
@@ -161,15 +155,13 @@ fn a_drain_can_be_stopped_and_survives_a_worker() {
     let ended = ends(quiet(&scene, COUNT));
     admin.order("/drain?over=10s").expect("a drain");
     let closed = |status: &Value| status["drain"]["closed"].as_u64().unwrap_or(0);
-    wait::until("some to be closed", PATIENCE, || {
-        (closed(&admin.status()) >= 3).then_some(())
-    });
+    wait::until_true("some to be closed", || closed(&admin.status()) >= 3);
     // The next worker closes the rest.
     let worker = admin.status()["workers"][0]["pid"].as_u64().expect("a pid") as u32;
     let before = closed(&admin.status());
     signal(worker, Signal::KILL);
-    wait::until("the next worker to continue", PATIENCE, || {
-        (closed(&admin.status()) >= before + 2).then_some(())
+    wait::until_true("the next worker to continue", || {
+        closed(&admin.status()) >= before + 2
     });
     admin.order("/drain/stop").expect("an end of the drain");
     let mut new = Peer::saying(scene.address, "echo");
@@ -199,9 +191,7 @@ fn a_drain_can_be_stopped_and_survives_a_worker() {
 /// SIGTERM: idle connections get close_notify at once, a connection with pending bytes may finish.
 #[test]
 fn a_stop_is_clean_and_finishes_pending_work() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const COUNT: usize = 20;
     const BYTES: usize = 8 << 20;
     let (mut scene, admin) = scene(2);
@@ -209,13 +199,13 @@ fn a_stop_is_clean_and_finishes_pending_work() {
     let mut slow = Peer::saying(scene.address, &format!("download {BYTES}"));
     let mut first = vec![0; 1000];
     slow.stream().read_exact(&mut first).expect("the beginning");
-    wait::until("the download to be pending", PATIENCE, || {
-        (admin.status()["connections"]["pending"] == 1).then_some(())
+    wait::until_true("the download to be pending", || {
+        admin.status()["connections"]["pending"] == 1
     });
     signal(scene.terminator.pid(), Signal::TERM);
     all_end_cleanly(&ended, COUNT);
-    wait::until("nothing new to be accepted", PATIENCE, || {
-        TcpStream::connect(scene.address).is_err().then_some(())
+    wait::until_true("nothing new to be accepted", || {
+        TcpStream::connect(scene.address).is_err()
     });
     // Nothing changes any more: an end of a drain, or a reload, would open the listeners for clients that nobody serves.
     for order in ["/reload", "/drain/stop", "/drain?over=1s"] {

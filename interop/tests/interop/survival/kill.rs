@@ -4,12 +4,13 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::probes;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Kind, authority};
-use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::{Load, Probe};
-use dormouse_interop::process::{signal, started};
+use dormouse_interop::process::{signal, started, until_ended};
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
 use dormouse_interop::slots::{self, Slots};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -106,9 +107,7 @@ fn kill_under_load(kills: usize, connections: usize, before: BackendKind) {
             killed += 1;
             busy_kills += usize::from(want_busy);
             let until = load.echoes() + 20;
-            wait::until("echoes to continue", PATIENCE, || {
-                (load.echoes() >= until).then_some(())
-            });
+            wait::until_true("echoes to continue", || load.echoes() >= until);
         }
     }
     let seen = load.finish();
@@ -202,7 +201,7 @@ impl HalfClosed {
 }
 
 /// Connections in every state at the moment of the kill; all workers die at once.
-fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
+fn every_kind(count: usize, target: Option<Target>) {
     let is_echo = target.is_some();
     let scene = Scene::with(|settings| {
         settings.workers = 1;
@@ -210,20 +209,7 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
             settings.target = target;
         }
     });
-    let configs = peer::configs_by_version();
-    let mut probes: Vec<Probe> = (0..count)
-        .map(|number| {
-            let config = configs[number % 2].clone();
-            let mut probe = Probe::open(scene.address, config, first).expect("a connection");
-            probe.echo(64).expect("an echo");
-            if number % 4 == 0 {
-                // This also requests an update by the server.
-                probe.tls().refresh_traffic_keys().expect("TLS 1.3");
-                probe.echo(64).expect("an echo with new keys");
-            }
-            probe
-        })
-        .collect();
+    let mut probes = probes(&scene, count);
     let half_closed = (!is_echo).then(|| HalfClosed::open(&scene, 40));
     // With bytes pending in both directions: sent, but not read.
     for probe in probes.iter_mut().take(200) {
@@ -258,8 +244,8 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
 #[test]
 fn every_kind_of_connection_survives_the_worker() {
     if applies(Can::BeDormouse) {
-        every_kind(300, None, "echo\n");
-        every_kind(300, Some(Target::Echo), "");
+        every_kind(300, None);
+        every_kind(300, Some(Target::Echo));
     }
 }
 
@@ -287,7 +273,7 @@ mod alone {
     #[ignore = "15,000 handshakes"]
     fn fifteen_thousand_survive_the_worker() {
         if applies(Can::BeDormouse) {
-            every_kind(15_000, Some(Target::Echo), "");
+            every_kind(15_000, Some(Target::Echo));
         }
     }
 }
@@ -295,14 +281,12 @@ mod alone {
 /// A worker that hangs is detected, killed and replaced.
 #[test]
 fn a_worker_that_hangs_is_replaced() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("hang_timeout", "2s");
     });
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(100).expect("an echo");
     let worker = workers(&scene, 1)[0];
     wait::until("rest", PATIENCE, || {
@@ -328,20 +312,18 @@ fn a_worker_that_hangs_is_replaced() {
 /// Each worker has a new memory layout; a worker that dies at once is restarted with growing delays.
 #[test]
 fn each_worker_has_a_new_layout_and_restarts_back_off() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| settings.target = Target::Echo);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     let mut addresses = Vec::new();
     let began = Instant::now();
     for _ in 0..6 {
         let worker = workers(&scene, 1)[0];
         addresses.push(slots::program_address(worker).expect("the maps of a worker"));
         kill_at_rest(worker);
-        wait::until("the next worker", PATIENCE, || {
+        wait::until_true("the next worker", || {
             let now = scene.terminator.leaves();
-            (now.len() == 1 && now[0] != worker && Slots::of(now[0]).is_some()).then_some(())
+            now.len() == 1 && now[0] != worker && Slots::of(now[0]).is_some()
         });
         probe.echo(100).expect("an echo");
     }
@@ -355,20 +337,14 @@ fn each_worker_has_a_new_layout_and_restarts_back_off() {
 /// Input that crashes a worker costs its own connection only.
 #[test]
 fn deadly_input_costs_its_own_connection() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
-        settings.wrapper = ["/usr/bin/env", "DORMOUSE_TRIAL=crash:record:3017"]
-            .map(String::from)
-            .to_vec();
+        settings.trial("crash:record:3017");
     });
-    let mut others: Vec<Probe> = (0..30)
-        .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
-        .collect();
+    let mut others: Vec<Probe> = (0..30).map(|_| scene.probe()).collect();
     for round in 0..3 {
-        let mut attacker = Probe::open(scene.address, peer::config(), "").expect("a connection");
+        let mut attacker = scene.probe();
         attacker.echo(2999).expect("an echo");
         attacker
             .echo(3000)
@@ -385,17 +361,13 @@ fn deadly_input_costs_its_own_connection() {
 /// holds for its sandbox.
 #[test]
 fn a_starting_worker_closes_nothing_of_its_first_thread() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.workers = 1;
-        settings.wrapper = ["/usr/bin/env", "DORMOUSE_TRIAL=hold:descriptor"]
-            .map(String::from)
-            .to_vec();
+        settings.trial("hold:descriptor");
     });
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     kill_at_rest(workers(&scene, 1)[0]);
     probe.echo(100).expect("an echo");
     let deaths = scene.terminator.lines_with("worker died");
@@ -406,31 +378,26 @@ fn a_starting_worker_closes_nothing_of_its_first_thread() {
 /// Without its keeper a worker keeps serving, and main continues: also if no keeper is left.
 #[test]
 fn workers_keep_serving_without_their_keepers() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.workers = 2;
         Admin::in_folder(settings);
     });
-    let mut probes: Vec<Probe> = (0..20)
-        .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
-        .collect();
+    let mut probes: Vec<Probe> = (0..20).map(|_| scene.probe()).collect();
     for (dead, worker) in workers(&scene, 2).into_iter().enumerate() {
         let keeper = scene
             .terminator
             .parent_of(worker)
             .expect("the keeper of a worker");
         signal(keeper, Signal::KILL);
-        wait::until("the keeper's death to be seen", PATIENCE, || {
-            (scene.terminator.lines_with("keeper died").len() == dead + 1).then_some(())
+        wait::until_true("the keeper's death to be seen", || {
+            scene.terminator.lines_with("keeper died").len() == dead + 1
         });
         for probe in &mut probes {
             probe.echo(100).expect("an echo");
         }
-        let mut newcomer =
-            Probe::open(scene.address, peer::config(), "").expect("a new connection");
+        let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo");
         let admin = Admin::of(&scene);
         admin.order("/reload").expect("a reload");
@@ -445,9 +412,7 @@ fn workers_keep_serving_without_their_keepers() {
 /// No keeper is left to kill a worker that hangs, so main does it when the program stops.
 #[test]
 fn a_hung_worker_without_its_keeper_does_not_delay_a_stop_forever() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("shutdown_grace", "1s");
@@ -467,9 +432,7 @@ fn a_hung_worker_without_its_keeper_does_not_delay_a_stop_forever() {
 /// accepted, so that the next start can use the address at once; after a limited time all processes exit.
 #[test]
 fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
     settings.workers = 2;
     settings.option("shutdown_drain", "6s");
@@ -477,9 +440,7 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
     Admin::in_folder(&mut settings);
     let backend = Backend::tcp(SocketAddr::new(settings.listen.ip(), PLAIN_PORT));
     let mut scene = Scene::of(Terminator::Dormouse, backend, &settings);
-    let mut probes: Vec<Probe> = (0..8)
-        .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
-        .collect();
+    let mut probes: Vec<Probe> = (0..8).map(|_| scene.probe()).collect();
     for probe in &mut probes {
         probe.echo(100).expect("an echo");
     }
@@ -498,27 +459,19 @@ fn without_main_connections_end_in_time_and_the_next_start_succeeds() {
 
     // The same configuration in the same folder: address and admin socket.
     let next = scene::start(Terminator::Dormouse, &settings, scene.folder.path());
-    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a new connection");
+    let mut newcomer = scene.probe();
     newcomer.echo(100).expect("an echo of the next start");
     let status = Admin::of(&scene).status();
     assert_eq!(status["main"]["pid"], next.pid(), "the next start answers");
 
-    wait::until("the former processes to end", PATIENCE, || {
-        let is_left = |pid: &&u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            stat.is_ok_and(|stat| !stat.contains(") Z "))
-        };
-        tree.iter().find(is_left).is_none().then_some(())
-    });
+    until_ended(&tree);
     newcomer.echo(100).expect("an echo of the next start");
 }
 
 /// A hijacked worker that would continue without main is killed by its keeper.
 #[test]
 fn without_main_a_hijacked_worker_is_killed() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("shutdown_drain", "1s");
@@ -530,21 +483,13 @@ fn without_main_a_hijacked_worker_is_killed() {
     signal(worker, Signal::STOP);
     signal(scene.terminator.pid(), Signal::KILL);
     scene.terminator.wait_for_end(PATIENCE);
-    wait::until("all to end", PATIENCE, || {
-        let is_left = |pid: &&u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            stat.is_ok_and(|stat| !stat.contains(") Z "))
-        };
-        tree.iter().find(is_left).is_none().then_some(())
-    });
+    until_ended(&tree);
 }
 
 /// A keeper never has a private key in its memory, not even after a crash of its worker.
 #[test]
 fn keepers_have_no_private_keys() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let files = authority().certificate(Kind::EcdsaP256);
     let pem = std::fs::read_to_string(&files.key).expect("the key");
     let line = pem

@@ -16,9 +16,7 @@ use rustls::HandshakeKind;
 /// A worker is killed repeatedly: its keeper starts another one, which serves.
 #[test]
 fn killed_workers_are_replaced() {
-    if !applies(Can::ReplaceWorkers) {
-        return;
-    }
+    requires!(Can::ReplaceWorkers);
     for workers in [1, 2] {
         let mut scene = Scene::with(|settings| settings.workers = workers);
         let mut dead = Vec::new();
@@ -56,9 +54,7 @@ fn working(scene: &Scene, workers: u32, dead: &[u32]) -> Vec<u32> {
 /// Titles in process lists: short, correct and without arguments, also after a crash and an upgrade.
 #[test]
 fn process_titles_are_correct() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::with(|settings| {
         settings.workers = 2;
         Admin::in_folder(settings);
@@ -86,14 +82,14 @@ fn process_titles_are_correct() {
             }
             _ => {}
         }
-        wait::until(&format!("{expected:?} after {what}"), PATIENCE, || {
+        wait::until_true(&format!("{expected:?} after {what}"), || {
             let mut titles: Vec<String> = scene.terminator.tree()[1..]
                 .iter()
                 .copied()
                 .map(title)
                 .collect();
             titles.sort();
-            (titles == expected).then_some(())
+            titles == expected
         });
     }
     let main = title(scene.terminator.pid());
@@ -103,9 +99,7 @@ fn process_titles_are_correct() {
 /// Connections that wait in the listen queue without a worker are served by the next one.
 #[test]
 fn new_clients_wait_for_the_next_worker() {
-    if !applies(Can::ReplaceWorkers) {
-        return;
-    }
+    requires!(Can::ReplaceWorkers);
     let scene = Scene::new();
     for pid in working(&scene, 1, &[]) {
         signal(pid, Signal::KILL);
@@ -119,9 +113,7 @@ fn new_clients_wait_for_the_next_worker() {
 /// Every worker accepts the sessions of every other worker, also of one that has died.
 #[test]
 fn sessions_resume_at_any_worker() {
-    if !applies(Can::ReplaceWorkers) {
-        return;
-    }
+    requires!(Can::ReplaceWorkers);
     let scene = Scene::with(|settings| settings.workers = 3);
     for config in peer::configs_by_version() {
         // Connections stay open, so that another worker gets the next one at times.
@@ -162,9 +154,7 @@ fn sigint_ends_all() {
 
 /// The end is clean: for the clients, in the exit status, and without remaining processes or ports.
 fn ends_with(how: Signal) {
-    if !applies(Can::ReplaceWorkers) {
-        return;
-    }
+    requires!(Can::ReplaceWorkers);
     let mut scene = Scene::with(|settings| settings.workers = 2);
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
@@ -181,11 +171,11 @@ fn ends_with(how: Signal) {
         status.success(),
         "expected exit status 0 after {how:?}, came: {status}"
     );
-    wait::until("every process to be gone", PATIENCE, || {
+    wait::until_true("every process to be gone", || {
         let left = tree
             .iter()
             .find(|pid| Path::new(&format!("/proc/{pid}")).exists());
-        left.is_none().then_some(())
+        left.is_none()
     });
     TcpListener::bind(scene.address).expect("the address to be free again");
 }

@@ -11,7 +11,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::{signal, until_asleep};
-use dormouse_interop::scene::{PLAIN_PORT, Scene, applies, unused_host};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -56,9 +56,7 @@ fn a_thousand_reloads_leave_nothing_behind() {
 }
 
 fn reload_often(times: u64) {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     const WARM_UP: u64 = 20;
     let (scene, admin) = scene(2);
     let mut peers: Vec<Peer> = (0..50)
@@ -101,9 +99,7 @@ fn reload_often(times: u64) {
 /// fire.
 #[test]
 fn a_changed_worker_count_keeps_the_connection_limit() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
     let before = admin.status()["connections"]["max"].clone();
     for workers in [4, 2, 1] {
@@ -128,9 +124,7 @@ fn a_changed_worker_count_keeps_the_connection_limit() {
 /// The output of `dormouse reload` for a mistake, and its exit status.
 #[test]
 fn a_rejected_reload_reports_once_and_exits_with_2() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
     edit(&scene, |text| format!("wokers = 2\n{text}"));
     let ran = Command::new(tools::dormouse())
@@ -146,9 +140,7 @@ fn a_rejected_reload_reports_once_and_exits_with_2() {
 
 #[test]
 fn a_mistake_rejects_the_whole_configuration() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
     let mut peer = Peer::saying(scene.address, "echo");
     let folder = scene.folder.path().to_owned();
@@ -188,8 +180,8 @@ fn a_mistake_rejects_the_whole_configuration() {
     }
     edit(&scene, |_| good.clone());
     signal(scene.terminator.pid(), Signal::HUP);
-    wait::until("SIGHUP to reload", PATIENCE, || {
-        (admin.status()["configuration"]["edition"] == 2).then_some(())
+    wait::until_true("SIGHUP to reload", || {
+        admin.status()["configuration"]["edition"] == 2
     });
 }
 
@@ -197,9 +189,7 @@ fn a_mistake_rejects_the_whole_configuration() {
 /// with the new configuration.
 #[test]
 fn routes_come_and_go_and_connections_stay() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(2);
     let host = unused_host();
     let second = SocketAddr::new(host, 8444);
@@ -232,8 +222,8 @@ fn routes_come_and_go_and_connections_stay() {
             .expect("a pid") as u32;
         until_asleep(worker);
         signal(worker, Signal::KILL);
-        wait::until("the next worker", PATIENCE, || {
-            (admin.status()["workers"][round]["restarts"] == 1).then_some(())
+        wait::until_true("the next worker", || {
+            admin.status()["workers"][round]["restarts"] == 1
         });
     }
     of_first.echo().expect("an echo after the crash");
@@ -273,9 +263,7 @@ fn routes_come_and_go_and_connections_stay() {
 
 #[test]
 fn options_that_need_a_restart_are_named() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
     edit(&scene, |text| {
         format!("pending_memory = \"32 MiB\"\nlog_level = \"debug\"\n{text}")
@@ -290,8 +278,8 @@ fn options_that_need_a_restart_are_named() {
     assert_eq!(*waits, serde_json::json!(["workers", "pending_memory"]));
     assert_eq!(scene.terminator.lines_with("handshake done").len(), 0);
     Peer::saying(scene.address, "echo").echo().expect("an echo");
-    wait::until("the new log level", PATIENCE, || {
-        (!scene.terminator.lines_with("handshake done").is_empty()).then_some(())
+    wait::until_true("the new log level", || {
+        !scene.terminator.lines_with("handshake done").is_empty()
     });
 }
 
@@ -299,9 +287,7 @@ fn options_that_need_a_restart_are_named() {
 /// would kill a healthy worker. So the next crash is repaired as usual.
 #[test]
 fn a_reload_does_not_mislead_keepers() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let (scene, admin) = scene(1);
     let mut peer = Peer::saying(scene.address, "echo");
     edit(&scene, |text| {
@@ -314,12 +300,9 @@ fn a_reload_does_not_mislead_keepers() {
         .filter_map(|name| name.as_str())
         .collect();
     assert_eq!(names[..3], ["user", "hang_timeout", "memory"], "{words}");
-    for worker in scene.terminator.leaves() {
-        let name = std::fs::read_to_string(format!("/proc/{worker}/comm"));
-        if name.is_ok_and(|name| name.starts_with("worker")) {
-            until_asleep(worker);
-            signal(worker, Signal::KILL);
-        }
+    for worker in scene.terminator.workers() {
+        until_asleep(worker);
+        signal(worker, Signal::KILL);
     }
     peer.echo().expect("an echo after a crash after the reload");
     Peer::saying(scene.address, "echo").echo().expect("an echo");
@@ -342,9 +325,7 @@ fn wait_for_other_certificate(scene: &Scene, than: &[u8]) -> Vec<u8> {
 /// symbolic link that changes.
 #[test]
 fn changed_certificates_are_used() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a folder");
     let new = |name: &str| {
         let there = folder.path().join(name);
@@ -384,9 +365,9 @@ fn changed_certificates_are_used() {
         copy(from, &temporary);
         fs::rename(&temporary, path).expect("renamed over");
         if path == &live.cert {
-            wait::until("the log to say that they do not fit", PATIENCE, || {
+            wait::until_true("the log to say that they do not fit", || {
                 let lines = scene.terminator.lines_with("changed file rejected");
-                (!lines.is_empty()).then_some(())
+                !lines.is_empty()
             });
             assert_eq!(shown(&scene), seen, "a certificate without its key");
             std::thread::sleep(std::time::Duration::from_millis(500));

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use dormouse_interop::intruder::libc;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::signal;
-use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::process::{signal, until_ended};
+use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
@@ -51,9 +51,7 @@ fn is_gone(pid: u32) -> bool {
 /// the program exits, with all of its processes.
 #[test]
 fn quit_and_usr1_end_the_program_gracefully() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     for (number, to) in [
         (Signal::QUIT, To::Main),
         (Signal::USR1, To::Main),
@@ -84,8 +82,8 @@ fn quit_and_usr1_end_the_program_gracefully() {
         }
         let status = scene.terminator.wait_for_end(PATIENCE);
         assert!(status.success(), "{number:?} to {to:?}: {status}");
-        wait::until("every process to be gone", PATIENCE, || {
-            tree.iter().all(|&pid| is_gone(pid)).then_some(())
+        wait::until_true("every process to be gone", || {
+            tree.iter().all(|&pid| is_gone(pid))
         });
         TcpListener::bind(scene.address).expect("the address to be free again");
     }
@@ -94,9 +92,7 @@ fn quit_and_usr1_end_the_program_gracefully() {
 /// SIGTERM cuts a drain short.
 #[test]
 fn sigterm_cuts_a_drain_short() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         settings.option("shutdown_drain", "1h");
@@ -133,9 +129,7 @@ fn other_signals_change_nothing() {
         libc::SIGPWR,
     ];
     const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let mut scene = echo_scene();
     let mut peer = connect(&scene);
     let tree = scene.terminator.tree();
@@ -157,9 +151,7 @@ fn other_signals_change_nothing() {
 /// the address.
 #[test]
 fn a_fault_of_main_leaves_nothing_behind() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     for fault in [Signal::ABORT, Signal::ILL, Signal::TRAP] {
         let mut scene = Scene::with(|settings| {
             settings.target = Target::Echo;
@@ -174,12 +166,6 @@ fn a_fault_of_main_leaves_nothing_behind() {
             TcpListener::bind(scene.address).ok()
         });
         peer.receive_all().expect("a proper end");
-        wait::until("the other processes to end", PATIENCE, || {
-            let is_left = |pid: &u32| {
-                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-                stat.is_ok_and(|stat| !stat.contains(") Z "))
-            };
-            (!tree.iter().any(is_left)).then_some(())
-        });
+        until_ended(&tree);
     }
 }

@@ -11,7 +11,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::machine::Machine;
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -29,9 +29,7 @@ fn settings() -> (Settings, Backend) {
 /// Ready when clients are served, watchdog messages in time, stopping when it stops.
 #[test]
 fn systemd_is_notified_of_start_and_stop() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).expect("a socket");
@@ -64,18 +62,14 @@ fn systemd_is_notified_of_start_and_stop() {
         assert_eq!(hear(), "WATCHDOG=1\n");
     }
     signal(terminator.pid(), Signal::TERM);
-    wait::until("STOPPING=1", PATIENCE, || {
-        hear().starts_with("STOPPING=1\n").then_some(())
-    });
+    wait::until_true("STOPPING=1", || hear().starts_with("STOPPING=1\n"));
     assert!(terminator.wait_for_end(PATIENCE).success());
 }
 
 /// `Type=notify-reload`: the start with its time, then the result, for every way to request a reload.
 #[test]
 fn systemd_is_notified_of_reloads() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).expect("a socket");
@@ -121,9 +115,7 @@ fn monotonic_us() -> u64 {
 /// systemd accepts the unit files without a complaint.
 #[test]
 fn the_unit_files_are_valid() {
-    if !tools::present(&["systemd-analyze"]) {
-        return;
-    }
+    requires!("systemd-analyze");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let units = ["dormouse.service", "dormouse.socket"];
     for unit in units {
@@ -173,9 +165,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 /// after the program has ended, whatever the program did before.
 #[test]
 fn passed_listeners_are_used() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (mut settings, _backend) = settings();
     let unwanted = SocketAddr::new(settings.listen.ip(), 9999);
@@ -206,9 +196,7 @@ fn passed_listeners_are_used() {
 /// address again; the next reload with it serves them, also after an upgrade.
 #[test]
 fn a_passed_listener_is_used_again_after_a_reload_without_it() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (mut settings, _backend) = settings();
     let listen = settings.listen.to_string();
@@ -286,9 +274,7 @@ fn our_socket_unit() -> String {
 /// reload and an upgrade. Limits and logs use an IPv4 client's IPv4 address.
 #[test]
 fn a_socket_unit_serves_both_families() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3", "setpriv", "openssl"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3", "setpriv", "openssl");
     let one_each = "BindIPv6Only=ipv6-only\nListenStream=0.0.0.0:443\nListenStream=[::]:443\n";
     for unit in [our_socket_unit().as_str(), one_each] {
         let Some(machine) = Machine::start() else {
@@ -321,9 +307,7 @@ fn a_socket_unit_serves_both_families() {
 /// If the unit does not pass what the configuration needs, the error lists what it passed.
 #[test]
 fn a_socket_unit_without_a_needed_address_is_an_error() {
-    if !applies(Can::BeDormouse) || !tools::present(&["python3", "setpriv"]) {
-        return;
-    }
+    requires!(Can::BeDormouse, "python3", "setpriv");
     let Some(machine) = Machine::start() else {
         return;
     };

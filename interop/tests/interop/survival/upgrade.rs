@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::probes;
 use dormouse_interop::admin::Admin;
-use dormouse_interop::peer;
-use dormouse_interop::probe::{Load, Probe};
+use dormouse_interop::probe::Load;
 use dormouse_interop::process::{Process, signal, title};
-use dormouse_interop::scene::{Scene, TLS_PORT, applies};
+use dormouse_interop::scene::{Scene, TLS_PORT};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -91,26 +91,9 @@ fn lines(process: &Process, text: &str) -> usize {
 fn upgrade(process: &Process, expected: &str) {
     let before = lines(process, expected);
     signal(process.pid(), Signal::USR2);
-    wait::until(&format!("a line with `{expected}`"), PATIENCE, || {
-        (lines(process, expected) > before).then_some(())
+    wait::until_true(&format!("a line with `{expected}`"), || {
+        lines(process, expected) > before
     });
-}
-
-fn probes(scene: &Scene, count: usize) -> Vec<Probe> {
-    let configs = peer::configs_by_version();
-    (0..count)
-        .map(|number| {
-            let config = configs[number % 2].clone();
-            let mut probe = Probe::open(scene.address, config, "").expect("a connection");
-            probe.echo(1000).expect("an echo");
-            if number % 4 == 0 {
-                // Both sides: our update requests the server's.
-                let _ = probe.tls().refresh_traffic_keys();
-                probe.echo(100).expect("an echo with new keys");
-            }
-            probe
-        })
-        .collect()
 }
 
 /// Process ids of the keepers: children of main.
@@ -134,9 +117,7 @@ fn echo_scene(installed: &Installed, workers: u32) -> Scene {
 /// Connections in every state survive with the same main pid, and every process below main is new.
 #[test]
 fn connections_survive_an_upgrade() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = echo_scene(&installed, 2);
     let mut probes = probes(&scene, 60);
@@ -152,12 +133,11 @@ fn connections_survive_an_upgrade() {
             probe.receive().expect("the echo of bytes in flight");
             probe.echo(5000).expect("an echo after an upgrade");
         }
-        wait::until("two new keepers", PATIENCE, || {
+        wait::until_true("two new keepers", || {
             let now = keepers(&scene);
-            (now.len() == 2 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+            now.len() == 2 && now.iter().all(|pid| !before.contains(pid))
         });
-        let mut newcomer =
-            Probe::open(scene.address, peer::config(), "").expect("a new connection");
+        let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo");
         // Crashes after the upgrade are repaired as usual.
         if round == 1 {
@@ -180,9 +160,7 @@ fn connections_survive_an_upgrade() {
 /// New binaries that fail, each in another phase: the old binary continues, and logs the reason.
 #[test]
 fn a_failing_binary_changes_nothing() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = echo_scene(&installed, 5);
     let mut probes = probes(&scene, 50);
@@ -212,12 +190,11 @@ fn a_failing_binary_changes_nothing() {
                 .echo(500)
                 .expect("an echo after an upgrade that failed");
         }
-        let mut newcomer =
-            Probe::open(scene.address, peer::config(), "").expect("a new connection");
+        let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo");
         // A keeper whose worker is just being replaced is not recognised as one.
-        wait::until(&format!("{trial}: the old keepers"), PATIENCE, || {
-            (keepers(&scene) == before).then_some(())
+        wait::until_true(&format!("{trial}: the old keepers"), || {
+            keepers(&scene) == before
         });
     }
     // Not a program at all.
@@ -237,9 +214,7 @@ fn a_failing_binary_changes_nothing() {
 /// connection is lost, and the pair survives its next crash.
 #[test]
 fn a_binary_that_fails_during_the_commit_loses_no_connection() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = echo_scene(&installed, 5);
     let mut probes = probes(&scene, 50);
@@ -255,22 +230,18 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
         for probe in &mut probes {
             probe.echo(500).expect("an echo");
         }
-        let mut newcomer =
-            Probe::open(scene.address, peer::config(), "").expect("a new connection");
+        let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo");
         if round == 0 {
-            for worker in scene.terminator.leaves() {
-                let name = fs::read_to_string(format!("/proc/{worker}/comm"));
-                if name.is_ok_and(|name| name.starts_with("worker")) {
-                    std::thread::sleep(Duration::from_millis(50));
-                    signal(worker, Signal::KILL);
-                }
+            for worker in scene.terminator.workers() {
+                std::thread::sleep(Duration::from_millis(50));
+                signal(worker, Signal::KILL);
             }
         }
     }
     // A keeper is identified by its worker, and the last worker may just have been killed.
-    wait::until("five keepers with their workers", PATIENCE, || {
-        (keepers(&scene).len() == 5).then_some(())
+    wait::until_true("five keepers with their workers", || {
+        keepers(&scene).len() == 5
     });
 }
 
@@ -278,9 +249,7 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
 /// and commands, and a later upgrade succeeds.
 #[test]
 fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
@@ -300,21 +269,21 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
         "dormouse: redirect",
     ];
     let all_helpers_run = || {
-        wait::until("one process of each helper", PATIENCE, || {
+        wait::until_true("one process of each helper", || {
             let tree = scene.terminator.tree();
             let mut titles: Vec<String> = tree.into_iter().map(title).collect();
             titles.retain(|title| helpers.contains(&title.as_str()));
             titles.sort();
-            (titles == helpers).then_some(())
+            titles == helpers
         });
     };
     for round in 0..2 {
         begin_slow_upgrade(&scene, &installed, "none");
         fs::set_permissions(installed.path(), fs::Permissions::from_mode(0o644))
             .expect("no program");
-        wait::until("main to fail", PATIENCE, || {
+        wait::until_true("main to fail", || {
             let lines = lines(&scene.terminator, "main could not execute the new binary");
-            (lines == round + 1).then_some(())
+            lines == round + 1
         });
         all_helpers_run();
         for probe in &mut probes {
@@ -330,9 +299,9 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
         probe.finish().expect("a clean end");
     }
     let log = scene.folder.path().join("connections.log");
-    wait::until("a line for each connection", PATIENCE, || {
+    wait::until_true("a line for each connection", || {
         let text = fs::read_to_string(&log).unwrap_or_default();
-        (text.lines().count() == pages).then_some(())
+        text.lines().count() == pages
     });
     installed.put(tools::dormouse());
     upgrade(&scene.terminator, "new binary running");
@@ -342,9 +311,7 @@ fn main_continues_with_its_helpers_if_it_cannot_execute_the_new_binary() {
 /// During an upgrade, no other change can begin, and during a drain no upgrade can.
 #[test]
 fn upgrades_exclude_other_changes() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
@@ -355,8 +322,8 @@ fn upgrades_exclude_other_changes() {
     let mut probes = probes(&scene, 4);
     installed.put_failing("hang:check");
     signal(scene.terminator.pid(), Signal::USR2);
-    wait::until("the new binary to be tried", PATIENCE, || {
-        (lines(&scene.terminator, "checking the new binary") > 0).then_some(())
+    wait::until_true("the new binary to be tried", || {
+        lines(&scene.terminator, "checking the new binary") > 0
     });
     for order in ["/reload", "/drain?over=10s", "/drain/stop", "/upgrade"] {
         let refused = admin.order(order).expect_err("an upgrade is in progress");
@@ -365,8 +332,8 @@ fn upgrades_exclude_other_changes() {
     for probe in &mut probes {
         probe.echo(500).expect("an echo");
     }
-    wait::until("the upgrade to be given up", PATIENCE, || {
-        (lines(&scene.terminator, "took longer than 10 s") > 0).then_some(())
+    wait::until_true("the upgrade to be given up", || {
+        lines(&scene.terminator, "took longer than 10 s") > 0
     });
     installed.put(tools::dormouse());
     admin.order("/drain?over=1h").expect("a drain");
@@ -386,9 +353,7 @@ fn upgrades_exclude_other_changes() {
 /// The answer to an order comes when the new binary runs, so another upgrade may follow at once.
 #[test]
 fn upgrades_follow_each_other_at_once() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
         Admin::in_folder(settings);
@@ -407,14 +372,10 @@ fn upgrades_follow_each_other_at_once() {
 /// answered with that, and others are possible.
 #[test]
 fn an_upgrade_that_main_cannot_follow_is_answered() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
-        settings.wrapper = ["/usr/bin/env", "DORMOUSE_TRIAL=fail:execution"]
-            .map(String::from)
-            .to_vec();
+        settings.trial("fail:execution");
         Admin::in_folder(settings);
     });
     let admin = Admin::of(&scene);
@@ -432,12 +393,53 @@ fn an_upgrade_that_main_cannot_follow_is_answered() {
     }
 }
 
+/// A new binary that dies in main's place has not replaced the old one: the order says so, and the old control process
+/// reports that main is dead.
+#[test]
+fn an_upgrade_whose_main_dies_is_answered() {
+    requires!(Can::BeDormouse);
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        Admin::in_folder(settings);
+        installed.start_from_here(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probes = probes(&scene, 4);
+    installed.put_failing("crash:resume");
+    let failed = admin.order("/upgrade").expect_err("a dead main process");
+    assert!(failed.contains("the main process is gone"), "{failed}");
+    let status = admin.status();
+    assert_eq!(status["phase"], "orphaned", "{status}");
+    for probe in &mut probes {
+        probe.echo(500).expect("an echo");
+    }
+}
+
+/// A worker's death is reported once, also if an upgrade follows before its keeper has reaped it.
+#[test]
+fn an_upgrade_after_a_workers_death_does_not_report_it_again() {
+    requires!(Can::BeDormouse);
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.workers = 1;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    for round in 1..=3 {
+        let before = admin.status();
+        let worker = before["workers"][0]["pid"].as_u64().expect("a worker");
+        signal(worker as u32, Signal::KILL);
+        wait::until("an upgrade", PATIENCE, || admin.order("/upgrade").ok());
+        assert_eq!(lines(&scene.terminator, "worker died; starting"), round);
+    }
+    assert_eq!(lines(&scene.terminator, "orphaned worker died"), 0);
+}
+
 /// Ten upgrades in a row, between builds with different connection layouts, under load.
 #[test]
 fn ten_upgrades_between_two_layouts_under_load() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = Scene::with(|settings| {
         settings.workers = 2;
@@ -454,9 +456,7 @@ fn ten_upgrades_between_two_layouts_under_load() {
         });
         upgrade(&scene.terminator, "new binary running");
         let until = load.echoes() + 200;
-        wait::until("200 more echoes", PATIENCE, || {
-            (load.echoes() >= until).then_some(())
-        });
+        wait::until_true("200 more echoes", || load.echoes() >= until);
     }
     let seen = load.finish();
     assert_eq!(seen.lost, Vec::<String>::new());
@@ -468,9 +468,7 @@ fn ten_upgrades_between_two_layouts_under_load() {
 /// A program that exits with status 0 for any arguments is rejected before anything is stopped.
 #[test]
 fn another_program_is_refused() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = echo_scene(&installed, 1);
     let mut probes = probes(&scene, 4);
@@ -513,24 +511,22 @@ fn stopped_before_the_commit(scene: &Scene, installed: &Installed, trial: &str) 
 /// at once.
 #[test]
 fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = echo_scene(&installed, 1);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(1000).expect("an echo");
     let (old, new) = stopped_before_the_commit(&scene, &installed, "crash:wait:0");
-    wait::until("the new keeper to die", PATIENCE, || {
-        (!scene.terminator.tree().contains(&new)).then_some(())
+    wait::until_true("the new keeper to die", || {
+        !scene.terminator.tree().contains(&new)
     });
-    wait::until("the commit", PATIENCE, || {
-        (lines(&scene.terminator, "upgrade committed") > 0).then_some(())
+    wait::until_true("the commit", || {
+        lines(&scene.terminator, "upgrade committed") > 0
     });
     signal(old, Signal::CONT);
-    wait::until("main to know", PATIENCE, || {
+    wait::until_true("main to know", || {
         let known = lines(&scene.terminator, "this worker keeps the old binary");
-        (known > 0).then_some(())
+        known > 0
     });
     probe.echo(1000).expect("an echo from the old binary");
 }
@@ -539,22 +535,20 @@ fn a_keeper_that_was_stopped_continues_after_its_successors_death() {
 /// new keeper dies. The old keeper must not start a second worker: the first one uses the same pending memory.
 #[test]
 fn a_keeper_that_was_stopped_takes_nothing_back() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
+    requires!(Can::BeDormouse);
     let installed = Installed::new();
     let scene = echo_scene(&installed, 1);
-    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut probe = scene.probe();
     probe.echo(1000).expect("an echo");
     let (old, new) = stopped_before_the_commit(&scene, &installed, "");
-    wait::until("the new binary", PATIENCE, || {
-        (lines(&scene.terminator, "new binary running") > 0).then_some(())
+    wait::until_true("the new binary", || {
+        lines(&scene.terminator, "new binary running") > 0
     });
     probe.echo(1000).expect("an echo from the new worker");
     signal(new, Signal::KILL);
     signal(old, Signal::CONT);
-    wait::until("the old keeper to exit", PATIENCE, || {
-        (!scene.terminator.tree().contains(&old)).then_some(())
+    wait::until_true("the old keeper to exit", || {
+        !scene.terminator.tree().contains(&old)
     });
     let wrong = lines(&scene.terminator, "the old binary continues");
     assert_eq!(wrong, 0, "{}", scene.terminator.log());
