@@ -254,27 +254,11 @@ fn a_stream_without_end_is_stopped() {
     let _alone = common::alone();
     // Without TLS, so that bytes flow without a pause on any machine.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let spec = spec(&listener.local_addr().unwrap().to_string(), hold(1, 0.0));
+    let mut fleet = for_one_connection(&listener);
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let _ = std::io::copy(&mut &stream, &mut &stream);
     });
-    let setup = Setup {
-        target: spec.target.clone(),
-        tls: None,
-        talk: spec.talk.clone(),
-        connections_max: 1,
-        sources: Vec::new(),
-        timeout_ms: 30_000,
-        index: 0,
-    };
-    let plan = Plan {
-        generators: 1,
-        connections_each: 1,
-        notes: Vec::new(),
-    };
-    let target = spec.target.parse().unwrap();
-    let mut fleet = Fleet::start(&common::launcher(), &setup, &plan, &target).unwrap();
     let streams = Order::Cycle(Cycle {
         connections: 1,
         lanes: 1,
@@ -290,6 +274,54 @@ fn a_stream_without_end_is_stopped() {
         .expect("the bytes so far");
     assert!(report.of.tally.bytes_heard > 0, "{report:?}");
     assert_eq!(fleet.alive(), 0, "{report:?}");
+}
+
+/// Recorded: audit ordered one connection beside as many as it held, and waited for it without an end.
+#[test]
+fn an_order_without_room_is_refused() {
+    let _alone = common::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut fleet = for_one_connection(&listener);
+    let mut orders = [
+        Order::Open {
+            alive: 1,
+            per_s: 0.0,
+            in_flight_max: 1,
+        },
+        Order::Cycle(Cycle::once(1, 1)),
+    ]
+    .into_iter();
+    let mut carry_out = || {
+        let order = orders.next().unwrap();
+        let in_time = &mut |_: &Tally| true;
+        let harvest = fleet.carry_out(&order, Duration::from_secs(15), in_time);
+        harvest.expect("an end of the order").of
+    };
+    let opened = carry_out();
+    assert_eq!((opened.tally.alive, opened.gave_up), (1, None));
+    let refused = carry_out().gave_up.expect("a refusal");
+    assert!(refused.contains("1 connections are open"), "{refused}");
+}
+
+/// Starts a generator of at most one connection, without TLS.
+fn for_one_connection(listener: &TcpListener) -> Fleet {
+    let spec = spec(&listener.local_addr().unwrap().to_string(), hold(1, 0.0));
+    let setup = Setup {
+        target: spec.target.clone(),
+        tls: None,
+        talk: spec.talk.clone(),
+        connections_max: 1,
+        sources: Vec::new(),
+        timeout_ms: 30_000,
+        index: 0,
+    };
+    let plan = Plan {
+        generators: 1,
+        connections_each: 1,
+        notes: Vec::new(),
+    };
+    let target = spec.target.parse().unwrap();
+    Fleet::start(&common::launcher(), &setup, &plan, &target).unwrap()
 }
 
 #[test]

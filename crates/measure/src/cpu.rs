@@ -21,7 +21,7 @@ pub struct CpuTime {
 
 impl CpuTime {
     /// Reads process `pid`; `None` if it is gone.
-    pub(crate) fn of(pid: i32) -> Result<Option<Self>, Error> {
+    pub fn of(pid: i32) -> Result<Option<Self>, Error> {
         let Some(stat) = proc_files::read(pid, "stat")? else {
             return Ok(None);
         };

@@ -45,14 +45,17 @@ pub fn all(pid: i32) -> impl Iterator<Item = TcpSocket> {
 /// Parses a row of the table. The kernel shows the length of a listening socket's queue as the bytes to read.
 fn parse(row: &str) -> Option<TcpSocket> {
     let fields: Vec<_> = row.split_ascii_whitespace().collect();
-    let (_, to_read) = fields.get(4)?.split_once(':')?;
+    let [_, local, remote, state, queues, _, _, uid, _, inode, ..] = fields.as_slice() else {
+        return None;
+    };
+    let (_, to_read) = queues.split_once(':')?;
     Some(TcpSocket {
-        local: parse_address(fields[1])?,
-        remote: parse_address(fields[2])?,
-        listens: fields[3] == LISTENING,
+        local: parse_address(local)?,
+        remote: parse_address(remote)?,
+        listens: *state == LISTENING,
         queued: u64::from_str_radix(to_read, 16).ok()?,
-        uid: fields.get(7)?.parse().ok()?,
-        inode: (*fields.get(9)?).to_owned(),
+        uid: uid.parse().ok()?,
+        inode: (*inode).to_owned(),
     })
 }
 

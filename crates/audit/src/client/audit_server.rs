@@ -131,10 +131,13 @@ impl AuditServer {
                 let _ = thread::Builder::new().spawn(move || {
                     let _here = here;
                     let at_s = began.elapsed().as_secs_f64();
-                    if let Ok(to) = stream.local_addr() {
-                        openers.look_up(from, to);
-                    }
-                    if let Err(reason) = serve(stream, &context, relay, &seen, &stop, at_s) {
+                    let to = stream.local_addr().ok();
+                    let arrived = ClientConnection {
+                        at_s,
+                        process_cpu_ms: to.and_then(|to| openers.look_up(from, to)),
+                        ..ClientConnection::default()
+                    };
+                    if let Err(reason) = serve(stream, &context, relay, &seen, &stop, arrived) {
                         *book(&seen).failed.entry(reason).or_default() += 1;
                     }
                 });
@@ -162,7 +165,7 @@ fn serve(
     relay: Option<SocketAddr>,
     seen: &Mutex<ConnectionLog>,
     stop: &AtomicBool,
-    at_s: f64,
+    arrived: ClientConnection,
 ) -> Result<(), String> {
     let began = Instant::now();
     let words = |error: io::Error| format!("during the handshake: {error}");
@@ -194,13 +197,12 @@ fn serve(
     let hello = hello.ok_or("the ClientHello could not be parsed")?;
     let (connection, info) = TlsConnection::rest(stream, handshake)?;
     let raw = ClientConnection {
-        at_s,
         version: info.protocol.to_string(),
         offered: hello.session.clone(),
         resumed: info.resumed,
         hello_bytes: hello.bytes,
-        requests: 0,
         handshake_ms,
+        ..arrived
     };
     let retried = info.retried;
     let visit = RecordedConnection {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::model::Measured;
 use crate::software::{self, Software, SoftwareKind};
 use dormouse_measure::sockets;
-use dormouse_measure::{ProcessInfo, ProcessTree};
+use dormouse_measure::{CpuTime, ProcessInfo, ProcessTree};
 
 /// Maximum number of connections whose process is looked up.
 const CONNECTIONS_MAX: u64 = 200;
@@ -39,15 +39,15 @@ impl Openers {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up the process that opened the connection from this address to that one.
-    pub(super) fn look_up(&self, from: SocketAddr, to: SocketAddr) {
-        let Some(tree) = self.tree.get() else { return };
+    /// Looks up the process that opened the connection from this address to that one. Returns the CPU milliseconds that
+    /// it has used.
+    pub(super) fn look_up(&self, from: SocketAddr, to: SocketAddr) -> Option<f64> {
+        let tree = self.tree.get()?;
         if self.seen().connections >= CONNECTIONS_MAX {
-            return;
+            return None;
         }
-        let Some(pid) = opener(tree, from, to) else {
-            return;
-        };
+        let pid = opener(tree, from, to)?;
+        let cpu = CpuTime::of(pid).ok().flatten();
         let is_new = {
             let mut seen = self.seen();
             seen.connections += 1;
@@ -61,6 +61,7 @@ impl Openers {
                 seen.software = found;
             }
         }
+        cpu.map(|cpu| cpu.total_ns as f64 / 1e6)
     }
 
     /// The software of the first process that was recognised.

@@ -82,4 +82,7 @@ pub struct ClientConnection {
     pub requests: u64,
     /// Wall time of the handshake.
     pub handshake_ms: f64,
+    /// CPU time that the process which opened the connection had used when it arrived.
+    #[serde(default)]
+    pub process_cpu_ms: Option<f64>,
 }

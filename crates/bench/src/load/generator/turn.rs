@@ -44,8 +44,16 @@ impl Generator {
                 })
             }
             Order::Cycle(spec) => {
-                let lanes = spec.lanes.min(self.slots.capacity());
-                Job::Cycle(CycleJob::new(Cycle { lanes, ..spec }, now))
+                let lanes = spec.lanes.min(self.slots.capacity() - self.slots.live());
+                let mut cycle = CycleJob::new(Cycle { lanes, ..spec }, now);
+                if lanes == 0 {
+                    let held = self.slots.live();
+                    self.gave_up = Some(format!(
+                        "{held} connections are open, and there is no room for another"
+                    ));
+                    cycle.stopped = true;
+                }
+                Job::Cycle(cycle)
             }
             Order::Messages(spec) => Job::Messages(MessagesJob::new(spec, now)),
             Order::Close => Job::Close,
