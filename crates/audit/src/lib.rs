@@ -16,6 +16,7 @@ pub mod findings;
 pub mod fuzzed;
 pub mod model;
 pub mod process_lookup;
+mod reference;
 pub mod report;
 pub mod server;
 pub mod shell;

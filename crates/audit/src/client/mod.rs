@@ -27,6 +27,7 @@ use self::environment::Environment;
 use self::openers::Openers;
 pub use self::spec::ClientSpec;
 use super::model::{Audit, ClientFigures, Measured};
+use super::reference;
 use super::shell;
 use dormouse_bench::model::Sample;
 use dormouse_bench::{Console, MeasuredSide, Progress};
@@ -138,6 +139,7 @@ fn examine(
         figures.cpu_ms = Measured::Value(cpu_ms);
         figures.cpu_startup_ms = startup_ms(&figures, &audit.samples);
         figures.processes = openers.processes();
+        figures.signature_us = reference::signature_us(reference::USUAL_KEY).into();
         figures.memory_max_bytes = match watch.memory_max {
             0 => Measured::not("the client exited before the first sample"),
             most => Measured::Value(most),
@@ -153,6 +155,7 @@ fn forget_process(figures: &mut ClientFigures, audit: &mut Audit) {
     const FOREIGN: &str = "the audit did not start the client";
     figures.cpu_ms = Measured::not(FOREIGN);
     figures.cpu_startup_ms = Measured::not(FOREIGN);
+    figures.signature_us = Measured::not(FOREIGN);
     figures.memory_max_bytes = Measured::not(FOREIGN);
     figures.processes = Measured::not(FOREIGN);
     figures.exit_status = Measured::not(FOREIGN);

@@ -22,9 +22,9 @@ const PROCESS_EACH_SHARE: f64 = 0.9;
 const PROCESS_EACH: &str = "each connection comes from a process of its own, which starts without a session and loads its trust store again";
 const ONE_PROCESS: &str = "use one process for many requests: it keeps its sessions and its connections. Or leave the client unchanged and connect through `dormouse connect`, which keeps both for all processes. Not tried in the lab";
 
-/// CPU milliseconds per connection above which the client parses a trust store for each: a handshake alone takes one or
-/// two, even in an interpreter, and the certificates of a usual system take ten to fifty.
-const PARSING_MS: f64 = 8.0;
+/// CPU time per connection above which the client parses a trust store for each, in P-256 signatures: a request in an
+/// interpreter takes as long as 80 to 350 signatures on the same machine, and the certificates of a usual system as 1,500.
+const PARSING_SIGNATURES: f64 = 700.0;
 
 /// Requests per connection above which CPU time says nothing about connections.
 const REQUESTS_MAX: u64 = 2;
@@ -44,10 +44,13 @@ enum NoSessions {
 
 impl NoSessions {
     fn of(client: &ClientFigures) -> Self {
-        match marginal_ms(client) {
+        let signatures = marginal_ms(client)
+            .zip(client.signature_us.value())
+            .map(|(ms, signature_us)| ms * 1e3 / signature_us);
+        match signatures {
             _ if is_process_each(client) => Self::ProcessEach,
             None => Self::Unknown,
-            Some(ms) if ms > PARSING_MS => Self::ContextEach,
+            Some(count) if count > PARSING_SIGNATURES => Self::ContextEach,
             Some(_) => Self::Discarded,
         }
     }
@@ -390,6 +393,7 @@ mod tests {
             processes: Measured::Value(processes),
             cpu_ms: Measured::Value(cpu_ms),
             cpu_startup_ms: Measured::Value(100.0),
+            signature_us: Measured::Value(25.0),
             ..ClientFigures::default()
         };
         // Recorded: a Python client with the system's authorities in each context, and one with one context.
@@ -441,6 +445,7 @@ mod tests {
                 processes: Measured::Value((1, 8)),
                 cpu_ms: Measured::Value(211.1),
                 cpu_startup_ms: Measured::Value(131.1),
+                signature_us: Measured::Value(25.0),
                 raw: used.iter().enumerate().map(arrived).collect(),
                 ..ClientFigures::default()
             }

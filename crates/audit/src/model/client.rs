@@ -54,6 +54,9 @@ pub struct ClientFigures {
     /// CPU time that the client had used when its first connection arrived; included in `cpu_ms`.
     #[serde(default)]
     pub cpu_startup_ms: Measured<f64>,
+    /// CPU time of a P-256 signature on this machine, as a measure of its speed.
+    #[serde(default)]
+    pub signature_us: Measured<f64>,
     /// Processes that opened connections, and the number of connections whose process is known.
     #[serde(default)]
     pub processes: Measured<(u64, u64)>,

@@ -1,7 +1,6 @@
 //! `audit server`: what a TLS server offers and resumes, how much memory it retains, and how much CPU time it uses.
 
 mod addresses;
-mod baseline;
 mod deadline;
 mod dialer;
 mod first_connection;
@@ -30,6 +29,7 @@ use self::load::{Budget, Load, Schedule};
 use self::probe_connection::ProbeConnection;
 pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
+use crate::reference;
 use crate::shell;
 use crate::software::{self, Software};
 use dormouse_bench::Console;
@@ -159,7 +159,7 @@ fn examine(
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             handshake_took: handshake_took(&dialer),
-            reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
+            reference: reference::measure(key.as_deref()).map_err(Error::system)?,
             began,
             schedule: Schedule::default(),
         };

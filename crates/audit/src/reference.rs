@@ -1,4 +1,4 @@
-//! Reference for a server's CPU time: the bare cost of a handshake on this machine.
+//! Reference for CPU times: the bare cost of a handshake on this machine.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -25,9 +25,12 @@ const SPAN: Duration = Duration::from_millis(40);
 /// Number of TCP connections to make.
 const CONNECTIONS: u32 = 200;
 
+/// Kind of key whose signature measures the speed of the machine.
+pub(crate) const USUAL_KEY: &str = "ECDSA 256";
+
 /// Measures the reference for the key kind of the server's certificate.
-pub(super) fn measure(key: Option<&str>) -> Result<Reference, String> {
-    let key = key.unwrap_or("ECDSA 256");
+pub(crate) fn measure(key: Option<&str>) -> Result<Reference, String> {
+    let key = key.unwrap_or(USUAL_KEY);
     Ok(Reference {
         key: key.to_owned(),
         signature_us: signature_us(key)?,
@@ -54,7 +57,8 @@ fn repeated(mut work: impl FnMut() -> Result<(), String>) -> Result<f64, String>
     Ok(spent as f64 / 1e3 / f64::from(count.max(1)))
 }
 
-fn signature_us(key: &str) -> Result<f64, String> {
+/// Measures a signature with this kind of key in microseconds of CPU time.
+pub(crate) fn signature_us(key: &str) -> Result<f64, String> {
     let random = SystemRandom::new();
     let words = |_| "the library refused to sign".to_owned();
     let message = [0x5a; 130];
