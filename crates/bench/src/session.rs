@@ -219,10 +219,72 @@ impl<'a> Session<'a> {
         count: fn(&Tally) -> u64,
     ) -> Result<FleetReport, Error> {
         if self.is_over() && *order != Order::Close {
-            let mut nothing = FleetReport::default();
-            nothing.of.tally.alive = self.fleet.alive();
-            return Ok(nothing);
+            return Ok(self.nothing());
         }
+        self.carry_out(stage, total, order, count, &mut |_| true)
+    }
+
+    /// Opens connections and keeps them until `alive` are established, at most `in_flight_max` at a time. Ends early if
+    /// some are established and no further one was for `patience`: a server at its limit may leave the others unanswered.
+    ///
+    /// # Errors
+    /// When a generator fails.
+    pub fn hold(
+        &mut self,
+        stage: &str,
+        (alive, in_flight_max): (u64, u32),
+        patience: Duration,
+    ) -> Result<FleetReport, Error> {
+        let order = Order::Open {
+            alive,
+            per_s: 0.0,
+            in_flight_max,
+        };
+        if self.is_over() {
+            return Ok(self.nothing());
+        }
+        let (mut most, mut since) = (0, Instant::now());
+        let mut is_stalled = false;
+        let mut harvest = self.carry_out(
+            stage,
+            Some(alive),
+            &order,
+            |tally| tally.alive,
+            &mut |tally| {
+                if tally.alive > most {
+                    (most, since) = (tally.alive, Instant::now());
+                }
+                is_stalled |= most > 0 && since.elapsed() > patience;
+                !is_stalled
+            },
+        )?;
+        let open = harvest.of.tally.alive;
+        if is_stalled && open < alive {
+            let why = format!(
+                "{open} of {alive} connections are open, and no further one opened for {:.0} s",
+                patience.as_secs_f64()
+            );
+            harvest.of.gave_up.get_or_insert(why);
+        }
+        Ok(harvest)
+    }
+
+    /// The report of an order that is not carried out, because the run is over.
+    fn nothing(&self) -> FleetReport {
+        let mut nothing = FleetReport::default();
+        nothing.of.tally.alive = self.fleet.alive();
+        nothing
+    }
+
+    /// Carries out an order while `goes_on`.
+    fn carry_out(
+        &mut self,
+        stage: &str,
+        total: Option<u64>,
+        order: &Order,
+        count: fn(&Tally) -> u64,
+        goes_on: &mut dyn FnMut(&Tally) -> bool,
+    ) -> Result<FleetReport, Error> {
         self.watch.console.stage(stage, total);
         let began = Instant::now();
         let patience = self.spec.timeout + Duration::from_secs(5);
@@ -234,7 +296,7 @@ impl<'a> Session<'a> {
             // The rate of an earlier order does not predict this one.
             let from = *first.get_or_insert(done);
             watch.tick(server.as_ref(), tally, total, (from, done), began);
-            closing || !watch.is_over()
+            closing || (!watch.is_over() && goes_on(tally))
         });
         self.watch.console.stage_over();
         let harvest = harvest?;

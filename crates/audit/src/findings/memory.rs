@@ -19,6 +19,8 @@ const CONTEXT_BYTES: f64 = 20_000.0;
 /// handshakes were seen to parse certificates for this share of their CPU time: GnuTLS holds those in nodes of one size.
 const ONE_SIZE: f64 = 0.8;
 const PARSING: f64 = 0.1;
+/// Minimum share of the new blocks that the second half of the connections takes, if each takes some.
+const OF_SECOND_HALF: f64 = 0.25;
 /// Buffers of a TLS library per connection, one for each direction; more are the program's own.
 const OF_LIBRARY: f64 = 2.5;
 /// Buffers per connection up to which there is one, for one direction.
@@ -136,6 +138,20 @@ fn has_contexts(subject: &AuditSubject, census: &CensusReport) -> bool {
         && census.blocks_per_connection > CONTEXT_BLOCKS
         && all > CONTEXT_BYTES
         && (most < ONE_SIZE * all || subject.parsing_share() > PARSING)
+        && grows_with_connections(census)
+}
+
+/// Whether the second half of the connections took blocks, too. A server's table of sessions grows by hundreds of blocks
+/// when the first connections arrive.
+fn grows_with_connections(census: &CensusReport) -> bool {
+    let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
+    let new = blocks.map(|class| {
+        let [none, half, all] = class.blocks.map(|count| count as f64);
+        (all - half, all - none)
+    });
+    let (second, both) = new.fold((0.0, 0.0), |sum, new| (sum.0 + new.0, sum.1 + new.1));
+    // Without a second half there is one reading.
+    second == 0.0 || second >= OF_SECOND_HALF * both
 }
 
 fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> {
@@ -582,6 +598,52 @@ mod tests {
         assert_eq!(lua, (FindingId::BytesPerConnection, Severity::Low));
         let openssl = judged(SoftwareKind::OpenSsl);
         assert_eq!(openssl, (FindingId::ContextPerConnection, Severity::High));
+    }
+
+    /// Recorded: lighttpd held 40 connections; its table of sessions had grown before the first half was counted.
+    #[test]
+    fn a_table_that_grew_once_is_no_context() {
+        let judged = |blocks: [[u64; 3]; 4]| {
+            let sizes = [80, 7_616, 144, 64];
+            let classes = sizes.into_iter().zip(blocks).map(|(size_bytes, blocks)| {
+                let per_connection = (blocks[2] - blocks[0]) as f64 / 40.0;
+                SizeClass {
+                    heap: "malloc".into(),
+                    size_bytes,
+                    blocks,
+                    per_connection,
+                    bytes_per_connection: size_bytes as f64 * per_connection,
+                    resident_per_connection: None,
+                    zero_share: 0.5,
+                }
+            });
+            let census = CensusReport {
+                blocks_per_connection: 286.0,
+                heap_bytes_per_connection: 35_249.0,
+                classes: classes.collect(),
+                ..CensusReport::without_malloc("")
+            };
+            let audit = Audit::begin("server", "s", "127.0.0.1:1");
+            let mut memory = MemoryFigures::not_measured();
+            memory.used_bytes = Measured::Value(35_522.0);
+            let findings = findings_of(&audit, &memory, &census);
+            let context = |finding: &Finding| finding.id == FindingId::ContextPerConnection;
+            findings.iter().any(context)
+        };
+        let grew_once = [
+            [1_298, 7_915, 8_028],
+            [0, 20, 40],
+            [676, 2_051, 2_071],
+            [409, 2_497, 2_603],
+        ];
+        assert!(!judged(grew_once));
+        let of_each = [
+            [1_298, 4_663, 8_028],
+            [0, 20, 40],
+            [676, 1_374, 2_071],
+            [409, 1_506, 2_603],
+        ];
+        assert!(judged(of_each));
     }
 
     /// Blocks of a Dovecot login process, from a recorded audit: they look like a context of the connection's own.

@@ -18,7 +18,9 @@ use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::section::Section;
+use crate::values::endpoints::Backend;
 use crate::values::upstream::UPSTREAMS_MAX;
+use std::collections::BTreeSet;
 
 /// Reports all mistakes that show only when options are compared.
 pub(crate) fn check(
@@ -44,12 +46,15 @@ pub(crate) fn check(
     program::check(config, locations, mistakes);
 }
 
-/// Reports more backends than their table has room for.
+/// Reports more backends than their table has room for. Routes to the same backend share its place.
 fn backends_fit(config: &Config, mistakes: &mut MistakeCollector<'_>) {
-    let backends: usize = config.routes.iter().map(|route| route.to.len()).sum();
-    if backends > UPSTREAMS_MAX {
+    let all = config.routes.iter().flat_map(|route| &route.to);
+    let servers = all.filter(|to| to.backend != Backend::Echo);
+    let different: BTreeSet<String> = servers.map(ToString::to_string).collect();
+    let count = different.len();
+    if count > UPSTREAMS_MAX {
         let problem = Problem::new(format!(
-            "there are {backends} backends, but at most {UPSTREAMS_MAX} are allowed"
+            "there are {count} different backends, but at most {UPSTREAMS_MAX} are allowed"
         ));
         mistakes.error(&Location::Whole, problem);
     }

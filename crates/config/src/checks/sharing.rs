@@ -52,7 +52,10 @@ fn pair(
         return;
     };
     let address = listen.address;
-    let line = mistakes.line_in_words(&locations.in_route(earlier, "listen", None));
+    // Counting lines takes time that is only spent on a mistake: there may be half a million pairs.
+    let line = |mistakes: &MistakeCollector<'_>| {
+        mistakes.line_in_words(&locations.in_route(earlier, "listen", None))
+    };
     let names = in_common(&first.server_names, &second.server_names);
     let protocols = in_common(&first.alpn, &second.alpn);
     if let (Some(name), Some(protocol)) = (names, protocols) {
@@ -60,6 +63,7 @@ fn pair(
         let at = at.map(|at| item_of(&second.listen, at));
         let asked = name.map_or("any name".to_owned(), ToString::to_string);
         let offer = protocol.map_or(String::new(), |one| format!(" and offer {one}"));
+        let line = line(mistakes);
         mistakes.error(
             &locations.in_route(later, "listen", at),
             Problem::new(format!(
@@ -70,6 +74,7 @@ fn pair(
         );
     }
     if first.accept_proxy_from != second.accept_proxy_from {
+        let line = line(mistakes);
         mistakes.error(
             &locations.in_route(later, "accept_proxy_from", None),
             Problem::new(format!(

@@ -1,5 +1,6 @@
 //! Valid configurations are read as intended.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -510,4 +511,28 @@ fn headers_of_silent_clients_need_pending_memory() {
     assert!(said.contains("pending_memory at least 2 MiB"), "{said}");
     assert_eq!(warnings(LATE, 2000), "");
     assert_eq!(warnings("proxy_protocol = 'v2'", 4000), "");
+}
+
+#[test]
+fn a_thousand_sites_share_an_address_and_a_backend() {
+    let mut text = String::new();
+    for number in 0..1000 {
+        let _ = writeln!(
+            text,
+            "[[route]]\nlisten = '127.0.0.1:8443'\nserver_names = ['site{number}.example']\n\
+             to = '127.0.0.1:8080'\nself_signed = 'site{number}.example'"
+        );
+    }
+    assert_eq!(read(&text).routes.len(), 1000);
+    let others = (0..501).map(|number| format!("'10.0.{}.{}:80'", number / 250, number % 250));
+    let others: Vec<String> = others.collect();
+    let text = format!(
+        "[[route]]\nlisten = '127.0.0.1:8443'\nto = [{}]\nself_signed = 'a.example'\n",
+        others.join(", ")
+    );
+    let message = load_text(&text).expect_err("too many").to_string();
+    assert!(
+        message.contains("there are 501 different backends, but at most 500"),
+        "{message}"
+    );
 }

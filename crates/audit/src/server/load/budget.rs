@@ -28,6 +28,8 @@ const COLLECTION_SHARE: f64 = 0.5;
 /// machine.
 const IN_FLIGHT: u32 = 32;
 const SLOWER: f64 = 10.0;
+/// Minimum time without a new connection after which a server is at its limit.
+const STALL: Duration = Duration::from_secs(3);
 
 /// Returns how many handshakes may be in flight, if one takes this long. A server may begin all of them before it answers
 /// the first, so that each takes as long as all together: on a slow server, fewer fit into the timeout.
@@ -37,6 +39,14 @@ pub(super) fn in_flight_max(handshake_took: Option<Duration>, timeout: Duration)
     };
     let fit = timeout.as_secs_f64() / (SLOWER * took.as_secs_f64().max(1e-6));
     (fit as u32).clamp(1, IN_FLIGHT)
+}
+
+/// Time without a new connection after which a server is at its limit, if one handshake takes this long: so long that
+/// a slow one could have made as many as are in flight.
+pub(super) fn stall(handshake_took: Option<Duration>, timeout: Duration) -> Duration {
+    let took = handshake_took.unwrap_or_default();
+    let in_flight = f64::from(in_flight_max(handshake_took, timeout));
+    took.mul_f64(SLOWER * in_flight).max(STALL).min(timeout)
 }
 
 /// Limits of the load.
@@ -209,6 +219,17 @@ mod tests {
             |took_ms| in_flight_max(Some(Duration::from_millis(took_ms)), Duration::from_secs(5));
         assert_eq!((of(1), of(64), of(3_000)), (32, 7, 1));
         assert_eq!(in_flight_max(None, Duration::from_secs(5)), 32);
+    }
+
+    /// Postfix leaves clients beyond its hundredth process without an answer: the audit awaited their timeouts for 75 s.
+    #[test]
+    fn a_server_at_its_limit_is_not_awaited() {
+        let of = |took_ms, timeout_s| {
+            let took = Duration::from_millis(took_ms);
+            stall(Some(took), Duration::from_secs(timeout_s)).as_secs_f64()
+        };
+        assert_eq!((of(1, 15), of(30, 15), of(3_000, 15)), (3.0, 9.6, 15.0));
+        assert_eq!(of(1, 2), 2.0);
     }
 
     #[test]

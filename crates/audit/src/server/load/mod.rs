@@ -322,6 +322,7 @@ impl Load<'_> {
             echo: says(Expect::Echo),
             silent: says(Expect::Nothing),
             in_flight_max: self.in_flight_max(),
+            stall: budget::stall(self.handshake_took, self.sizes.timeout),
             collects: self.collects,
             began: self.began,
         };

@@ -44,6 +44,8 @@ pub(super) struct LoadSteps {
     pub(super) silent: bool,
     /// Maximum number of concurrent handshakes while connections are opened.
     pub(super) in_flight_max: u32,
+    /// Time without a new connection after which the server is at its limit.
+    pub(super) stall: Duration,
     pub(super) collects: bool,
     pub(super) began: Instant,
 }
@@ -114,7 +116,6 @@ impl LoadSteps {
         let n = self.sizes.n;
         // Before connections are held: while their memory is counted, the server must do nothing else.
         log.returns_large = self.returns_large(session, log)?;
-        log.before_held = Backlog::of(session);
         // V8 keeps a list of all its objects after the first snapshot, in blocks of malloc: before a census counts these.
         let detail = if self.slot.has_much_room(Instant::now(), log.classes_took) {
             Detail::Classes
@@ -122,15 +123,16 @@ impl LoadSteps {
             Detail::Bytes
         };
         log.closed_early = None;
-        let none = self.managed(session, log, detail);
-        log.managed = ManagedMoments {
-            none: Some(none),
-            ..ManagedMoments::default()
+        self.none_held(session, log, detail);
+        let n = match self.open_or_close(session, "opening", n)? {
+            None => n,
+            Some(fewer) => {
+                // What the failed attempts left behind belongs to no connection.
+                self.none_held(session, log, detail);
+                self.open_at_once(session, "opening one at a time", (fewer, 1))?;
+                fewer
+            }
         };
-        log.uncollected = !self.await_collection(session, log);
-        self.phase(session, log, ("before", "before"), 0);
-        self.census(session, log, "before", 0);
-        let n = self.open_as_many(session, n)?;
         self.held(session, log, ("n", "N connections"), n);
         let grown = log.pss("n").zip(log.pss("before"));
         let grown = grown.map_or(0.0, |(at, before)| at - before);
@@ -143,12 +145,13 @@ impl LoadSteps {
                 .run
                 .note("twice as many connections would exceed the memory limit (--memory)");
         } else if let Err(error) = self.open(session, "opening", 2 * n) {
-            // The readings of the first half stay valid; all connections are closed and the first half is opened
-            // again.
             go_on(session)?;
             log.missing("twice as many idle connections", &error);
             session.order("closing", None, &Order::Close, |tally| tally.closed)?;
+            self.drain(session, Backlog::default());
+            self.none_held(session, log, detail);
             self.open(session, "opening", n)?;
+            self.held(session, log, ("n", "N connections"), n);
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
             self.hold_more(session, log, 4 * n)?;
@@ -169,6 +172,19 @@ impl LoadSteps {
         });
         self.managed_held(session, log, detail);
         self.close(session, log)
+    }
+
+    /// Reads the memory of the server without connections.
+    fn none_held(&self, session: &mut Session<'_>, log: &mut LoadLog, detail: Detail) {
+        log.before_held = Backlog::of(session);
+        let none = self.managed(session, log, detail);
+        log.managed = ManagedMoments {
+            none: Some(none),
+            ..ManagedMoments::default()
+        };
+        log.uncollected = !self.await_collection(session, log);
+        self.phase(session, log, ("before", "before"), 0);
+        self.census(session, log, "before", 0);
     }
 
     /// Makes all held connections exchange data, and then leaves them idle. `n`: half of them.
@@ -291,7 +307,13 @@ impl LoadSteps {
         if let Some(Collector::Python(_)) = session.collector() {
             self.census(session, log, "before_requests", 0);
         }
-        self.open(session, "opening with a request", held)?;
+        if let Some(fewer) = self.open_or_close(session, "opening with a request", held)? {
+            // What the failed attempts left behind belongs to no connection.
+            self.census(session, log, "before_requests", 0);
+            self.open_at_once(session, "opening one at a time", (fewer, 1))?;
+            log.held = fewer;
+        }
+        let held = log.held;
         self.phase_of_open(session, log, ("after_exchange", "after a request"));
         self.quiet(session, log, self.sizes.quiet);
         self.hold_again(session, log, held, |_, _| Ok(()))?;
@@ -386,8 +408,6 @@ impl LoadSteps {
         session.pause("after closing", self.sizes.after, 0);
         // Memory of connections that the server has yet to close would seem to outlive them.
         self.drain(session, log.before_held);
-        log.phases.retain(|phase| phase.name != "after_close");
-        log.snapshots.retain(|(name, _)| *name != "after_close");
         self.phase(session, log, ("after_close", "all closed"), 0);
         self.await_collection(session, log);
         self.census(session, log, "after_close", 0);
@@ -416,26 +436,47 @@ impl LoadSteps {
     }
 
     fn open(&self, session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error> {
-        open_at_once(session, stage, alive, self.in_flight_max)
+        self.open_at_once(session, stage, (alive, self.in_flight_max))
     }
 
-    /// Opens `wanted` connections, or fewer if the server accepts no more or is too slow for so many at a time. Returns the
-    /// number of open connections.
-    fn open_as_many(&self, session: &mut Session<'_>, wanted: u64) -> Result<u64, Error> {
-        let Err(error) = self.open(session, "opening", wanted) else {
-            return Ok(wanted);
+    /// Opens connections, at most `in_flight_max` at once.
+    fn open_at_once(
+        &self,
+        session: &mut Session<'_>,
+        stage: &str,
+        (alive, in_flight_max): (u64, u32),
+    ) -> Result<(), Error> {
+        let harvest = session.hold(stage, (alive, in_flight_max), self.stall)?;
+        harvest.ensure_complete()?;
+        go_on(session)?;
+        if harvest.of.tally.alive < alive {
+            let open = harvest.of.tally.alive;
+            return Err(failed_to_open(open, alive, &harvest.of.failures));
+        }
+        Ok(())
+    }
+
+    /// Opens `wanted` connections. If the server accepts no more or is too slow for so many at a time, closes them, and
+    /// returns the number that it can hold even if it is opened twice.
+    fn open_or_close(
+        &self,
+        session: &mut Session<'_>,
+        stage: &str,
+        wanted: u64,
+    ) -> Result<Option<u64>, Error> {
+        let Err(error) = self.open(session, stage, wanted) else {
+            return Ok(None);
         };
         if session.is_over() {
             return Err(error);
         }
-        let held = (session.fleet.alive() / 2).max(CONNECTIONS_MIN.min(wanted));
+        let fewer = (session.fleet.alive() / 2).max(CONNECTIONS_MIN.min(wanted));
         session.order("closing", None, &Order::Close, |tally| tally.closed)?;
         self.drain(session, Backlog::default());
-        open_at_once(session, "opening one at a time", held, 1)?;
         session
             .run
-            .note(format!("{}; the audit held {held}", error.message));
-        Ok(held)
+            .note(format!("{}; the audit held {fewer}", error.message));
+        Ok(Some(fewer))
     }
 
     /// Waits while the server still accepts and closes connections of a round. What it leaves costs the later parts more
@@ -514,6 +555,7 @@ impl LoadSteps {
         Ok(harvest.of.tally)
     }
 
+    /// Reads the memory once it has settled. The reading replaces an earlier one of this name.
     pub(super) fn phase(
         &self,
         session: &mut Session<'_>,
@@ -524,6 +566,7 @@ impl LoadSteps {
         let Some(sample) = session.settled(connections) else {
             return;
         };
+        log.phases.retain(|phase| phase.name != name);
         log.phases.push(MemoryPhase {
             name: name.to_owned(),
             title: title.to_owned(),
@@ -535,6 +578,7 @@ impl LoadSteps {
         });
     }
 
+    /// Counts the blocks in use. The census replaces an earlier one of this name.
     pub(super) fn census(
         &self,
         session: &mut Session<'_>,
@@ -546,32 +590,13 @@ impl LoadSteps {
             return;
         }
         match session.census(connections) {
-            Ok(snapshot) => log.snapshots.push((name, snapshot)),
+            Ok(snapshot) => {
+                log.snapshots.retain(|(known, _)| *known != name);
+                log.snapshots.push((name, snapshot));
+            }
             Err(why) => log.no_census = Some(why),
         }
     }
-}
-
-/// Opens connections, at most `in_flight_max` at once.
-fn open_at_once(
-    session: &mut Session<'_>,
-    stage: &str,
-    alive: u64,
-    in_flight_max: u32,
-) -> Result<(), Error> {
-    let order = Order::Open {
-        alive,
-        per_s: 0.0,
-        in_flight_max,
-    };
-    let harvest = session.order(stage, Some(alive), &order, |tally| tally.alive)?;
-    harvest.ensure_complete()?;
-    go_on(session)?;
-    if harvest.of.tally.alive < alive {
-        let open = harvest.of.tally.alive;
-        return Err(failed_to_open(open, alive, &harvest.of.failures));
-    }
-    Ok(())
 }
 
 /// Half of a time, in milliseconds, and at least one.
