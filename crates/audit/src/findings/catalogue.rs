@@ -96,7 +96,7 @@ findings! {
         or sessions::refused;
     /// No session is ever resumed.
     NoResumption = "no-resumption":
-        "turn session tickets on, with keys that outlive a connection and that all processes share"
+        "resume sessions by ticket, with keys that outlive a connection and that all processes share"
         or sessions::server;
     /// Sessions are resumed by id only.
     NoTickets = "no-tickets":

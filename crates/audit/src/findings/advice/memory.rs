@@ -81,6 +81,9 @@ pub(in super::super) fn free_pages(kind: SoftwareKind) -> Option<&'static str> {
         SoftwareKind::Nginx => recurs!("{{allocators.nginx-http}}"),
         SoftwareKind::Haproxy => recurs!("{{allocators.haproxy}}"),
         SoftwareKind::Hitch => recurs!("{{allocators.hitch}}"),
+        SoftwareKind::Jvm => {
+            "if bursts recur, change nothing: the next burst uses the pages. Otherwise run jcmd PID System.trim_native_heap after a burst; tried with Jetty 12.0.16 on OpenJDK 17.0.15, where it returned the free pages"
+        }
         _ => return None,
     })
 }
