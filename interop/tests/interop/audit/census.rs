@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::{tools, wait};
 
-use super::{PATIENCE, audit, read, unused_port};
+use super::{PATIENCE, Started, audit, read, unused_port};
+use serde_json::Value;
 
 /// A user without any files here.
 const NOBODY: u32 = 65_534;
@@ -109,6 +110,80 @@ async def main():
     await server.serve_forever()
 
 asyncio.run(main())
+"#;
+
+/// A server that serves sixty connections at a time leaves the others without an answer. Four fifths of sixty are held,
+/// and what the failed attempts left behind is not counted as theirs: fifty blocks of 3,000 bytes once, and one for each.
+#[test]
+#[ignore = "a minute: a whole audit"]
+fn a_server_at_its_limit_is_measured_within_it() {
+    requires!("python3");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = folder.path().join("sixty.py");
+    std::fs::write(&server, SIXTY).expect("a file");
+    let files = authority().certificate(Kind::EcdsaP256);
+    let port = unused_port();
+    let mut python = Command::new("python3");
+    python.arg(&server).arg(port.to_string());
+    let python = Started::new(python.arg(&files.cert).arg(&files.key));
+    let target = format!("127.0.0.1:{port}");
+    wait::until("a listener", PATIENCE, || {
+        std::net::TcpStream::connect(&target).ok()
+    });
+    let pid = python.0.id().to_string();
+    let words = ["server", &target, "--pid", &pid, "--insecure", "--quick"];
+    let (audit, _) = read(&audit(&[&words[..], &["--time", "3m", "-q"]].concat()));
+    let of_idle = |part: &Value| {
+        part["part"]
+            .as_str()
+            .is_some_and(|part| part.contains("idle"))
+    };
+    let incomplete = audit["incomplete"].as_array().expect("a list");
+    assert!(!incomplete.iter().any(of_idle), "{incomplete:#?}");
+    let memory = &audit["server"]["memory"]["measured"];
+    let phases = memory["phases"].as_array().expect("phases");
+    let held = phases
+        .iter()
+        .filter_map(|phase| phase["connections"].as_u64());
+    assert_eq!(held.max(), Some(48), "{phases:#?}");
+    let classes = &audit["server"]["census"]["measured"]["classes"];
+    let classes = classes.as_array().expect("classes").iter();
+    let own = classes.filter(|class| class["heap"] == "malloc");
+    let per = own
+        .filter(|class| class["size_bytes"] == 3_056)
+        .find_map(|class| class["per_connection"].as_f64());
+    assert!(per.is_some_and(|per| (0.9..1.1).contains(&per)), "{per:?}");
+}
+
+/// A server of sixty connections at a time. It keeps a block of 3,000 bytes for each open one, and one for each of the
+/// first fifty that follow the sixtieth.
+const SIXTY: &str = r#"
+import socket, ssl, sys, threading
+
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[2], sys.argv[3])
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=4096)
+free = threading.Semaphore(60)
+kept, was_full = [], False
+
+def serve(connection):
+    own = bytes(3_000)
+    try:
+        with context.wrap_socket(connection, server_side=True) as stream:
+            while data := stream.recv(16_384):
+                stream.sendall(data)
+    except OSError:
+        pass
+    finally:
+        connection.close()
+        free.release()
+
+while True:
+    was_full |= not free.acquire(blocking=False) and free.acquire()
+    connection, _ = listener.accept()
+    if was_full and len(kept) < 50:
+        kept.append(bytes(3_000))
+    threading.Thread(target=serve, args=(connection,), daemon=True).start()
 "#;
 
 fn open(path: &Path) {

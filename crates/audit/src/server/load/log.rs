@@ -308,6 +308,12 @@ impl LoadLog {
         figures
     }
 
+    /// Whether the server has started a process for each of about this many connections since the first reading.
+    pub(super) fn has_process_each(&self, processes: u64, connections: u64) -> bool {
+        let before = self.phases.iter().find(|phase| phase.name == "before");
+        before.is_some_and(|before| processes.saturating_sub(before.processes) > connections)
+    }
+
     /// Bytes of the kernel's objects per connection, if the sockets of the machine are those of the connections.
     fn kernel_bytes(&self, after: &str, connections: f64) -> Measured<f64> {
         let kernel = |name: &str| {

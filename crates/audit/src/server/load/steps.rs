@@ -127,8 +127,10 @@ impl LoadSteps {
         let n = match self.open_or_close(session, "opening", n)? {
             None => n,
             Some(fewer) => {
-                // What the failed attempts left behind belongs to no connection.
-                self.none_held(session, log, detail);
+                // What the failed attempts left behind belongs to no connection, unless it is a process for each.
+                if !log.has_process_each(pids(session).len() as u64, fewer) {
+                    self.none_held(session, log, detail);
+                }
                 self.open_at_once(session, "opening one at a time", (fewer, 1))?;
                 fewer
             }
@@ -457,7 +459,7 @@ impl LoadSteps {
     }
 
     /// Opens `wanted` connections. If the server accepts no more or is too slow for so many at a time, closes them, and
-    /// returns the number that it can hold even if it is opened twice.
+    /// returns a number of which the server can hold twice as many, with some beside them.
     fn open_or_close(
         &self,
         session: &mut Session<'_>,
@@ -470,7 +472,7 @@ impl LoadSteps {
         if session.is_over() {
             return Err(error);
         }
-        let fewer = (session.fleet.alive() / 2).max(CONNECTIONS_MIN.min(wanted));
+        let fewer = (session.fleet.alive() * 2 / 5).max(CONNECTIONS_MIN.min(wanted));
         session.order("closing", None, &Order::Close, |tally| tally.closed)?;
         self.drain(session, Backlog::default());
         session
