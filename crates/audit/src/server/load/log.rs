@@ -247,7 +247,8 @@ impl LoadLog {
             let phase = self.phases.iter().find(|phase| phase.name == name);
             phase.map_or(1, |phase| phase.connections.max(1)) as f64
         };
-        let per = |name: &str, why: &str| match self.pss(name) {
+        let before_requests = self.pss("before_requests").unwrap_or(before);
+        let since = |before: f64, name: &str, why: &str| match self.pss(name) {
             Some(pss) => Measured::Value((pss - before) / connections(name)),
             None => Measured::not(why),
         };
@@ -278,11 +279,11 @@ impl LoadLog {
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
-                None => per(after, NOT_REACHED),
+                None => since(before, after, NOT_REACHED),
             },
-            after_exchange_bytes: per("after_exchange", or_closed(silent)),
-            after_large_records_bytes: per("after_large_records", self.why_not_large()),
-            after_quiet_bytes: per("after_quiet", or_closed(NOT_HELD)),
+            after_exchange_bytes: since(before_requests, "after_exchange", or_closed(silent)),
+            after_large_records_bytes: since(before, "after_large_records", self.why_not_large()),
+            after_quiet_bytes: since(before_requests, "after_quiet", or_closed(NOT_HELD)),
             kernel_bytes: self.kernel_bytes(after, connections(after)),
             left_bytes: self.pss("after_close").unwrap_or(before) - before,
             growth: growth(&self.growth.resident, NOT_REACHED),
@@ -486,6 +487,11 @@ mod tests {
         assert_eq!(value(&memory.after_exchange_bytes), Some(20_000.0));
         let why = memory.after_quiet_bytes.why_not().unwrap_or_default();
         assert!(why.contains("closed 150 of 200"), "{why}");
+        // What too many connections left behind before the server refused them.
+        log.phases.push(phase("before_requests", 0, 1_800_000));
+        let memory = log.memory_figures();
+        assert_eq!(value(&memory.after_handshake_bytes), Some(10_000.0));
+        assert_eq!(value(&memory.after_exchange_bytes), Some(4_000.0));
     }
 
     /// Recorded: beside 96 connections of Dovecot, other programs opened 4,276 sockets, and one seemed to take 200 kB.

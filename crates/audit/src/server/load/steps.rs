@@ -310,8 +310,11 @@ impl LoadSteps {
             self.census(session, log, "before_requests", 0);
         }
         if let Some(fewer) = self.open_or_close(session, "opening with a request", held)? {
-            // What the failed attempts left behind belongs to no connection.
-            self.census(session, log, "before_requests", 0);
+            // What the failed attempts left behind belongs to no connection, unless it is a process for each.
+            if !log.has_process_each(pids(session).len() as u64, fewer) {
+                self.phase(session, log, ("before_requests", "before requests"), 0);
+                self.census(session, log, "before_requests", 0);
+            }
             self.open_at_once(session, "opening one at a time", (fewer, 1))?;
             log.held = fewer;
         }
