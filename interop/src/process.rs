@@ -256,6 +256,16 @@ pub fn until_asleep(pid: u32) {
     });
 }
 
+/// Kills a worker between two events. A worker that has just answered may still mark the connection as busy, and a
+/// kill would then rightly cost that connection.
+///
+/// # Panics
+/// When the worker keeps working.
+pub fn kill_asleep(worker: u32) {
+    until_asleep(worker);
+    signal(worker, Signal::KILL);
+}
+
 /// Waits until these processes have ended.
 ///
 /// # Panics

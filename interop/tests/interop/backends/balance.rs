@@ -5,12 +5,11 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
 use rustix::net::{AddressFamily, SocketType};
-use rustix::process::Signal;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::peer::{self, Peer, connect_from};
-use dormouse_interop::process::{Process, signal};
+use dormouse_interop::process::{Process, kill_asleep};
 use dormouse_interop::scene::{self, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::wait;
@@ -197,9 +196,7 @@ fn least_connections_over_all_workers() {
         accepted.iter().all(|count| (9..=11).contains(count)),
         "{accepted:?}"
     );
-    for pid in scene.terminator.leaves() {
-        signal(pid, Signal::KILL);
-    }
+    scene.terminator.leaves().into_iter().for_each(kill_asleep);
     for peer in &mut peers {
         peer.echo().expect("an echo after the crash");
     }

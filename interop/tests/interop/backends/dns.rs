@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::{Process, signal};
+use dormouse_interop::process::{Process, kill_asleep, signal};
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -207,7 +207,7 @@ fn new_connections_follow_a_name() {
     // A new worker begins with an old handover, and then receives the current addresses.
     for pid in scene.admin.status()["workers"].as_array().expect("workers") {
         let pid = pid["pid"].as_u64().expect("a number");
-        signal(u32::try_from(pid).expect("a pid"), Signal::KILL);
+        kill_asleep(u32::try_from(pid).expect("a pid"));
     }
     old.echo().expect("the old connection survives");
     let before = servers[0].accepted();

@@ -11,7 +11,7 @@ use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::client::{Job, Language, Version};
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::{Process, signal, until_asleep};
+use dormouse_interop::process::{Process, kill_asleep, signal};
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
@@ -146,10 +146,7 @@ fn connections_survive_the_worker() {
     for round in 0..3 {
         for worker in admin.status()["workers"].as_array().expect("workers") {
             let pid = worker["pid"].as_u64().expect("a number");
-            let pid = u32::try_from(pid).expect("a pid");
-            // It may still be busy with a connection that has its echo; a kill would cost that one.
-            until_asleep(pid);
-            signal(pid, Signal::KILL);
+            kill_asleep(u32::try_from(pid).expect("a pid"));
         }
         for peer in &mut peers {
             peer.echo()

@@ -14,7 +14,7 @@ use dormouse_interop::backend::Backend;
 use dormouse_interop::intruder::{Intruder, Thread, c_long, libc};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::probe::Probe;
-use dormouse_interop::process::{Process, signal, status};
+use dormouse_interop::process::{Process, kill_asleep, signal, status};
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::wait::{self, PATIENCE};
@@ -132,8 +132,7 @@ fn handovers_of_reloads_are_accepted() {
             admin.order("/reload").expect("a reload");
         }
         probe.echo(100).expect("an echo");
-        let first = worker(&scene).expect("a worker");
-        signal(first, Signal::KILL);
+        kill_asleep(worker(&scene).expect("a worker"));
         probe.echo(100).expect("an echo after a crash");
         let mut newcomer = scene.probe();
         newcomer

@@ -11,12 +11,11 @@ use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::content::{Total, random};
 use dormouse_interop::originator::{Client, Originator, Settings};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::kill_asleep;
 use dormouse_interop::scene::{self, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{self, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
-use rustix::process::Signal;
 
 /// A `dormouse serve` in front of an echo backend: the server of most tests here.
 fn server() -> Scene {
@@ -171,7 +170,7 @@ fn connections_survive_their_worker() {
             let workers = connect.process.workers();
             (workers.len() == 2).then_some(workers)
         });
-        before.iter().for_each(|&pid| signal(pid, Signal::KILL));
+        before.into_iter().for_each(kill_asleep);
         for (number, client) in clients.iter_mut().enumerate() {
             client
                 .echo()

@@ -4,11 +4,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer, connect_from, connect_tcp};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::kill_asleep;
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::Can;
 use dormouse_interop::wait;
@@ -60,9 +58,7 @@ fn connections_per_client() {
     assert!(echo_from(&scene, client(1)).is_none(), "the eleventh");
     let mut other = echo_from(&scene, client(2)).expect("another client has its own count");
     // The workers die; their connections survive, and still count.
-    for pid in scene.terminator.leaves() {
-        signal(pid, Signal::KILL);
-    }
+    scene.terminator.leaves().into_iter().for_each(kill_asleep);
     for peer in peers.iter_mut().chain([&mut other]) {
         peer.echo().expect("an echo after the crash");
     }

@@ -12,7 +12,7 @@ use std::process::Command;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, client, connect_tcp};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{kill_asleep, signal};
 use dormouse_interop::scene::Scene;
 use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
@@ -235,14 +235,11 @@ fn a_line_is_complete_after_crashes_and_upgrades() {
     let echo = |peers: &mut Vec<Peer>| peers.iter_mut().for_each(|p| p.echo().expect("an echo"));
     echo(&mut peers);
     let named = |name: &str| wait::until(name, PATIENCE, || scene.terminator.named(name));
-    // While the connection is idle, because a busy one would be reset.
-    std::thread::sleep(Duration::from_millis(100));
     for _ in 0..2 {
         let worker = named("worker-0");
-        signal(worker, Signal::KILL);
+        kill_asleep(worker);
         wait::until_true("another worker", || named("worker-0") != worker);
         echo(&mut peers);
-        std::thread::sleep(Duration::from_millis(100));
     }
     admin.order("/upgrade").expect("an upgrade");
     echo(&mut peers);

@@ -10,7 +10,7 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::{signal, until_asleep};
+use dormouse_interop::process::{kill_asleep, signal};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
@@ -220,8 +220,7 @@ fn routes_come_and_go_and_connections_stay() {
         let worker = admin.status()["workers"][round]["pid"]
             .as_u64()
             .expect("a pid") as u32;
-        until_asleep(worker);
-        signal(worker, Signal::KILL);
+        kill_asleep(worker);
         wait::until_true("the next worker", || {
             admin.status()["workers"][round]["restarts"] == 1
         });
@@ -300,10 +299,7 @@ fn a_reload_does_not_mislead_keepers() {
         .filter_map(|name| name.as_str())
         .collect();
     assert_eq!(names[..3], ["user", "hang_timeout", "memory"], "{words}");
-    for worker in scene.terminator.workers() {
-        until_asleep(worker);
-        signal(worker, Signal::KILL);
-    }
+    scene.terminator.workers().into_iter().for_each(kill_asleep);
     peer.echo().expect("an echo after a crash after the reload");
     Peer::saying(scene.address, "echo").echo().expect("an echo");
 }

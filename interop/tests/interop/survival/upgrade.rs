@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::probes;
 use dormouse_interop::admin::Admin;
 use dormouse_interop::probe::Load;
-use dormouse_interop::process::{Process, signal, title};
+use dormouse_interop::process::{Process, kill_asleep, signal, title};
 use dormouse_interop::scene::{Scene, TLS_PORT};
 use dormouse_interop::terminator::{Can, Settings, Target};
 use dormouse_interop::tools;
@@ -141,9 +141,7 @@ fn connections_survive_an_upgrade() {
         newcomer.echo(100).expect("an echo");
         // Crashes after the upgrade are repaired as usual.
         if round == 1 {
-            for worker in scene.terminator.leaves() {
-                signal(worker, Signal::KILL);
-            }
+            scene.terminator.leaves().into_iter().for_each(kill_asleep);
             for probe in &mut probes {
                 probe.echo(100).expect("an echo after a crash");
             }
@@ -233,10 +231,7 @@ fn a_binary_that_fails_during_the_commit_loses_no_connection() {
         let mut newcomer = scene.probe();
         newcomer.echo(100).expect("an echo");
         if round == 0 {
-            for worker in scene.terminator.workers() {
-                std::thread::sleep(Duration::from_millis(50));
-                signal(worker, Signal::KILL);
-            }
+            scene.terminator.workers().into_iter().for_each(kill_asleep);
         }
     }
     // A keeper is identified by its worker, and the last worker may just have been killed.
