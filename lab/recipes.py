@@ -5,21 +5,25 @@ A recipe configures a program in a folder of its own and returns the command tha
 certificate; where a package has a configuration, only paths, port and certificate differ from it.
 """
 
+import contextlib
 import glob
 import os
 import pwd
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from servers import LAB, Failed
+from servers import LAB, Server, free_port
 
 CACHE = LAB / ".cache/programs"
 TLS = LAB / ".cache/tls"
 ALL = []
+# What a service of systemd has by default. A program may raise it to the hard limit.
+SERVICE_DESCRIPTORS = 1024
 
 
 class Place:
@@ -83,6 +87,17 @@ class Recipe:
             subprocess.run([LAB / "apt", *self.packages], check=True, stdout=sys.stderr)
         if self.prepare:
             self.prepare()
+
+    @contextlib.contextmanager
+    def started(self):
+        """Installs, configures and runs the program until the end of the block."""
+        self.install()
+        with Place(free_port()) as place:
+            command = self.configure(place)
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            limit = ["prlimit", f"--nofile={SERVICE_DESCRIPTORS}:{hard}", "--", "env", "-C", str(place.folder)]
+            with Server([*limit, *command], place.port, place.environment) as server:
+                yield server
 
 
 def recipe(name, packages=(), prepare=None, options=()):
@@ -265,7 +280,6 @@ def rabbitmq(place):
     conf = place.write("rabbitmq.conf", f"listeners.tcp = none\nlisteners.ssl.1 = 127.0.0.1:{place.port}\n"
                        f"ssl_options.cacertfile = {place.ca}\nssl_options.certfile = {place.cert}\n"
                        f"ssl_options.keyfile = {place.key}\nssl_options.verify = verify_none\n")
-    from servers import free_port
     mapper = free_port()
     place.environment = {
         "RABBITMQ_CONFIG_FILE": str(conf), "RABBITMQ_MNESIA_BASE": f"{place.folder}/mnesia", "HOME": str(place.folder),

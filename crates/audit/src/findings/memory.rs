@@ -32,6 +32,8 @@ const GREW: f64 = 0.1;
 const UNFILLED: f64 = 0.5;
 /// Share from which one cause explains most of the memory.
 const MOST: f64 = 0.5;
+/// Share of the bytes in use that stays after closing, below which it is not worth a word.
+const KEPT: f64 = 0.05;
 const STACKS: &str = "most of the memory is the stack of each connection's thread: what its functions ever touched stays resident while the thread lives. Keep large arrays out of these functions, allocate them only while they are needed, or serve many connections in one thread. Not tried in the lab";
 /// A blocked thread holds a buffer although the program has set the mode that the advice names.
 const BLOCKED: &str = "In a thread for each connection, also wait with poll(2) before SSL_read while SSL_has_pending is 0: a thread that waits inside SSL_read holds the read buffer in spite of this mode";
@@ -304,11 +306,24 @@ fn are_stacks(subject: &AuditSubject, census: Option<&CensusReport>, idle: f64) 
     is_own && census.is_some_and(|census| census.stack_bytes_per_connection > MOST * idle)
 }
 
+/// Describes the part of the bytes in use that a connection leaves behind, if it matters.
+fn kept(memory: &MemoryFigures) -> String {
+    let all = memory.used_bytes.value().copied().unwrap_or(0.0);
+    let kept = memory.kept_bytes.value().copied().unwrap_or(0.0);
+    if kept < KEPT * all {
+        return String::new();
+    }
+    format!(
+        ", of which {} stay in use after it has closed, for later connections or with a session",
+        bytes(kept)
+    )
+}
+
 /// Describes the figures: bytes in use, and the growth of resident memory.
 fn measured(memory: &MemoryFigures) -> String {
     let idle = memory.per_connection_bytes();
     let mut text = match &memory.used_bytes {
-        Measured::Value(_) => format!("{} in use per idle connection", bytes(idle)),
+        Measured::Value(_) => format!("{} in use per idle connection{}", bytes(idle), kept(memory)),
         Measured::NotMeasured(why) => format!(
             "resident memory grew by {} per idle connection (blocks in use are not known: {why})",
             bytes(idle)

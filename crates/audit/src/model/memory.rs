@@ -33,6 +33,10 @@ pub struct MemoryFigures {
     /// Bytes that an idle connection uses: blocks in use and stacks, counted from the allocators' structures.
     #[serde(default = "not_counted")]
     pub used_bytes: Measured<f64>,
+    /// The part of these bytes that is still in use after the connection has closed: pools and threads that the server keeps
+    /// for later connections, and sessions. Missing in audits by older versions.
+    #[serde(default = "not_counted")]
+    pub kept_bytes: Measured<f64>,
     /// The same right after the handshake, before any application data.
     #[serde(default = "not_counted")]
     pub used_after_handshake_bytes: Measured<f64>,
@@ -284,6 +288,7 @@ impl MemoryFigures {
         Self {
             phases: Vec::new(),
             used_bytes: not(),
+            kept_bytes: not(),
             used_after_handshake_bytes: not(),
             touched_after_handshake_bytes: not(),
             free_before_bytes: None,

@@ -180,7 +180,10 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         Measured::NotMeasured(why) => return vec![missing("memory", why)],
     };
     let words = |value: &f64| bytes(*value);
-    let mut rows = vec![of("in use per idle connection", &memory.used_bytes, words)];
+    let mut rows = vec![
+        of("in use per idle connection", &memory.used_bytes, words),
+        of("… still in use after it closed", &memory.kept_bytes, words),
+    ];
     rows.extend(
         memory
             .free_before_bytes

@@ -15,6 +15,8 @@ pub(super) struct UsedBytes {
     pub(super) touched_after_handshake: Measured<f64>,
     /// After an exchange and an idle period.
     pub(super) held: Measured<f64>,
+    /// The part of these that is still in use after the connections have closed.
+    pub(super) kept: Measured<f64>,
 }
 
 /// Two censuses whose difference is what the connections use that were opened in between.
@@ -32,11 +34,31 @@ impl LoadLog {
         let opened = opened.into_iter().find_map(|name| self.snapshot(name));
         let opened = self.pair_since_before(opened);
         let after_handshake = self.used_bytes(&opened, self.opened());
+        let of_held = self.pair_of_held();
+        let held = self.used_bytes(&of_held, self.managed.held.as_ref());
         UsedBytes {
+            kept: held.value().map_or_else(
+                || Measured::not("the bytes in use are not known"),
+                |_| self.kept_bytes(&of_held).into(),
+            ),
             touched_after_handshake: touched_bytes(&opened, &after_handshake),
             after_handshake,
-            held: self.used_bytes(&self.pair_of_held(), self.managed.held.as_ref()),
+            held,
         }
+    }
+
+    /// Bytes per connection that are still in use after the connections have closed.
+    fn kept_bytes(&self, of_held: &Result<CensusPair<'_>, String>) -> Result<f64, String> {
+        let pair = of_held.as_ref().map_err(String::clone)?;
+        if self.collects {
+            return Err("closed connections may be garbage that was not collected yet".into());
+        }
+        if let Some(early) = &self.closed_early {
+            return Err(early.clone());
+        }
+        let closed = self.snapshot("after_close").ok_or(NOT_REACHED)?;
+        let more = closed.used_bytes().saturating_sub(pair.before.used_bytes());
+        Ok(more as f64 / pair.held.connections.max(1) as f64)
     }
 
     /// Whether CPython has freed old garbage since the last connections were opened. Garbage that it frees while they are

@@ -50,6 +50,8 @@ pub(super) struct LoadLog {
     pub(super) counts_rounds: bool,
     /// The numbers of connections, adapted to the server's speed.
     pub(super) sizes: Option<Sizes>,
+    /// Whether the server's runtime collects garbage.
+    pub(super) collects: bool,
     /// Number of connections held at the end.
     pub(super) held: u64,
     /// Open and waiting connections before they were opened.
@@ -274,6 +276,7 @@ impl LoadLog {
         let used = self.used();
         let mut figures = MemoryFigures {
             used_bytes: used.held,
+            kept_bytes: used.kept,
             touched_after_handshake_bytes: used.touched_after_handshake,
             used_after_handshake_bytes: used.after_handshake,
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
@@ -303,6 +306,7 @@ impl LoadLog {
         if figures.is_process_each() {
             let not = || Measured::not(SHARED_WITH_PARENT);
             figures.used_bytes = not();
+            figures.kept_bytes = not();
             figures.used_after_handshake_bytes = not();
             figures.touched_after_handshake_bytes = not();
         }

@@ -71,7 +71,10 @@ pub(super) struct LoadFigures {
 impl Load<'_> {
     /// Makes all possible measurements.
     pub(super) fn run(mut self) -> LoadFigures {
-        let mut log = LoadLog::default();
+        let mut log = LoadLog {
+            collects: self.collects,
+            ..LoadLog::default()
+        };
         self.sizes.lanes = self.sizes.lanes.min(self.in_flight_max());
         self.schedule = Schedule::new(self.budget.deadline, self.planned());
         let end = self.parts(&mut log);
