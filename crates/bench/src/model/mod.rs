@@ -144,6 +144,13 @@ impl Run {
         }
     }
 
+    /// Adds figures: name, title, value, unit.
+    pub fn figures<const N: usize>(&mut self, figures: [(&str, &str, f64, &str); N]) {
+        for (name, title, value, unit) in figures {
+            self.figure(name, title, value, unit);
+        }
+    }
+
     /// Returns the value of a figure.
     pub fn value(&self, name: &str) -> Option<f64> {
         self.figures

@@ -3,7 +3,7 @@
 use crate::load::{Cycle, Order, Traffic};
 use crate::session::Session;
 use crate::spec::Bulk;
-use dormouse_measure::Error;
+use dormouse_measure::{CpuTime, Error};
 
 use super::figures::{self, CpuCost};
 
@@ -23,47 +23,39 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Error> {
     let after = session.now(0);
     figures::memory(&mut session.run, "after", "after", after);
 
-    let (said, heard) = (
-        harvest.of.tally.bytes_said as f64,
-        harvest.of.tally.bytes_heard as f64,
-    );
+    let tally = harvest.of.tally;
+    let (said, heard) = (tally.bytes_said as f64, tally.bytes_heard as f64);
+    let rate = heard / 1e6 / harvest.of.duration_s;
     let run = &mut session.run;
     run.figure("bytes.said", "sent", said, "bytes");
-    let title = if http {
-        "received, heads of responses included"
+    let what = if http {
+        let answers = tally.answers as f64;
+        run.figures([
+            (
+                "bytes.heard",
+                "received, heads of responses included",
+                heard,
+                "bytes",
+            ),
+            ("requests.count", "requests answered", answers, "1"),
+            ("bytes.rate", "received, all streams", rate, "MB/s"),
+        ]);
+        "GB received"
     } else {
-        "received and checked"
+        run.figures([
+            ("bytes.heard", "received and checked", heard, "bytes"),
+            ("bytes.rate", "each way, all streams", rate, "MB/s"),
+        ]);
+        "GB echoed"
     };
-    run.figure("bytes.heard", title, heard, "bytes");
-    if http {
-        let answers = harvest.of.tally.answers as f64;
-        run.figure("requests.count", "requests answered", answers, "1");
-    }
-    let way = if http { "received" } else { "each way" };
-    run.figure(
-        "bytes.rate",
-        &format!("{way}, all streams"),
-        heard / 1e6 / harvest.of.duration_s,
-        "MB/s",
-    );
-    let per_gb = |total_ns: u64| total_ns as f64 / heard;
-    let what = if http { "GB received" } else { "GB echoed" };
+    let mut per_gb = |name: &str, whose: &str, spent: CpuTime| {
+        let each = spent.total_ns as f64 / heard;
+        run.figure(name, &format!("{whose}, per {what}"), each, "s/GB");
+    };
     if session.server.is_some() {
-        let title = format!("server, per {what}");
-        session.run.figure(
-            "cpu.server.per_gb",
-            &title,
-            per_gb(spent.server.total_ns),
-            "s/GB",
-        );
+        per_gb("cpu.server.per_gb", "server", spent.server);
     }
-    let title = format!("generators, per {what}");
-    session.run.figure(
-        "generator.cpu.per_gb",
-        &title,
-        per_gb(spent.generators.total_ns),
-        "s/GB",
-    );
+    per_gb("generator.cpu.per_gb", "generators", spent.generators);
     session.keep_latencies(&harvest.latencies);
     harvest.ensure_complete()
 }
@@ -74,23 +66,14 @@ fn cycle(bulk: &Bulk, bytes: u64, http: bool) -> Cycle {
         // The server decides the size of a response and the end of a connection, so requests are
         // repeated until enough bytes have arrived.
         Cycle {
-            connections: 0,
-            lanes: bulk.streams,
             exchanges: 0,
-            exchanges_max: 0,
             bytes_heard_max: bytes,
-            bulk_bytes: 0,
-            for_ms: 0,
+            ..Cycle::once(0, bulk.streams)
         }
     } else {
         Cycle {
-            connections: bulk.streams.into(),
-            lanes: bulk.streams,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
             bulk_bytes: bulk.bytes,
-            for_ms: 0,
+            ..Cycle::once(bulk.streams.into(), bulk.streams)
         }
     }
 }

@@ -14,45 +14,28 @@ use super::figures::{self, CpuCost};
 pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error> {
     let resume = session.spec.tls.as_ref().is_some_and(|tls| tls.resume);
     let cycle = |connections| {
-        let exchanges = u64::from(churn.exchange);
         Order::Cycle(Cycle {
-            connections,
-            lanes: churn.concurrency,
-            exchanges,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms: 0,
+            exchanges: churn.exchange.into(),
+            ..Cycle::once(connections, churn.concurrency)
         })
     };
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     if resume {
         // On its first connection, a client has no session to resume: it is not counted.
-        let primed = session.order(
-            "first handshakes",
-            None,
-            &cycle(churn.concurrency.into()),
-            |tally| tally.closed,
-        )?;
+        let order = cycle(churn.concurrency.into());
+        let primed = session.order("first handshakes", None, &order, |tally| tally.closed)?;
         primed.ensure_complete()?;
     }
     let mut sum = FleetReport::default();
-    let mut spent = CpuCost {
-        server: Default::default(),
-        generators: Default::default(),
-    };
+    let mut spent = CpuCost::default();
     let mut after_rounds = Vec::new();
     let mut end = Ok(());
     for round in 1..=churn.rounds {
         let cost = CpuCost::now(session);
         let stage = format!("round {round} of {}", churn.rounds);
-        let harvest = session.order(
-            &stage,
-            Some(churn.connections),
-            &cycle(churn.connections),
-            |tally| tally.closed,
-        )?;
+        let (total, order) = (Some(churn.connections), cycle(churn.connections));
+        let harvest = session.order(&stage, total, &order, |tally| tally.closed)?;
         let used = cost.since(session);
         spent.server += used.server;
         spent.generators += used.generators;
@@ -67,18 +50,10 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
             figures::memory(&mut session.run, &name, &when, Some(sample));
         }
     }
-    session.pause(
-        "after the last round",
-        Duration::from_secs_f64(churn.after_s),
-        0,
-    );
-    let after = session.now(0);
-    figures::memory(
-        &mut session.run,
-        "after",
-        "some time after the last round",
-        after,
-    );
+    let length = Duration::from_secs_f64(churn.after_s);
+    session.pause("after the last round", length, 0);
+    let (after, when) = (session.now(0), "some time after the last round");
+    figures::memory(&mut session.run, "after", when, after);
     left_behind(session, churn, (before, after), &after_rounds);
     report(session, &sum, &spent);
     end
@@ -93,22 +68,14 @@ fn left_behind(
 ) {
     if let (Some(before), Some(after)) = (before, after) {
         let left = after.memory.pss as f64 - before.memory.pss as f64;
-        session.run.figure(
-            "memory.left",
-            "retained, compared with before",
-            left,
-            "bytes",
-        );
+        let title = "retained, compared with before";
+        session.run.figure("memory.left", title, left, "bytes");
     }
     if !after_rounds.is_empty() {
         let growth = Growth::judge(after_rounds, churn.connections);
         if let Some(slope) = growth.slope {
-            session.run.figure(
-                "memory.growth_per_round",
-                "growth per round",
-                slope.per_unit,
-                "bytes",
-            );
+            let (name, title) = ("memory.growth_per_round", "growth per round");
+            session.run.figure(name, title, slope.per_unit, "bytes");
         }
         session.run.growth = Some(growth);
     }
@@ -117,29 +84,19 @@ fn left_behind(
 fn report(session: &mut Session<'_>, sum: &FleetReport, spent: &CpuCost) {
     let tally = sum.of.tally;
     let run = &mut session.run;
-    run.figure(
-        "handshakes.count",
-        "handshakes",
-        tally.established as f64,
-        "1",
-    );
-    run.figure(
-        "handshakes.per_second",
-        "per second",
-        tally.established as f64 / sum.of.duration_s,
-        "1/s",
-    );
+    let established = tally.established as f64;
+    let rate = established / sum.of.duration_s;
+    run.figures([
+        ("handshakes.count", "handshakes", established, "1"),
+        ("handshakes.per_second", "per second", rate, "1/s"),
+    ]);
     if session.spec.tls.is_some() {
-        let share = 100.0 * tally.resumed as f64 / tally.established as f64;
+        let share = 100.0 * tally.resumed as f64 / established;
         run.figure("handshakes.resumed", "resumed", share, "%");
     }
     session.keep_latencies(&sum.latencies);
-    spent.per_event(
-        session,
-        "handshake",
-        "connection (connect, handshake, exchange, close)",
-        tally.established,
-    );
+    let what = "connection (connect, handshake, exchange, close)";
+    spent.per_event(session, "handshake", what, tally.established);
 }
 
 fn add(sum: &mut FleetReport, round: FleetReport) {

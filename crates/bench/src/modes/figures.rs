@@ -7,35 +7,20 @@ use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 /// Memory at one moment, in the three ways to count it.
 pub(super) fn memory(run: &mut Run, name: &str, when: &str, sample: Option<TreeSample>) {
     let Some(sample) = sample else { return };
-    run.figure(
-        &format!("memory.{name}.pss"),
-        &format!("{when}, PSS"),
-        sample.memory.pss as f64,
-        "bytes",
-    );
-    run.figure(
-        &format!("memory.{name}.rss"),
-        &format!("{when}, RSS"),
-        sample.memory.rss as f64,
-        "bytes",
-    );
-    let anonymous = sample.memory.pss_anonymous as f64;
-    run.figure(
-        &format!("memory.{name}.anonymous"),
-        &format!("{when}, anonymous part of PSS"),
-        anonymous,
-        "bytes",
-    );
-    let shared = sample.memory.pss_shared as f64;
-    run.figure(
-        &format!("memory.{name}.shared"),
-        &format!("{when}, shared-memory part of PSS"),
-        shared,
-        "bytes",
-    );
+    let memory = sample.memory;
+    for (count, what, bytes) in [
+        ("pss", "PSS", memory.pss),
+        ("rss", "RSS", memory.rss),
+        ("anonymous", "anonymous part of PSS", memory.pss_anonymous),
+        ("shared", "shared-memory part of PSS", memory.pss_shared),
+    ] {
+        let (name, title) = (format!("memory.{name}.{count}"), format!("{when}, {what}"));
+        run.figure(&name, &title, bytes as f64, "bytes");
+    }
 }
 
 /// Server CPU time since `before`, per unit of work, with the generators' beside it.
+#[derive(Default)]
 pub(super) struct CpuCost {
     pub(super) server: CpuTime,
     pub(super) generators: CpuTime,
@@ -61,22 +46,18 @@ impl CpuCost {
 
     /// A figure per event, in microseconds.
     pub(super) fn per_event(&self, session: &mut Session<'_>, name: &str, what: &str, events: u64) {
-        let per = |cpu: CpuTime| cpu.total_ns as f64 / 1e3 / events as f64;
-        if session.server.is_some() {
-            session.run.figure(
-                &format!("cpu.server.per_{name}"),
-                &format!("server, per {what}"),
-                per(self.server),
-                "us",
+        let mut put = |whose: &str, title: &str, cpu: CpuTime| {
+            let (name, title) = (
+                format!("{whose}.per_{name}"),
+                format!("{title}, per {what}"),
             );
+            let us = cpu.total_ns as f64 / 1e3 / events as f64;
+            session.run.figure(&name, &title, us, "us");
+        };
+        if session.server.is_some() {
+            put("cpu.server", "server", self.server);
         }
-        let (name, title) = (
-            format!("generator.cpu.per_{name}"),
-            format!("generators, per {what}"),
-        );
-        session
-            .run
-            .figure(&name, &title, per(self.generators), "us");
+        put("generator.cpu", "generators", self.generators);
     }
 }
 
@@ -145,13 +126,17 @@ pub(super) fn kernel(
 pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connections: u64) -> u64 {
     let now = session.fleet.cost();
     let grown = now.memory.pss.saturating_sub(before.memory.pss);
-    let run = &mut session.run;
-    let processes = now.processes as f64;
-    run.figure("generator.processes", "generator processes", processes, "1");
-    let pss = now.memory.pss as f64;
-    run.figure("generator.pss", "generators together, PSS", pss, "bytes");
+    let (processes, pss) = (now.processes as f64, now.memory.pss as f64);
     let each = grown as f64 / connections as f64;
-    let title = "generators, per connection";
-    run.figure("generator.per_connection", title, each, "bytes");
+    session.run.figures([
+        ("generator.processes", "generator processes", processes, "1"),
+        ("generator.pss", "generators together, PSS", pss, "bytes"),
+        (
+            "generator.per_connection",
+            "generators, per connection",
+            each,
+            "bytes",
+        ),
+    ]);
     grown
 }

@@ -159,21 +159,13 @@ fn connections(
     opened: u64,
     took_s: f64,
 ) {
-    let run = &mut session.run;
-    run.figure(
-        "connections.asked",
-        "requested",
-        hold.connections as f64,
-        "1",
-    );
-    run.figure("connections.alive", "alive", alive as f64, "1");
-    run.figure("connections.failed", "failed", failed as f64, "1");
-    run.figure(
-        "connections.per_second",
-        "opened per second",
-        opened as f64 / took_s,
-        "1/s",
-    );
+    let (asked, rate) = (hold.connections as f64, opened as f64 / took_s);
+    session.run.figures([
+        ("connections.asked", "requested", asked, "1"),
+        ("connections.alive", "alive", alive as f64, "1"),
+        ("connections.failed", "failed", failed as f64, "1"),
+        ("connections.per_second", "opened per second", rate, "1/s"),
+    ]);
 }
 
 /// Memory of all these connections, by kernel, generators and server.
@@ -213,12 +205,8 @@ fn apart(session: &mut Session<'_>, parts: &Parts) {
     let system = parts
         .server
         .map(|(_, cpu)| cpu.system_ns + generators.system_ns);
-    row(
-        "kernel",
-        "kernel, for all ends on this machine",
-        parts.kernel_bytes,
-        system,
-    );
+    let title = "kernel, for all ends on this machine";
+    row("kernel", title, parts.kernel_bytes, system);
     let bytes = Some(parts.generators_bytes);
     row("generators", "generators", bytes, Some(user(generators)));
     if let Some((bytes, cpu)) = parts.server {
@@ -283,46 +271,23 @@ fn per_connection(
     }
     let per =
         |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
-    let title = "growth of resident memory per connection";
-    run.figure(
-        "memory.per_connection.pss",
-        &format!("{title}, PSS"),
-        per(|s| s.memory.pss),
-        "bytes",
-    );
-    run.figure(
-        "memory.per_connection.rss",
-        &format!("{title}, RSS"),
-        per(|s| s.memory.rss),
-        "bytes",
-    );
-    let anonymous = per(|s| s.memory.pss_anonymous);
-    run.figure(
-        "memory.per_connection.anonymous",
-        &format!("{title}, anonymous"),
-        anonymous,
-        "bytes",
-    );
-    run.figure(
-        "memory.per_connection.shared",
-        &format!("{title}, shared"),
-        per(|s| s.memory.pss_shared),
-        "bytes",
-    );
+    let mut put = |count: &str, what: &str, of: fn(&TreeSample) -> u64| {
+        let name = format!("memory.per_connection.{count}");
+        let title = format!("growth of resident memory per connection, {what}");
+        run.figure(&name, &title, per(of), "bytes");
+    };
+    put("pss", "PSS", |s| s.memory.pss);
+    put("rss", "RSS", |s| s.memory.rss);
+    put("anonymous", "anonymous", |s| s.memory.pss_anonymous);
+    put("shared", "shared", |s| s.memory.pss_shared);
     // Program text that generators of the same program map too changes the server's share.
-    let file = per(|s| s.memory.pss_file);
-    let title = format!("{title}, program text");
-    run.figure("memory.per_connection.file", &title, file, "bytes");
+    put("file", "program text", |s| s.memory.pss_file);
     if n_half <= n_first || n <= n_half {
         return;
     }
     let slope = (all.memory.pss as f64 - half.memory.pss as f64) / (n - n_half) as f64;
-    run.figure(
-        "memory.per_connection.slope",
-        "slope from N/2 to N (PSS)",
-        slope,
-        "bytes",
-    );
+    let (name, title) = ("memory.per_connection.slope", "slope from N/2 to N (PSS)");
+    run.figure(name, title, slope, "bytes");
 }
 
 /// Holds the connections for the configured time, quiet or with messages.
@@ -344,20 +309,14 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
                 name: "echo".into(),
             };
             let total = (speak.per_s * hold.for_s) as u64;
-            let harvest = session.order(
-                "holding, talking",
-                Some(total),
-                &Order::Messages(speak),
-                |tally| tally.answers,
-            )?;
+            let order = Order::Messages(speak);
+            let stage = "holding, talking";
+            let harvest = session.order(stage, Some(total), &order, |tally| tally.answers)?;
             session.keep_latencies(&harvest.latencies);
-            let run = &mut session.run;
-            run.figure(
-                "connections.answers",
-                "messages answered",
-                harvest.of.tally.answers as f64,
-                "1",
-            );
+            let (title, answers) = ("messages answered", harvest.of.tally.answers as f64);
+            session
+                .run
+                .figure("connections.answers", title, answers, "1");
         }
     }
     let spent = cost.since(session);
@@ -388,12 +347,11 @@ fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
         })?;
         session.keep_latencies(&harvest.latencies);
         let title = format!("answered in round {round} of echoes");
-        session.run.figure(
-            &format!("connections.echoed.{round}"),
-            &title,
-            harvest.of.tally.answers as f64,
-            "1",
+        let (name, answers) = (
+            format!("connections.echoed.{round}"),
+            harvest.of.tally.answers,
         );
+        session.run.figure(&name, &title, answers as f64, "1");
         // Lost connections have a reason of their own already.
         let heard_of = harvest.of.tally.answers + harvest.of.tally.lost;
         if heard_of < alive && !session.is_over() {
@@ -416,11 +374,7 @@ fn left_behind(
     let grown = at_n.memory.pss as f64 - before.memory.pss as f64;
     let left = after.memory.pss as f64 - before.memory.pss as f64;
     if grown > 0.0 {
-        session.run.figure(
-            "memory.left",
-            "retained after all have closed",
-            100.0 * left / grown,
-            "%",
-        );
+        let (title, share) = ("retained after all have closed", 100.0 * left / grown);
+        session.run.figure("memory.left", title, share, "%");
     }
 }

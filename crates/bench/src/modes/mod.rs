@@ -58,15 +58,7 @@ fn go(session: &mut Session<'_>) -> Result<(), Error> {
 fn probe(session: &mut Session<'_>) -> Result<(), Error> {
     let sends = sends_messages(&session.spec.mode);
     let order = match sends {
-        true => Order::Cycle(Cycle {
-            connections: 1,
-            lanes: 1,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms: 0,
-        }),
+        true => Order::Cycle(Cycle::once(1, 1)),
         false => Order::Open {
             alive: 1,
             per_s: 0.0,

@@ -14,25 +14,14 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Er
         // A server may end a connection after some requests (nginx: 1,000); then a new one is
         // opened.
         Cycle {
-            connections: 0,
-            lanes,
             exchanges: 0,
             exchanges_max: request.requests,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms,
+            ..Cycle::once(0, lanes)
         }
     } else {
-        Cycle {
-            connections: request.requests,
-            lanes,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: 0,
-            for_ms,
-        }
+        Cycle::once(request.requests, lanes)
     };
+    let cycle = Cycle { for_ms, ..cycle };
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     let cost = CpuCost::now(session);
@@ -46,34 +35,19 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Er
 
     let tally = harvest.of.tally;
     let run = &mut session.run;
-    run.figure(
-        "requests.count",
-        "requests answered",
-        tally.answers as f64,
-        "1",
-    );
-    run.figure(
-        "requests.per_second",
-        "per second",
-        tally.answers as f64 / harvest.of.duration_s,
-        "1/s",
-    );
-    run.figure(
-        "requests.connections",
-        "connections",
-        tally.established as f64,
-        "1",
-    );
+    let (answers, established) = (tally.answers as f64, tally.established as f64);
+    let rate = answers / harvest.of.duration_s;
+    run.figures([
+        ("requests.count", "requests answered", answers, "1"),
+        ("requests.per_second", "per second", rate, "1/s"),
+        ("requests.connections", "connections", established, "1"),
+    ]);
     if session.spec.tls.is_some() {
-        let share = 100.0 * tally.resumed as f64 / tally.established as f64;
+        let share = 100.0 * tally.resumed as f64 / established;
         run.figure("requests.resumed", "resumed handshakes", share, "%");
     }
-    run.figure(
-        "requests.bytes",
-        "bytes received",
-        tally.bytes_heard as f64,
-        "bytes",
-    );
+    let heard = tally.bytes_heard as f64;
+    run.figure("requests.bytes", "bytes received", heard, "bytes");
     session.keep_latencies(&harvest.latencies);
     spent.per_event(session, "request", "request", tally.answers);
     harvest.ensure_complete()

@@ -21,22 +21,16 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     let opened = session.order("opening", Some(n), &order, |tally| tally.alive)?;
     session.keep_latencies(&opened.latencies);
     let alive = opened.of.tally.alive;
-    session
-        .run
-        .figure("connections.asked", "requested", n as f64, "1");
-    session
-        .run
-        .figure("connections.alive", "alive", alive as f64, "1");
+    session.run.figures([
+        ("connections.asked", "requested", n as f64, "1"),
+        ("connections.alive", "alive", alive as f64, "1"),
+    ]);
     opened.ensure_complete()?;
     session.pause("resting", session.spec.settle, alive);
 
-    let rested_s = alive as f64 / wake.per_s.max(0.001);
-    session.run.figure(
-        "wake.rest",
-        "longest rest of a connection before it wakes",
-        rested_s.min(wake.for_s),
-        "s",
-    );
+    let rested_s = (alive as f64 / wake.per_s.max(0.001)).min(wake.for_s);
+    let title = "longest rest of a connection before it wakes";
+    session.run.figure("wake.rest", title, rested_s, "s");
     speak(session, wake, 0, "after rest")?;
     if wake.busy > 0 {
         speak(session, wake, wake.busy, "kept busy")?;
@@ -64,27 +58,17 @@ fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Resu
     session.keep_latencies(&harvest.latencies);
     let slug = name.replace(' ', "_");
     let tally = harvest.of.tally;
-    session.run.figure(
-        &format!("wake.{slug}.answers"),
-        &format!("{name}: answered"),
-        tally.answers as f64,
-        "1",
-    );
+    let mut count = |which: &str, title: &str, count: u64| {
+        let (which, title) = (format!("wake.{slug}.{which}"), format!("{name}: {title}"));
+        session.run.figure(&which, &title, count as f64, "1");
+    };
+    count("answers", "answered", tally.answers);
     if tally.skipped > 0 {
-        let title = format!("{name}: skipped, because the last message had no answer yet");
-        session.run.figure(
-            &format!("wake.{slug}.skipped"),
-            &title,
-            tally.skipped as f64,
-            "1",
-        );
+        let why = "skipped, because the last message had no answer yet";
+        count("skipped", why, tally.skipped);
     }
-    spent.per_event(
-        session,
-        &format!("message_{slug}"),
-        &format!("message {name}"),
-        tally.answers,
-    );
+    let (event, what) = (format!("message_{slug}"), format!("message {name}"));
+    spent.per_event(session, &event, &what, tally.answers);
     Ok(())
 }
 
@@ -94,20 +78,13 @@ fn difference(session: &mut Session<'_>) {
     else {
         return;
     };
-    let after_rest = [
-        ("wake.p50", "p50", rested.p50_us),
-        ("wake.p99", "p99", rested.p99_us),
-        ("wake.p999", "p99.9", rested.p999_us),
-    ];
-    let (p50, p99) = (rested.p50_us - busy.p50_us, rested.p99_us - busy.p99_us);
-    for (name, which, us) in after_rest {
-        let title = format!("echo after rest, {which}");
-        session.run.figure(name, &title, us, "us");
-    }
-    session
-        .run
-        .figure("wake.price.p50", "latency added by rest, p50", p50, "us");
-    session
-        .run
-        .figure("wake.price.p99", "latency added by rest, p99", p99, "us");
+    let (p50, p99, p999) = (rested.p50_us, rested.p99_us, rested.p999_us);
+    let (more50, more99) = (p50 - busy.p50_us, p99 - busy.p99_us);
+    session.run.figures([
+        ("wake.p50", "echo after rest, p50", p50, "us"),
+        ("wake.p99", "echo after rest, p99", p99, "us"),
+        ("wake.p999", "echo after rest, p99.9", p999, "us"),
+        ("wake.price.p50", "latency added by rest, p50", more50, "us"),
+        ("wake.price.p99", "latency added by rest, p99", more99, "us"),
+    ]);
 }
