@@ -19,6 +19,17 @@ class Audit:
         """Bytes in use per idle connection; None: not counted."""
         return self.measured("used_bytes")
 
+    def freed(self):
+        """The part of the bytes in use that closing frees; None: not known."""
+        used, kept = self.bytes_in_use(), self.measured("kept_bytes")
+        return None if None in (used, kept) else used - kept
+
+    def process_bytes(self):
+        """Memory of the process that each connection has for itself; None: it has none."""
+        each = [phase["serving"] for phase in self.memory.get("phases", [])
+                if phase["connections"] >= 10 and phase["serving"]["processes"] >= 0.9 * phase["connections"]]
+        return max((of["pss_bytes"] / of["processes"] for of in each), default=None)
+
     def growth(self):
         """Growth of resident memory per idle connection, at the latest point that was measured."""
         points = map(self.measured, ("after_quiet_bytes", "after_exchange_bytes", "after_handshake_bytes"))

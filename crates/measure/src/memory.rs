@@ -26,7 +26,10 @@ pub struct Memory {
 
 impl Memory {
     /// Reads process `pid`; `None` if it is gone.
-    pub(crate) fn of(pid: i32) -> Result<Option<Self>, Error> {
+    ///
+    /// # Errors
+    /// If this process may not read it.
+    pub fn of(pid: i32) -> Result<Option<Self>, Error> {
         let Some(text) = proc_files::read(pid, "smaps_rollup")? else {
             return Ok(None);
         };

@@ -322,6 +322,7 @@ mod tests {
             at_s: 0.0,
             connections: 0,
             processes: 1,
+            serving: Default::default(),
             memory: Memory {
                 pss: 1000 * pss_kb,
                 pss_shared: 1000 * shared_kb,

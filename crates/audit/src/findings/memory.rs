@@ -283,7 +283,10 @@ fn general(
     Finding {
         id,
         severity,
-        title: format!("an idle connection takes {}", bytes(idle)),
+        title: match memory.is_lower_limit() {
+            true => format!("an idle connection takes at least {}", bytes(idle)),
+            false => format!("an idle connection takes {}", bytes(idle)),
+        },
         measured: measured(memory),
         reference: match compared {
             Some(compared) => format!("{}; {}", compared.words(), filled(REFERENCE)),
@@ -324,6 +327,9 @@ fn measured(memory: &MemoryFigures) -> String {
     let idle = memory.per_connection_bytes();
     let mut text = match &memory.used_bytes {
         Measured::Value(_) => format!("{} in use per idle connection{}", bytes(idle), kept(memory)),
+        Measured::NotMeasured(_) if memory.process_bytes().is_some() => {
+            format!("a process with a connection takes {}", bytes(idle))
+        }
         Measured::NotMeasured(why) => format!(
             "resident memory grew by {} per idle connection (blocks in use are not known: {why})",
             bytes(idle)

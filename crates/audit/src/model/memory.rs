@@ -19,10 +19,22 @@ pub struct MemoryPhase {
     /// Processes of the tree; 0 in audits by older versions.
     #[serde(default)]
     pub processes: u64,
+    /// Processes that hold a connection, if there may be one for each. Missing in audits by older versions.
+    #[serde(default)]
+    pub serving: Serving,
     /// Memory of the process tree.
     pub memory: Memory,
     /// Kernel memory of the whole machine.
     pub kernel: KernelMemory,
+}
+
+/// Processes that hold a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Serving {
+    /// Their number.
+    pub processes: u64,
+    /// Their memory (PSS).
+    pub pss_bytes: u64,
 }
 
 /// A server's memory.
@@ -86,6 +98,11 @@ pub struct MemoryFigures {
 
 /// Free memory before the connections, as a share of what they take, up to which a heap counts as fresh.
 const FREE_SHARE: f64 = 0.25;
+
+/// Processes that hold a connection, per connection, from which each has one of its own; and the connections from which that
+/// is no chance: a server with many processes spreads a few connections among them.
+pub(crate) const OF_EACH: f64 = 0.9;
+const OF_EACH_MIN: u64 = 10;
 
 /// Bytes per closed connection below which growth is not investigated.
 pub(crate) const GROWTH_BYTES: f64 = 100.0;
@@ -158,13 +175,26 @@ pub struct CollectedPoint {
 }
 
 impl MemoryFigures {
-    /// Bytes per idle connection: the bytes that it uses, or where those are not known, the growth of resident memory
-    /// at the latest measured point of its life.
+    /// Bytes per idle connection: the bytes that it uses, or those of its process, or where neither is known, the growth of
+    /// resident memory at the latest measured point of its life.
     pub fn per_connection(&self) -> Measured<f64> {
-        match &self.used_bytes {
-            Measured::Value(bytes) => Measured::Value(*bytes),
-            Measured::NotMeasured(_) => self.resident_per_connection(),
+        let process = self.process_bytes();
+        match self.used_bytes.value().copied().or(process) {
+            Some(bytes) => Measured::Value(bytes),
+            None => self.resident_per_connection(),
         }
+    }
+
+    /// Whether only the growth of resident memory is known, which is less than connections use if earlier ones left free memory.
+    pub fn is_lower_limit(&self) -> bool {
+        self.used_bytes.value().is_none() && !self.is_process_each()
+    }
+
+    /// Memory of the process that each connection has for itself, if there is one.
+    pub fn process_bytes(&self) -> Option<f64> {
+        let of_each = self.phases.iter().filter(|phase| phase.has_process_each());
+        let most = of_each.max_by_key(|phase| phase.serving.processes)?.serving;
+        Some(most.pss_bytes as f64 / most.processes.max(1) as f64)
     }
 
     /// Growth of resident memory per idle connection, at the latest measured point of its life.
@@ -210,8 +240,12 @@ impl MemoryFigures {
         self.per_connection().value().copied().unwrap_or(0.0)
     }
 
-    /// Whether the server has a process for each connection: the number of processes rises with that of connections.
+    /// Whether the server has a process for each connection: each process holds one, or the number of processes rises with
+    /// that of connections.
     pub fn is_process_each(&self) -> bool {
+        if self.phases.iter().any(MemoryPhase::has_process_each) {
+            return true;
+        }
         let Some(before) = self.processes_at("before").filter(|count| *count > 0) else {
             return false;
         };
@@ -228,14 +262,15 @@ impl MemoryFigures {
         most.saturating_sub(before)
     }
 
-    /// Whether these processes stay for later connections: after all connections have closed, most are still there.
+    /// Whether processes stay for later connections: most of those that held connections were there before, or are still
+    /// there after all have closed.
     pub fn keeps_processes(&self) -> bool {
         let most = self.phases.iter().map(|phase| phase.processes).max();
         let ends = self
             .processes_at("before")
             .zip(self.processes_at("after_close"));
         most.zip(ends).is_some_and(|(most, (before, after))| {
-            2 * after.saturating_sub(before) > most.saturating_sub(before)
+            2 * after.saturating_sub(before) >= most.saturating_sub(before)
         })
     }
 
@@ -264,6 +299,14 @@ impl MemoryFigures {
     }
 }
 
+impl MemoryPhase {
+    /// Whether each connection is held by a process of its own.
+    fn has_process_each(&self) -> bool {
+        self.connections >= OF_EACH_MIN
+            && self.serving.processes as f64 >= OF_EACH * self.connections as f64
+    }
+}
+
 #[cfg(test)]
 impl MemoryPhase {
     /// Creates a phase without memory.
@@ -274,6 +317,7 @@ impl MemoryPhase {
             at_s: 0.0,
             connections,
             processes,
+            serving: Serving::default(),
             memory: Memory::default(),
             kernel: KernelMemory::default(),
         }
@@ -336,6 +380,26 @@ mod tests {
             MemoryPhase::of("n", 500, 5),
         ];
         assert!(!memory.is_process_each());
+        // Recorded: the second audit of Postfix meets the processes of the first one, and said that a connection uses 62 kB.
+        let mut waited = MemoryPhase::of("n", 50, 106);
+        waited.serving = Serving {
+            processes: 50,
+            pss_bytes: 85_000_000,
+        };
+        memory.phases = vec![
+            MemoryPhase::of("before", 0, 106),
+            waited.clone(),
+            MemoryPhase::of("after_close", 0, 106),
+        ];
+        assert!(memory.is_process_each() && memory.keeps_processes());
+        assert_eq!(memory.per_connection_bytes(), 1_700_000.0);
+        // Forty of 64 workers, chosen by chance, or one worker and one connection.
+        for (connections, processes) in [(50, 40), (1, 1)] {
+            waited.connections = connections;
+            waited.serving.processes = processes;
+            memory.phases[1] = waited.clone();
+            assert!(!memory.is_process_each());
+        }
     }
 
     /// Recorded: Node.js, which allocates 64 kB for each connection and fills a few kB of it.

@@ -12,8 +12,10 @@ pub use client::{ClientConnection, ClientFigures};
 pub use cpu::{CpuFigures, FirstConnection, Reference};
 pub use handshakes::{LockWaits, ParallelHandshakes, SilentClients};
 pub use measured::Measured;
-pub(crate) use memory::{BLOCKS_OF_CONNECTION, GROWTH_BYTES};
-pub use memory::{ClassRounds, CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase};
+pub(crate) use memory::{BLOCKS_OF_CONNECTION, GROWTH_BYTES, OF_EACH};
+pub use memory::{
+    ClassRounds, CollectedPoint, CollectedRounds, MemoryFigures, MemoryPhase, Serving,
+};
 pub use records::RecordFigures;
 pub use server::{
     AddressTrials, AgedTicket, Certificate, FlightRow, Offer, Resumption, ServerFigures, Trials,

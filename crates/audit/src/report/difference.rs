@@ -449,7 +449,10 @@ mod tests {
         assert!(!changed(audit(101_294.0, 38_487.0), audit(62_751.0, 1.0)));
         assert!(!changed(audit(62_751.0, 1.0), audit(101_294.0, 38_487.0)));
         assert!(changed(audit(101_294.0, 38_487.0), audit(51_751.0, 1.0)));
-        assert!(changed(audit(17_618.0, 17_600.0), audit(35_100.0, 35_090.0)));
+        assert!(changed(
+            audit(17_618.0, 17_600.0),
+            audit(35_100.0, 35_090.0)
+        ));
     }
 
     /// An unchanged Node.js server: its garbage grew during the first audit, and was collected in the second.

@@ -174,6 +174,9 @@ pub(super) fn flight_title(flight: &FlightRow) -> String {
     format!("{}, {kind}{shown}", flight.version)
 }
 
+/// Why resident growth says less than bytes in use do.
+const LOWER_LIMIT: &str = "connections use memory again that earlier ones left free, without growth; the most is seen after a restart";
+
 fn memory(server: &ServerFigures) -> Vec<Row> {
     let memory = match &server.memory {
         Measured::Value(memory) => memory,
@@ -184,11 +187,13 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         of("in use per idle connection", &memory.used_bytes, words),
         of("… still in use after it closed", &memory.kept_bytes, words),
     ];
-    rows.extend(
-        memory
-            .free_before_bytes
-            .map(|free| row("free heap before these connections", bytes(free as f64))),
-    );
+    let process = memory.process_bytes();
+    rows.extend(process.map(|process| row("the process of each connection", bytes(process))));
+    let free = memory.free_before_bytes.map(|free| free as f64);
+    rows.extend(free.map(|free| row("free heap before these connections", bytes(free))));
+    if memory.is_lower_limit() {
+        rows.push(row("resident growth is a lower limit", LOWER_LIMIT));
+    }
     rows.extend(
         [
             (

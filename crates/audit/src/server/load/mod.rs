@@ -14,6 +14,7 @@ mod parallel;
 mod polling;
 mod rounds;
 mod schedule;
+mod serving;
 mod steps;
 mod survivors;
 

@@ -8,6 +8,7 @@ use super::log::{LoadLog, ManagedMoments};
 use super::parallel;
 use super::polling::Activity;
 use super::schedule::Slot;
+use super::serving;
 use crate::model::MemoryPhase;
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
@@ -578,6 +579,7 @@ impl LoadSteps {
             at_s: self.began.elapsed().as_secs_f64(),
             connections,
             processes: sample.processes,
+            serving: serving::among(&pids(session), &session.spec.target, connections),
             memory: sample.memory,
             kernel: KernelMemory::now(),
         });
