@@ -158,6 +158,13 @@ def redis(place):
     return ["redis-server", place.write("redis.conf", usual + own)]
 
 
+@recipe("memcached", ["memcached"], options=["--send", "version\\r\\n", "--expect", "any"])
+def memcached(place):
+    as_user = place.belongs_to("nobody")
+    return [*as_user, "memcached", "-l", "127.0.0.1", "-p", place.port, "--enable-ssl", "-o",
+            f"ssl_chain_cert={place.cert},ssl_key={place.key}"]
+
+
 @recipe("OpenLDAP slapd", ["slapd"], options=starttls("ldap"))
 def slapd(place):
     place.write("data/.keep", "")
@@ -291,6 +298,19 @@ def rabbitmq(place):
     return ["sh", "-c", "epmd & exec /usr/lib/rabbitmq/bin/rabbitmq-server"]
 
 
+@recipe("ejabberd", ["ejabberd"], options=starttls("xmpp"))
+def ejabberd(place):
+    conf = place.write("conf/ejabberd.yml", f"hosts:\n  - localhost\nloglevel: warning\ncertfiles:\n  - {place.both}\n"
+                       f"listen:\n  - port: {place.port}\n    ip: 127.0.0.1\n    module: ejabberd_c2s\n    starttls_required: true\n"
+                       "modules:\n  mod_disco: {}\n  mod_roster: {}\n")
+    for name in ("spool", "log"):
+        place.write(f"{name}/.keep", "")
+    as_user = place.belongs_to("ejabberd")
+    place.environment = {"HOME": str(place.folder), "ERL_EPMD_PORT": str(free_port()), "ERL_EPMD_ADDRESS": "127.0.0.1"}
+    words = f"-f {conf} -d {conf.parent} -s {place.folder}/spool -l {place.folder}/log -n lab@localhost foreground"
+    return [*as_user, "sh", "-c", f"epmd & exec ejabberdctl {words}"]
+
+
 @recipe("NATS", ["nats-server"])
 def nats(place):
     conf = place.write("nats.conf", f'listen: "127.0.0.1:{place.port}"\ntls {{ cert_file: "{place.cert}", key_file: "{place.key}" }}\n')
@@ -342,3 +362,10 @@ def unbound(place):
                        f"  pidfile: {place.folder}/pid\n  logfile: {place.folder}/log\n  directory: {place.folder}\n"
                        "  local-zone: '.' static\n  local-data: '. NS a.example.'\nremote-control:\n  control-enable: no\n")
     return ["unbound", "-d", "-c", conf]
+
+
+@recipe("dnsdist, DNS over TLS", ["dnsdist"], options=["--send", DNS_QUERY, "--expect", "any"])
+def dnsdist(place):
+    conf = place.write("dnsdist.conf", f"addTLSLocal('127.0.0.1:{place.port}', '{place.cert}', '{place.key}')\n"
+                       "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))\n")
+    return ["dnsdist", "--supervised", "--disable-syslog", "-C", conf]

@@ -204,6 +204,75 @@ def jetty(place):
             f"jetty.sslContext.keyStorePath={store}", "jetty.sslContext.keyStorePassword=dormouse"]
 
 
+def java_server(name, artifact, source):
+    """Libraries of Maven Central with all that they depend on, and a program of one file, which the JVM compiles at its start."""
+    folder = CACHE / name
+
+    def prepare():
+        if (folder / "lib").exists():
+            return
+        group, library, version = artifact.split(":")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pom.xml").write_text(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>lab</groupId><artifactId>lab</artifactId><version>1</version>"
+            f"<dependencies><dependency><groupId>{group}</groupId><artifactId>{library}</artifactId><version>{version}</version>"
+            "</dependency></dependencies></project>")
+        subprocess.run(["mvn", "-q", "dependency:copy-dependencies", "-DoutputDirectory=lib.new"], cwd=folder, check=True,
+                       stdout=sys.stderr)
+        (folder / "lib.new").rename(folder / "lib")
+
+    def command(place, *words):
+        return ["java", "-cp", f"{folder}/lib/*", place.write("Server.java", source), place.port, *words]
+
+    return prepare, command
+
+
+undertow_libraries, undertow_command = java_server("undertow", "io.undertow:undertow-core:2.3.18.Final", """
+import io.undertow.Undertow;
+import java.io.FileInputStream;
+import java.security.KeyStore;
+import javax.net.ssl.*;
+
+public class Server {
+    public static void main(String[] words) throws Exception {
+        var store = KeyStore.getInstance("PKCS12");
+        store.load(new FileInputStream(words[1]), "dormouse".toCharArray());
+        var keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+        keys.init(store, "dormouse".toCharArray());
+        var context = SSLContext.getInstance("TLS");
+        context.init(keys.getKeyManagers(), null, null);
+        Undertow.builder().addHttpsListener(Integer.parseInt(words[0]), "127.0.0.1", context)
+            .setHandler(exchange -> exchange.getResponseSender().send("hello")).build().start();
+    }
+}
+""")
+
+
+@recipe("Undertow", ["openjdk-17-jdk-headless", "maven"], prepare=undertow_libraries)
+def undertow(place):
+    return undertow_command(place, place.keystore())
+
+
+vertx_libraries, vertx_command = java_server("vertx", "io.vertx:vertx-core:4.5.10", """
+import io.vertx.core.Vertx;
+import io.vertx.core.http.HttpServerOptions;
+import io.vertx.core.net.PemKeyCertOptions;
+
+public class Server {
+    public static void main(String[] words) {
+        var certificate = new PemKeyCertOptions().setCertPath(words[1]).setKeyPath(words[2]);
+        Vertx.vertx().createHttpServer(new HttpServerOptions().setSsl(true).setKeyCertOptions(certificate))
+            .requestHandler(request -> request.response().end("hello")).listen(Integer.parseInt(words[0]), "127.0.0.1");
+    }
+}
+""")
+
+
+@recipe("Vert.x", ["openjdk-17-jdk-headless", "maven"], prepare=vertx_libraries)
+def vertx(place):
+    return vertx_command(place, place.cert, place.key)
+
+
 # Node.js, Deno and Bun.
 
 NODE_CERTIFICATE = """const [port, cert, key] = process.argv.slice(2)

@@ -133,21 +133,14 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
     };
     if !none.is_empty() && none.len() == by_ticket.len() {
         if by_id == Resumes::None {
-            add(
-                FindingId::NoResumption,
-                Severity::High,
-                "the server resumes no session".into(),
-                why_none(figures).into(),
-                Confidence::High,
-            );
+            let title = "the server resumes no session".into();
+            let (cause, confidence) = why_none(figures);
+            let id = FindingId::NoResumption;
+            add(id, Severity::High, title, cause.into(), confidence);
         } else {
-            add(
-                FindingId::NoTickets,
-                Severity::Low,
-                "the server resumes sessions by id only".into(),
-                "tickets are off".into(),
-                Confidence::High,
-            );
+            let title = "the server resumes sessions by id only".into();
+            let (id, cause) = (FindingId::NoTickets, "tickets are off".into());
+            add(id, Severity::Low, title, cause, Confidence::High);
         }
     } else if let Some((version, _)) = none.first() {
         let (id, severity, title, confidence) = in_one_version(version, by_id);
@@ -174,18 +167,31 @@ fn at_one_address(subject: &AuditSubject, figures: &ServerFigures, findings: &mu
 }
 
 /// Explains that no session is resumed.
-fn why_none(figures: &ServerFigures) -> &'static str {
+fn why_none(figures: &ServerFigures) -> (&'static str, Confidence) {
+    let offer = figures.offer.value();
+    let is_off_in_12 = offer.is_some_and(|offer| offer.tickets_12 == Some(false));
     match sends_tickets(figures) {
-        Some(false) => "the server sends no tickets and remembers no sessions: both are off",
-        Some(true) if is_process_each(figures) => {
-            "the server sends tickets and accepts none of them: each connection has a process of its own, with ticket keys of its own"
-        }
-        Some(true) => {
-            "the server sends tickets and accepts none of them: each connection has a context with ticket keys of its own, or the TLS library refuses sessions"
-        }
-        None => {
-            "tickets and session cache are off, or the ticket keys change with every connection"
-        }
+        Some(false) => (
+            "the server sends no tickets and remembers no sessions: both are off",
+            Confidence::High,
+        ),
+        Some(true) if is_process_each(figures) => (
+            "the server sends tickets and accepts none of them: each connection has a process of its own, with ticket keys of its own",
+            Confidence::Medium,
+        ),
+        // SSL_OP_NO_TICKET of OpenSSL.
+        Some(true) if is_off_in_12 => (
+            "the server sends tickets in TLS 1.3 only, and accepts none of them: if tickets are off, those of OpenSSL only name a session there, and the server remembers none",
+            Confidence::Medium,
+        ),
+        Some(true) => (
+            "the server sends tickets and accepts none of them: each connection has a context with ticket keys of its own, or the TLS library refuses sessions",
+            Confidence::Medium,
+        ),
+        None => (
+            "tickets and session cache are off, or the ticket keys change with every connection",
+            Confidence::Low,
+        ),
     }
 }
 
@@ -549,12 +555,12 @@ mod tests {
         assert_eq!(judged([16, 16, 0]), []);
     }
 
-    /// Recorded: Prosody sends tickets, PostgreSQL turns them off.
+    /// Recorded: PostgreSQL turns tickets off. Prosody and ejabberd do, too, but OpenSSL then sends some in TLS 1.3.
     #[test]
     fn tickets_that_are_refused_are_not_called_off() {
-        let why = |tickets_13| {
+        let why = |tickets_12, tickets_13| {
             let offer = crate::model::Offer {
-                tickets_12: Some(false),
+                tickets_12: Some(tickets_12),
                 tickets_13: Some(tickets_13),
                 ..Default::default()
             };
@@ -564,8 +570,12 @@ mod tests {
             };
             why_none(&figures)
         };
-        assert!(why(0).contains("both are off"), "{}", why(0));
-        assert!(why(2).contains("accepts none of them"), "{}", why(2));
+        let (cause, confidence) = why(false, 0);
+        assert!(cause.contains("both are off") && confidence == Confidence::High);
+        let (cause, confidence) = why(false, 2);
+        assert!(cause.contains("only name a session") && confidence == Confidence::Medium);
+        let (cause, _) = why(true, 2);
+        assert!(cause.contains("ticket keys of its own"), "{cause}");
     }
 
     #[test]

@@ -19,6 +19,11 @@ impl<T> Measured<T> {
         Self::NotMeasured(because.into())
     }
 
+    /// Returns the figure, or the reason why it is missing.
+    pub fn or_why(figure: Option<T>, because: impl Into<String>) -> Self {
+        figure.map_or_else(|| Self::not(because), Self::Value)
+    }
+
     /// Returns the figure, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {

@@ -206,9 +206,18 @@ impl LoadLog {
         self.held = 0;
     }
 
+    pub(super) fn at(&self, name: &str) -> Option<&MemoryPhase> {
+        self.phases.iter().find(|phase| phase.name == name)
+    }
+
     pub(super) fn pss(&self, name: &str) -> Option<f64> {
-        let phase = self.phases.iter().find(|phase| phase.name == name)?;
-        Some(phase.memory.pss as f64)
+        Some(self.at(name)?.memory.pss as f64)
+    }
+
+    /// Growth of the server's memory since before the held connections.
+    pub(super) fn grown(&self, name: &str) -> f64 {
+        let both = self.pss(name).zip(self.pss("before"));
+        both.map_or(0.0, |(at, before)| at - before)
     }
 
     /// Replaces the census after the last round of full handshakes.
@@ -221,11 +230,9 @@ impl LoadLog {
 
     /// Time from the first half of the held connections to the second.
     pub(super) fn second_half_took(&self) -> Duration {
-        let at = |name: &str| {
-            let phase = self.phases.iter().find(|phase| phase.name == name);
-            phase.map_or(0.0, |phase| phase.at_s)
-        };
-        Duration::from_secs_f64((at("2n") - at("n")).max(0.0))
+        let both = self.at("2n").zip(self.at("n"));
+        let seconds = both.map_or(0.0, |(whole, half)| whole.at_s - half.at_s);
+        Duration::from_secs_f64(seconds.max(0.0))
     }
 
     pub(super) fn snapshot(&self, name: &str) -> Option<&Snapshot> {
@@ -245,14 +252,12 @@ impl LoadLog {
 
     fn memory_figures(&self) -> MemoryFigures {
         let before = self.pss("before").unwrap_or(0.0);
-        let connections = |name: &str| {
-            let phase = self.phases.iter().find(|phase| phase.name == name);
-            phase.map_or(1, |phase| phase.connections.max(1)) as f64
-        };
+        let connections =
+            |name: &str| self.at(name).map_or(1, |phase| phase.connections.max(1)) as f64;
         let before_requests = self.pss("before_requests").unwrap_or(before);
-        let since = |before: f64, name: &str, why: &str| match self.pss(name) {
-            Some(pss) => Measured::Value((pss - before) / connections(name)),
-            None => Measured::not(why),
+        let since = |before: f64, name: &str, why: &str| {
+            let grown = self.pss(name).map(|pss| (pss - before) / connections(name));
+            Measured::or_why(grown, why)
         };
         let or_closed = |why| self.closed_early.as_deref().unwrap_or(why);
         let silent = if self.is_silent {
@@ -260,11 +265,7 @@ impl LoadLog {
         } else {
             NOT_HELD
         };
-        let growth = |growth: &Option<Growth>, why: &str| {
-            growth
-                .clone()
-                .map_or_else(|| Measured::not(why), Measured::Value)
-        };
+        let growth = |growth: &Option<Growth>, why: &str| Measured::or_why(growth.clone(), why);
         let not_in_use = "the blocks in use cannot be counted in this server";
         let not_broken = "the blocks in use cannot be counted in this server, or it is too slow for enough of these connections";
         let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
@@ -295,12 +296,10 @@ impl LoadLog {
             growth_in_use_resumed: growth(&self.growth_resumed.in_use, not_resumed),
             growth_in_use_tls12: growth(&self.growth_older, not_older),
             growth_in_use_broken: growth(&self.growth_broken, not_broken),
-            growth_collected: match &self.collected {
-                Some(collected) => Measured::Value(collected.clone()),
-                None => Measured::not(
-                    "memory does not grow, or the server's runtime does not collect garbage",
-                ),
-            },
+            growth_collected: Measured::or_why(
+                self.collected.clone(),
+                "memory does not grow, or the server's runtime does not collect garbage",
+            ),
             phases: self.phases.clone(),
         };
         if figures.is_process_each() {
@@ -315,19 +314,16 @@ impl LoadLog {
 
     /// Whether the server has started a process for each of about this many connections since the first reading.
     pub(super) fn has_process_each(&self, processes: u64, connections: u64) -> bool {
-        let before = self.phases.iter().find(|phase| phase.name == "before");
+        let before = self.at("before");
         before.is_some_and(|before| processes.saturating_sub(before.processes) > connections)
     }
 
     /// Bytes of the kernel's objects per connection, if the sockets of the machine are those of the connections.
     fn kernel_bytes(&self, after: &str, connections: f64) -> Measured<f64> {
-        let kernel = |name: &str| {
-            let phase = self.phases.iter().find(|phase| phase.name == name)?;
-            Some(phase.kernel)
-        };
-        let Some((before, at)) = kernel("before").zip(kernel(after)) else {
+        let Some((before, at)) = self.at("before").zip(self.at(after)) else {
             return Measured::not(NOT_REACHED);
         };
+        let (before, at) = (before.kernel, at.kernel);
         let Some((bytes_before, bytes)) = before.slab_bytes.zip(at.slab_bytes) else {
             return Measured::not("only root can read /proc/slabinfo");
         };
@@ -362,25 +358,13 @@ impl LoadLog {
             full_system_us: us(full.0.system_ns),
             resumed_us,
             reference,
-            profile: self
-                .profile
-                .clone()
-                .unwrap_or_else(|| Err(NOT_REACHED.into()))
-                .into(),
-            parallel: self
-                .parallel
-                .clone()
-                .unwrap_or_else(|| Err(NOT_REACHED.into()))
-                .into(),
-            per_gigabyte_s: self
-                .per_gigabyte_s
-                .map_or_else(|| Measured::not(self.why_not_large()), Measured::Value),
-            polling_threads: self
-                .polling
-                .map_or_else(|| Measured::not(NOT_HELD), Measured::Value),
-            idle_us_per_connection_s: self.idle_us.map_or_else(
-                || Measured::not(self.closed_early.as_deref().unwrap_or(NOT_HELD)),
-                Measured::Value,
+            profile: reached(&self.profile),
+            parallel: reached(&self.parallel),
+            per_gigabyte_s: Measured::or_why(self.per_gigabyte_s, self.why_not_large()),
+            polling_threads: Measured::or_why(self.polling, NOT_HELD),
+            idle_us_per_connection_s: Measured::or_why(
+                self.idle_us,
+                self.closed_early.as_deref().unwrap_or(NOT_HELD),
             ),
         })
     }
@@ -436,16 +420,18 @@ impl LoadLog {
 
     /// Whether most of the memory of `connections` lies outside the heaps that a census can walk.
     pub(super) fn explains_little(&self, connections: u64) -> bool {
-        let (Some(before), Some(at)) = (self.pss("before"), self.pss("2n")) else {
-            return false;
-        };
         let (Some(none), Some(held)) = (self.snapshot("before"), self.snapshot("2n")) else {
             return false;
         };
         let heap = held.used_bytes().saturating_sub(none.used_bytes()) as f64;
-        let grown = at - before;
+        let grown = self.grown("2n");
         grown / connections.max(1) as f64 > 2048.0 && heap < grown / 2.0
     }
+}
+
+/// A result of a part that the load may not have reached.
+fn reached<T: Clone>(result: &Option<Result<T, String>>) -> Measured<T> {
+    result.clone().unwrap_or(Err(NOT_REACHED.into())).into()
 }
 
 /// Bytes in use, where a census counts all of them.

@@ -125,35 +125,21 @@ impl LoadSteps {
         };
         log.closed_early = None;
         self.none_held(session, log, detail);
-        let n = match self.open_or_close(session, "opening", n)? {
-            None => n,
-            Some(fewer) => {
-                // What the failed attempts left behind belongs to no connection, unless it is a process for each.
-                if !log.has_process_each(pids(session).len() as u64, fewer) {
-                    self.none_held(session, log, detail);
-                }
-                self.open_at_once(session, "opening one at a time", (fewer, 1))?;
-                fewer
-            }
-        };
+        let mut n = self.open_as_many(session, log, detail, n)?;
         self.held(session, log, ("n", "N connections"), n);
-        let grown = log.pss("n").zip(log.pss("before"));
-        let grown = grown.map_or(0.0, |(at, before)| at - before);
         if self.is_late() {
-            session
-                .run
-                .note("the time was too short to open twice as many connections");
-        } else if self.budget.is_exceeded_by_twice(grown) {
-            session
-                .run
-                .note("twice as many connections would exceed the memory limit (--memory)");
+            let note = "the time was too short to open twice as many connections";
+            session.run.note(note);
+        } else if self.budget.is_exceeded_by_twice(log.grown("n")) {
+            let note = "twice as many connections would exceed the memory limit (--memory)";
+            session.run.note(note);
         } else if let Err(error) = self.open(session, "opening", 2 * n) {
             go_on(session)?;
             log.missing("twice as many idle connections", &error);
             session.order("closing", None, &Order::Close, |tally| tally.closed)?;
             self.drain(session, Backlog::default());
             self.none_held(session, log, detail);
-            self.open(session, "opening", n)?;
+            n = self.open_as_many(session, log, detail, n)?;
             self.held(session, log, ("n", "N connections"), n);
         } else {
             self.held(session, log, ("2n", "2N connections"), 2 * n);
@@ -175,6 +161,25 @@ impl LoadSteps {
         });
         self.managed_held(session, log, detail);
         self.close(session, log)
+    }
+
+    /// Opens this many connections, or fewer if the server accepts no more. Returns their number.
+    fn open_as_many(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        detail: Detail,
+        wanted: u64,
+    ) -> Result<u64, Error> {
+        let Some(fewer) = self.open_or_close(session, "opening", wanted)? else {
+            return Ok(wanted);
+        };
+        // What the failed attempts left behind belongs to no connection, unless it is a process for each.
+        if !log.has_process_each(pids(session).len() as u64, fewer) {
+            self.none_held(session, log, detail);
+        }
+        self.open_at_once(session, "opening one at a time", (fewer, 1))?;
+        Ok(fewer)
     }
 
     /// Reads the memory of the server without connections.
@@ -233,12 +238,8 @@ impl LoadSteps {
         if harvest.of.tally.answers > 0 {
             return Ok(true);
         }
-        let why = harvest
-            .of
-            .failures
-            .keys()
-            .next()
-            .map_or("no answer", String::as_str);
+        let why = harvest.of.failures.keys().next();
+        let why = why.map_or("no answer", String::as_str);
         log.large_refused = Some(format!(
             "the server does not echo 16 kB sent at once ({why})"
         ));
@@ -253,13 +254,12 @@ impl LoadSteps {
         log: &mut LoadLog,
         count: u64,
     ) -> Result<(), Error> {
-        let grown = log.pss("2n").zip(log.pss("before"));
-        let grown = grown.map_or(0.0, |(at, before)| at - before);
         // Twice as many connections take twice as long.
         let has_time = self
             .slot
             .has_room(Instant::now(), 2 * log.second_half_took());
-        if !log.hides_much() || !has_time || self.budget.is_exceeded_by_twice(grown) {
+        let is_too_much = self.budget.is_exceeded_by_twice(log.grown("2n"));
+        if !log.hides_much() || !has_time || is_too_much {
             return Ok(());
         }
         let held = log.held;
@@ -282,8 +282,7 @@ impl LoadSteps {
         more: u64,
         exchange: impl FnOnce(&mut Session<'_>, u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let grown = log.pss("after_quiet").zip(log.pss("before"));
-        let grown = grown.map_or(0.0, |(at, before)| at - before);
+        let grown = log.grown("after_quiet");
         let has_room = !self.is_late() && !self.budget.is_exceeded_by_twice(grown);
         if !has_room || log.closed_early.is_some() || !log.is_garbage_lost() {
             return Ok(());
