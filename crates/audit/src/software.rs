@@ -15,151 +15,99 @@ const BLOCK: usize = 1 << 20;
 /// Evidence that a Python program runs asyncio.
 pub(crate) const ASYNCIO: &str = "mapped _asyncio";
 
-/// Kinds of software that the audit recognises.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SoftwareKind {
-    /// `dormouse serve`.
-    Dormouse,
-    /// Node.js.
-    Node,
-    /// nginx.
-    Nginx,
-    /// Apache httpd.
-    Apache,
-    /// HAProxy.
-    Haproxy,
-    /// hitch.
-    Hitch,
-    /// stunnel.
-    Stunnel,
-    /// Netty over the JDK's SSLEngine.
-    NettyJdk,
-    /// Netty over netty-tcnative.
-    NettyTcnative,
-    /// Another program that runs on a JVM.
-    Jvm,
-    /// Python with Twisted or pyOpenSSL.
-    Twisted,
-    /// Python with its ssl module, including asyncio.
-    Python,
-    /// Perl with IO::Socket::SSL or LWP.
-    Perl,
-    /// A program in Go.
-    Go,
-    /// A program that uses rustls.
-    Rustls,
-    /// Envoy.
-    Envoy,
-    /// Deno.
-    Deno,
-    /// Bun.
-    Bun,
-    /// A program on Erlang's virtual machine.
-    Erlang,
-    /// A program in Lua.
-    Lua,
-    /// A program in Ruby.
-    Ruby,
-    /// curl.
-    Curl,
-    /// wget.
-    Wget,
-    /// ApacheBench.
-    Ab,
-    /// git.
-    Git,
-    /// PostgreSQL's psql.
-    Psql,
-    /// The command-line client of MySQL or MariaDB.
-    Mysql,
-    /// A program that uses OpenSSL.
-    OpenSsl,
-    /// Any other software.
-    Unknown,
+/// What is true of a kind of software.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trait {
+    /// Its runtime collects garbage.
+    Collects,
+    /// An interpreter or runtime accounts for much of its CPU time.
+    Interpreted,
+    /// Its runtime compiles code while it serves.
+    Compiles,
+    /// Its name is that of a library or language, so that the program's own name says more.
+    General,
+}
+
+/// Defines the kinds of software: name in reports, and traits.
+macro_rules! kinds {
+    ($($kind:ident = $name:literal $(: $($of:ident)+)?;)+) => {
+        /// Kinds of software that the audit recognises.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum SoftwareKind {
+            $(#[doc = $name] $kind,)+
+        }
+
+        impl SoftwareKind {
+            /// Returns its name for reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+
+            fn traits(self) -> &'static [Trait] {
+                match self {
+                    $(Self::$kind => &[$($(Trait::$of),+)?],)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Dormouse = "dormouse";
+    Node = "Node.js": Collects Interpreted;
+    Nginx = "nginx";
+    Apache = "Apache";
+    Haproxy = "HAProxy";
+    Hitch = "hitch";
+    Stunnel = "stunnel";
+    NettyJdk = "Netty (JDK SSLEngine)": Collects Interpreted Compiles;
+    NettyTcnative = "Netty (tcnative)": Collects Interpreted Compiles;
+    Jvm = "JVM program": Collects Interpreted Compiles;
+    Twisted = "Twisted/pyOpenSSL": Interpreted;
+    // Including asyncio.
+    Python = "Python ssl": Interpreted;
+    // Including LWP.
+    Perl = "Perl IO::Socket::SSL": Interpreted;
+    Go = "Go crypto/tls": Collects Interpreted General;
+    Rustls = "rustls program": General;
+    Envoy = "Envoy";
+    Deno = "Deno": Collects Interpreted;
+    Bun = "Bun": Collects Interpreted;
+    Erlang = "Erlang program": Collects Interpreted;
+    Lua = "Lua program": Collects Interpreted;
+    Ruby = "Ruby program": Collects Interpreted;
+    Curl = "curl";
+    Wget = "wget";
+    Ab = "ApacheBench";
+    Git = "git";
+    Psql = "psql";
+    Mysql = "MySQL client";
+    OpenSsl = "OpenSSL program": General;
+    Unknown = "unknown software": General;
 }
 
 impl SoftwareKind {
     /// Whether its runtime collects garbage.
     pub fn collects(self) -> bool {
-        matches!(
-            self,
-            Self::Lua
-                | Self::Ruby
-                | Self::Node
-                | Self::Deno
-                | Self::Bun
-                | Self::Erlang
-                | Self::NettyJdk
-                | Self::NettyTcnative
-                | Self::Jvm
-                | Self::Go
-        )
+        self.traits().contains(&Trait::Collects)
     }
 
     /// Whether an interpreter or runtime accounts for much of its CPU time.
     pub fn is_interpreted(self) -> bool {
-        matches!(
-            self,
-            Self::Node
-                | Self::Deno
-                | Self::Bun
-                | Self::Erlang
-                | Self::Lua
-                | Self::Ruby
-                | Self::Python
-                | Self::Twisted
-                | Self::Perl
-                | Self::Go
-        ) || self.compiles()
+        self.traits().contains(&Trait::Interpreted)
     }
 
     /// Whether its runtime compiles code while it serves.
     pub fn compiles(self) -> bool {
-        matches!(self, Self::NettyJdk | Self::NettyTcnative | Self::Jvm)
+        self.traits().contains(&Trait::Compiles)
     }
 
     /// Whether its name is that of a library or language, so that the program's own name says more.
     fn is_general(self) -> bool {
-        matches!(
-            self,
-            Self::OpenSsl | Self::Go | Self::Rustls | Self::Unknown
-        )
-    }
-
-    /// Returns its name for reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dormouse => "dormouse",
-            Self::Node => "Node.js",
-            Self::Nginx => "nginx",
-            Self::Apache => "Apache",
-            Self::Haproxy => "HAProxy",
-            Self::Hitch => "hitch",
-            Self::Stunnel => "stunnel",
-            Self::NettyJdk => "Netty (JDK SSLEngine)",
-            Self::NettyTcnative => "Netty (tcnative)",
-            Self::Jvm => "JVM program",
-            Self::Twisted => "Twisted/pyOpenSSL",
-            Self::Python => "Python ssl",
-            Self::Perl => "Perl IO::Socket::SSL",
-            Self::Go => "Go crypto/tls",
-            Self::Rustls => "rustls program",
-            Self::Envoy => "Envoy",
-            Self::Deno => "Deno",
-            Self::Bun => "Bun",
-            Self::Erlang => "Erlang program",
-            Self::Lua => "Lua program",
-            Self::Ruby => "Ruby program",
-            Self::Curl => "curl",
-            Self::Wget => "wget",
-            Self::Ab => "ApacheBench",
-            Self::Git => "git",
-            Self::Psql => "psql",
-            Self::Mysql => "MySQL client",
-            Self::OpenSsl => "OpenSSL program",
-            Self::Unknown => "unknown software",
-        }
+        self.traits().contains(&Trait::General)
     }
 }
 

@@ -126,8 +126,7 @@ impl ComparedCost {
             return Some(Severity::Info);
         }
         let times = self.bytes / self.lab.best.max(FRUGAL);
-        let over = OVER_BEST.iter().find(|(limit, _)| times > *limit);
-        Some(over.map_or(Severity::Low, |(_, severity)| *severity))
+        Some(Severity::above(&OVER_BEST, times).unwrap_or(Severity::Low))
     }
 
     /// Whether this cost is usual for the runtime with default settings.
@@ -168,8 +167,7 @@ impl ComparedCost {
 
 /// Returns the severity of a cost in software that the lab has not measured; `None`: no finding.
 pub(super) fn judge_unknown(per_connection: f64) -> Option<Severity> {
-    let level = UNKNOWN.iter().find(|(limit, _)| per_connection > *limit);
-    level.map(|level| level.1)
+    Severity::above(&UNKNOWN, per_connection)
 }
 
 #[cfg(test)]

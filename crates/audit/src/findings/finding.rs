@@ -28,6 +28,12 @@ impl Severity {
             Self::High => "high",
         }
     }
+
+    /// Returns the severity of the first limit that is exceeded; the limits begin with the most severe.
+    pub(super) fn above(limits: &[(f64, Self)], value: f64) -> Option<Self> {
+        let exceeded = limits.iter().find(|(limit, _)| value > *limit);
+        exceeded.map(|(_, severity)| *severity)
+    }
 }
 
 /// Confidence in the cause of a finding.

@@ -31,10 +31,10 @@ fn small(subject: &AuditSubject, figures: &RecordFigures) -> Option<Finding> {
     }
     let content = figures.content_bytes.max(1) as f64;
     let share = (extra * figures.least_bytes) as f64 / content;
-    let (_, severity) = OVERHEAD.iter().find(|(limit, _)| share > *limit)?;
+    let severity = Severity::above(&OVERHEAD, share)?;
     Some(Finding {
         id: FindingId::RecordsSmall,
-        severity: *severity,
+        severity,
         title: format!(
             "answers are cut into records of {} bytes",
             whole(content / figures.records.max(1) as f64)

@@ -71,11 +71,6 @@ impl FreeMemory {
     }
 }
 
-fn level(levels: [(f64, Severity); 2], bytes: f64) -> Option<Severity> {
-    let reached = levels.into_iter().find(|(limit, _)| bytes > *limit);
-    reached.map(|level| level.1)
-}
-
 /// Reports fragmentation: free bytes that blocks in use pin.
 fn pinned(
     subject: &AuditSubject,
@@ -84,8 +79,8 @@ fn pinned(
     connections: f64,
 ) -> Option<Finding> {
     let each = free.pinned / connections;
-    let severity = level(PINNED, free.pinned)?;
-    let severity = severity.min(level(PINNED_EACH, each).unwrap_or(Severity::Low));
+    let severity = Severity::above(&PINNED, free.pinned)?;
+    let severity = severity.min(Severity::above(&PINNED_EACH, each).unwrap_or(Severity::Low));
     // Blocks of objects that the runtime has not collected yet look like blocks that live.
     let is_uncollected = subject.kind.collects();
     let (severity, confidence) = if is_uncollected {

@@ -296,11 +296,11 @@ fn full_handshake(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     } else {
         1.0
     };
-    let (_, severity) = CPU_RATIO.iter().find(|(limit, _)| ratio > usual * *limit)?;
+    let severity = Severity::above(&CPU_RATIO, ratio / usual)?;
     let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
     // A runtime that has just started also compiles code; its later cost was not measured.
     let compiles = subject.kind.compiles();
-    let severity = if compiles { Severity::Low } else { *severity };
+    let severity = if compiles { Severity::Low } else { severity };
     let parsing = cpu
         .profile
         .value()
@@ -384,16 +384,11 @@ fn resumed_and_idle(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec
 /// per connection depends on their number and on the machine's load; that it never sleeps does not.
 fn idle(subject: &AuditSubject, cpu: &CpuFigures) -> Option<Finding> {
     let idle = cpu.idle_us_per_connection_s.value().copied().unwrap_or(0.0);
-    let by_cost = IDLE_US.iter().find(|(limit, _)| idle > *limit);
+    let by_cost = Severity::above(&IDLE_US, idle);
     // Compilers and collectors may still be at work after the load.
     let threads = cpu.polling_threads.value().copied().unwrap_or(0);
     let polls = threads > 0 && !subject.kind.collects() && !subject.kind.compiles();
-    let severity = match by_cost {
-        Some((_, severity)) if !polls => *severity,
-        Some((_, severity)) => (*severity).max(Severity::Medium),
-        None if polls => Severity::Medium,
-        None => return None,
-    };
+    let severity = by_cost.max(polls.then_some(Severity::Medium))?;
     let mut measured = format!("{} µs per idle connection and second", whole(idle));
     if polls {
         measured += &format!(
@@ -433,7 +428,7 @@ fn likely_cause(compiles: bool) -> &'static str {
 
 fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<Finding> {
     let more = first.first_cpu_ms - first.later_cpu_ms;
-    let (_, severity) = FIRST_MS.iter().find(|(limit, _)| more > *limit)?;
+    let usual = Severity::above(&FIRST_MS, more)?;
     if first.first_cpu_ms < 5.0 * first.later_cpu_ms {
         return None;
     }
@@ -445,7 +440,6 @@ fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<F
     );
     let mut cause = "the server seeds, loads or compiles something on the first connection instead of at its start".to_owned();
     let mut confidence = Confidence::Medium;
-    let usual = *severity;
     let mut severity = usual;
     if subject.kind.compiles() {
         severity = severity.min(Severity::Low);

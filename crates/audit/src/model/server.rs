@@ -70,6 +70,10 @@ pub struct Offer {
     pub session_ids_12: Option<bool>,
     /// Tickets that the server sends after a TLS 1.3 handshake.
     pub tickets_13: Option<u32>,
+    /// The same after a resumed handshake. A client that uses each ticket once makes a full handshake again when it has none.
+    /// Missing in audits by older versions.
+    #[serde(default)]
+    pub tickets_13_resumed: Option<u32>,
     /// Lifetime of these tickets.
     pub ticket_lifetime_s: Option<u32>,
     /// Maximum size of the 0-RTT data that the server accepts; 0: it accepts none.

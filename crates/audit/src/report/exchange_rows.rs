@@ -9,7 +9,7 @@ pub(super) fn records(server: &ServerFigures) -> Vec<Row> {
     let whole = |count: u64| grouped(count as f64, 0);
     vec![of("records of answers", &server.records, |records| {
         format!(
-            "{} answers with {} bytes in {} records, {} bytes of overhead, {} of them padding",
+            "answers: {}, with {} bytes; records: {}, with {} bytes of overhead, {} of them padding",
             whole(records.answers),
             whole(records.content_bytes),
             whole(records.records),

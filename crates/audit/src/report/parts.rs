@@ -80,6 +80,11 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
     }
     let numbers = [
         ("tickets after a handshake (TLS 1.3)", offer.tickets_13, ""),
+        (
+            "tickets after a resumed one (TLS 1.3)",
+            offer.tickets_13_resumed,
+            "",
+        ),
         ("lifetime of tickets", offer.ticket_lifetime_s, " s"),
         ("0-RTT data", offer.early_data_max_bytes, " bytes"),
     ];

@@ -157,6 +157,7 @@ fn examine(
             sizes: spec.sizes(),
             budget: Budget::of(spec, deadline),
             collects: software.is_some_and(|software| software.kind.collects()),
+            renews_tickets: figures.is_none_or(renews_tickets),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             handshake_took: handshake_took(&dialer),
             reference: reference::measure(key.as_deref()).map_err(Error::system)?,
@@ -229,16 +230,11 @@ fn age(
 fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -> ServerFigures {
     ServerFigures {
         offer,
-        resumption: Vec::new(),
-        addresses: Measured::not(EARLIER),
-        aged: Measured::not(EARLIER),
-        flights: Vec::new(),
-        records: Measured::not(EARLIER),
-        silent_clients: Measured::not(EARLIER),
         memory: Measured::not(why),
         census: Measured::not(why),
         cpu: Measured::not(why),
         first,
+        ..ServerFigures::default()
     }
 }
 
@@ -268,6 +264,7 @@ fn sessions(
     let learnt = resumption::try_all(dialer, tries, &versions, until);
     if let Measured::Value(offer) = &mut figures.offer {
         offer::add_tickets_13(offer, &learnt.tickets_13);
+        offer.tickets_13_resumed = learnt.tickets_13_resumed;
     }
     (figures.resumption, figures.flights) = (learnt.resumption, learnt.flights);
     interrupts.check()?;
@@ -375,14 +372,10 @@ fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
     figures.census = loaded.census;
     figures.cpu = loaded.cpu;
     for (version, trials) in loaded.trials {
-        let name = match version {
-            TlsVersion::V12 => "TLS 1.2",
-            TlsVersion::V13 => "TLS 1.3",
-        };
         let same = figures
             .resumption
             .iter_mut()
-            .find(|entry| entry.version == name && entry.by == "ticket");
+            .find(|entry| entry.version == version.name() && entry.by == "ticket");
         if let Some(Measured::Value(known)) = same.map(|entry| &mut entry.trials) {
             // Under load it is unknown which connections had a ticket to offer, so the count only refines a share of
             // at most 0.9. Where the server sends no ticket, they offered session ids.
@@ -396,13 +389,22 @@ fn keep(audit: &mut Audit, loaded: load::LoadFigures) -> Result<(), Error> {
     loaded.end
 }
 
+/// Whether resumed connections of TLS 1.3 get new tickets, as far as is known.
+fn renews_tickets(figures: &ServerFigures) -> bool {
+    let offer = figures.offer.value();
+    offer.and_then(|offer| offer.tickets_13_resumed) != Some(0)
+}
+
 fn resuming(resumption: &[Resumption]) -> Vec<TlsVersion> {
     let best = Resumption::best_shares(resumption).into_iter();
     let resumed = best.filter(|(_, share)| *share > 0.0);
-    resumed
-        .map(|(version, _)| match version {
-            "TLS 1.3" => TlsVersion::V13,
-            _ => TlsVersion::V12,
-        })
-        .collect()
+    let is_13 = |version: &str| version == TlsVersion::V13.name();
+    let version = |name| {
+        if is_13(name) {
+            TlsVersion::V13
+        } else {
+            TlsVersion::V12
+        }
+    };
+    resumed.map(|(name, _)| version(name)).collect()
 }

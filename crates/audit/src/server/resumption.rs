@@ -29,6 +29,8 @@ pub(super) struct ResumptionFindings {
     pub(super) flights: Vec<FlightRow>,
     /// Tickets of the first TLS 1.3 connection, including those sent after a request.
     pub(super) tickets_13: Vec<Ticket>,
+    /// The most tickets of a resumed connection of TLS 1.3; `None`: none was resumed.
+    pub(super) tickets_13_resumed: Option<u32>,
     /// Whether the server serves one connection at a time, so that an idle connection blocks the others.
     one_by_one: bool,
 }
@@ -159,6 +161,10 @@ fn trials(
         };
         if visit.info.resumed && visit.tickets.is_empty() {
             wait_resumed = NONE_WAIT;
+        }
+        if visit.info.resumed && single_use {
+            let tickets = u32::try_from(visit.tickets.len()).ok();
+            learnt.tickets_13_resumed = learnt.tickets_13_resumed.max(tickets);
         }
         // Some servers send no new ticket after a resumption: a connection without a ticket is no trial.
         if !single_use || stock > 0 {

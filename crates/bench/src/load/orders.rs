@@ -82,6 +82,16 @@ pub enum TlsVersion {
     V13,
 }
 
+impl TlsVersion {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V12 => "TLS 1.2",
+            Self::V13 => "TLS 1.3",
+        }
+    }
+}
+
 /// Application data of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -56,6 +56,9 @@ pub(in super::super) fn renegotiation(kind: SoftwareKind) -> Option<&'static str
         SoftwareKind::Node => Some(
             "set minVersion to 'TLSv1.3', or set tls.CLIENT_RENEG_LIMIT = 0 and destroy the socket on its 'error' event, which closes the connection when a client starts to renegotiate (tried with Node.js 20.20.2). By default Node.js allows three renegotiations in ten minutes, and then only emits 'error'",
         ),
+        SoftwareKind::Jvm | SoftwareKind::NettyJdk => Some(
+            "start the JVM with -Djdk.tls.rejectClientInitiatedRenegotiation=true. Tried with Undertow 2.3.18 on OpenJDK 17.0.15, which then refused it",
+        ),
         _ => None,
     }
 }

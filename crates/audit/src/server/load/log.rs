@@ -350,7 +350,7 @@ impl LoadLog {
         for version in [TlsVersion::V13, TlsVersion::V12] {
             let none = || Measured::not("no session was resumed");
             resumed_us
-                .entry(title(version).to_owned())
+                .entry(version.name().to_owned())
                 .or_insert_with(none);
         }
         Measured::Value(CpuFigures {
@@ -438,13 +438,6 @@ fn reached<T: Clone>(result: &Option<Result<T, String>>) -> Measured<T> {
 pub(super) fn counted(snapshot: Option<&Snapshot>) -> Option<u64> {
     let snapshot = snapshot.filter(|snapshot| snapshot.unread.is_empty())?;
     Some(snapshot.used_bytes())
-}
-
-pub(super) fn title(version: TlsVersion) -> &'static str {
-    match version {
-        TlsVersion::V12 => "TLS 1.2",
-        TlsVersion::V13 => "TLS 1.3",
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 pub(super) use self::budget::Budget;
 use self::budget::{CENSUSES_HELD, COLLECTIONS_HELD};
-use self::log::{LoadLog, title};
+use self::log::LoadLog;
 use self::schedule::Part;
 pub(super) use self::schedule::Schedule;
 use self::steps::LoadSteps;
@@ -48,6 +48,8 @@ pub(super) struct Load<'a> {
     pub(super) collects: bool,
     /// Versions that resume, of those tried.
     pub(super) resuming: Vec<TlsVersion>,
+    /// Whether resumed connections of TLS 1.3 get new tickets, as far as is known.
+    pub(super) renews_tickets: bool,
     pub(super) reference: Reference,
     /// Time of one handshake, if it is known.
     pub(super) handshake_took: Option<Duration>,
@@ -238,11 +240,16 @@ impl Load<'_> {
             Measured::Value(us)
         } else {
             let percent = 100.0 * share;
+            let why = if version == TlsVersion::V13 && !self.renews_tickets {
+                ": the server sends no ticket with a resumed handshake, and a client offers each ticket once"
+            } else {
+                ""
+            };
             Measured::not(format!(
-                "only {percent:.0} % of the handshakes were resumed"
+                "only {percent:.0} % of the handshakes were resumed{why}"
             ))
         };
-        log.resumed_us.insert(title(version).to_owned(), us);
+        log.resumed_us.insert(version.name().to_owned(), us);
         log.trials.push((version, of));
         Ok(())
     }
