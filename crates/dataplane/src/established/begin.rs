@@ -85,6 +85,8 @@ pub(crate) fn passed_through<I: Io>(
         return Err(Fault::NoPendingMemory);
     }
     slot.set(Flag::OpeningBlocked);
+    cx.work.bytes.tls_in += received.len() as u64;
+    cx.work.bytes.plain_out += received.len() as u64;
     connect::start(slot, cx, client.ip())
 }
 

@@ -103,10 +103,12 @@ fn bytes_and_closes_pass_through_unchanged() {
     requires!(can_run());
     let (behind, address) = listener();
     let site = Site::new(&routes(address, ""), |_| {});
+    let mut from_clients = 0;
     for client_first in [true, false] {
         let (mut client, mut backend, hello) = pair(&site, &behind);
         let (there, back) = (random(5 << 20), random(5 << 20));
         let sent = [hello, there.clone()].concat();
+        from_clients += sent.len();
         let reader = thread::spawn(move || {
             let mut received = vec![0; sent.len()];
             backend.read_exact(&mut received).expect("all bytes");
@@ -136,9 +138,11 @@ fn bytes_and_closes_pass_through_unchanged() {
         let mut rest = Vec::new();
         first.read_to_end(&mut rest).expect("the rest");
         assert_eq!(rest, b"and yet");
+        from_clients += if client_first { 0 } else { rest.len() };
     }
     // A reset is forwarded as a reset.
     let (client, mut backend, hello) = pair(&site, &behind);
+    from_clients += hello.len();
     backend
         .read_exact(&mut vec![0; hello.len()])
         .expect("the hello");
@@ -149,6 +153,10 @@ fn bytes_and_closes_pass_through_unchanged() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let clean = || (site.admin.status()["counts"]["closed_clean"] == 2).then_some(());
     wait::until("two clean ends", PATIENCE, clean);
+    // The hello counts like all other bytes.
+    let status = site.admin.status();
+    assert_eq!(status["counts"]["tls_bytes_in"], from_clients);
+    assert_eq!(status["backends"][0]["plain_bytes"]["sent"], from_clients);
 }
 
 /// They survive a killed worker and an upgrade, like any other connection.
