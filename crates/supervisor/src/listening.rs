@@ -179,6 +179,7 @@ impl Listening {
     pub(crate) fn leave(&self, config: &Config) {
         let all = self.all();
         let (theirs, ours): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.inherited);
+        ours.iter().for_each(|one| remove_file(one));
         pause(ours);
         // A drain may have paused these.
         if let Err(error) = resume(theirs, backlog(config)) {
@@ -242,10 +243,15 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     for listener in listeners {
         if !listener.inherited && !is_among(kept, listener) {
             listener.fd.close();
-            if let Addr::Unix(path) = &listener.address {
-                let _ = std::fs::remove_file(path);
-            }
+            remove_file(listener);
         }
+    }
+}
+
+/// Removes the file of a unix socket, so that new clients are refused.
+fn remove_file(listener: &Listener) {
+    if let Addr::Unix(path) = &listener.address {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -388,6 +394,7 @@ pub(crate) fn hint(address: &Addr, error: &io::Error) -> &'static str {
         (io::ErrorKind::AddrInUse, Addr::Unix(_)) => {
             "another process listens there; `ss -lxp` shows which: stop it, or choose another path"
         }
+        (io::ErrorKind::AlreadyExists, _) => "remove the file, or choose another path",
         (io::ErrorKind::AddrInUse, _) => {
             "another process listens there; `ss -ltnp` shows which: stop it, or choose another port"
         }

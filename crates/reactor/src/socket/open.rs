@@ -87,6 +87,10 @@ pub fn try_listen(address: &Addr) -> io::Result<()> {
             match fs::symlink_metadata(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),
+                Ok(meta) if !meta.file_type().is_socket() => Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "a file that is not a socket has this path",
+                )),
                 Ok(_) if is_stale(path) => Ok(()),
                 Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
             }

@@ -15,6 +15,7 @@ use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 
 /// Tries to listen on the addresses.
 pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut Findings) {
@@ -46,7 +47,13 @@ pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut F
             let place = Place::of_origination(index, "listen");
             match listen {
                 PlainListen::Tcp(listen) => try_one(&Addr::Tcp(listen.address), place, findings),
-                PlainListen::Unix(path) => try_one(&Addr::Unix(path.clone()), place, findings),
+                PlainListen::Unix(path) => {
+                    let address = Addr::Unix(path.clone());
+                    if !occupied.listeners.contains(&address.to_string()) {
+                        let context = (config, occasion.purpose);
+                        unix_listener(path, "the listener's socket", place, context, findings);
+                    }
+                }
             }
         }
     }
@@ -70,16 +77,11 @@ fn own_overlap(address: &Addr, occupied: &Occupied) -> Option<SocketAddr> {
 fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut Findings) {
     let place = Place::Program("admin");
     match &config.process.admin {
-        Admin::Unix(path) => {
-            if !occupied.admin {
-                directory_of(path, "the admin socket", place, findings);
-            }
-            let address = Addr::Unix(path.clone());
-            if !occupied.admin && path.exists() && !is_orphaned(path) {
-                listener(&address, place, (config, purpose), findings);
-            }
+        Admin::Unix(path) if !occupied.admin && !is_orphaned(path) => {
+            let context = (config, purpose);
+            unix_listener(path, "the admin socket", place, context, findings);
         }
-        Admin::Auto | Admin::None | Admin::Loopback(_) => {}
+        Admin::Unix(_) | Admin::Auto | Admin::None | Admin::Loopback(_) => {}
     }
     if let Some(MetricsAddress(address)) = config.process.metrics {
         let address = Addr::Tcp(address);
@@ -92,6 +94,20 @@ fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut 
                 findings,
             );
         }
+    }
+}
+
+/// Reports a unix socket that cannot be made: its directory, or what already has its path.
+fn unix_listener(
+    path: &Path,
+    what: &str,
+    place: Place,
+    context: (&Config, Purpose),
+    findings: &mut Findings,
+) {
+    directory_of(path, what, place, findings);
+    if path.symlink_metadata().is_ok() {
+        listener(&Addr::Unix(path.to_owned()), place, context, findings);
     }
 }
 

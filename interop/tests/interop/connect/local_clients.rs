@@ -11,11 +11,12 @@ use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::content::{Total, random};
 use dormouse_interop::originator::{Client, Originator, Settings};
-use dormouse_interop::process::kill_asleep;
+use dormouse_interop::process::{kill_asleep, signal};
 use dormouse_interop::scene::{self, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{self, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
 
 /// A `dormouse serve` in front of an echo backend: the server of most tests here.
 fn server() -> Scene {
@@ -118,7 +119,7 @@ fn sessions_outlive_a_restart(line: &str) {
 #[test]
 fn bytes_and_closes_pass_in_both_directions() {
     let server = server();
-    let connect = Originator::start(&Settings::new(&[server.address]));
+    let mut connect = Originator::start(&Settings::new(&[server.address]));
     let mut client = connect.saying("download 3000000");
     let mut all = Vec::new();
     client.tcp.read_to_end(&mut all).expect("a clean end");
@@ -138,11 +139,15 @@ fn bytes_and_closes_pass_in_both_directions() {
     assert_eq!(report.sent, Total::of(&all));
 
     let path = connect.folder.path().join("plain.sock");
-    let mut unix = UnixStream::connect(path).expect("a unix listener");
+    let mut unix = UnixStream::connect(&path).expect("a unix listener");
     unix.write_all(b"echo\nhello").expect("a write");
     let mut back = [0; 5];
     unix.read_exact(&mut back).expect("an echo");
     assert_eq!(&back, b"hello");
+
+    signal(connect.process.pid(), Signal::TERM);
+    connect.process.wait_for_end(PATIENCE);
+    assert!(!path.exists(), "the listener's file is left");
 }
 
 /// A reset of a local client must not look like a close to the server, and vice versa.

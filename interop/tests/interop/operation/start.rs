@@ -425,6 +425,30 @@ fn an_address_in_use() {
     attempt.serve_refused(REFUSED_BY_SYSTEM, &[&address, "in use"]);
 }
 
+/// `check` finds what prevents a unix listener, too.
+#[test]
+fn a_path_without_room_for_a_unix_listener() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    attempt.write("not-a-socket", "");
+    let wrongs = [
+        ("missing/plain.sock", MISCONFIGURED, "no such directory"),
+        ("not-a-socket", REFUSED_BY_SYSTEM, "not a socket"),
+    ];
+    for (path, status, says) in wrongs {
+        let path = attempt.folder.path().join(path);
+        let listen = format!("listen = \"unix:{}\"", path.display());
+        let toml = format!("[[originate]]\n{listen}\nto = \"127.0.0.1:1\"\n");
+        let file = attempt.write("plain.toml", toml);
+        let file = file.to_string_lossy();
+        for command in ["check", "serve"] {
+            let says = [says, "plain.toml:2", &listen];
+            attempt.refused(&[command, "-c", &file], status, &says);
+        }
+    }
+}
+
 #[test]
 fn an_address_of_another_machine() {
     let Some(mut attempt) = Attempt::new() else {
