@@ -285,7 +285,7 @@ impl Slot {
 
     /// Whether the connection is at rest: nothing is pending, so only this slot exists.
     pub fn at_rest(&self) -> bool {
-        (self.phase() == Phase::Established || self.awaits_client())
+        (matches!(self.phase(), Phase::Established | Phase::Warm) || self.awaits_client())
             && self.opening_pending.is_none()
             && self.sealing_pending.is_none()
     }
@@ -352,6 +352,16 @@ mod tests {
         assert!(!slot.is_sound(), "without a TLS state");
         slot.set(Flag::PassThrough);
         assert!(slot.is_sound());
+    }
+
+    #[test]
+    fn a_warm_connection_is_at_rest() {
+        let mut slot = Slot::new_zeroed();
+        slot.begin(Fd(5), 0, 0, 1, 0);
+        for (phase, rests) in [(Phase::Connecting, false), (Phase::Warm, true)] {
+            slot.set_phase(phase);
+            assert_eq!(slot.at_rest(), rests, "{phase:?}");
+        }
     }
 
     #[test]

@@ -196,12 +196,14 @@ fn warm_connections_are_used_and_replaced() {
     let mut server = server();
     let settings = Settings::new(&[server.address])
         .line("warm = 5")
-        .line("resume_uses = 1000");
+        .line("resume_uses = 1000")
+        .top("admin = \"admin.sock\"");
     let connect = Originator::start(&settings);
     let done = |sum: usize| {
         handshakes(&connect, sum);
     };
     done(5);
+    connect.wait_for_count("at_rest", 5);
     let mut clients: Vec<Client> = (0..4).map(|_| echoed(&connect)).collect();
     // The connections in use are replaced by new warm ones.
     done(9);
