@@ -190,8 +190,9 @@ impl MemoryFigures {
         }
     }
 
-    /// Whether only the growth of resident memory is known, which is less than connections use if earlier ones left free memory.
-    pub fn is_lower_limit(&self) -> bool {
+    /// Whether only the growth of resident memory is known: less than connections use if earlier ones left free memory, and
+    /// more if it includes garbage.
+    pub fn is_growth_only(&self) -> bool {
         self.used_bytes.value().is_none() && !self.is_process_each()
     }
 

@@ -19,7 +19,9 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
         sections.push(("flights", flights(server)));
         sections.push(("records", exchange_rows::records(server)));
         sections.push(("handshakes at a time", exchange_rows::at_a_time(server)));
-        sections.push(("memory", memory(server)));
+        let software = audit.software.value();
+        let collects = software.is_some_and(|software| software.kind.collects());
+        sections.push(("memory", memory(server, collects)));
         sections.push(("where it is", census(server)));
         sections.push(("CPU", cpu(server)));
         sections.push(("first connection", first(server)));
@@ -180,9 +182,10 @@ pub(super) fn flight_title(flight: &FlightRow) -> String {
 }
 
 /// Why resident growth says less than bytes in use do.
-const LOWER_LIMIT: &str = "connections use memory again that earlier ones left free, without growth; the most is seen after a restart";
+const LOWER_LIMIT: &str = "a lower limit: connections use memory again that earlier ones left free, without growth; the most is seen after a restart";
+const GARBAGE: &str = "little: it includes garbage that was not collected, and not the memory that earlier connections left free";
 
-fn memory(server: &ServerFigures) -> Vec<Row> {
+fn memory(server: &ServerFigures, collects: bool) -> Vec<Row> {
     let memory = match &server.memory {
         Measured::Value(memory) => memory,
         Measured::NotMeasured(why) => return vec![missing("memory", why)],
@@ -196,8 +199,9 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
     rows.extend(process.map(|process| row("the process of each connection", bytes(process))));
     let free = memory.free_before_bytes.map(|free| free as f64);
     rows.extend(free.map(|free| row("free heap before these connections", bytes(free))));
-    if memory.is_lower_limit() {
-        rows.push(row("resident growth is a lower limit", LOWER_LIMIT));
+    if memory.is_growth_only() {
+        let title = "what resident growth says";
+        rows.push(row(title, if collects { GARBAGE } else { LOWER_LIMIT }));
     }
     rows.extend(
         [
@@ -239,7 +243,7 @@ fn census(server: &ServerFigures) -> Vec<Row> {
         Measured::NotMeasured(why) => return vec![missing("a census of the heap", why)],
     };
     let mut rows = vec![row("method", census.method.clone())];
-    if census.blocks_per_connection > 0.0 {
+    if census.blocks_per_connection > 0.0 && census.heap_bytes_per_connection > 0.0 {
         let value = format!(
             "{} in {:.1} blocks",
             bytes(census.heap_bytes_per_connection),
