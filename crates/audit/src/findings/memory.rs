@@ -1,45 +1,22 @@
 //! Findings about memory that an idle connection retains.
 
 use super::baseline::{self, ComparedCost};
+use super::buffers::KeptBuffers;
 use super::catalogue::FindingId;
+use super::contexts;
 use super::finding::{Confidence, Finding, Severity};
-use super::quoted::filled;
+use super::quoted::{NEEDED, filled};
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::{Measured, MemoryFigures};
 use crate::software::SoftwareKind;
 use dormouse_census::{CensusReport, SizeClass};
 
-/// Block sizes that hold a 16 kB record in one or both directions.
-const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
-/// Minimum number of blocks in a connection's own context or trust store.
-const CONTEXT_BLOCKS: f64 = 220.0;
-const CONTEXT_BYTES: f64 = 20_000.0;
-/// If one size makes up this share of the bytes, the blocks are the program's own and not parsed certificates, unless
-/// handshakes were seen to parse certificates for this share of their CPU time: GnuTLS holds those in nodes of one size.
-const ONE_SIZE: f64 = 0.8;
-const PARSING: f64 = 0.1;
-/// Minimum share of the new blocks that the second half of the connections takes, if each takes some.
-const OF_SECOND_HALF: f64 = 0.25;
-/// Buffers of a TLS library per connection, one for each direction; more are the program's own.
-const OF_LIBRARY: f64 = 2.5;
-/// Buffers per connection up to which there is one, for one direction.
-const OF_ONE: f64 = 1.5;
-/// Share of the buffers that exist after the handshakes of the first half of the connections, below which they grew for
-/// large records.
-const GREW: f64 = 0.1;
-/// Minimum share of zeros in a buffer that is kept without need: most of it was never filled.
-const UNFILLED: f64 = 0.5;
 /// Share from which one cause explains most of the memory.
 const MOST: f64 = 0.5;
 /// Share of the bytes in use that stays after closing, below which it is not worth a word.
 const KEPT: f64 = 0.05;
 const STACKS: &str = "most of the memory is the stack of each connection's thread: what its functions ever touched stays resident while the thread lives. Keep large arrays out of these functions, allocate them only while they are needed, or serve many connections in one thread. Not tried in the lab";
-/// A blocked thread holds a buffer although the program has set the mode that the advice names.
-const BLOCKED: &str = "In a thread for each connection, also wait with poll(2) before SSL_read while SSL_has_pending is 0: a thread that waits inside SSL_read holds the read buffer in spite of this mode";
-const GARBAGE: &str = "these buffers may be garbage: V8 frees them when it collects, and the audit could not make it collect; with --inspect=127.0.0.1:0 it can";
-const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
-
 /// Judges the memory that an idle connection retains.
 pub(super) fn judge(
     subject: &AuditSubject,
@@ -72,146 +49,39 @@ pub(super) fn judge(
         return;
     }
     let mut explained = 0.0;
-    let context = census.filter(|census| !has_more_processes && has_contexts(subject, census));
+    let context =
+        census.filter(|census| !has_more_processes && contexts::are_kept(subject, census));
     if let Some(census) = context {
         explained += census.heap_bytes_per_connection;
-        findings.push(contexts(subject, census, &command));
+        findings.push(contexts::finding(subject, census, &command));
     }
-    let kept = census.map_or_else(Vec::new, |census| record_buffers(census, context.is_some()));
-    if !kept.is_empty() {
-        let of_buffers: f64 = kept.iter().map(|class| class.bytes_per_connection).sum();
-        explained += of_buffers;
+    let kept = census.and_then(|census| KeptBuffers::of(census, context.is_some()));
+    if let Some(kept) = kept {
+        explained += kept.bytes();
         // Buffers that make a connection cost more than the runtime's default settings do can be saved.
         let is_usual = is_foreign
             || has_more_processes
             || compared.as_ref().is_some_and(|cost| {
-                !cost.is_unusual_by(of_buffers) || !cost.tells_buffers(subject.speaks_http())
+                !cost.is_unusual_by(kept.bytes()) || !cost.tells_buffers(subject.speaks_http())
             });
-        let number: f64 = kept.iter().map(|class| class.per_connection).sum();
         // What a program needs itself, such as a database's buffers for each session, is not known.
-        let is_own = compared.is_none() && number > OF_LIBRARY;
-        let severity = if is_own || of_buffers < MOST * idle {
+        let is_own = compared.is_none() && kept.are_own();
+        let severity = if is_own || kept.bytes() < MOST * idle {
             severity.min(Severity::Medium)
         } else {
             severity
         };
-        let has_threads = census.is_some_and(|census| census.stack_bytes_per_connection > 0.0);
-        let buffers = buffers(subject, memory, (&kept, has_threads), &command);
-        findings.extend(
-            buffers.map(|finding| match may_be_garbage(subject, memory) {
-                true => Finding {
-                    severity: severity.min(Severity::Low),
-                    confidence: Confidence::Low,
-                    cause: format!("{GARBAGE}; otherwise, {}", finding.cause),
-                    ..finding
-                },
-                false if is_usual => Finding {
-                    severity,
-                    ..finding
-                },
-                false => Finding {
-                    severity: severity.max(Severity::Medium),
-                    ..finding
-                },
-            }),
-        );
+        let severity = if is_usual {
+            severity
+        } else {
+            severity.max(Severity::Medium)
+        };
+        findings.extend(kept.finding(subject, memory, severity, &command));
     }
     if explained < 0.6 * idle {
         let severity_and_lab = (severity, compared.as_ref());
         findings.push(general(subject, memory, census, severity_and_lab, command));
     }
-}
-
-/// Whether blocks of malloc may hold buffers that nothing refers to any more: V8 frees them when it collects its garbage,
-/// and without an inspector the audit could not make it do so.
-fn may_be_garbage(subject: &AuditSubject, memory: &MemoryFigures) -> bool {
-    subject.kind == SoftwareKind::Node && memory.used_bytes.value().is_none()
-}
-
-/// Whether a connection's blocks look like parsed certificates: many, and of many sizes. Go, JVMs, V8, Lua and Ruby hold
-/// any connection in hundreds of small objects.
-fn has_contexts(subject: &AuditSubject, census: &CensusReport) -> bool {
-    let bytes = || {
-        let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
-        blocks.map(|class| class.bytes_per_connection)
-    };
-    let (all, most) = (bytes().sum::<f64>(), bytes().fold(0.0, f64::max));
-    !subject.kind.collects()
-        && census.blocks_per_connection > CONTEXT_BLOCKS
-        && all > CONTEXT_BYTES
-        && (most < ONE_SIZE * all || subject.parsing_share() > PARSING)
-        && grows_with_connections(census)
-}
-
-/// Whether the second half of the connections took blocks, too. A server's table of sessions grows by hundreds of blocks
-/// when the first connections arrive.
-fn grows_with_connections(census: &CensusReport) -> bool {
-    let blocks = census.classes.iter().filter(|class| class.heap == "malloc");
-    let new = blocks.map(|class| {
-        let [none, half, all] = class.blocks.map(|count| count as f64);
-        (all - half, all - none)
-    });
-    let (second, both) = new.fold((0.0, 0.0), |sum, new| (sum.0 + new.0, sum.1 + new.1));
-    // Without a second half there is one reading.
-    second == 0.0 || second >= OF_SECOND_HALF * both
-}
-
-fn record_buffers(census: &CensusReport, has_contexts: bool) -> Vec<&SizeClass> {
-    let of = census.classes.iter();
-    of.filter(|class| RECORD_BUFFER.contains(&class.size_bytes))
-        .filter(|class| class.per_connection > 0.3)
-        // A context has tables of that size too, but without zeros.
-        .filter(|class| !has_contexts || class.zero_share > UNFILLED)
-        .collect()
-}
-
-fn buffers(
-    subject: &AuditSubject,
-    memory: &MemoryFigures,
-    (kept, has_threads): (&[&SizeClass], bool),
-    command: &str,
-) -> Option<Finding> {
-    let first = kept.first()?;
-    let number: f64 = kept.iter().map(|class| class.per_connection).sum();
-    let all: f64 = kept.iter().map(|class| class.bytes_per_connection).sum();
-    let more = first.blocks[2].saturating_sub(first.blocks[0]) as f64;
-    // Resident memory does not tell: in an audit after another one, the buffers lie in heap that was there before.
-    let is_probed = memory.after_large_records_bytes.value().is_some();
-    let after_handshake = first.blocks[1].saturating_sub(first.blocks[0]) as f64;
-    let grew = is_probed && after_handshake < GREW * more;
-    Some(Finding {
-        id: FindingId::RecordBuffersKept,
-        severity: Severity::Medium,
-        title: format!("every idle connection keeps {number:.1} buffers as large as a record"),
-        measured: format!(
-            "{} blocks of {} bytes for {} connections, {} of their bytes zero; {} per connection in all",
-            whole(more),
-            whole(first.size_bytes as f64),
-            whole(more / first.per_connection),
-            percent(first.zero_share),
-            bytes(all)
-        ),
-        reference: filled(&format!("no buffer while no record is in flight; {REFERENCE}")),
-        cause: if number > OF_LIBRARY {
-            "a TLS library has at most two such buffers per connection; the others are the program's own buffers, allocated in advance and mostly unused"
-        } else if grew {
-            "the buffers grew when 16 kB records arrived, and keep that size until the connection closes"
-        } else if number > OF_ONE {
-            "each connection allocates a buffer for the largest record (2^14 bytes) in each direction and keeps both while it is idle"
-        } else {
-            "each connection allocates a buffer for the largest record (2^14 bytes) and keeps it while it is idle"
-        }
-        .into(),
-        confidence: Confidence::High,
-        advice: if number > OF_LIBRARY {
-            subject.advice_for_own_buffers()
-        } else if has_threads && subject.kind == SoftwareKind::OpenSsl {
-            format!("{}. {BLOCKED}", subject.advice(FindingId::RecordBuffersKept))
-        } else {
-            subject.advice(FindingId::RecordBuffersKept)
-        },
-        command: command.to_owned(),
-    })
 }
 
 /// Reports a process for each connection. Its blocks are those of a whole program, so their sizes say nothing.
@@ -244,32 +114,6 @@ fn process_each(subject: &AuditSubject, memory: &MemoryFigures, command: String)
     }
 }
 
-fn contexts(subject: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
-    let largest = census.classes.first().map_or_else(String::new, |class| {
-        let share = class.bytes_per_connection / census.heap_bytes_per_connection.max(1.0);
-        format!(
-            "; blocks of {} bytes are {} of it",
-            whole(class.size_bytes as f64),
-            percent(share)
-        )
-    });
-    Finding {
-        id: FindingId::ContextPerConnection,
-        severity: Severity::High,
-        title: "every connection has its own context or trust store".into(),
-        measured: format!(
-            "{} blocks and {} of heap per connection{largest}",
-            whole(census.blocks_per_connection),
-            bytes(census.heap_bytes_per_connection)
-        ),
-        reference: "one context for all connections: certificates, trust stores and keys are parsed once".into(),
-        cause: "blocks of that number and variety are parsed certificates or a whole configuration, which each connection parses and keeps".into(),
-        confidence: Confidence::Medium,
-        advice: subject.advice(FindingId::ContextPerConnection),
-        command: command.to_owned(),
-    }
-}
-
 fn general(
     subject: &AuditSubject,
     memory: &MemoryFigures,
@@ -293,8 +137,8 @@ fn general(
         },
         measured: measured(memory),
         reference: match compared {
-            Some(compared) => format!("{}; {}", compared.words(), filled(REFERENCE)),
-            None => filled(REFERENCE),
+            Some(compared) => format!("{}; {}", compared.words(), filled(NEEDED)),
+            None => filled(NEEDED),
         },
         cause,
         confidence,

@@ -2,9 +2,11 @@
 
 mod advice;
 mod baseline;
+mod buffers;
 mod catalogue;
 mod client;
 mod collected;
+mod contexts;
 mod finding;
 mod growth;
 mod hot_spots;
