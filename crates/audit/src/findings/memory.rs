@@ -10,7 +10,7 @@ use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
 use crate::model::{Measured, MemoryFigures};
 use crate::software::SoftwareKind;
-use dormouse_census::{CensusReport, SizeClass};
+use dormouse_census::CensusReport;
 
 /// Share from which one cause explains most of the memory.
 const MOST: f64 = 0.5;
@@ -287,6 +287,7 @@ mod tests {
     use super::*;
     use crate::model::{Audit, MemoryPhase};
     use crate::software::Software;
+    use dormouse_census::SizeClass;
 
     fn findings_of(audit: &Audit, memory: &MemoryFigures, census: &CensusReport) -> Vec<Finding> {
         let mut findings = Vec::new();

@@ -115,11 +115,11 @@ impl AuditSubject {
             (FindingId::BytesPerConnection, SoftwareKind::OpenSsl | SoftwareKind::Perl) => {
                 facts.buffers_released
             }
-            // The advice for Python concerns asyncio.
+            // The advice for Python concerns the buffers of asyncio's TLS.
             (
                 FindingId::BytesPerConnection | FindingId::RecordBuffersKept,
                 SoftwareKind::Python,
-            ) => !facts.asyncio,
+            ) => !facts.asyncio || facts.buffers_released,
             // Threads make jemalloc, which the advice recommends, keep a cache each.
             (FindingId::HeapFragmented, SoftwareKind::Python) => !facts.asyncio,
             _ => false,
@@ -239,6 +239,22 @@ mod tests {
         };
         assert!(advice("--insecure --http /").contains("IdleTimeout"));
         assert!(advice("--insecure").contains("io.Copy"));
+    }
+
+    /// Recorded: Tornado, which runs on asyncio's loop and has a TLS of its own, was to shrink asyncio's buffers.
+    #[test]
+    fn buffers_that_are_not_there_need_not_shrink() {
+        let mut subject = AuditSubject::new(&Audit::begin("server", "s", "127.0.0.1:1"));
+        subject.kind = SoftwareKind::Python;
+        subject.facts.asyncio = true;
+        let advice = |subject: &AuditSubject| subject.advice(FindingId::BytesPerConnection);
+        assert!(advice(&subject).contains("SSLProtocol.max_size"));
+        subject.facts.buffers_released = true;
+        assert!(
+            !advice(&subject).contains("SSLProtocol"),
+            "{}",
+            advice(&subject)
+        );
     }
 
     /// Recorded: for nginx, whose CPU time is OpenSSL's, the advice was to find out what else it does; for uvicorn, which has one

@@ -13,22 +13,43 @@ use dormouse_measure::{Error, Growth, Verdict};
 const ROUNDS_MAX: u32 = 40;
 
 /// Old garbage of an earlier load. Readings before its collection cannot be compared with later ones, so the rounds begin
-/// again.
+/// again: unless every round collects it, as in a program with few objects. Then all readings have as little of it.
 pub(super) struct OldGarbage {
     collections: Option<u64>,
+    /// Whether it was collected before the last call.
+    was_collected: bool,
 }
 
 impl OldGarbage {
     pub(super) fn of(session: &Session<'_>) -> Self {
-        let collections = generations(session).map(|generations| generations.full_collections);
-        Self { collections }
+        Self {
+            collections: collections(session),
+            was_collected: false,
+        }
     }
 
     /// Whether it was collected since the last call.
     pub(super) fn was_collected(&mut self, session: &Session<'_>) -> bool {
-        let before = std::mem::replace(self, Self::of(session));
-        self.collections > before.collections
+        self.advance(collections(session));
+        self.was_collected
     }
+
+    /// Whether the readings of rounds begin again with the round since the last call.
+    pub(super) fn begins_again(&mut self, session: &Session<'_>) -> bool {
+        self.advance(collections(session))
+    }
+
+    /// Returns whether it was collected now, and not before.
+    fn advance(&mut self, collections: Option<u64>) -> bool {
+        let before = std::mem::replace(&mut self.collections, collections);
+        let had = std::mem::replace(&mut self.was_collected, collections > before);
+        self.was_collected && !had
+    }
+}
+
+/// Collections of the oldest generation so far.
+fn collections(session: &Session<'_>) -> Option<u64> {
+    Some(generations(session)?.full_collections)
 }
 
 /// Progress of CPython's collector; `None` in other runtimes.
@@ -81,5 +102,23 @@ impl LoadSteps {
             verdict: Verdict::Unclear,
             ..growth
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded: Tornado has so few objects that CPython collects its oldest ones in each round. The rounds began again nine
+    /// times, until the time was over.
+    #[test]
+    fn rounds_that_all_collect_do_not_begin_again() {
+        let mut garbage = OldGarbage {
+            collections: Some(5),
+            was_collected: false,
+        };
+        let again = [6, 7, 8, 8, 9, 9].map(|count| garbage.advance(Some(count)));
+        assert_eq!(again, [true, false, false, false, true, false]);
+        assert!(!garbage.advance(None));
     }
 }

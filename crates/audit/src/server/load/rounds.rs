@@ -107,7 +107,7 @@ impl LoadSteps {
             log.full = Some((churn.spent, churn.established));
             let name = format!("round_{number}");
             self.phase(session, log, (&name, &format!("after round {number}")), 0);
-            if garbage.was_collected(session) {
+            if garbage.begins_again(session) {
                 churn.resident.clear();
                 churn.in_use.clear();
             }
@@ -310,7 +310,7 @@ impl LoadSteps {
             let sample = session.settled(0);
             let sample = sample.map(|sample| (session.begun, sample.memory.pss));
             let is_collected = self.await_collection(session, log);
-            if garbage.was_collected(session) {
+            if garbage.begins_again(session) {
                 resident.clear();
                 in_use.clear();
                 counted_blocks.clear();
