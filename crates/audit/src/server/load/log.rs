@@ -267,8 +267,20 @@ impl LoadLog {
         };
         let growth = |growth: &Option<Growth>, why: &str| Measured::or_why(growth.clone(), why);
         let not_in_use = "the blocks in use cannot be counted in this server";
-        let not_broken = "the blocks in use cannot be counted in this server, or it is too slow for enough of these connections";
-        let not_resumed = "full handshakes leave nothing behind, or no session was resumed";
+        let not_broken = match self.counts_growth() {
+            true => {
+                "the time was too short for enough of these connections, or TLS begins within another protocol"
+            }
+            false => not_in_use,
+        };
+        let is_collected = |collected: &CollectedRounds| collected.by.is_some();
+        let not_resumed = match self.growth.grew() {
+            false => "full handshakes leave nothing behind",
+            true if self.collected.as_ref().is_some_and(is_collected) => {
+                "the objects that survive collections say more"
+            }
+            true => "no session was resumed, or too few",
+        };
         let not_older = "the rounds above are of TLS 1.2, memory grows in them already, or no session of TLS 1.2 was resumed";
         let after = ["4n", "2n"]
             .into_iter()
