@@ -134,13 +134,12 @@ impl Route {
         if let Some(tls) = &mut self.backend_tls {
             tls.set_addresses(name, addresses);
         }
-        match &mut self.direction {
-            Direction::Terminate {
-                targets: Some(targets),
-                ..
-            } => targets.set_addresses(name, addresses, known),
-            _ => false,
-        }
+        let targets = match &mut self.direction {
+            Direction::Terminate { targets, .. } => targets.as_mut(),
+            Direction::PassThrough(targets) => Some(targets),
+            Direction::Originate(_) | Direction::Removed => None,
+        };
+        targets.is_some_and(|targets| targets.set_addresses(name, addresses, known))
     }
 
     /// Placeholder for a route that a reload has removed.
@@ -229,18 +228,10 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
     let route = |(origin, originate): (Origin, &Originate)| {
         let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
         Route {
-            name: String::new(),
             direction: Direction::Originate(origin),
-            sources: Vec::new(),
             backend_name: names.join(", "),
-            access: Access::default(),
             truncation: originate.truncation,
-            half_close: true,
-            backend_connect: ConnectTime::AtOnce,
-            backend_down: BackendDown::Alert,
-            backend_tls: None,
-            sockets: SocketOptions::new(&config.sockets),
-            filter: RouteFilter::default(),
+            ..Route::removed(&config.sockets)
         }
     };
     origins
@@ -308,4 +299,60 @@ fn targets(route: &dormouse_config::Route, backends: &Backends) -> Option<Target
         slow_start_ms: route.slow_start.map_or(0, milliseconds),
         credits: RefCell::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::Backend;
+
+    /// Names are looked up for every kind of route with backends.
+    #[test]
+    fn new_addresses_of_a_name_reach_the_route() {
+        let known = Backends::create(1).expect("memory");
+        let [old, new] =
+            ["10.0.0.1:443", "10.0.0.2:443"].map(|one| one.parse().expect("an address"));
+        let named = Backend::Tcp {
+            address: old,
+            given: "db.example:443".to_owned(),
+            more: Vec::new(),
+        };
+        let targets = || {
+            let listed = vec![Upstream::plain(named.clone())];
+            Targets {
+                all: Target::all_of(&listed, &known),
+                listed,
+                balance: dormouse_config::Balance::RoundRobin,
+                failures_max: 1,
+                pause_ms: 1_000,
+                slow_start_ms: 0,
+                credits: RefCell::default(),
+            }
+        };
+        let terminates = Direction::Terminate {
+            context: None,
+            targets: Some(targets()),
+        };
+        let flags = [
+            ("listen", "127.0.0.1:8443"),
+            ("to", "echo:"),
+            ("self-signed", "x"),
+        ];
+        let flags = flags.map(|(name, value)| config::Flag::new(name, value));
+        let (section, machine) = (config::Section::Route, config::Machine::read());
+        let loaded = config::load(None, section, &flags, &machine, config::Purpose::Check);
+        let sockets = loaded.expect("valid").config.sockets;
+        for direction in [terminates, Direction::PassThrough(targets())] {
+            let mut route = Route {
+                direction,
+                ..Route::removed(&sockets)
+            };
+            assert!(!route.set_addresses("other.example:443", &[new], &known));
+            assert!(route.set_addresses("db.example:443", &[new], &known));
+            let all = &route.targets().expect("backends").all;
+            let addresses: Vec<&Addr> = all.iter().map(|target| &target.address).collect();
+            assert_eq!(addresses, [&Addr::Tcp(new)]);
+        }
+        known.fds().close();
+    }
 }
