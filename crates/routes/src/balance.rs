@@ -246,8 +246,9 @@ impl Targets {
                 let (before, from) = candidates.split_at(at);
                 let load = |n: &usize| {
                     let place = self.all.get(*n).map_or(0, |target| target.place);
-                    // Plus one, so that the weight also counts for idle backends.
-                    (known.load(place) + 1) * FULL * FULL / weight(*n).unwrap_or(1).max(1)
+                    // Plus one, so that the weight also counts for idle backends. A compromised worker can state any load.
+                    let load = known.load(place).saturating_add(1);
+                    load.saturating_mul(FULL * FULL) / weight(*n).unwrap_or(1).max(1)
                 };
                 from.iter().chain(before).copied().min_by_key(load)
             }

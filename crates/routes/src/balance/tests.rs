@@ -231,3 +231,17 @@ fn a_recovered_backend_starts_slowly() {
         "a tenth of its weight: {counts:?}"
     );
 }
+
+/// A compromised worker writes any number into the table.
+#[test]
+fn a_forged_load_overflows_nothing() {
+    use std::os::unix::fs::FileExt as _;
+    let scene = Scene::new(Balance::LeastConnections, &[1, 100]);
+    let marks = format!("/proc/self/fd/{}", scene.known.fds().marks);
+    let marks = std::fs::File::options().write(true).open(marks).unwrap();
+    let len = marks.metadata().unwrap().len() as usize;
+    for byte in [0xff, 0x7f, 0x01] {
+        marks.write_all_at(&vec![byte; len], 0).unwrap();
+        assert!(scene.first(1) < 2);
+    }
+}
