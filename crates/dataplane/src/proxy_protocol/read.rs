@@ -172,20 +172,19 @@ fn read_v2(received: &[u8]) -> Result<Progress, HeaderError> {
     if len > HEADER_MAX {
         return Err(HeaderError::TooLong);
     }
+    let body = rest.get(..body_len);
+    if is_local {
+        // The receiver must "discard the protocol block including the family which is ignored" (§2.2).
+        let endpoints = None;
+        return Ok(body.map_or(Progress::Partial, |_| Progress::Complete { len, endpoints }));
+    }
     let addresses_len = addresses_len(family).ok_or(HeaderError::BadFamily)?;
-    // LOCAL may have any family, and no addresses (§2.2).
-    if !is_local && body_len < addresses_len {
+    if body_len < addresses_len {
         return Err(HeaderError::TooShort);
     }
-    let Some(body) = rest.get(..body_len) else {
+    let Some(body) = body else {
         return Ok(Progress::Partial);
     };
-    if is_local {
-        return Ok(Progress::Complete {
-            len,
-            endpoints: None,
-        });
-    }
     let (addresses, tlvs) = body.split_at(addresses_len);
     check_tlvs(received.get(..len).unwrap_or_default(), tlvs)?;
     Ok(Progress::Complete {

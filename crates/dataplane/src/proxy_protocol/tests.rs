@@ -284,9 +284,12 @@ fn refuses_malformed_headers_of_version_2() {
     ] {
         assert_eq!(read(&header), Err(why), "{}", header.escape_ascii());
     }
-    // LOCAL with and without addresses, PROXY with an unspecified family, a unix socket.
+    // LOCAL with and without addresses and with any family, PROXY with an unspecified family, a unix socket.
     assert_eq!(complete(&raw_v2(0x20, 0x00, &[])), (16, None));
     assert_eq!(complete(&raw_v2(0x20, 0x11, &four)), (28, None));
+    for family in [0x01, 0x12, 0xff] {
+        assert_eq!(complete(&raw_v2(0x20, family, &four)), (28, None));
+    }
     assert_eq!(complete(&raw_v2(0x21, 0x00, &[])), (16, None));
     assert_eq!(complete(&raw_v2(0x21, 0x31, &[0; 216])), (232, None));
 }
