@@ -84,12 +84,22 @@ impl Listeners {
     /// Stops polling the current listeners and returns them. The next update polls the new ones.
     pub(crate) fn replace(&mut self, io: &impl Io, by: Vec<Listener>) -> Vec<Listener> {
         if self.polled {
-            for listener in &self.all {
-                let _ = io.unwatch(listener.fd);
-            }
+            self.unpoll_all(io);
             self.polled = false;
         }
         std::mem::replace(&mut self.all, by)
+    }
+
+    fn poll_all(&self, io: &impl Io) -> io::Result<()> {
+        let mut all = self.all.iter().enumerate();
+        all.try_for_each(|(n, listener)| io.watch_listener(listener.fd, token::listener(n)))
+    }
+
+    fn unpoll_all(&self, io: &impl Io) {
+        for listener in &self.all {
+            // Fails only for a socket that is not polled.
+            let _ = io.unwatch(listener.fd);
+        }
     }
 
     /// Pauses accepting after resources ran out, until a connection ends or the time is up.
@@ -138,12 +148,14 @@ impl Listeners {
         if poll == self.polled {
             return Ok(None);
         }
-        for (n, listener) in self.all.iter().enumerate() {
-            if poll {
-                io.watch_listener(listener.fd, token::listener(n))?;
-            } else {
-                io.unwatch(listener.fd)?;
-            }
+        if poll {
+            self.poll_all(io).inspect_err(|_| {
+                // Those before it are polled already. The pause ends with the next try.
+                self.unpoll_all(io);
+                self.pause_silently(now_ms);
+            })?;
+        } else {
+            self.unpoll_all(io);
         }
         self.polled = poll;
         if poll || self.stopped || self.held {
@@ -153,5 +165,54 @@ impl Listeners {
             count.add(pause.count(), 1);
         }
         Ok(limit_reached.or(self.last.take()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::OsIo;
+    use dormouse_reactor::OnExec;
+    use dormouse_reactor::poller::Events;
+    use dormouse_reactor::shared::Shared;
+    use dormouse_reactor::socket::{self, ListenOptions};
+
+    /// The kernel refuses to watch the second listener, as when its limit of watches is reached. Then no listener is
+    /// polled, and later both are.
+    #[test]
+    fn a_listener_that_cannot_be_polled_is_tried_again() {
+        let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
+        let shared = Shared::create("counters", 1).expect("counters");
+        let count = Counters::new(shared.block(0).expect("a block"));
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let options = ListenOptions {
+            on_exec: OnExec::Close,
+            ..ListenOptions::default()
+        };
+        let [one, other] =
+            [(); 2].map(|()| socket::listen(&address, &options).expect("a listener"));
+        // A regular file cannot be watched.
+        let file = std::fs::File::open("/proc/self/exe").expect("a file");
+        let place = Fd::from_owned(file.into());
+        let mut listeners =
+            Listeners::new(vec![Listener::new(one, &[0]), Listener::new(place, &[0])]);
+        for now_ms in [0, 200] {
+            assert!(listeners.update(None, now_ms, &io, &count).is_err());
+            let client = std::net::TcpStream::connect(local(one)).expect("queued");
+            let mut events = Events::with_capacity(8);
+            io.wait(&mut events, Some(0)).expect("a poll");
+            assert!(events.is_empty(), "polled by a worker that does not accept");
+            drop(client);
+        }
+        other.move_to(place).expect("moved");
+        listeners.update(None, 400, &io, &count).expect("polled");
+        [one, place].into_iter().for_each(Fd::close);
+    }
+
+    fn local(fd: Fd) -> std::net::SocketAddr {
+        match socket::Addr::local(fd).expect("an address") {
+            socket::Addr::Tcp(address) => address,
+            socket::Addr::Unix(_) => unreachable!("a TCP socket"),
+        }
     }
 }

@@ -167,7 +167,9 @@ impl Door {
             Ok(Some(pause)) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
                 tracing::warn!(reason = pause.reason(), more, "accepting paused");
             }),
-            Err(e) => tracing::error!(error = %e, "listener poll failed"),
+            Err(error) => work.bursts.note(Subject::Paused, work.now_ms, |more| {
+                tracing::error!(%error, more, "listener poll failed");
+            }),
         }
     }
 }
