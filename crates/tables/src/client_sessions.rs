@@ -131,9 +131,11 @@ impl ClientSessions {
         let is_taken = |place: &usize| self.word(place_at(*place)).load(Ordering::Acquire) != 0;
         for place in (0..self.places).take_while(is_taken) {
             for slot in 0..SLOTS {
-                let word = self.word(slot_at(place_at(place), slot));
+                let at = slot_at(place_at(place), slot);
+                let word = self.word(at);
                 let state = word.load(Ordering::Acquire);
                 if kind(state) == BUSY && (state >> 8) as u16 == self.owner {
+                    self.wipe(at);
                     word.store(next(state, FREE, 0), Ordering::Release);
                 }
             }
@@ -165,6 +167,12 @@ impl ClientSessions {
             }
         }
         None
+    }
+
+    /// Overwrites the session in the slot at this offset.
+    fn wipe(&self, slot_at: usize) {
+        let words = (slot_at + 32..slot_at + SLOT_LEN).step_by(8);
+        words.for_each(|at| self.word(at).store(0, Ordering::Relaxed));
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
@@ -392,6 +400,8 @@ impl Claim<'_> {
     }
 
     fn write(&self, chain: u64, mark: u64, bytes: &[u8]) {
+        // The session that was here may have been longer.
+        self.wipe();
         let word = |offset: usize| self.place.slot_word(self.slot, offset);
         word(8).store(chain, Ordering::Relaxed);
         word(16).store(mark, Ordering::Relaxed);
@@ -411,13 +421,15 @@ impl Claim<'_> {
     /// Ends the claim. A slot that becomes free is wiped.
     fn release(self, kind: u64) {
         if kind == FREE {
-            for word in 0..DATA_MAX / 8 {
-                let word = self.place.slot_word(self.slot, 32 + 8 * word);
-                word.store(0, Ordering::Relaxed);
-            }
+            self.wipe();
         }
         let word = self.place.slot_word(self.slot, 0);
         word.store(next(self.state, kind, 0), Ordering::Release);
+    }
+
+    fn wipe(&self) {
+        let place = self.place;
+        place.sessions.wipe(slot_at(place.at, self.slot));
     }
 }
 

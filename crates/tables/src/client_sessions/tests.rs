@@ -138,8 +138,26 @@ fn the_successor_of_a_dead_worker_frees_its_claims() {
         "another worker's claim stays"
     );
     worker(0).forget_claims();
+    assert!(place.bytes(0).iter().all(|&byte| byte == 0), "wiped");
     place.put(chain, &session(2, 10));
     assert_eq!(number(&place.take(at(11)).expect("a session").1), 2);
+    sessions.fd().close();
+}
+
+#[test]
+fn a_short_session_leaves_nothing_of_a_long_one() {
+    let sessions = sessions();
+    let place = sessions.place([1; 16], REUSE).expect("room for a place");
+    for bytes in [&[7; DATA_MAX][..], &[8; 8]] {
+        (0..SLOTS).for_each(|_| assert!(place.store(1, false, bytes)));
+    }
+    for slot in 0..SLOTS {
+        place
+            .slot_word(slot, 24)
+            .store(DATA_MAX as u64, Ordering::Relaxed);
+        let left = place.bytes(slot);
+        assert!(left[..8] == [8; 8] && left[8..].iter().all(|&byte| byte == 0));
+    }
     sessions.fd().close();
 }
 
