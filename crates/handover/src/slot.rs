@@ -185,7 +185,8 @@ impl Slot {
         }
     }
 
-    /// Initializes the slot for a new TLS connection. The TLS state is written separately, in place.
+    /// Initializes the slot for a new TLS connection, in the phase [`Phase::Connecting`]: if the worker dies from now on,
+    /// its successor ends the connection. The TLS state is written separately, in place.
     pub fn begin(&mut self, tls_fd: Fd, tls_cookie: u32, route: u16, generation: u32, now_s: u32) {
         self.tls_fd = tls_fd.0;
         self.tls_cookie = tls_cookie;
@@ -193,6 +194,7 @@ impl Slot {
         self.generation = generation;
         self.opened_s = now_s;
         self.active_s = now_s;
+        self.set_phase(Phase::Connecting);
     }
 
     /// Whether a flow waits for memory.

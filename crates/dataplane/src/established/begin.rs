@@ -31,7 +31,6 @@ pub(crate) fn terminated<I: Io>(
     client: &Client,
     took_ms: u64,
 ) -> Flow {
-    slot.set_phase(Phase::Connecting);
     let id = ConnectionId::of(slot, cx.work.id_seed);
     let done = DoneFields {
         route: &cx.route.name,
@@ -76,7 +75,6 @@ pub(crate) fn passed_through<I: Io>(
     client: &Client,
 ) -> Flow {
     slot.set(Flag::PassThrough);
-    slot.set_phase(Phase::Connecting);
     let mut first = client.bare_proxy_header(&cx.work.io, cx.route, slot);
     first.extend_from_slice(received);
     let (all, none) = (0..first.len(), first.len()..first.len());

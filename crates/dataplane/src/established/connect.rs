@@ -235,7 +235,6 @@ fn connect_first<I: Io>(
         slot.set_phase(Phase::Established);
         return Connect::Done;
     };
-    slot.set_phase(Phase::Connecting);
     for _ in 0..ENTERS_TRIED {
         let choice = targets.first(client, &cx.work.backends, cx.work.now_ms);
         let Some(target) = choice.in_list(targets) else {

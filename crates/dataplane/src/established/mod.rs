@@ -42,6 +42,7 @@ use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
 use dormouse_tables::counters::Count;
 use interest::Side;
+use std::io;
 use step::{Event, step};
 use unverified::Unverified;
 
@@ -331,7 +332,7 @@ impl Connections {
         work: &mut Workspace<I>,
     ) {
         if is_over {
-            self.remove(index, work);
+            self.remove(index, None, work);
         } else {
             self.set_timer(index, settings, work.now_ms);
             self.apply_interest(index, work);
@@ -349,14 +350,15 @@ impl Connections {
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
             if self.slots.get(index).is_some_and(&is_due) {
-                self.remove(index, work);
+                self.remove(index, None, work);
             }
         }
     }
 
-    fn remove<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+    /// Frees a slot and closes its sockets. `reason`: that of the end, if no step has noted one.
+    fn remove<I: Io>(&mut self, index: u32, reason: Option<CloseReason>, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
-        logged::write_line(&self.slots, index, None, work);
+        logged::write_line(&self.slots, index, reason, work);
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
@@ -383,12 +385,20 @@ impl Connections {
         };
         let tls = token::connection((index, slot.generation), Side::Tls);
         let plain = token::connection((index, slot.generation), Side::Plain);
-        if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
-            // Without epoll the connection would get no more events.
-            tracing::error!(error = %e, "socket poll failed; connection closed");
-            traffic::count_close(slot, CloseReason::Limit, work);
-            self.remove(index, work);
+        if let Err(error) = interest::apply(slot, &work.io, tls, plain) {
+            self.remove_unwatched(index, &error, work);
         }
+    }
+
+    /// Frees a connection that would get no more events, because epoll has failed.
+    fn remove_unwatched<I: Io>(&mut self, index: u32, error: &io::Error, work: &mut Workspace<I>) {
+        tracing::error!(%error, "socket poll failed; connection closed");
+        let slot = self.slots.get(index);
+        // The reason of a draining connection is counted already.
+        if let Some(slot) = slot.filter(|slot| slot.phase() != Phase::Draining) {
+            traffic::count_close(slot, CloseReason::Limit, work);
+        }
+        self.remove(index, Some(CloseReason::Limit), work);
     }
 
     /// Arms or cancels the slot's timer, if its state requires another one than the running one.
@@ -583,12 +593,14 @@ impl Connections {
     /// Moves a slot to the lowest free index. `None`: it has that index already.
     pub(crate) fn relocate<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<Moved> {
         let to = self.move_slot(from, work)?;
-        let is_watched = self.rewatch(to, Side::Tls, work) && self.rewatch(to, Side::Plain, work);
+        let sides = [Side::Tls, Side::Plain];
+        let rewatched = sides
+            .into_iter()
+            .try_for_each(|side| self.rewatch(to, side, work));
         self.slots.settle_move();
         work.count.add(Count::SlotsMoved, 1);
-        if !is_watched {
-            // Without epoll the connection would get no more events.
-            self.remove(to, work);
+        if let Err(error) = rewatched {
+            self.remove_unwatched(to, &error, work);
         }
         Some(Moved { from, to })
     }
@@ -617,18 +629,12 @@ impl Connections {
     }
 
     /// Gives epoll the new token of a side.
-    fn rewatch<I: Io>(&mut self, index: u32, side: Side, work: &mut Workspace<I>) -> bool {
+    fn rewatch<I: Io>(&self, index: u32, side: Side, work: &Workspace<I>) -> io::Result<()> {
         let Some(slot) = self.slots.get(index) else {
-            return false;
+            return Ok(());
         };
         let token = token::connection((index, slot.generation), side);
-        match interest::rewatch(slot, &work.io, side, token) {
-            Ok(()) => true,
-            Err(e) => {
-                tracing::error!(error = %e, "socket poll failed; connection closed");
-                false
-            }
-        }
+        interest::rewatch(slot, &work.io, side, token)
     }
 }
 

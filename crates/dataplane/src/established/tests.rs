@@ -39,6 +39,7 @@ struct World {
     slots: Fd,
     pending: Fd,
     counters: Shared,
+    clients: Clients,
     orders: [Fd; 2],
     tls: Pair,
     /// By generation.
@@ -77,6 +78,38 @@ fn limits() -> Limits {
     }
 }
 
+fn sockets() -> config::Sockets {
+    let flags = [
+        ("listen", "127.0.0.1:8443"),
+        ("to", "echo:"),
+        ("self-signed", "x"),
+    ];
+    let flags = flags.map(|(name, value)| Given::new(name, value));
+    let (section, machine) = (config::Section::Route, Machine::read());
+    let loaded = config::load(None, section, &flags, &machine, Purpose::Check);
+    loaded.expect("valid").config.sockets
+}
+
+fn route(tls: &Pair, sockets: &config::Sockets) -> Route {
+    Route {
+        direction: Direction::Terminate {
+            context: Some(tls.server.clone()),
+            targets: None,
+        },
+        sockets: SocketOptions::new(sockets),
+        backend_tls: None,
+        truncation: Truncation::Abort,
+        half_close: true,
+        backend_connect: ConnectTime::AtOnce,
+        name: "1".to_owned(),
+        backend_down: BackendDown::Alert,
+        backend_name: String::new(),
+        access: Access::default(),
+        sources: Vec::new(),
+        filter: dormouse_routes::route_filter::RouteFilter::default(),
+    }
+}
+
 impl World {
     fn new() -> World {
         let slots = Slab::<Slot>::create("slots", PLACES, SLOT_LAYOUT_VERSION).expect("slots");
@@ -86,6 +119,7 @@ impl World {
             slots: slots.fd(),
             pending: pending.fd(),
             counters: Shared::create("counters", 1).expect("counters"),
+            clients: Clients::create(PLACES, 1).expect("a table"),
             orders: [here, there],
             tls: Pair::new(PairSettings::default()),
             ends: BTreeMap::new(),
@@ -103,31 +137,7 @@ impl World {
             Slab::adopt(self.slots, SLOT_LAYOUT_VERSION, live).expect("slots to adopt");
         let pending =
             adopt_pending(&slots, self.pending, PENDING).expect("pending memory to adopt");
-        let flags = [
-            ("listen", "127.0.0.1:8443"),
-            ("to", "echo:"),
-            ("self-signed", "x"),
-        ];
-        let flags = flags.map(|(name, value)| Given::new(name, value));
-        let (section, machine) = (config::Section::Route, Machine::read());
-        let config = config::load(None, section, &flags, &machine, Purpose::Check).expect("valid");
-        let route = Route {
-            direction: Direction::Terminate {
-                context: Some(self.tls.server.clone()),
-                targets: None,
-            },
-            sockets: SocketOptions::new(&config.config.sockets),
-            backend_tls: None,
-            truncation: Truncation::Abort,
-            half_close: true,
-            backend_connect: ConnectTime::AtOnce,
-            name: "1".to_owned(),
-            backend_down: BackendDown::Alert,
-            backend_name: String::new(),
-            access: Access::default(),
-            sources: Vec::new(),
-            filter: dormouse_routes::route_filter::RouteFilter::default(),
-        };
+        let route = route(&self.tls, &sockets());
         let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
         self.worker = Some(
             Worker::adopt(
@@ -135,7 +145,7 @@ impl World {
                     slots,
                     pending,
                     counters: Counters::new(self.counters.block(0).expect("a block")),
-                    clients: Clients::create(PLACES, 1).expect("a table"),
+                    clients: Clients::adopt(self.clients.fd(), PLACES).expect("the table"),
                     backends: Backends::create(1).expect("a table"),
                     traffic: Traffic::create(1).expect("a table"),
                     sessions: None,
@@ -296,7 +306,7 @@ fn an_exhausted_tls_1_2_key_loses_no_data() {
 
 fn remove(worker: &mut Worker<OsIo>, index: u32) {
     let parts = worker.parts();
-    parts.connections.remove(index, parts.work);
+    parts.connections.remove(index, None, parts.work);
 }
 
 fn move_slot(worker: &mut Worker<OsIo>, from: u32) -> Option<u32> {
@@ -306,7 +316,7 @@ fn move_slot(worker: &mut Worker<OsIo>, from: u32) -> Option<u32> {
 
 fn rewatch(worker: &mut Worker<OsIo>, index: u32, side: Side) -> bool {
     let parts = worker.parts();
-    parts.connections.rewatch(index, side, parts.work)
+    parts.connections.rewatch(index, side, parts.work).is_ok()
 }
 
 fn relocate(worker: &mut Worker<OsIo>, from: u32) -> Option<Moved> {
@@ -421,4 +431,46 @@ fn a_slot_with_another_socket_is_dropped() {
     assert_eq!((connections.live(), connections.at_rest()), (1, 1));
     assert_eq!(connections.draining(), 0);
     assert_eq!(parts.work.backends.load(1), 1);
+}
+
+/// A worker dies when it has counted a new connection for its client, before the connection's first step.
+#[test]
+fn a_connection_that_never_began_is_not_counted_for_ever() {
+    let mut world = World::new();
+    let client = [192, 0, 2, 1].into();
+    let limits = ClientLimits {
+        connections_max: Some(1),
+        ..ClientLimits::default()
+    };
+    let place = world.clients.place(client, 0).expect("room");
+    let (tls, tls_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
+    let slots = &mut world.worker().parts().connections.slots;
+    let index = slots.insert().expect("a free place");
+    slots.header().mark_busy(index);
+    let slot = slots.get_mut(index).expect("a slot");
+    let cookie = socket::cookie(tls_here).expect("a cookie") as u32;
+    slot.begin(tls_here, cookie, 0, 1, 1_000_000);
+    slot.set_client(place);
+    world.clients.enter(place, limits).expect("the first one");
+    world.start_worker();
+    let next = world.clients.count_handshake(client, limits, 0);
+    assert_eq!(next, Ok(()), "no connection is left");
+    tls.close();
+}
+
+/// The kernel's send queues are measured if they can be longer than one connection's share of `kernel_memory`.
+#[test]
+fn longer_send_queues_of_a_reload_are_measured() {
+    let mut world = World::new();
+    let mut sockets = sockets();
+    sockets.socket_buffer = config::ByteSize(1 << 20);
+    let settings = Settings {
+        limits: limits(),
+        routes: vec![route(&world.tls, &sockets)],
+    };
+    let work = world.worker().parts().work;
+    work.kernel.limit_to(8 << 20);
+    assert_eq!(work.allowance(Fd::NONE), Allowance::Full, "not measured");
+    work.limit_steps(&settings);
+    assert_eq!(work.allowance(Fd::NONE), Allowance::Nothing, "measured");
 }
