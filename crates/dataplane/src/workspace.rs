@@ -19,7 +19,6 @@ use crate::settings::Settings;
 use crate::step_bytes::StepBytes;
 use crate::token;
 
-use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
@@ -137,10 +136,7 @@ impl<I: Io> Workspace<I> {
             traffic,
             sessions,
         } = parts;
-        let send_buffers = settings.routes.iter();
-        let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
         let step = StepLimits {
-            send_buffer: send_buffers.max().unwrap_or(0),
             reserve: (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX),
             ..StepLimits::default()
         };
@@ -170,7 +166,7 @@ impl<I: Io> Workspace<I> {
             generation: 0,
             step,
         };
-        work.limit_steps(&settings.limits);
+        work.limit_steps(settings);
         work.connection_log.follow(settings);
         work
     }
@@ -196,9 +192,14 @@ impl<I: Io> Workspace<I> {
         self.generation = self.generation.max(generation);
     }
 
-    /// Applies these limits to the following steps. With a byte rate limit, a step moves at most a
+    /// Applies these settings to the following steps. With a byte rate limit, a step moves at most a
     /// small part of the bytes of one second.
-    pub(crate) fn limit_steps(&mut self, limits: &Limits) {
+    pub(crate) fn limit_steps(&mut self, settings: &Settings) {
+        let routes = settings.routes.iter();
+        let send_buffers = routes.map(|route| route.sockets.send_buffer_bytes());
+        // Existing connections keep their buffers.
+        self.step.send_buffer = send_buffers.fold(self.step.send_buffer, usize::max);
+        let limits = &settings.limits;
         let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
         let paces = paces.into_iter().flatten();
         let least = paces.map(Pace::step_bytes).min().unwrap_or(u64::MAX);

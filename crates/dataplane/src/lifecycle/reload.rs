@@ -130,7 +130,7 @@ impl Reloader {
 
         let changed = self.place_routes(routes, originations, &handover, notes, settings);
         settings.limits = handover.share.limits(&handover.config);
-        work.limit_steps(&settings.limits);
+        work.limit_steps(settings);
         work.connection_log.follow(settings);
         work.kernel.limit_to(settings.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
