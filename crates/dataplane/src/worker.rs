@@ -43,8 +43,8 @@ use crate::lifecycle::stop::Stop;
 use crate::lifecycle::upgrade::Upgrade;
 use crate::memory::compaction::Compaction;
 use crate::memory::cooling::Cooling;
+use crate::outbound::Outbound;
 use crate::outbound::request::LocalClient;
-use crate::outbound::{Outbound, Refill};
 use crate::settings::Settings;
 use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
@@ -232,14 +232,19 @@ impl<I: Io> Worker<I> {
     /// Accepts connections and advances handshakes, for a bounded time.
     fn serve_new_work(&mut self) {
         let until_us = self.cx.work.io.monotonic_us() + NEWCOMERS_US;
+        let mut originations = 0;
         for n in 0..self.new_work.len() {
             let token = self.new_work.get(n).copied();
             match token {
                 Some(Token::Handshake(id)) => {
                     self.handshakes.on_ready(id, self.cx.work.now_ms);
                 }
-                // If this turn has no time left, epoll reports it again in the next one.
-                Some(Token::Origination(id)) if self.cx.work.io.monotonic_us() < until_us => {
+                // The first one makes a step in every turn, however long it takes to accept new connections. For the
+                // others, if this turn has no time left, epoll reports them again in the next one.
+                Some(Token::Origination(id))
+                    if originations == 0 || self.cx.work.io.monotonic_us() < until_us =>
+                {
+                    originations += 1;
                     self.outbound.on_ready(id, &mut self.cx);
                 }
                 Some(Token::Listener(n)) => self.accept(n, until_us),
@@ -316,14 +321,9 @@ impl<I: Io> Worker<I> {
         self.give_back_memory();
     }
 
-    fn may_refill(&self) -> Refill {
-        if self.lifecycle.upgrade.is_under_way() {
-            Refill::Later
-        } else if self.door.listeners.are_stopped() {
-            Refill::Never
-        } else {
-            Refill::Now
-        }
+    /// Whether pools of warm connections may be filled: not during an upgrade, a drain or a stop.
+    fn may_refill(&self) -> bool {
+        !self.lifecycle.upgrade.is_under_way() && !self.door.listeners.are_stopped()
     }
 
     /// Carries out the requests of steps.
@@ -585,11 +585,13 @@ impl<I: Io> Worker<I> {
                 let grace_ms = self.cx.settings.limits.shutdown_grace_ms;
                 let stop = Stop::new(now_ms, grace_ms);
                 lifecycle.stop.get_or_insert(stop);
-                self.stop_new_connections();
+                self.door.listeners.stop();
+                self.outbound.stop(&mut self.cx.work);
             }
+            // Connections that are not established yet are finished first.
             Order::Drain { over_ms, order } => {
-                self.stop_new_connections();
-                let live = self.cx.connections.live() + self.handshakes.live() as u32;
+                self.door.listeners.stop();
+                let live = self.cx.connections.live() + self.handshakes() as u32;
                 let drain = Drain::new(now_ms, over_ms, order, live);
                 self.lifecycle.drain = Some(drain);
             }
@@ -597,6 +599,7 @@ impl<I: Io> Worker<I> {
                 lifecycle.drain = None;
                 if lifecycle.stop.is_none() {
                     self.door.listeners.restart();
+                    self.outbound.refill_pools(now_ms);
                 }
             }
             Order::Listeners(fds) => lifecycle.reloader.note_listeners(fds),
@@ -622,12 +625,6 @@ impl<I: Io> Worker<I> {
             }
             Order::HandOver => lifecycle.upgrade = Upgrade::HandedOver,
         }
-    }
-
-    /// Stops accepting, and abandons outbound connections that are not established yet.
-    fn stop_new_connections(&mut self) {
-        self.door.listeners.stop();
-        self.outbound.stop(&mut self.cx.work);
     }
 
     fn reload(&mut self, next: Fd, edition: u64) {

@@ -85,9 +85,9 @@ impl Outbound {
 
     /// The earliest deadline. Pools that must not be filled now are left out: their time may have
     /// passed, and the worker would not sleep.
-    pub(crate) fn next_deadline_ms(&self, may_refill: Refill) -> Option<u64> {
+    pub(crate) fn next_deadline_ms(&self, may_refill: bool) -> Option<u64> {
         let checks = self.pools.iter().filter_map(Pool::check_ms);
-        let checks = checks.filter(|_| may_refill != Refill::Later);
+        let checks = checks.filter(|_| may_refill);
         checks.chain(self.attempts.next_deadline_ms()).min()
     }
 
@@ -400,7 +400,7 @@ impl Outbound {
     // ---- time ----
 
     /// Ends attempts whose time is up, and begins missing warm connections.
-    pub(crate) fn on_time<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
+    pub(crate) fn on_time<I: Io>(&mut self, may_refill: bool, cx: &mut WorkerContext<I>) {
         loop {
             // A reload may have changed the servers.
             let has_next = |one: &Attempt| one.tried.len() < targets(one, &cx.settings);
@@ -423,22 +423,18 @@ impl Outbound {
             self.note_failure(id, &failure, cx);
             self.abandon(id, &mut cx.work);
         }
-        if may_refill != Refill::Later {
-            self.refill(may_refill, cx);
+        if may_refill {
+            self.refill(cx);
         }
     }
 
-    fn refill<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
+    fn refill<I: Io>(&mut self, cx: &mut WorkerContext<I>) {
         for route in 0..cx.settings.routes.len() as u16 {
             let now_ms = cx.work.now_ms;
             let Some(pool) = self.pool(route) else {
                 continue;
             };
             if pool.check_ms().is_none_or(|at_ms| at_ms > now_ms) {
-                continue;
-            }
-            if may_refill == Refill::Never {
-                pool.rest();
                 continue;
             }
             for _ in 0..pool.missing(&cx.connections, now_ms) {
@@ -465,6 +461,12 @@ impl Outbound {
         if let Some(pool) = self.pool(route) {
             pool.lost(lasted_s, now_ms);
         }
+    }
+
+    /// Fills the pools again after a drain, which has closed their connections.
+    pub(crate) fn refill_pools(&mut self, now_ms: u64) {
+        let pools = self.pools.iter_mut();
+        pools.for_each(|pool| pool.check_soon(now_ms));
     }
 
     /// Updates the pool, if the moved slot is a warm connection.
@@ -539,17 +541,6 @@ impl Outbound {
             self.abandon(id, work);
         }
     }
-}
-
-/// Whether pools of warm connections may be filled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refill {
-    /// Yes.
-    Now,
-    /// Not during an upgrade.
-    Later,
-    /// Never again: the worker stops or drains.
-    Never,
 }
 
 fn origin(route: u16, settings: &Settings) -> Option<&Origin> {

@@ -98,7 +98,8 @@ impl Pool {
         self.check_ms = Some(now_ms + self.backoff_ms);
     }
 
-    fn check_soon(&mut self, now_ms: u64) {
+    /// Checks for missing connections after a while.
+    pub(crate) fn check_soon(&mut self, now_ms: u64) {
         if self.size > 0 && self.check_ms.is_none() {
             self.check_ms = Some(now_ms + SPACING_MS);
         }
@@ -114,11 +115,6 @@ impl Pool {
         let ready = self.ready.pop()?;
         self.check_soon(now_ms);
         Some(ready)
-    }
-
-    /// Cancels the next check.
-    pub(crate) fn rest(&mut self) {
-        self.check_ms = None;
     }
 
     /// Returns how many connections to begin now.
