@@ -1,7 +1,7 @@
 //! Faults of the simulated kernel.
 
 /// Frequencies of legitimate but inconvenient behaviour. Each value n means once in n calls; 0: never.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// A call that could move bytes would block.
     pub would_block: usize,

@@ -15,12 +15,7 @@ use zerocopy::IntoBytes as _;
 impl World {
     /// Creates the connections of a former worker.
     pub(super) fn establish(&mut self) -> io::Result<()> {
-        let most = if self.scenario.low_limits {
-            3
-        } else {
-            u32::MAX
-        };
-        let count = self.scenario.established.min(most);
+        let count = self.former_connections();
         if count == 0 {
             return Ok(());
         }
@@ -32,6 +27,16 @@ impl World {
             self.establish_one(n, &mut slots)?;
         }
         Ok(())
+    }
+
+    /// How many connections a former worker has left.
+    pub(super) fn former_connections(&self) -> u32 {
+        let most = if self.scenario.low_limits {
+            3
+        } else {
+            u32::MAX
+        };
+        self.scenario.established.min(most)
     }
 
     fn establish_one(&mut self, n: u32, slots: &mut Slab<Slot>) -> io::Result<()> {

@@ -15,7 +15,7 @@ mod setup;
 
 use crate::Random;
 use crate::io::{Fuse, Killed, SimIo};
-use crate::kernel::{EndId, Family, Kernel, Sabotage};
+use crate::kernel::{EndId, Family, Faults, Kernel, Sabotage};
 use crate::peer::codec::Codec;
 use crate::peer::plan::{Ending, Plan, Source};
 use crate::peer::{Peer, READ_MAX, Role};
@@ -29,7 +29,9 @@ use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::slot::{Phase, Slot};
 use dormouse_reactor::slab::Foreign;
 use dormouse_reactor::{Fd, step};
+use dormouse_tables::clients::ClientLimits;
 use dormouse_tables::counters::Count;
+use dormouse_tables::traffic::{Row, Tally};
 use pairs::Contexts;
 use scenario::{Command, ProxyHeaders, RouteKind, Scenario};
 use setup::Setup;
@@ -48,6 +50,9 @@ const QUIET_ROUNDS: u32 = 2;
 
 /// The limit of descriptors in scenarios with low limits.
 const DESCRIPTORS_FEW: u64 = 40;
+
+/// Time from a drain until it is stopped: longer than the worker waits before it makes warm connections.
+const DRAIN_US: u64 = 10_000_000;
 
 /// Limit of turns without a change in which the worker's wait would end at once.
 const IDLE_TURNS_MAX: u32 = 2_000;
@@ -95,6 +100,8 @@ pub struct World {
     fuse_set: u64,
     upgrade: Upgrade,
     is_stopping: bool,
+    /// When a drain is to be stopped.
+    stop_drain_us: Option<u64>,
     is_stopped: bool,
     scratch: Vec<u8>,
     report: Report,
@@ -148,6 +155,7 @@ impl World {
             fuse_set: u64::MAX,
             upgrade: Upgrade::None,
             is_stopping: false,
+            stop_drain_us: None,
             is_stopped: false,
             scratch: vec![0; READ_MAX],
             report: Report::default(),
@@ -188,7 +196,8 @@ impl World {
         if self.is_stopped {
             return peers_closed;
         }
-        all_started && peers_closed && worker_closed
+        let comes_back = self.scenario.command.0 == Command::DrainAndBack;
+        all_started && peers_closed && worker_closed && !comes_back
     }
 
     fn clients_are_finished(&self) -> bool {
@@ -237,7 +246,8 @@ impl World {
         let now_us = kernel.clock_us();
         let peers = self.peers.iter().filter_map(Peer::resumes_reading_us);
         let wake_us = kernel.wake_us.filter(|_| !self.is_stopped);
-        let next = peers.chain(kernel.next_connect_us()).chain(wake_us).min();
+        let next = peers.chain(kernel.next_connect_us()).chain(wake_us);
+        let next = next.chain(self.stop_drain_us).min();
         let Some(next_us) = next else {
             drop(kernel);
             check::peers(&self.scenario, &self.peers)?;
@@ -495,12 +505,17 @@ impl World {
 
     fn command(&mut self) {
         let may_stop = !self.is_stopping && self.upgrade == Upgrade::None;
+        let may_stop = may_stop && self.has_warm_again();
         if self.scenario.options.warm > 0 && may_stop && self.clients_are_finished() {
             // Warm connections would never end by themselves. Main ends an upgrade before it stops workers.
             self.is_stopping = true;
             self.kernel.borrow_mut().orders.push_back(Order::Stop);
         }
         let (command, round) = self.scenario.command;
+        let now_us = self.kernel.borrow().clock_us();
+        if self.stop_drain_us.take_if(|at| *at <= now_us).is_some() {
+            self.kernel.borrow_mut().orders.push_back(Order::StopDrain);
+        }
         if round != self.rounds || self.is_stopped {
             return;
         }
@@ -517,6 +532,13 @@ impl World {
                 // Main closes its listeners.
                 kernel.close_listeners();
                 self.clients_started = self.scenario.clients;
+            }
+            Command::DrainAndBack => {
+                kernel.orders.push_back(Order::Drain {
+                    over_ms: 0,
+                    order: DrainOrder::Longest,
+                });
+                self.stop_drain_us = Some(now_us + DRAIN_US);
             }
             Command::Upgrade => {
                 self.upgrade = Upgrade::Quieting;
@@ -535,6 +557,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether all warm connections are there, if a drain has closed them.
+    fn has_warm_again(&self) -> bool {
+        let (command, round) = self.scenario.command;
+        if command != Command::DrainAndBack {
+            return true;
+        }
+        let slots = self.worker.as_ref().map(DrivenWorker::slots);
+        let warm = slots.map_or(0, |slots| {
+            let all = slots.indices().filter_map(|index| slots.get(index));
+            all.filter(|slot| slot.phase() == Phase::Warm).count()
+        });
+        let is_over = self.rounds > round && self.stop_drain_us.is_none();
+        is_over && warm == self.scenario.options.warm as usize
     }
 
     fn receive_reports(&mut self) -> Result<(), Violation> {
@@ -583,11 +620,64 @@ impl World {
                 return Err(Violation::of_gateway(what));
             }
         }
+        self.check_tables()?;
+        self.check_drain()?;
         for address in setup::backends(self.scenario.route_kind) {
             let place = self.setup.backends.place(&address.to_string());
             let load = self.setup.backends.load(place);
             if load != 0 {
                 let what = format!("backend {address} has a load of {load} at the end, not 0");
+                return Err(Violation::of_gateway(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no connection is counted in the shared tables, and that each one was counted when it ended.
+    fn check_tables(&self) -> Result<(), Violation> {
+        let one = ClientLimits {
+            connections_max: Some(1),
+            ..ClientLimits::default()
+        };
+        let addresses = (1..=3).map(|host| IpAddr::from([192, 0, 2, host]));
+        for address in addresses.chain([PROXY_CLIENT.ip()]) {
+            if self.setup.clients.count_handshake(address, one, 0).is_err() {
+                let what = format!("connections of client {address} are counted at the end");
+                return Err(Violation::of_gateway(what));
+            }
+        }
+        let sum = |tally: Tally| self.setup.traffic.sum(Row::of_route(0), tally);
+        let left = sum(Tally::Connections);
+        let closed = Tally::ALL
+            .iter()
+            .filter(|&&tally| tally as usize >= Tally::ClosedClean as usize);
+        let (opened, closed) = (
+            sum(Tally::Opened),
+            closed.map(|&tally| sum(tally)).sum::<u64>(),
+        );
+        let opened = opened + u64::from(self.former_connections());
+        // A worker that dies may have counted only one of the two; an unused warm connection is only opened.
+        let must_agree = self.report.deaths == 0 && self.scenario.options.warm == 0;
+        if left != 0 || (must_agree && opened != closed) {
+            let what = format!(
+                "{left} connections are counted at the end; {opened} opened, {closed} closed"
+            );
+            return Err(Violation::of_gateway(what));
+        }
+        Ok(())
+    }
+
+    /// Checks that a drain made no connection fail that was about to be established.
+    fn check_drain(&self) -> Result<(), Violation> {
+        let scenario = &self.scenario;
+        let is_calm = scenario.faults == Faults::default() && scenario.aborts == 0;
+        if scenario.command.0 != Command::Drain || !is_calm {
+            return Ok(());
+        }
+        for count in [Count::BackendConnectsFailed, Count::ConnectGivenUp] {
+            let failed = self.setup.counters.sum(count as usize);
+            if failed != 0 {
+                let what = format!("{} is {failed} after a drain", count.name());
                 return Err(Violation::of_gateway(what));
             }
         }

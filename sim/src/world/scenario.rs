@@ -73,6 +73,8 @@ pub enum Command {
     Stop,
     /// The worker drains its connections.
     Drain,
+    /// The worker closes its connections at once, and then accepts again.
+    DrainAndBack,
     /// Another binary takes over.
     Upgrade,
     /// The worker loads a new edition of the same configuration.
@@ -225,7 +227,10 @@ impl Scenario {
             || self.faults.joint_would_block > 0
             || self.options.warm > 0
             || self.stall_us > STALL_US
-            || matches!(self.command.0, Command::Stop | Command::Drain)
+            || matches!(
+                self.command.0,
+                Command::Stop | Command::Drain | Command::DrainAndBack
+            )
     }
 }
 

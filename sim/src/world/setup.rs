@@ -107,6 +107,8 @@ pub(crate) struct Setup {
     pub(crate) slots: Fd,
     pub(crate) counters: Shared,
     pub(crate) backends: Backends,
+    pub(crate) clients: Clients,
+    pub(crate) traffic: Traffic,
     owned: Vec<Fd>,
 }
 
@@ -163,6 +165,8 @@ impl Setup {
             slots: slots.fd(),
             counters,
             backends,
+            clients,
+            traffic,
             owned,
         })
     }

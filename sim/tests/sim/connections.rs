@@ -313,6 +313,40 @@ fn warm_connections_that_end_during_an_upgrade() {
     }
 }
 
+/// A drain lets connections become established that are about to be: none of them fails.
+#[test]
+fn connections_that_are_not_established_when_a_drain_begins() {
+    for route_kind in [RouteKind::BackendTls, RouteKind::Originate] {
+        for seed in 1..=40 {
+            must_hold(Scenario {
+                route_kind,
+                clients: 8,
+                at_once: 8,
+                command: (Command::Drain, 3 + seed),
+                ..Scenario::calm(seed)
+            });
+        }
+    }
+}
+
+/// When a drain is stopped, the worker makes the warm connections again that the drain has closed.
+#[test]
+fn warm_connections_after_a_stopped_drain() {
+    for seed in 1..=20 {
+        must_hold(Scenario {
+            route_kind: RouteKind::Originate,
+            clients: 1,
+            established: 0,
+            options: Options {
+                warm: 2,
+                ..Options::default()
+            },
+            command: (Command::DrainAndBack, 10 + seed),
+            ..Scenario::calm(seed)
+        });
+    }
+}
+
 /// A peer that reads nothing delays only its partner.
 #[test]
 fn peers_that_do_not_read() {
