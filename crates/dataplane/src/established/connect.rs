@@ -187,8 +187,7 @@ fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
 }
 
 fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
-    let began_ms = u64::from(slot.active_s) * 1000;
-    cx.work.now_ms < began_ms + cx.limits.backend_connect_timeout_ms
+    cx.work.now_ms < slot.active_until_ms() + cx.limits.backend_connect_timeout_ms
 }
 
 /// Gives up, because no backend is left. By default the client gets an alert, which it can't mistake

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType};
 
@@ -264,6 +265,25 @@ fn limits_and_backups() {
     first.receive_all().expect("a clean end");
     sixth.join().expect("no panic").expect("an echo in time");
     assert_eq!(scene.accepted(), [4, 2]);
+}
+
+/// A short wait for a free place does not depend on the moment at which it begins.
+#[test]
+fn a_place_is_awaited_for_a_fraction_of_a_second() {
+    requires!(Can::BeDormouse);
+    let limits = [", max_connections = 1", ", max_connections = 1"];
+    let scene = Scene::new(&limits, |settings| {
+        settings.option("backend_connect_timeout", "300ms");
+    });
+    let _both: Vec<Peer> = (0..2).map(|_| scene.connect(1)).collect();
+    for _ in 0..4 {
+        let began = Instant::now();
+        let mut peer = Peer::saying(scene.address, "echo");
+        peer.echo().expect_err("no free place");
+        let waited = began.elapsed();
+        assert!(waited >= Duration::from_millis(300), "{waited:?}");
+        std::thread::sleep(Duration::from_millis(230));
+    }
 }
 
 /// A backend never has more connections than its limit, even if several workers choose at the same time.
