@@ -69,7 +69,7 @@ impl fmt::Display for IdentityProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Self::TooLarge => write!(f, "is larger than 1 MiB, which no certificate or key is"),
+            Self::TooLarge => write!(f, "is larger than 1 MiB"),
             Self::Empty => write!(f, "is empty"),
             Self::NotPem => write!(
                 f,

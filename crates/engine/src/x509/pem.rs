@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 
-/// Maximum size of a certificate or key file.
+/// Maximum size of a PEM file: a certificate, a key, authorities or a revocation list.
 const FILE_MAX: usize = 1 << 20;
 
 /// Reads a PEM file for [`crate::Identity`] and [`crate::TrustStore`]. The text is wiped when dropped, because
@@ -44,6 +44,8 @@ pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     }
     let text = std::str::from_utf8(bytes.get(..len).unwrap_or_default());
     let text = text.map_err(|_| refuse(IdentityProblem::NotPem))?;
+    // A byte order mark would hide the file's first line.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Ok(Zeroizing::new(text.to_owned()))
 }
 

@@ -156,6 +156,19 @@ fn unreadable_files_are_errors() {
     assert_eq!(error.problem, IdentityProblem::TooLarge);
 }
 
+/// As editors of other systems save it.
+#[test]
+fn a_byte_order_mark_hides_nothing() {
+    let leaf = Authority::shared().ecdsa(&["a.test"]);
+    let files = PemFiles::write(Authority::shared(), &leaf).unwrap();
+    for file in [files.certificate(), files.key()] {
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("\u{feff}{text}")).unwrap();
+    }
+    let identity = Identity::from_files(&files.certificate(), &files.key()).unwrap();
+    assert_eq!(identity.names(), ["a.test"]);
+}
+
 #[test]
 fn one_file_may_hold_chain_and_key() {
     let authority = Authority::shared();
