@@ -109,11 +109,10 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
     };
     section.set_text("listen", &listen);
     if !connect(service, &mut section) {
-        return draft.leave_out(
-            &service.position,
-            &title,
-            "it has no `connect` (`exec` is not supported)",
+        let what = format!(
+            "{title} has no `connect` (`exec` is not supported): keep stunnel for it, or this address will not be served"
         );
+        return draft.add_to_do(&service.position, &what);
     }
     if let Some(cert) = service.find("cert") {
         if cert.value.starts_with("pkcs11:") {
@@ -197,13 +196,20 @@ fn verifies(service: &Service) -> (bool, bool) {
     (chain, peer)
 }
 
+const PINNED: &str = "stunnel accepts only the servers' certificates that are in CAfile: set `ca` to their authority, or to a self-signed certificate itself";
+
 /// Sets the authorities of a client. stunnel trusts any server by default, which is not converted
 /// silently.
 fn trust(service: &Service, section: &mut Section) {
     let (chain, peer) = verifies(service);
     let ca = service.value("CAfile");
     match (chain || peer, ca) {
-        (true, Some(file)) => section.set_text("ca", file),
+        (true, Some(file)) => {
+            section.set_text("ca", file);
+            if peer {
+                section.add_to_do(&service.position, PINNED);
+            }
+        }
         // A folder of hashed certificates is usually the operating system's.
         (true, None) => section.set_text("ca", "system"),
         (false, _) => {
@@ -407,11 +413,12 @@ fn is_known(key: &str) -> bool {
         )
 }
 
-/// Converts `443`, `host:443` or `:::443`. Without a host it is IPv4.
+/// Converts `443`, `host:443` or `:::443`. Without a host it is IPv4; `::` accepts IPv4 clients, too.
 fn accept_address(text: &str) -> String {
     match text.rsplit_once(':') {
         None => format!("0.0.0.0:{text}"),
         Some(("", port)) => format!("0.0.0.0:{port}"),
+        Some(("::" | "[::]", port)) => format!(":{port}"),
         Some(_) => with_brackets(text),
     }
 }

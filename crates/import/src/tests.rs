@@ -307,6 +307,62 @@ fn tls_to_servers_of_a_passed_through_frontend_is_reported() {
 }
 
 /// A client of stunnel takes its servers in turn with `failover = rr`, Dormouse in the order of the file.
+/// Linux sends IPv4 clients to a listener of `::`, unless it is for IPv6 only or another has the IPv4 address.
+#[test]
+fn listeners_of_both_families_stay_so() {
+    let haproxy = |binds: &str| {
+        let binds = binds
+            .replace("bind ", "\n bind ")
+            .replace(" ssl", " ssl crt x.pem");
+        let text = format!(
+            "frontend a\n mode tcp{binds}\n default_backend b\nbackend b\n server s 10.0.0.1:80\n"
+        );
+        (Program::Haproxy, text)
+    };
+    let stunnel = |accept: &str| {
+        let text = format!("[a]\naccept = {accept}\nconnect = 80\ncert = x.pem\n");
+        (Program::Stunnel, text)
+    };
+    for ((program, text), listens) in [
+        (haproxy("bind :::443 ssl"), &[":443"][..]),
+        (haproxy("bind [::]:443 v4v6 ssl"), &[":443"]),
+        (haproxy("bind :::443 v6only ssl"), &["[::]:443"]),
+        (
+            haproxy("bind *:443 ssl bind :::443 ssl"),
+            &["0.0.0.0:443", "[::]:443"],
+        ),
+        (
+            haproxy("bind *:444 ssl bind ipv6@*:443 ssl"),
+            &["0.0.0.0:444", ":443"],
+        ),
+        (stunnel(":::443"), &[":443"]),
+        (stunnel("443"), &["0.0.0.0:443"]),
+    ] {
+        let page = import(program, &text).expect("a valid configuration").text;
+        let found = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("listen = "));
+        let found: Vec<_> = found.map(|one| one.trim_matches('"')).collect();
+        assert_eq!(found, listens, "{text}");
+    }
+}
+
+#[test]
+fn a_service_of_stunnel_without_a_counterpart_is_a_thing_to_do() {
+    let text = "[a]
+accept = 443
+exec = /bin/cat
+[b]
+client = yes
+accept = 80
+connect = b.example:443
+verifyPeer = yes
+CAfile = pinned.pem
+";
+    let page = import(Program::Stunnel, text).expect("a valid configuration");
+    assert_eq!(page.to_do, 2, "{}", page.text);
+}
+
 #[test]
 fn a_client_of_stunnel_that_takes_servers_in_turn_is_reported() {
     let text = "[s]\nclient = yes\naccept = 127.0.0.1:80\nconnect = a.example:443\nconnect = b.example:443\n\
@@ -330,6 +386,13 @@ stream {
   frobnicate on;
   js_access main.check;
  }
+ server { listen 53 udp; proxy_pass 10.0.0.1:53; }
+}
+http {
+ server {
+  listen 443 quic; listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key;
+  location / { proxy_pass http://10.0.0.1:80; }
+ }
 }
 ";
     let page = import(Program::Nginx, text).expect("a valid configuration");
@@ -338,8 +401,27 @@ stream {
         "line 3: proxy_upload_rate",
         "line 4: frobnicate",
         "line 8: frobnicate",
+        "line 15: listen 443 quic",
     ];
-    assert_reported(&page.text, &reported, &["(line 5)", "(line 9)"]);
+    let to_do = ["(line 5)", "(line 9)", "(line 11)"];
+    assert_reported(&page.text, &reported, &to_do);
+}
+
+#[test]
+fn half_close_of_nginx_is_converted() {
+    let text = |lines: &str| {
+        format!("stream {{ server {{ listen 8883 ssl; proxy_pass 10.0.0.1:1883; {lines} }} }}")
+    };
+    let off = "half_close = false";
+    for (lines, is_off) in [
+        ("proxy_half_close off;", true),
+        ("proxy_half_close on;", false),
+        ("proxy_half_close off; proxy_ssl on;", false),
+    ] {
+        let page = import(Program::Nginx, &text(lines)).expect("a valid configuration");
+        assert_eq!(page.text.contains(off), is_off, "{}", page.text);
+        assert!(!page.text.contains("no equivalent"), "{}", page.text);
+    }
 }
 
 /// The first rule that matches decides in HAProxy and nginx; `deny` in Dormouse.

@@ -34,7 +34,7 @@ pub(super) fn read(
     section: &mut Section,
     draft: &mut Draft,
 ) {
-    listen(line, section);
+    listen(line, config, section);
     let mut settings = BindSettings::default();
     if let Some(options) = config.global("ssl-default-bind-options") {
         words(
@@ -98,17 +98,16 @@ pub(super) fn read(
 }
 
 /// Returns the addresses of a bind that Dormouse can listen on.
-pub(super) fn addresses(line: &Line) -> Vec<String> {
+pub(super) fn addresses(line: &Line, config: &Config) -> Vec<String> {
     let all = line.word(1).split(',');
-    all.filter_map(|one| address(one, line.has_word("v4v6")))
-        .collect()
+    all.filter_map(|one| address(one, line, config)).collect()
 }
 
 /// Sets `listen` from several addresses separated by commas.
-fn listen(line: &Line, section: &mut Section) {
+fn listen(line: &Line, config: &Config, section: &mut Section) {
     let mut all = Vec::new();
     for one in line.word(1).split(',') {
-        match address(one, line.has_word("v4v6")) {
+        match address(one, line, config) {
             Some(address) => all.push(quoted(&address)),
             None => section.add_to_do(
                 &line.position,
@@ -119,8 +118,26 @@ fn listen(line: &Line, section: &mut Section) {
     section.set("listen", list(&all));
 }
 
+/// Converts an address of a bind. `None`: not a TCP address. On Linux `:::443` accepts IPv4 clients, too,
+/// unless another bind does.
+fn address(text: &str, line: &Line, config: &Config) -> Option<String> {
+    let address = of_one_family(text)?;
+    let Some(port) = address.strip_prefix("[::]:") else {
+        return Some(address);
+    };
+    let ipv4 = format!("0.0.0.0:{port}");
+    let binds = config.parts.iter().flat_map(|part| part.all("bind"));
+    let mut others = binds.flat_map(|bind| bind.word(1).split(','));
+    let is_ipv6_only =
+        line.has_word("v6only") || others.any(|one| of_one_family(one).as_ref() == Some(&ipv4));
+    Some(match is_ipv6_only {
+        true => address,
+        false => format!(":{port}"),
+    })
+}
+
 /// Converts `*:443`, `:443`, `ipv4@1.2.3.4:443` or `:::443`. `None`: not a TCP address.
-fn address(text: &str, both: bool) -> Option<String> {
+fn of_one_family(text: &str) -> Option<String> {
     let (family, text) = text.split_once('@').unwrap_or(("", text));
     if !matches!(family, "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6")
         || text.starts_with('/')
@@ -133,8 +150,7 @@ fn address(text: &str, both: bool) -> Option<String> {
         return None;
     }
     Some(match (host, family) {
-        ("::" | "[::]", _) if both => format!(":{port}"),
-        ("", "ipv6" | "tcp6") | ("::", _) => format!("[::]:{port}"),
+        ("" | "*", "ipv6" | "tcp6") | ("::", _) => format!("[::]:{port}"),
         ("" | "*", _) => format!("0.0.0.0:{port}"),
         (host, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}"),
         (host, _) => format!("{host}:{port}"),

@@ -31,7 +31,7 @@ pub(super) fn read(
                     let at = rule.words.iter().position(|word| word == "code");
                     let status = at.map_or("302", |at| rule.word(at + 1)).to_owned();
                     let redirect = Redirect { status, port: 443 };
-                    let addresses = bind::addresses(line);
+                    let addresses = bind::addresses(line, config);
                     draft.redirect(&addresses, &redirect, &rule.position, &rule.shown());
                 }
                 None => {

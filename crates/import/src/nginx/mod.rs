@@ -61,8 +61,10 @@ fn read_server(context: &Context<'_>, number: usize, server: &Directive, draft: 
     let old_switch = context.is_on(server, "ssl");
     let is_preread = !context.is_http && context.is_on(server, "ssl_preread");
     let speaks_tls = |listen: &&Directive| listen.has_word("ssl") || old_switch;
-    let (ours, plain): (Vec<&Directive>, Vec<&Directive>) =
-        server.all("listen").partition(speaks_tls);
+    let (ours, plain): (Vec<&Directive>, Vec<&Directive>) = server
+        .all("listen")
+        .filter(|one| plain::datagrams(one).is_none())
+        .partition(speaks_tls);
     for (listens, passes_through) in [(ours, false), (plain, true)] {
         if passes_through && !is_preread {
             continue;
@@ -122,6 +124,7 @@ fn routes(
         options::show(context, server, &mut base);
         options::crypto(context, server, &mut base, draft);
         options::clients(context, server, &mut base);
+        options::half_close(context, server, &mut base);
     }
     options::networks(context, server, &mut base);
     options::times(context, server, draft);
@@ -194,7 +197,6 @@ fn listen(
                 "backlog" => draft.number("backlog", value, &one.position, &one.shown()),
                 "so_keepalive" => keepalive(value, draft),
                 "http2" => section.leave_out(&one.position, word, HTTP2),
-                "udp" | "quic" => section.leave_out(&one.position, word, "only TCP is supported"),
                 "fastopen" | "setfib" | "accept_filter" => {
                     section.leave_out(&one.position, word, "no equivalent")
                 }

@@ -375,7 +375,7 @@ fn is_of_context(name: &str) -> bool {
 
 /// Returns whether a directive is converted elsewhere, or has no effect in Dormouse.
 fn is_known(name: &str) -> bool {
-    const KNOWN: [&str; 33] = [
+    const KNOWN: [&str; 34] = [
         "access_log",
         "location",
         "listen",
@@ -406,6 +406,7 @@ fn is_known(name: &str) -> bool {
         "proxy_timeout",
         "proxy_connect_timeout",
         "proxy_protocol",
+        "proxy_half_close",
         "set_real_ip_from",
         "preread_timeout",
         "preread_buffer_size",
@@ -424,6 +425,16 @@ fn is_known(name: &str) -> bool {
         "proxy_socket_keepalive",
     ];
     KNOWN.contains(&name) || REPORTED.contains(&name) || name.starts_with("proxy_ssl")
+}
+
+/// Converts `proxy_half_close`. `on` is the default of Dormouse, and all that it can do with TLS to the backend.
+pub(super) fn half_close(context: &Context<'_>, server: &Directive, section: &mut Section) {
+    let is_off = context
+        .find(server, "proxy_half_close")
+        .is_some_and(|one| one.word(1) == "off");
+    if is_off && !context.is_on(server, "proxy_ssl") {
+        section.set("half_close", "false");
+    }
 }
 
 fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {

@@ -1,10 +1,19 @@
-//! Servers without TLS: those that only redirect clients to https, and all others, which are no
+//! Servers without TLS over TCP: those that only redirect clients to https, and all others, which are no
 //! longer served when nginx stops.
 
 use super::context::{Context, address};
 use super::syntax::Directive;
 use crate::advice::{ACME_WAS_ANSWERED, NGINX_STAYS, REDIRECTS_ELSEWHERE, REDIRECTS_OTHER_NAMES};
 use crate::draft::{Draft, Redirect};
+
+const LEFT_TO_NGINX: &str = "is left to nginx, which stays behind Dormouse";
+
+/// Returns the word of a `listen` for datagrams.
+pub(super) fn datagrams(listen: &Directive) -> Option<&'static str> {
+    ["udp", "quic"]
+        .into_iter()
+        .find(|word| listen.has_word(word))
+}
 
 /// A server that redirects clients.
 struct Found<'a> {
@@ -15,6 +24,27 @@ struct Found<'a> {
 /// Reads all servers of the context that have an address without TLS.
 pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     let nginx_stays = draft.has_step(NGINX_STAYS);
+    for one in context
+        .block
+        .all("server")
+        .flat_map(|one| one.all("listen"))
+    {
+        let Some(protocol) = datagrams(one) else {
+            continue;
+        };
+        let shown = one.shown();
+        match protocol {
+            _ if nginx_stays => draft.leave_out(&one.position, &shown, LEFT_TO_NGINX),
+            // Browsers then use TCP.
+            "quic" => draft.leave_out(&one.position, &shown, "QUIC is not supported"),
+            _ => {
+                let what = format!(
+                    "{shown}: UDP is not supported: keep nginx for it, or this address will not be served"
+                );
+                draft.add_to_do(&one.position, &what);
+            }
+        }
+    }
     let plain: Vec<(&Directive, Vec<String>)> = (context.block.all("server"))
         .map(|server| (server, addresses(context, server)))
         .filter(|(_, addresses)| !addresses.is_empty())
@@ -22,8 +52,7 @@ pub(super) fn read(context: &Context<'_>, draft: &mut Draft) {
     for (server, addresses) in &plain {
         let title = title(context, server, addresses);
         if nginx_stays {
-            let why = "is left to nginx, which stays behind Dormouse";
-            draft.leave_out(&server.position, &title, why);
+            draft.leave_out(&server.position, &title, LEFT_TO_NGINX);
             continue;
         }
         let found = if context.is_http {
@@ -80,7 +109,7 @@ fn addresses(context: &Context<'_>, server: &Directive) -> Vec<String> {
     if context.is_on(server, "ssl") || (!context.is_http && context.is_on(server, "ssl_preread")) {
         return Vec::new();
     }
-    let is_plain = |one: &&Directive| !["ssl", "quic", "udp"].iter().any(|word| one.has_word(word));
+    let is_plain = |one: &&Directive| !one.has_word("ssl") && datagrams(one).is_none();
     let all = server.all("listen").filter(is_plain);
     let mut addresses: Vec<String> = all.filter_map(|one| address(one.word(1))).collect();
     if context.is_http && server.find("listen").is_none() {
