@@ -18,8 +18,8 @@ pub(crate) struct AttemptTable {
 /// What the deadline of an attempt's current server is for.
 pub(crate) struct ServerDue {
     pub(crate) id: Id,
-    /// Number of servers tried so far, this one included.
-    pub(crate) nth: usize,
+    /// Start time of the attempt with this server: a reload may begin again with the same one.
+    pub(crate) begun_ms: u64,
 }
 
 impl AttemptTable {
@@ -100,7 +100,7 @@ impl AttemptTable {
         let is_current = |due: &ServerDue| {
             entry(entries, due.id).is_some_and(|attempt| {
                 let is_connecting = matches!(attempt.stage, Stage::Connecting);
-                attempt.tried.len() == due.nth && (is_connecting || has_next(attempt))
+                attempt.begun_ms == due.begun_ms && (is_connecting || has_next(attempt))
             })
         };
         let due = self.servers_due.take_due(now_ms, is_current)?;
@@ -150,7 +150,7 @@ mod tests {
         let [long, short] = [1, 2].map(|generation| table.insert(attempt(generation)));
         for (at_ms, id) in [(10_000, long), (5_000, short)] {
             table.end_by(at_ms, id);
-            table.end_server_by(at_ms, ServerDue { id, nth: 1 });
+            table.end_server_by(at_ms, ServerDue { id, begun_ms: 0 });
         }
         assert_eq!(table.next_deadline_ms(), Some(5_000));
         assert_eq!(table.next_late(4_999), None);
@@ -167,10 +167,28 @@ mod tests {
             let mut shaking = attempt(1);
             shaking.stage = Stage::Shaking(Box::new(handshake()));
             assert_eq!(table.insert(shaking), id);
-            table.end_server_by(5_000, ServerDue { id, nth: 1 });
+            table.end_server_by(5_000, ServerDue { id, begun_ms: 0 });
             let late = table.next_late_server(5_000, |_| has_next);
             assert_eq!(late, has_next.then_some(id));
         }
+    }
+
+    /// A reload that changes an origination begins its attempts again, with the first server.
+    #[test]
+    fn an_attempt_that_begins_again_has_the_whole_time() {
+        let mut table = AttemptTable::default();
+        let id = table.insert(attempt(1));
+        table.end_server_by(5_000, ServerDue { id, begun_ms: 0 });
+        table.get(id).expect("an attempt").begun_ms = 4_000;
+        table.end_server_by(
+            9_000,
+            ServerDue {
+                id,
+                begun_ms: 4_000,
+            },
+        );
+        assert_eq!(table.next_late_server(5_000, |_| true), None);
+        assert_eq!(table.next_late_server(9_000, |_| true), Some(id));
     }
 
     fn handshake() -> Handshake {

@@ -195,9 +195,10 @@ impl Outbound {
                     attempt.fd = connecting.fd();
                     attempt.stage = Stage::Connecting;
                     attempt.watched = Interest::WRITE;
-                    let nth = attempt.tried.len();
+                    let begun_ms = now_ms;
                     let at_ms = now_ms + cx.settings.limits.backend_connect_timeout_ms;
-                    self.attempts.end_server_by(at_ms, ServerDue { id, nth });
+                    self.attempts
+                        .end_server_by(at_ms, ServerDue { id, begun_ms });
                     if matches!(connecting, Connecting::Established(_)) {
                         self.begin_at_once(id, cx);
                     }
