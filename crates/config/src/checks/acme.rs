@@ -1,14 +1,15 @@
 //! Checks of the options for automatic certificates.
 
+use crate::checks::common::no_item_twice;
 use crate::config::Config;
 use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::option::group::Group as _;
-use crate::options::{Acme, Route};
+use crate::options::Acme;
+use crate::section::Section;
 use crate::values::choices::AcmeChallenge;
-use std::collections::BTreeSet;
 
 /// Reports mistakes among names, server and account.
 pub(crate) fn check(
@@ -17,8 +18,9 @@ pub(crate) fn check(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     for (index, route) in config.routes.iter().enumerate() {
-        if locations.sound_in_route(index, &["acme"]) {
-            names(route, index, locations, mistakes);
+        let at = locations.section(Section::Route, index);
+        if at.sound(&["acme"]) {
+            no_item_twice(at, "acme", &route.acme, mistakes);
         }
     }
     let first = config
@@ -73,25 +75,6 @@ fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeColl
         )
         .help("give both acme_eab_id and acme_eab_key_file, or neither");
         mistakes.error(&locations.first_of(&both), problem);
-    }
-}
-
-/// Reports names that a route lists twice.
-fn names(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    let mut seen = BTreeSet::new();
-    for (at, name) in route.acme.iter().enumerate() {
-        if !seen.insert(name) {
-            let problem = Problem::new(format!("`{name}` is listed twice"));
-            mistakes.error(
-                &locations.in_route(index, "acme", Some(at)),
-                problem.label("remove one of the two"),
-            );
-        }
     }
 }
 

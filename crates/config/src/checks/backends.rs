@@ -1,13 +1,12 @@
 //! Checks of a route's backends.
 
-use crate::checks::common::alpn_of;
+use crate::checks::common::no_item_twice;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
 use crate::values::endpoints::Backend;
 use crate::values::host_name::is_host;
-use crate::values::pem_files::Ca;
 use crate::values::probe::Probe;
 use crate::values::upstream::Upstream;
 
@@ -64,22 +63,6 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
         );
     }
     if !route.backend_tls {
-        let given = [
-            ("backend_ca", route.backend_ca != Ca::System),
-            ("backend_name", route.backend_name.is_some()),
-            (
-                "backend_certificates",
-                !route.backend_certificates.is_empty(),
-            ),
-            ("backend_alpn", !route.backend_alpn.is_empty()),
-        ];
-        for (name, _) in given.iter().filter(|(_, is_given)| *is_given) {
-            let problem = Problem::new(format!("`{name}` has no effect without `backend_tls`"));
-            mistakes.warning(
-                &at.location(name, None),
-                problem.help("add backend_tls = true"),
-            );
-        }
         return;
     }
     let location = at.location("backend_tls", None);
@@ -127,5 +110,5 @@ fn check_tls(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<
                 .help("write the name that the backends' certificate is for, without a port"),
         );
     }
-    alpn_of(at, "backend_alpn", &route.backend_alpn, mistakes);
+    no_item_twice(at, "backend_alpn", &route.backend_alpn, mistakes);
 }

@@ -5,6 +5,7 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::values::choices::TlsVersion;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 /// Reports TLS versions that no client could use, and TLS 1.3 turned off.
 pub(crate) fn versions(
@@ -33,25 +34,19 @@ pub(crate) fn versions(
     }
 }
 
-/// Reports protocols that `alpn` lists twice.
-pub(crate) fn alpn(at: SectionRef<'_>, protocols: &[String], mistakes: &mut MistakeCollector<'_>) {
-    alpn_of(at, "alpn", protocols, mistakes);
-}
-
-/// Reports protocols that the option of this name lists twice.
-pub(crate) fn alpn_of(
+/// Reports items that a list has twice.
+pub(crate) fn no_item_twice<T: Ord + Display>(
     at: SectionRef<'_>,
     option: &str,
-    protocols: &[String],
+    items: &[T],
     mistakes: &mut MistakeCollector<'_>,
 ) {
     let mut seen = BTreeSet::new();
-    for (item, protocol) in protocols.iter().enumerate() {
-        if !seen.insert(protocol) {
+    for (n, item) in items.iter().enumerate() {
+        if !seen.insert(item) {
             mistakes.error(
-                &at.location(option, Some(item)),
-                Problem::new(format!("`{protocol}` is listed twice"))
-                    .label("remove one of the two"),
+                &at.location(option, Some(n)),
+                Problem::new(format!("`{item}` is listed twice")).label("remove one of the two"),
             );
         }
     }

@@ -4,11 +4,11 @@ use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
-use crate::values::choices::{TlsProfile, TlsVersion};
+use crate::values::choices::{TlsGroup, TlsProfile, TlsVersion};
 
 /// Reports suites and versions that contradict each other or that no client could use.
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
-    if !at.sound(&["profile", "suites", "min_version", "max_version"]) {
+    if !at.sound(&["profile", "suites", "groups", "min_version", "max_version"]) {
         return;
     }
     if route.profile == TlsProfile::Modern {
@@ -28,7 +28,11 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
             }
         }
     }
-    if route.suites.is_empty() || route.oldest_version() > route.max_version {
+    if route.oldest_version() > route.max_version {
+        return;
+    }
+    groups(route, at, mistakes);
+    if route.suites.is_empty() {
         return;
     }
     for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
@@ -44,4 +48,15 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
             );
         }
     }
+}
+
+/// Reports TLS 1.2 without a group that it has.
+fn groups(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if route.groups != [TlsGroup::X25519MlKem768] || route.oldest_version() > TlsVersion::Tls12 {
+        return;
+    }
+    let problem =
+        Problem::new("X25519MLKEM768 is for TLS 1.3 only, so no client could use TLS 1.2")
+            .help("add another group, such as \"x25519\", or set min_version = \"1.3\"");
+    mistakes.warning(&at.location("groups", None), problem);
 }

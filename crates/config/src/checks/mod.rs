@@ -11,6 +11,7 @@ mod program;
 mod resumption;
 mod route;
 mod sharing;
+mod unused;
 
 use crate::config::Config;
 use crate::input::location::Location;

@@ -1,6 +1,7 @@
 //! Checks of an origination.
 
-use crate::checks::common::{alpn, versions};
+use crate::checks::common::{no_item_twice, versions};
+use crate::checks::unused;
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
@@ -18,8 +19,9 @@ pub(crate) fn check(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     versions(at, originate.min_version, originate.max_version, mistakes);
-    alpn(at, &originate.alpn, mistakes);
+    no_item_twice(at, "alpn", &originate.alpn, mistakes);
     trust(originate, at, mistakes);
+    unused::of_origination(originate, at, mistakes);
     if originate.to.is_empty() && at.sound(&["to"]) {
         mistakes.error(
             &at.location("to", None),

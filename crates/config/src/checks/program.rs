@@ -1,15 +1,14 @@
 //! Checks of the program's options.
 
 use crate::checks::listeners::{self, overlap};
+use crate::checks::unused;
 use crate::config::Config;
-use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::{Originate, Route};
 use crate::values::admin::Admin;
 use crate::values::endpoints::{Backend, PlainListen};
-use crate::values::log_target::{LogDestination, LogTarget};
 use crate::values::metrics_address::MetricsAddress;
 use crate::values::units::show_duration;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -27,43 +26,7 @@ pub(crate) fn check(
     whole_seconds(config, locations, mistakes);
     keepalive(config, locations, mistakes);
     bounds(config, locations, mistakes);
-    redirect(config, locations, mistakes);
-    connection_log(config, locations, mistakes);
-    syslog(config, locations, mistakes);
-}
-
-fn connection_log(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
-    let alone = locations.first_of(&["connection_log_format", "connection_log_one_in"]);
-    if config.log.connection_log == LogTarget::Off
-        && locations.sound(&["connection_log"])
-        && alone != Location::Whole
-    {
-        let problem = Problem::new("this has no effect without `connection_log`");
-        let help = "add connection_log = \"/var/log/dormouse.log\"";
-        mistakes.warning(&alone, problem.help(help));
-    }
-}
-
-fn syslog(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
-    let alone = locations.first_of(&["syslog_facility"]);
-    let is_used = matches!(config.log.log_to, LogDestination::Syslog(_))
-        || matches!(config.log.connection_log, LogTarget::Syslog(_));
-    if !is_used && locations.sound(&["log_to", "connection_log"]) && alone != Location::Whole {
-        let problem = Problem::new("this has no effect: no log goes to syslog");
-        let help = "add log_to = \"syslog\" or connection_log = \"syslog\"";
-        mistakes.warning(&alone, problem.help(help));
-    }
-}
-
-fn redirect(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
-    let alone = locations.first_of(&["redirect_status", "redirect_port"]);
-    if config.redirect.redirect.is_empty()
-        && locations.sound(&["redirect"])
-        && alone != Location::Whole
-    {
-        let problem = Problem::new("this has no effect without `redirect`");
-        mistakes.warning(&alone, problem.help("add redirect = \":80\""));
-    }
+    unused::of_program(config, locations, mistakes);
 }
 
 fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
@@ -195,16 +158,6 @@ fn keepalive(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeC
 /// Reports contradictions among rate limits and among the bounds of TTLs.
 fn bounds(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     let limits = &config.limits;
-    if limits.burst_per_client.given().is_some()
-        && limits.bytes_per_client.is_none()
-        && locations.sound(&["bytes_per_client", "burst_per_client"])
-    {
-        mistakes.warning(
-            &locations.first_of(&["burst_per_client"]),
-            Problem::new("`burst_per_client` has no effect without `bytes_per_client`")
-                .help("add bytes_per_client = \"10 MiB\", in bytes per second"),
-        );
-    }
     let sound = locations.sound(&["bytes_per_client", "max_bytes_per_second"]);
     let both = limits.bytes_per_client.zip(limits.max_bytes_per_second);
     if let Some((each, all)) = both.filter(|(each, all)| sound && each > all) {

@@ -46,15 +46,12 @@ pub(crate) fn tickets(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     let tickets = &config.tickets;
-    if !locations.sound(&["ticket_keys", "ticket_secret_file", "ticket_store_ca"]) {
+    if !locations.sound(&["ticket_keys", "ticket_secret_file"]) {
         return;
     }
     let sources = &tickets.ticket_keys;
     let only_files = sources.iter().all(|s| matches!(s, KeySource::File(_)));
-    let store = sources.iter().find_map(|source| match source {
-        KeySource::Store(address) => Some(address),
-        _ => None,
-    });
+    let is_store = |source: &KeySource| matches!(source, KeySource::Store(_));
     let location = locations.option("ticket_keys");
     if sources.is_empty() || (sources.len() > 1 && !only_files) {
         mistakes.error(
@@ -62,33 +59,12 @@ pub(crate) fn tickets(
             Problem::new("ticket keys come from one source, or from several key files")
                 .help("write one of \"memory\", \"file:PATH\", \"redis://HOST:PORT\""),
         );
-    } else if store.is_some() && tickets.ticket_secret_file.is_none() {
+    } else if sources.iter().any(is_store) && tickets.ticket_secret_file.is_none() {
         mistakes.error(
             &location,
             Problem::new("ticket keys in a store must be sealed with a secret, and none is given").help(
                 "make one secret for the whole fleet: (umask 077; openssl rand -hex 32 > fleet.secret), and add ticket_secret_file = \"fleet.secret\"",
             ),
-        );
-    }
-    if tickets.ticket_store_ca.is_some() && !store.is_some_and(|store| store.tls) {
-        mistakes.warning(
-            &locations.option("ticket_store_ca"),
-            Problem::new("`ticket_store_ca` has no effect without ticket_keys = \"rediss://…\"")
-                .help("remove it, or use a store with TLS"),
-        );
-    }
-    if tickets.ticket_secret_file.is_some() && sources.contains(&KeySource::Memory) {
-        mistakes.warning(
-            &locations.option("ticket_secret_file"),
-            Problem::new("`ticket_secret_file` has no effect: ticket keys are kept in memory only")
-                .help("add ticket_keys = \"file:PATH\", so that tickets survive a restart"),
-        );
-    }
-    if tickets.session_cache.is_some() && tickets.tickets == 0 {
-        mistakes.warning(
-            &locations.option("session_cache"),
-            Problem::new("`session_cache` has no effect: tickets = 0 turns resumption off")
-                .help("remove one of the two"),
         );
     }
 }

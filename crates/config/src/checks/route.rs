@@ -1,6 +1,6 @@
 //! Checks within a route.
 
-use crate::checks::common::{alpn, versions};
+use crate::checks::common::{no_item_twice, versions};
 use crate::input::location::Location;
 use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     identity(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
-    alpn(at, &route.alpn, mistakes);
+    no_item_twice(at, "alpn", &route.alpn, mistakes);
     proxy_protocol(route, at, mistakes);
     super::backends::check(route, at, mistakes);
     super::crypto::check(route, at, mistakes);
@@ -24,6 +24,7 @@ pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCol
     super::sharing::rules(route, at, mistakes);
     sources(route, at, mistakes);
     first_data(route, at, mistakes);
+    super::unused::of_route(route, at, mistakes);
 }
 
 /// Reports `backend_connect = "first-data"` where the client's address is not known any more by then.

@@ -1,6 +1,7 @@
 //! Checks of routes that share an address. The client's server name and application protocols
 //! choose among them, and every client must match exactly one.
 
+use crate::checks::common::no_item_twice;
 use crate::checks::listeners::item_of;
 use crate::config::Config;
 use crate::input::locations::{Locations, SectionRef};
@@ -19,7 +20,9 @@ pub(crate) fn check(
 ) {
     for (index, route) in config.routes.iter().enumerate() {
         let at = locations.section(Section::Route, index);
-        names(route, at, mistakes);
+        if at.sound(&["server_names"]) {
+            no_item_twice(at, "server_names", &route.server_names, mistakes);
+        }
         pass_through(route, at, mistakes);
     }
     let sound = |index: &usize| {
@@ -95,22 +98,6 @@ fn in_common<'a, T: PartialEq>(first: &'a [T], second: &[T]) -> Option<Option<&'
         return Some(None);
     }
     first.iter().find(|one| second.contains(one)).map(Some)
-}
-
-/// Reports server names that a route lists twice.
-fn names(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
-    if !at.sound(&["server_names"]) {
-        return;
-    }
-    for (n, name) in route.server_names.iter().enumerate() {
-        if route.server_names.iter().take(n).any(|other| other == name) {
-            let problem = Problem::new(format!("`{name}` is listed twice"));
-            mistakes.error(
-                &at.location("server_names", Some(n)),
-                problem.label("remove one of the two"),
-            );
-        }
-    }
 }
 
 /// Reports options that have no effect with `pass_through`.
