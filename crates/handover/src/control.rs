@@ -5,6 +5,7 @@
 
 use crate::pem::SecretText;
 use dormouse_config::LogLevel;
+use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -177,6 +178,53 @@ pub struct State {
     pub backends: Vec<Backend>,
 }
 
+impl State {
+    /// Shortens the lists until the state fits into a message, the longest list first. Each keeps its first half, and
+    /// so on.
+    pub fn fit(&mut self) {
+        while !self.fits() && self.halve_longest() {}
+    }
+
+    fn fits(&self) -> bool {
+        // Control's message has a few more characters around the state.
+        const AROUND: usize = 64;
+        serde_json::to_string(self).is_ok_and(|text| text.len() + AROUND <= MESSAGE_MAX)
+    }
+
+    /// Returns `false` if all lists are empty.
+    fn halve_longest(&mut self) -> bool {
+        let names = |backend: &Backend| backend.routes.len();
+        let named_max = self.backends.iter().map(names).max().unwrap_or(0);
+        let acme = self.acme.as_ref().map_or(0, |acme| acme.names.len());
+        let longest = [
+            self.backends.iter().map(names).sum(),
+            self.certificates.len(),
+            acme,
+            self.routes.len(),
+            self.listeners.len(),
+            self.backends.len(),
+        ];
+        let max = longest.into_iter().max().unwrap_or(0);
+        match longest.iter().position(|len| *len == max && max > 0) {
+            Some(0) if named_max > 1 => {
+                for backend in &mut self.backends {
+                    backend.routes.truncate(named_max / 2);
+                }
+            }
+            Some(1) => self.certificates.truncate(max / 2),
+            Some(2) => self
+                .acme
+                .iter_mut()
+                .for_each(|acme| acme.names.truncate(max / 2)),
+            Some(3) => self.routes.truncate(max / 2),
+            Some(4) => self.listeners.truncate(max / 2),
+            Some(_) => self.backends.truncate(self.backends.len() / 2),
+            None => return false,
+        }
+        true
+    }
+}
+
 /// A route or an origination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -340,6 +388,51 @@ mod tests {
     use crate::message::{receive, send};
     use dormouse_reactor::OnExec;
     use dormouse_reactor::socket::{self, Attempt};
+
+    /// Routes with long names, all of which share some backends.
+    #[test]
+    fn the_state_of_a_large_configuration_fits_into_a_message() {
+        let text = r#"{"pid":1,"born_ms":0,"phase":"ready","keepers":[],"configuration":{"file":null,"edition":1,
+            "loaded_ms":0,"last_reload":null,"waits_for_restart":[]},"bounds":{"connections":1,"handshakes":1,
+            "pending_bytes":1,"handshake_bytes":1},"drain":null,"backends":[]}"#;
+        let mut state: State = serde_json::from_str(text).expect("a state");
+        let before = state.clone();
+        state.fit();
+        assert_eq!(state, before, "a small state stays");
+        let name = |n: usize| format!("{n:03}.a-route-of-the-configuration.example");
+        state.routes = (0..200)
+            .map(|n| Route {
+                name: name(n),
+                number: n as u16,
+                listen: vec!["0.0.0.0:443".to_owned()],
+            })
+            .collect();
+        state.backends = (0..200)
+            .map(|n| Backend {
+                routes: (0..1000).map(name).collect(),
+                address: format!("10.0.0.{n}:8080"),
+                name: None,
+                place: 1,
+                checked: true,
+                weight: 1,
+                out: false,
+            })
+            .collect();
+        state.listeners = (0..1000).map(|n| format!("127.0.0.1:{n}")).collect();
+        state.fit();
+        let (main, control) = socket::channel(OnExec::Close).expect("a channel");
+        let report = Report::State(Box::new(state.clone()));
+        assert_eq!(send(main, &report).expect("sent"), Attempt::Done(()));
+        assert_eq!((state.routes.len(), state.backends.len()), (200, 200));
+        assert!(
+            state
+                .backends
+                .iter()
+                .all(|backend| !backend.routes.is_empty())
+        );
+        main.close();
+        control.close();
+    }
 
     #[test]
     fn orders_arrive() {

@@ -329,6 +329,18 @@ pub struct BackendStatus {
     pub closed: BTreeMap<String, u64>,
 }
 
+impl BackendStatus {
+    /// Whether it gets new connections, in a word.
+    pub fn state(&self) -> &'static str {
+        match (self.out, self.check, self.up) {
+            (true, _, _) => "out",
+            (_, CheckStatus::Unhealthy, _) => "unhealthy",
+            (_, _, true) => "up",
+            (_, _, false) => "skipped",
+        }
+    }
+}
+
 /// Result of a backend's health check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckStatus {

@@ -168,7 +168,9 @@ impl ControlProcess {
             return Attempt::Done(());
         }
         if self.sent.as_ref() != Some(&state) {
-            let report = Report::State(Box::new(state.clone()));
+            let mut fitting = Box::new(state.clone());
+            fitting.fit();
+            let report = Report::State(fitting);
             match message::send(self.channel, &report) {
                 Ok(Attempt::Done(())) => self.sent = Some(state),
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use dormouse_config::show_number;
-use dormouse_handover::status::{BackendStatus, CheckStatus, Count, RouteStatus, Status};
+use dormouse_handover::status::{Count, RouteStatus, Status};
 
 use crate::show::{age, bytes};
 
@@ -105,20 +105,12 @@ pub(super) fn backends(page: &mut String, status: &Status) {
             page,
             "  {:<width$}  {:<10} {} connections{failed}  ({})",
             one.address,
-            state(one),
+            one.state(),
             show_number(one.connections),
             one.routes.join(", ")
         );
     }
     more(page, status.backends.len());
-}
-
-fn state(backend: &BackendStatus) -> &'static str {
-    match (backend.check, backend.up) {
-        (CheckStatus::Unhealthy, _) => "unhealthy",
-        (_, true) => "up",
-        (_, false) => "skipped",
-    }
 }
 
 /// Writes a row for each certificate; those that expire soonest come first.

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use dormouse_config::show_number;
-use dormouse_handover::status::{
-    CheckStatus, Count, LatencyFigures, LifePhase, ProcessFigures, Status,
-};
+use dormouse_handover::status::{Count, LatencyFigures, LifePhase, ProcessFigures, Status};
 
 use crate::paint::{Canvas, Style};
 use crate::show::{age, bytes, or_dash};
@@ -254,13 +252,12 @@ impl Dashboard {
             page.value(if n == 0 { "backends" } else { "" }, |canvas| {
                 canvas.put(Style::Plain, &one.address);
                 canvas.put(Style::Plain, "  ");
-                if one.check == CheckStatus::Unhealthy {
-                    canvas.put(BAD, "unhealthy");
-                } else if one.up {
-                    canvas.put(GOOD, "up");
-                } else {
-                    canvas.put(BAD, "skipped");
-                }
+                let style = match one.state() {
+                    "up" => GOOD,
+                    "out" => Style::Plain,
+                    _ => BAD,
+                };
+                canvas.put(style, one.state());
                 canvas.put(
                     LABEL,
                     &format!("  {} connections", show_number(one.connections)),

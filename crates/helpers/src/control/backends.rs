@@ -81,7 +81,7 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
     let families: [(&str, &str, Value<'_>); 5] = [
         (
             "backend_up",
-            "Whether new connections are sent to a backend.",
+            "Whether a backend is up, by health checks and connects. One that an administrator has taken out can be up.",
             Box::new(|known| u64::from(known.is_up)),
         ),
         (

@@ -104,7 +104,7 @@ impl Control {
             owner: arguments.owner,
             main: Fd(arguments.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
-            last_order: 0,
+            last_order: first_order(arguments.restarts),
             view: View::new(counters, backends, traffic, arguments.restarts),
             ends_at_ms: None,
             replacement: None,
@@ -386,6 +386,12 @@ fn is_allowed(client: &mut Client, owner: u32) -> bool {
         }
         Err(_) => false,
     }
+}
+
+/// Number before the first order. Main may still answer orders of the process before this one, to which no client of
+/// this one may listen.
+fn first_order(restarts: u32) -> u64 {
+    u64::from(restarts) << 32
 }
 
 fn token(index: usize) -> u64 {
