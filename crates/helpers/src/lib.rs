@@ -11,7 +11,7 @@
 //! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
 //! [`helper`] starts them; `transport` connects to ticket stores, OCSP responders and ACME servers;
-//! [`syslog`] forms messages.
+//! [`syslog`] forms messages, [`private_file`] reads secrets.
 #![forbid(unsafe_code)]
 
 pub mod connection_log;
@@ -21,6 +21,7 @@ pub mod fleet;
 #[doc(hidden)]
 pub mod fuzzed;
 pub mod helper;
+pub mod private_file;
 pub mod redirect;
 pub mod scout;
 pub mod syslog;

@@ -24,7 +24,8 @@ restart dormouse, or start it with a file";
 pub(crate) enum Reloaded {
     /// It is complete.
     Complete(Box<Ready>),
-    /// These names must be resolved first.
+    /// All its names; some must be resolved first. The next attempt gets only what is looked up now, and a changed file
+    /// may have other names than that of the attempt before.
     LookUp(BTreeSet<String>),
 }
 
@@ -39,19 +40,17 @@ pub(crate) fn load(
     if source.is_read_once() {
         return Err(READ_ONCE.to_owned());
     }
-    let missing = RefCell::new(BTreeSet::new());
+    let wanted = RefCell::new(BTreeSet::new());
     let look_up = |host: &str, port: u16| {
         let name = format!("{host}:{port}");
+        wanted.borrow_mut().insert(name.clone());
         match names.get(&name) {
             Some(Ok(found)) => Ok(found.clone()),
             Some(Err(why)) => edition
                 .config
                 .known_addresses(&name)
                 .ok_or_else(|| io::Error::other(why.clone())),
-            None => {
-                missing.borrow_mut().insert(name);
-                Ok(vec![SocketAddr::new(UNKNOWN, port)])
-            }
+            None => Ok(vec![SocketAddr::new(UNKNOWN, port)]),
         }
     };
     let occasion = Occasion {
@@ -64,11 +63,10 @@ pub(crate) fn load(
         },
     };
     let former = &edition.material.certificates;
-    let is_complete = || missing.borrow().is_empty();
+    let is_complete = || wanted.borrow().iter().all(|name| names.contains_key(name));
     let ready = load::load_after(source, &occasion, former, &is_complete);
-    let missing = missing.into_inner();
-    if !missing.is_empty() {
-        return Ok(Reloaded::LookUp(missing));
+    if !is_complete() {
+        return Ok(Reloaded::LookUp(wanted.into_inner()));
     }
     let mut ready = ready.map_err(|mistakes| {
         for error in mistakes.lines() {
@@ -233,6 +231,13 @@ mod tests {
         };
         assert!(ready.loaded.config.routes == edition.config.routes);
         assert!(ready.loaded.config.originate == edition.config.originate);
+        // The file has changed during the lookup, and has names that were not looked up.
+        let some = (5001..=5002).map(|port| (format!("localhost:{port}"), failed()));
+        let reloaded = load(&source, &some.collect(), &edition, &[]);
+        let Reloaded::LookUp(all) = reloaded.expect("names are unknown") else {
+            panic!("two names have not been looked up");
+        };
+        assert_eq!(all.len(), 4, "{all:?}");
     }
 
     #[test]

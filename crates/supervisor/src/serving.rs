@@ -111,30 +111,61 @@ impl Serving {
         }
     }
 
-    /// Applies a reloaded configuration to sessions and ticket keys.
-    pub(crate) fn follow(&mut self, config: &Config, material: &Material) -> Result<(), String> {
-        contexts::of_origins(config, material)?;
-        if let Some(sessions) = &mut self.memory.sessions {
-            let followed = sessions.follow(config, &material.origins);
-            followed.map_err(|mistakes| in_words(&mistakes))?;
-        }
-        let followed = self.ticket_keys.follow(config, unix_time());
-        followed.map_err(|mistakes| in_words(&mistakes))
-    }
-
-    /// Switches to another edition. On an error nothing has changed.
-    pub(crate) fn apply(
+    /// Switches to a reloaded configuration. On an error nothing has changed.
+    pub(crate) fn apply_reload(
         &mut self,
         config: Config,
         plan: Plan,
         material: Material,
         is_draining: bool,
     ) -> Result<(), String> {
+        contexts::of_origins(&config, &material)?;
+        let sessions = self.memory.sessions.as_ref();
+        let files = sessions.map(|sessions| sessions.prepare(&config, &material.origins));
+        let files = files.transpose().map_err(|mistakes| in_words(&mistakes))?;
+        let keys = self.ticket_keys.read_again();
+        let keys = keys.map_err(|mistakes| in_words(&mistakes))?;
+        let listening = self.prepare(&config, &material)?;
+        if let (Some(sessions), Some(files)) = (&mut self.memory.sessions, files) {
+            sessions.follow(files);
+        }
+        let counters = &self.memory.counters;
+        self.ticket_keys
+            .follow(&config, keys, unix_time(), counters);
+        self.switch_to(config, plan, material, listening, is_draining);
+        Ok(())
+    }
+
+    /// As [`Serving::apply_reload`], with the same files of sessions and ticket keys.
+    pub(crate) fn apply(
+        &mut self,
+        config: Config,
+        material: Material,
+        is_draining: bool,
+    ) -> Result<(), String> {
+        let listening = self.prepare(&config, &material)?;
+        let plan = self.edition.plan.clone();
+        self.switch_to(config, plan, material, listening, is_draining);
+        Ok(())
+    }
+
+    /// Builds all contexts once to find errors, and opens new listeners.
+    fn prepare(&self, config: &Config, material: &Material) -> Result<Listening, String> {
         let (keys, backends) = (self.ticket_keys.keys(), &self.memory.backends);
-        let routes = contexts::of_routes(&config, &material, keys, backends)?;
-        contexts::of_backends(&config, &material, routes)?;
-        let listening = self.listening.prepare(&config);
-        let listening = listening.map_err(|error| error.to_string())?;
+        let routes = contexts::of_routes(config, material, keys, backends)?;
+        contexts::of_backends(config, material, routes)?;
+        let listening = self.listening.prepare(config);
+        listening.map_err(|error| error.to_string())
+    }
+
+    fn switch_to(
+        &mut self,
+        config: Config,
+        plan: Plan,
+        material: Material,
+        listening: Listening,
+        is_draining: bool,
+    ) {
         let has_other_backlog = config.sockets.backlog != self.edition.config.sockets.backlog;
         let backlog = has_other_backlog.then(|| listening::backlog(&config));
         self.listening.replace_by(listening, is_draining, backlog);
@@ -142,7 +173,6 @@ impl Serving {
         for worker in 0..self.pairs.len() {
             self.give_edition(worker);
         }
-        Ok(())
     }
 
     /// As [`Serving::apply`], with the same configuration and other certificates.
@@ -151,8 +181,7 @@ impl Serving {
         material: Material,
         is_draining: bool,
     ) -> Result<(), String> {
-        let (config, plan) = (self.edition.config.clone(), self.edition.plan.clone());
-        self.apply(config, plan, material, is_draining)
+        self.apply(self.edition.config.clone(), material, is_draining)
     }
 
     /// Sends the current edition to a worker. A worker that does not receive it now gets it again when it
@@ -255,4 +284,104 @@ fn addresses_order(name: &str, addresses: Vec<SocketAddr>) -> Order {
 fn in_words(mistakes: &[String]) -> String {
     let lines: Vec<String> = mistakes.iter().map(|m| format!("error: {m}")).collect();
     lines.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{self, Ready};
+    use crate::occasion::Occasion;
+    use crate::source::Source;
+    use dormouse_config::Section;
+    use dormouse_tables::counters::Common;
+    use std::fs::{self, Permissions};
+    use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    /// A configuration with a free port.
+    fn ready(folder: &Path, options: &str) -> Ready {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let listen = free.expect("a free port");
+        let file = folder.join("dormouse.toml");
+        let text =
+            format!("{options}\n[[route]]\nlisten = '{listen}'\nself_signed = 'x'\nto = 'echo:'\n");
+        fs::write(&file, text).expect("written");
+        let source = Source {
+            file: Some(file),
+            section: Section::Route,
+            flags: Vec::new(),
+        };
+        load::load(&source, &Occasion::start()).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    /// A program without workers.
+    fn serving(ready: Ready) -> Serving {
+        let Ready { loaded, material } = ready;
+        let loaded = loaded.settled();
+        let memory = SharedMemory::create(&loaded, &material).expect("shared memory");
+        let (config, plan) = (loaded.config, loaded.plan);
+        let keys = Keyring::open(&config, unix_time(), &memory.counters).expect("keys");
+        Serving {
+            connections_max: plan.connections_max.into(),
+            user: None,
+            ticket_keys: keys,
+            listening: Listening::open(&config).expect("listeners"),
+            edition: Edition::new(1, 0, config, plan, material),
+            memory,
+            pairs: Pairs::default(),
+        }
+    }
+
+    fn reload(serving: &mut Serving, next: Ready) -> Result<(), String> {
+        let Ready { loaded, material } = next;
+        let loaded = loaded.settled();
+        serving.apply_reload(loaded.config, loaded.plan, material, false)
+    }
+
+    #[test]
+    fn a_rejected_reload_changes_no_ticket_keys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keys = folder.path().join("tickets.key");
+        let options = format!("ticket_keys = 'file:{}'", keys.display());
+        let write = |byte: u8| {
+            fs::write(&keys, [byte; 80]).expect("written");
+            fs::set_permissions(&keys, Permissions::from_mode(0o600)).expect("changed");
+        };
+        write(1);
+        let mut serving = serving(ready(folder.path(), &options));
+        let before = serving.ticket_keys.keys().export();
+        write(2);
+        let next = ready(folder.path(), &options);
+        let address = next.loaded.config.routes[0].listen[0].address;
+        let other = TcpListener::bind(address).expect("a listener of another program");
+        let why = reload(&mut serving, next).expect_err("the address is in use");
+        assert!(why.contains("cannot listen on"), "{why}");
+        assert_eq!(*serving.ticket_keys.keys().export(), *before);
+        drop(other);
+        reload(&mut serving, ready(folder.path(), &options)).expect("a reload");
+        assert_ne!(*serving.ticket_keys.keys().export(), *before);
+    }
+
+    #[test]
+    fn a_shorter_rotation_is_reported_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut serving = serving(ready(folder.path(), "ticket_rotation = '7d'"));
+        let rotates_s = |serving: &Serving| {
+            let word = serving.memory.counters.common(Common::KeyRotates as usize);
+            word.expect("a word").load(Ordering::Relaxed)
+        };
+        let before_s = rotates_s(&serving);
+        let next = ready(
+            folder.path(),
+            "ticket_rotation = '1h'\nticket_lifetime = '1h'",
+        );
+        reload(&mut serving, next).expect("a reload");
+        assert!(rotates_s(&serving) < before_s);
+        assert_eq!(
+            Some(rotates_s(&serving)),
+            serving.ticket_keys.keys().rotates_at_s()
+        );
+    }
 }

@@ -7,15 +7,15 @@
 use crate::error::ServeError;
 use dormouse_config::Config;
 use dormouse_handover::OriginPem;
+use dormouse_helpers::private_file::{OwnFile, read_own};
 use dormouse_reactor::Fd;
-use dormouse_reactor::file::{open_regular, replace_private};
+use dormouse_reactor::file::replace_private;
 use dormouse_routes::origin;
 use dormouse_tables::client_sessions::{
     ClientSessions, DATA_MAX, MAIN, SLOTS, SessionPlace, Snapshot,
 };
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,7 +41,8 @@ pub(crate) struct SessionFiles {
     saved: Instant,
 }
 
-struct SessionFile {
+/// A file, and the places of its sessions in the mapping.
+pub(crate) struct SessionFile {
     path: PathBuf,
     places: Vec<([u8; 16], SessionPlace)>,
     /// Sum of the places' stamps at the last write.
@@ -108,18 +109,17 @@ impl SessionFiles {
             files: Vec::new(),
             saved: Instant::now(),
         };
-        files
-            .follow(config, origins)
-            .map_err(ServeError::Certificates)?;
+        let prepared = files.prepare(config, origins);
+        files.follow(prepared.map_err(ServeError::Certificates)?);
         Ok(Some(files))
     }
 
-    /// Takes over a configuration. Files that are new in it are read.
-    pub(crate) fn follow(
-        &mut self,
+    /// The files of a configuration. Those that are new in it are read.
+    pub(crate) fn prepare(
+        &self,
         config: &Config,
         origins: &[OriginPem],
-    ) -> Result<(), Vec<String>> {
+    ) -> Result<Vec<SessionFile>, Vec<String>> {
         let mut files = Vec::new();
         let mut mistakes = Vec::new();
         for (originate, pem) in config.originate.iter().zip(origins) {
@@ -139,16 +139,20 @@ impl SessionFiles {
             if self.files.iter().all(|known| known.path != *path) {
                 match file.read() {
                     Ok(()) => file.written = file.stamps(),
-                    Err(mistake) => mistakes.push(format!("{}: {mistake}", path.display())),
+                    Err(mistake) => mistakes.push(mistake),
                 }
             }
             files.push(file);
         }
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+        match mistakes.is_empty() {
+            true => Ok(files),
+            false => Err(mistakes),
         }
+    }
+
+    /// Takes over the files that [`SessionFiles::prepare`] has returned.
+    pub(crate) fn follow(&mut self, files: Vec<SessionFile>) {
         self.files = files;
-        Ok(())
     }
 
     /// The state for the next binary in this process.
@@ -228,10 +232,10 @@ impl SessionFile {
     }
 
     fn read(&self) -> Result<(), String> {
-        let Some(content) = read_contents(&self.path)? else {
+        let Contents::Sessions(contents) = contents_of(&self.path)? else {
             return Ok(());
         };
-        for server in content.servers {
+        for server in contents.servers {
             let place = self.places.iter().find(|(key, _)| hex(key) == server.key);
             if let Some((_, place)) = place {
                 place.restore(&server.snapshot());
@@ -282,9 +286,11 @@ impl ServerSessions {
 }
 
 /// Checks that sessions can be read from the file, if it exists. Returns a warning if there are none in it.
-pub(crate) fn examine(path: &Path) -> Result<Option<&'static str>, String> {
-    let damaged = |contents| matches!(contents, Contents::Damaged).then_some(DAMAGED);
-    contents_of(path).map(damaged)
+pub(crate) fn examine(path: &Path) -> Result<Option<String>, String> {
+    contents_of(path).map(|contents| match contents {
+        Contents::Sessions(_) | Contents::Nothing => None,
+        Contents::Unusable(why) => Some(format!("{}: {why}", path.display())),
+    })
 }
 
 /// What is in a session file.
@@ -292,50 +298,27 @@ enum Contents {
     Sessions(FileContents),
     /// The file does not exist yet, or was created empty.
     Nothing,
-    /// It is a session file, but cannot be parsed.
-    Damaged,
-}
-
-/// Reads a session file. `None`: it has no sessions.
-fn read_contents(path: &Path) -> Result<Option<FileContents>, String> {
-    contents_of(path).map(|contents| match contents {
-        Contents::Sessions(contents) => Some(contents),
-        Contents::Nothing | Contents::Damaged => None,
-    })
+    /// Its sessions are not used, and the next save replaces them; the reason.
+    Unusable(String),
 }
 
 fn contents_of(path: &Path) -> Result<Contents, String> {
-    let Some(bytes) = read_secret(path)?.filter(|bytes| !bytes.is_empty()) else {
-        return Ok(Contents::Nothing);
+    let bytes = match read_own(path, FILE_BYTES_MAX)? {
+        OwnFile::Contents(bytes) if !bytes.is_empty() => bytes,
+        OwnFile::Contents(_) | OwnFile::Missing => return Ok(Contents::Nothing),
+        OwnFile::OfAnother(uid) => {
+            let why = format!("belongs to user {uid}; its sessions are not used");
+            return Ok(Contents::Unusable(why));
+        }
     };
     match serde_json::from_slice::<FileContents>(&bytes) {
         Ok(contents) if contents.format == FORMAT => Ok(Contents::Sessions(contents)),
-        _ if bytes.starts_with(BEGINNING) => Ok(Contents::Damaged),
-        _ => Err("not a session file\nset another path, or remove the file".to_owned()),
-    }
-}
-
-/// Reads a file that only its owner may read. `None`: it does not exist yet.
-fn read_secret(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
-    let file = match open_regular(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("cannot be read: {error}")),
-    };
-    let found = file
-        .metadata()
-        .map_err(|e| format!("cannot be read: {e}"))?;
-    if found.permissions().mode() & 0o077 != 0 {
-        return Err(format!(
-            "holds secrets, but users other than the owner may read it: chmod 600 {}",
+        _ if bytes.starts_with(BEGINNING) => Ok(Contents::Unusable(DAMAGED.to_owned())),
+        _ => Err(format!(
+            "{}: not a session file\nset another path, or remove the file",
             path.display()
-        ));
+        )),
     }
-    let mut bytes = Zeroizing::new(Vec::new());
-    file.take(FILE_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(|e| format!("cannot be read: {e}"))?;
-    Ok(Some(bytes))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -356,31 +339,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-
-    #[test]
-    fn a_session_file_is_private() {
-        let directory = std::env::temp_dir().join(format!("dormouse-{}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
-        let path = directory.join("sessions");
-        assert!(read_secret(&path).expect("no file yet").is_none());
-        for text in ["one", "another"] {
-            replace_private(&path, text.as_bytes()).expect("written");
-            let mode = fs::metadata(&path)
-                .expect("an existing file")
-                .permissions()
-                .mode();
-            assert_eq!(mode & 0o777, 0o600);
-            let read = read_secret(&path)
-                .expect("a file of the test")
-                .expect("an existing file");
-            assert_eq!(*read, text.as_bytes());
-        }
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a file of the test");
-        let refused = read_secret(&path).expect_err("readable by the group");
-        assert!(refused.contains("chmod 600"), "{refused}");
-        fs::remove_dir_all(&directory).expect("a file of the test");
-    }
+    use dormouse_reactor::process;
 
     /// An empty file, as `install -m 600 /dev/null FILE` makes it, has no sessions. Any other file might be needed.
     #[test]
@@ -402,7 +361,7 @@ mod tests {
 
     /// Sessions can be made anew, so a damaged file of them stops no start.
     #[test]
-    fn a_damaged_session_file_is_reported_and_not_used() {
+    fn a_damaged_or_foreign_session_file_is_reported_and_not_used() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("sessions");
         let whole = format!(r#"{{"format":"{FORMAT}","servers":[]}}"#);
@@ -411,8 +370,15 @@ mod tests {
         let newer = whole.replace(FORMAT, "dormouse sessions 2");
         for damaged in [&whole[..whole.len() - 1], &newer] {
             replace_private(&path, damaged.as_bytes()).expect("written");
-            assert_eq!(examine(&path), Ok(Some(DAMAGED)), "{damaged}");
-            assert!(read_contents(&path).is_ok_and(|found| found.is_none()));
+            assert!(contents_of(&path).is_ok_and(|found| matches!(found, Contents::Unusable(_))));
+            let warning = examine(&path).expect("a warning").unwrap_or_default();
+            assert!(warning.ends_with(DAMAGED), "{warning}");
+        }
+        if process::user_id() == 0 {
+            replace_private(&path, whole.as_bytes()).expect("written");
+            std::os::unix::fs::chown(&path, Some(1), None).expect("another user's");
+            let warning = examine(&path).expect("a warning").unwrap_or_default();
+            assert!(warning.contains("belongs to user 1;"), "{warning}");
         }
     }
 

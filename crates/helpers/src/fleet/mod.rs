@@ -28,4 +28,4 @@ pub use link::StoreLink;
 pub use member::process_entry;
 pub use messages::StoreSettings;
 pub(crate) use messages::StoreState;
-pub use secret::{Secret, read_private};
+pub use secret::{FILE_BYTES_MAX, Secret};

@@ -94,11 +94,9 @@ fn session_file(config: &Config, findings: &mut Findings) {
             continue;
         };
         let place = Place::of_origination(index, "session_file");
-        let shown = path.display();
         match session_files::examine(path) {
-            Ok(None) => {}
-            Ok(Some(warning)) => findings.warning(place, format!("{shown}: {warning}")),
-            Err(why) => findings.error(place, format!("{shown}: {why}")),
+            Ok(warning) => findings.warnings(place, warning.into_iter().collect()),
+            Err(why) => findings.error(place, why),
         }
         directories::directory_of(path, "sessions", place, findings);
     }

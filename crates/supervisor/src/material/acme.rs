@@ -15,10 +15,11 @@ use dormouse_config::{Config, Place, Route};
 use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
-use dormouse_reactor::file::{open_regular, replace_private};
+use dormouse_helpers::private_file::read_private;
+use dormouse_reactor::file::replace_private;
 use std::fs;
-use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -159,7 +160,7 @@ pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, 
 /// Reads the account at the configured server, if there is one.
 pub(crate) fn account(config: &Config) -> Result<Option<Account>, String> {
     let path = folder(config).join(ACCOUNT);
-    let Some(text) = read_private(&path)? else {
+    let Some(text) = read_private(&path, ACCOUNT_LEN_MAX)? else {
         return Ok(None);
     };
     let account: Account = serde_json::from_slice(&text)
@@ -183,7 +184,8 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
         return Ok(None);
     };
     let shown = path.display();
-    let bytes = read_private(path)?.ok_or_else(|| format!("{shown}: no such file"))?;
+    let bytes =
+        read_private(path, ACCOUNT_LEN_MAX)?.ok_or_else(|| format!("{shown}: no such file"))?;
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let is_base64url = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
     let key = text.trim();
@@ -191,26 +193,6 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
         return Err(format!("{shown}: the file has no key in base64url"));
     }
     Ok(Some(Zeroizing::new(key.to_owned())))
-}
-
-/// Reads a file that only its owner may read. `None`: there is no such file.
-fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
-    let shown = path.display();
-    let cannot = |error: io::Error| format!("{shown}: {error}");
-    let file = match open_regular(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(cannot)?,
-    };
-    let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(format!(
-            "{shown}: mode {mode:o} lets users other than the owner use this file: chmod 600 {shown}, and replace the secret"
-        ));
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize + 1));
-    let read = file.take(ACCOUNT_LEN_MAX).read_to_end(&mut bytes);
-    read.map_err(cannot)?;
-    Ok(Some(bytes))
 }
 
 /// Replaces a file as a whole, readable only by its owner.
@@ -247,15 +229,5 @@ mod tests {
         };
         assert_eq!((mode(&inner), mode(&inner.join("a.pem"))), (0o700, 0o600));
         assert_eq!(fs::read_dir(&inner).expect("a folder").count(), 1);
-        let own = read_private(&inner.join("a.pem")).expect("a private file");
-        assert_eq!(own.as_deref().map(Vec::as_slice), Some(&b"two"[..]));
-        fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).expect("set");
-        let why = read_private(&old).expect_err("a file that others can read");
-        assert!(why.contains("mode 640"), "{why}");
-        assert!(
-            read_private(&inner.join("none"))
-                .expect("no mistake")
-                .is_none()
-        );
     }
 }

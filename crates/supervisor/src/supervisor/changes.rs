@@ -172,10 +172,10 @@ impl Supervisor {
             plan,
             waits_for_restart,
         } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
-        self.serving.follow(&config, &material)?;
         let log_file = LogFile::open(&config).map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_under_way();
-        self.serving.apply(config, plan, material, is_draining)?;
+        self.serving
+            .apply_reload(config, plan, material, is_draining)?;
         (self.set_logs)(&self.serving.edition.config.log);
         self.log_writer.replace_file(log_file, &self.poller);
         self.follow_edition();

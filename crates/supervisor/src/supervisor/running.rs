@@ -34,9 +34,9 @@ impl Supervisor {
         let edition = &self.serving.edition;
         let mut config = edition.config.clone();
         let words = change(&mut config)?;
-        let (plan, material) = (edition.plan.clone(), edition.material.clone());
-        let is_draining = self.drain.is_under_way();
-        self.serving.apply(config, plan, material, is_draining)?;
+        let material = edition.material.clone();
+        self.serving
+            .apply(config, material, self.drain.is_under_way())?;
         (self.set_logs)(&self.serving.edition.config.log);
         self.follow_edition();
         Ok(words)

@@ -1,20 +1,18 @@
 //! Ticket keys in a file: readable only by the owner, and replaced as a whole.
 
 use dormouse_engine::TicketKeys;
-use dormouse_helpers::fleet::{Secret, read_private};
+use dormouse_helpers::fleet::{FILE_BYTES_MAX, Secret};
+use dormouse_helpers::private_file::read_private;
 use dormouse_reactor::file::{open_regular, replace_private};
 use std::io::{self, Read as _};
 use std::path::Path;
-
-/// Maximum size of a key file or CA file.
-const FILE_MAX: u64 = 64 << 10;
 
 /// Reads a file that all users may read, such as certificates.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
     let mut text = String::new();
     let file = open_regular(path).map_err(cannot)?;
-    file.take(FILE_MAX)
+    file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
         .map_err(cannot)?;
     Ok(text)
@@ -23,7 +21,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, String> {
 /// Reads keys that dormouse has written. `Ok(None)`: the file is in another program's format.
 /// `Ok(Some(None))`: there is no file yet, and dormouse may create it.
 pub(super) fn read_own(path: &Path, secret: &Secret) -> Result<Option<Option<TicketKeys>>, String> {
-    let Some(bytes) = read_private(path)? else {
+    let Some(bytes) = read_private(path, FILE_BYTES_MAX)? else {
         return Ok(Some(None));
     };
     if !TicketKeys::looks_sealed(&bytes) {

@@ -5,7 +5,8 @@
 //! the last three are used, and the last but one encrypts.
 
 use dormouse_engine::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError, TicketKeys};
-use dormouse_helpers::fleet::read_private;
+use dormouse_helpers::fleet::FILE_BYTES_MAX;
+use dormouse_helpers::private_file::read_private;
 use std::path::{Path, PathBuf};
 
 /// Reads the keys. Each error is a line of its own.
@@ -56,7 +57,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<TicketKeys, Vec<String>> {
 fn read_file(path: &Path) -> Result<TicketKeyFile, String> {
     let shown = path.display();
     let mend = format!("create a key: (umask 077; openssl rand 80 > {shown})");
-    let Some(bytes) = read_private(path)? else {
+    let Some(bytes) = read_private(path, FILE_BYTES_MAX)? else {
         return Err(format!(
             "{shown}: no such file\n  {mend}\n  or add ticket_secret_file, and dormouse keeps its own keys there"
         ));

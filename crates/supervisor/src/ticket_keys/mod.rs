@@ -210,16 +210,30 @@ impl Keyring {
         changed
     }
 
-    /// Applies a reload: reads other programs' key files again, and sets the rotation period of own keys.
-    pub(crate) fn follow(&mut self, config: &Config, now: UnixTime) -> Result<(), Vec<String>> {
+    /// Reads other programs' key files again, for a reload. `None`: the keys have another source, and stay.
+    pub(crate) fn read_again(&self) -> Result<Option<TicketKeys>, Vec<String>> {
         match &self.origin {
-            Origin::Foreign(paths) => self.keys = foreign::read(paths)?,
-            Origin::Memory | Origin::Own { .. } => {
+            Origin::Foreign(paths) => foreign::read(paths).map(Some),
+            Origin::Memory | Origin::Own { .. } | Origin::Store(_) => Ok(None),
+        }
+    }
+
+    /// Applies a reload, with what [`Keyring::read_again`] has returned.
+    pub(crate) fn follow(
+        &mut self,
+        config: &Config,
+        read: Option<TicketKeys>,
+        now: UnixTime,
+        shared: &Shared,
+    ) {
+        match (&self.origin, read) {
+            (_, Some(keys)) => self.keys = keys,
+            (Origin::Memory | Origin::Own { .. }, None) => {
                 self.keys.set_period(now, config.tickets.ticket_rotation);
             }
-            Origin::Store(_) => {}
+            (Origin::Foreign(_) | Origin::Store(_), None) => {}
         }
-        Ok(())
+        self.publish(shared);
     }
 
     /// Rotates now, on an administrator's order. Returns whether the new keys were saved. The outer error names the
