@@ -5,18 +5,17 @@
 //! previous one has written its last lines, so no line is split between two files.
 
 use crate::error::{ServeError, system};
+use crate::helper_process::HelperProcess;
 use crate::syslog::SyslogSocket;
 use crate::tokens;
 use dormouse_config::{Config, LogTarget, SyslogAddress};
-use dormouse_handover::message;
 use dormouse_helpers::connection_log::{DroppedLines, LogArguments};
-use dormouse_helpers::helper::{self, Privileges, RestartTimer};
-use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_helpers::helper::{Privileges, RestartTimer};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signal;
-use dormouse_reactor::socket;
-use dormouse_reactor::{Fd, OnExec};
 use dormouse_tables::counters::Common;
 use std::io;
 
@@ -108,7 +107,7 @@ fn hint(error: &io::Error) -> &'static str {
 /// The process, and the file that it writes.
 #[derive(Default)]
 pub(crate) struct LogWriter {
-    process: Option<(Pid, Fd)>,
+    process: Option<HelperProcess>,
     restart: RestartTimer,
     file: Option<LogFile>,
     /// A process that writes its last lines, and when to kill it.
@@ -181,29 +180,21 @@ impl LogWriter {
 
     /// Processes a report of lost lines.
     pub(crate) fn receive(&mut self, counters: &Shared, poller: &Poller) {
-        let Some((_, channel)) = self.process else {
+        let process = self.process.as_ref();
+        let Some(dropped) = process.and_then(|it| it.receive::<DroppedLines>(poller)) else {
             return;
         };
-        match message::receive::<DroppedLines>(channel) {
-            Ok(Some(dropped)) => {
-                Common::LogLinesLost.add(counters, dropped.lines);
-                self.dropped += dropped.lines;
-                let now_ms = process::boottime_ms();
-                if self
-                    .logged_ms
-                    .is_none_or(|at_ms| now_ms >= at_ms + QUIET_MS)
-                {
-                    self.logged_ms = Some(now_ms);
-                    let lines = std::mem::take(&mut self.dropped);
-                    let error = dropped.error;
-                    tracing::warn!(lines, error, "connection log lines lost");
-                }
-            }
-            Ok(None) => {}
-            Err(_) => {
-                // SIGCHLD reports the exit.
-                let _ = poller.remove(channel);
-            }
+        Common::LogLinesLost.add(counters, dropped.lines);
+        self.dropped = self.dropped.saturating_add(dropped.lines);
+        let now_ms = process::boottime_ms();
+        if self
+            .logged_ms
+            .is_none_or(|at_ms| now_ms >= at_ms + QUIET_MS)
+        {
+            self.logged_ms = Some(now_ms);
+            let lines = std::mem::take(&mut self.dropped);
+            let error = dropped.error;
+            tracing::warn!(lines, error, "connection log lines lost");
         }
     }
 
@@ -212,11 +203,11 @@ impl LogWriter {
         if self.former.take_if(|(former, _)| *former == pid).is_some() {
             return true;
         }
-        if self.process.is_none_or(|(ours, _)| ours != pid) {
+        let Some(process) = self.process.take_if(|process| process.pid == pid) else {
             return false;
-        }
+        };
         tracing::error!(process = "log-writer", cause = %ended, "helper process died; restarting");
-        self.close(poller);
+        process.close(poller);
         self.restart.ended();
         true
     }
@@ -224,7 +215,8 @@ impl LogWriter {
     /// Closes the channel: the process writes its last lines and exits. Another one starts after that.
     pub(crate) fn end(&mut self, poller: &Poller) {
         self.restart.set_due();
-        if let Some(pid) = self.close(poller) {
+        if let Some(process) = self.process.take() {
+            let pid = process.close(poller);
             self.former = Some((pid, process::boottime_ms() + LAST_LINES_MS));
         }
     }
@@ -233,13 +225,6 @@ impl LogWriter {
     pub(crate) fn former(&self) -> Option<Pid> {
         self.former.map(|(pid, _)| pid)
     }
-
-    fn close(&mut self, poller: &Poller) -> Option<Pid> {
-        let (pid, channel) = self.process.take()?;
-        let _ = poller.remove(channel);
-        channel.close();
-        Some(pid)
-    }
 }
 
 fn start(
@@ -247,25 +232,18 @@ fn start(
     sources: Vec<Fd>,
     config: &Config,
     poller: &Poller,
-) -> io::Result<(Pid, Fd)> {
-    let (ours, theirs) = socket::channel(OnExec::Close)?;
-    let arguments = LogArguments {
-        sources: sources.iter().map(|fd| fd.0).collect(),
-        file: file.fd().map(|fd| fd.0),
-        syslog: file
-            .syslog_address()
-            .map(|address| (address, config.log.syslog_facility)),
-        channel: theirs.0,
-    };
-    let inherited = sources
-        .into_iter()
-        .chain(file.fd())
-        .chain([theirs])
-        .collect();
+) -> io::Result<HelperProcess> {
+    let inherited = sources.iter().copied().chain(file.fd()).collect();
     let privileges = Privileges::nobody(config);
-    let started = helper::start("log-writer", &privileges, &arguments, inherited);
-    theirs.close();
-    let pid = started.inspect_err(|_| ours.close())?;
-    poller.add(ours, tokens::LOG_WRITER, Interest::READ)?;
-    Ok((pid, ours))
+    let place = (poller, tokens::LOG_WRITER);
+    HelperProcess::start("log-writer", &privileges, inherited, place, |_, channel| {
+        LogArguments {
+            sources: sources.iter().map(|fd| fd.0).collect(),
+            file: file.fd().map(|fd| fd.0),
+            syslog: file
+                .syslog_address()
+                .map(|address| (address, config.log.syslog_facility)),
+            channel: channel.0,
+        }
+    })
 }

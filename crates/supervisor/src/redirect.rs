@@ -3,24 +3,24 @@
 //!
 //! A changed configuration starts another process. The previous one serves its remaining clients.
 
+use crate::helper_process::HelperProcess;
 use crate::serving::Serving;
 use crate::tokens;
 use dormouse_config::Config;
 use dormouse_handover::message;
-use dormouse_helpers::helper::{self, Privileges, RestartTimer};
+use dormouse_helpers::helper::{Privileges, RestartTimer};
 use dormouse_helpers::redirect::{
     ChallengeOrder, ChallengeShown, HttpChallenge, RedirectArguments, Site,
 };
-use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{Ended, Pid};
-use dormouse_reactor::socket;
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::{Fd, socket};
 use std::io;
 
 /// The process, and its task.
 #[derive(Default)]
 pub(crate) struct RedirectProcess {
-    process: Option<(Pid, Fd)>,
+    process: Option<HelperProcess>,
     restart: RestartTimer,
     /// The task of the process, started or due to start.
     task: Option<Task>,
@@ -89,7 +89,7 @@ impl RedirectProcess {
 
     /// Sends the process the challenge with this number. Called once per turn.
     pub(crate) fn send_challenge(&mut self, number: u64, challenge: Option<&HttpChallenge>) {
-        if let Some((_, channel)) = self.process
+        if let Some(process) = &self.process
             && self.sent != number
         {
             let order = ChallengeOrder {
@@ -97,7 +97,7 @@ impl RedirectProcess {
                 challenge: challenge.cloned(),
             };
             // If the channel is full, the next turn tries again.
-            if let Ok(socket::Attempt::Done(())) = message::send(channel, &order) {
+            if let Ok(socket::Attempt::Done(())) = message::send(process.channel, &order) {
                 self.sent = number;
             }
         }
@@ -105,16 +105,9 @@ impl RedirectProcess {
 
     /// Receives which challenge the process answers.
     pub(crate) fn receive(&mut self, poller: &Poller) {
-        let Some((_, channel)) = self.process else {
-            return;
-        };
-        match message::receive::<ChallengeShown>(channel) {
-            Ok(Some(ChallengeShown(number))) => self.shows = number,
-            Ok(None) => {}
-            Err(_) => {
-                // SIGCHLD reports the exit.
-                let _ = poller.remove(channel);
-            }
+        let process = self.process.as_ref();
+        if let Some(ChallengeShown(number)) = process.and_then(|it| it.receive(poller)) {
+            self.shows = number;
         }
     }
 
@@ -125,7 +118,7 @@ impl RedirectProcess {
 
     /// Handles the exit of a process. Returns `false` if it was not the redirect process.
     pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended, poller: &Poller) -> bool {
-        if self.process.is_none_or(|(ours, _)| ours != pid) {
+        if self.process.as_ref().is_none_or(|ours| ours.pid != pid) {
             return false;
         }
         tracing::error!(process = "redirect", cause = %ended, "helper process died; restarting");
@@ -138,26 +131,20 @@ impl RedirectProcess {
     /// starts another one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
         self.restart.set_due();
-        let (pid, channel) = self.process.take()?;
-        let _ = poller.remove(channel);
-        channel.close();
+        let process = self.process.take()?;
         self.shows = 0;
-        Some(pid)
+        Some(process.close(poller))
     }
 }
 
-fn start(task: &Task, config: &Config, poller: &Poller) -> io::Result<(Pid, Fd)> {
-    let (ours, theirs) = socket::channel(OnExec::Close)?;
-    let arguments = RedirectArguments {
-        listeners: task.listeners.iter().map(|fd| fd.0).collect(),
-        channel: theirs.0,
-        site: task.site,
-    };
-    let inherited = task.listeners.iter().copied().chain([theirs]).collect();
-    let privileges = Privileges::nobody(config);
-    let started = helper::start("redirect", &privileges, &arguments, inherited);
-    theirs.close();
-    let pid = started.inspect_err(|_| ours.close())?;
-    poller.add(ours, tokens::REDIRECT, Interest::READ)?;
-    Ok((pid, ours))
+fn start(task: &Task, config: &Config, poller: &Poller) -> io::Result<HelperProcess> {
+    let (privileges, inherited) = (Privileges::nobody(config), task.listeners.clone());
+    let place = (poller, tokens::REDIRECT);
+    HelperProcess::start("redirect", &privileges, inherited, place, |_, channel| {
+        RedirectArguments {
+            listeners: task.listeners.iter().map(|fd| fd.0).collect(),
+            channel: channel.0,
+            site: task.site,
+        }
+    })
 }

@@ -22,6 +22,10 @@ use zeroize::Zeroizing;
 /// How long the start waits for the fleet's keys; after that they are used as soon as they arrive.
 const START_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Maximum number of reports that main reads in one turn, so that a compromised process cannot keep it from its other
+/// work.
+const REPORTS_MAX: usize = 16;
+
 /// The process, and what it takes to restart it.
 pub struct StoreLink {
     settings: StoreSettings,
@@ -120,7 +124,10 @@ impl StoreLink {
     pub fn news(&mut self, shared: &Shared) -> Option<TicketKeys> {
         let mut latest = None;
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
-        while self.channel != Fd::NONE {
+        for _ in 0..REPORTS_MAX {
+            if self.channel == Fd::NONE {
+                break;
+            }
             let received = socket::receive_plain_message(self.channel, &mut room);
             let report: Option<StoreReport> = match received {
                 Ok(Attempt::WouldBlock) => break,

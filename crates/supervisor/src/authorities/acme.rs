@@ -67,12 +67,6 @@ struct Validity {
     digest: u64,
 }
 
-/// An issued certificate, and the certificates of all routes with it.
-pub(super) struct NewCertificate {
-    pub(super) name: String,
-    pub(super) certificates: Certificates,
-}
-
 /// Work of an errand.
 pub(super) enum AcmeWork {
     /// Order a certificate.
@@ -320,8 +314,8 @@ impl AcmeNames {
         }
     }
 
-    /// Handles the result of an order: saves the certificate, and adds it to those of the routes. Returns
-    /// `None` if the order failed, or if the configuration no longer has the name. `is_disturbed`: a worker
+    /// Handles the result of an order: saves the certificate, and returns the certificates of all routes with
+    /// it. `None`: the order failed, or the configuration no longer has the name. `is_disturbed`: a worker
     /// restarted during the validation.
     pub(super) fn note_order(
         &mut self,
@@ -330,16 +324,13 @@ impl AcmeNames {
         issued: Result<IssuedCertificate, String>,
         is_disturbed: bool,
         edition: &Edition,
-    ) -> Option<NewCertificate> {
+    ) -> Option<Certificates> {
         let is_wanted = edition.config.acme.acme_server == directory;
         if !is_wanted || !self.all.contains_key(name) {
             return None;
         }
         match issued.and_then(|issued| self.keep(name, &issued, edition)) {
-            Ok(certificates) => Some(NewCertificate {
-                name: name.to_owned(),
-                certificates,
-            }),
+            Ok(certificates) => Some(certificates),
             Err(why) => {
                 let now_ms = process::boottime_ms();
                 match is_disturbed {

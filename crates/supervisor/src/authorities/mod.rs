@@ -12,6 +12,7 @@ mod ocsp;
 mod retry;
 
 use crate::edition::Edition;
+use crate::helper_process::HelperProcess;
 use crate::material::{self, Certificates};
 use crate::pairs::Pairs;
 use crate::tokens;
@@ -22,18 +23,21 @@ use dormouse_handover::control;
 use dormouse_handover::message;
 use dormouse_handover::parts;
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, Job};
-use dormouse_helpers::helper::{self, Privileges};
+use dormouse_helpers::helper::Privileges;
 use dormouse_helpers::redirect::HttpChallenge;
-use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
-use dormouse_reactor::socket::{self, Attempt};
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::socket::Attempt;
 use ocsp::OcspSchedule;
 use std::io;
 
 /// Maximum run time of an errand; then main kills it.
 const TIMEOUT_MS: u64 = 120_000;
+/// Maximum number of reports processed at once. More than the channel holds, so that none of an errand that has exited
+/// is lost; and a limit, so that a compromised errand cannot keep main from its other work.
+const REPORTS_MAX: usize = 512;
 
 /// Schedules of all queries, and the current errand.
 #[derive(Default)]
@@ -48,10 +52,9 @@ pub(crate) struct Authorities {
 
 /// A running errand.
 struct Errand {
-    pid: Pid,
-    channel: Fd,
+    process: HelperProcess,
     due_ms: u64,
-    /// `None`: the errand was cancelled, and its reports are discarded.
+    /// `None`: its order is complete, or it was cancelled. Further reports are ignored.
     purpose: Option<Purpose>,
 }
 
@@ -101,7 +104,7 @@ impl Authorities {
         let now_ms = process::boottime_ms();
         if let Some(errand) = &mut self.errand {
             tracing::warn!(process = "errand", "helper process timed out; killing it");
-            let _ = process::send_signal(errand.pid, Signal::Kill);
+            let _ = process::send_signal(errand.process.pid, Signal::Kill);
             // SIGCHLD reports the exit.
             errand.due_ms = u64::MAX;
             return;
@@ -120,10 +123,9 @@ impl Authorities {
             Purpose::Order { .. } | Purpose::AskRenewals => Some(&edition.config.acme.acme_ca),
         };
         match start_errand(&jobs, acme_ca, &edition.config, poller) {
-            Ok((pid, channel)) => {
+            Ok(process) => {
                 self.errand = Some(Errand {
-                    pid,
-                    channel,
+                    process,
                     due_ms: now_ms + TIMEOUT_MS,
                     purpose: Some(purpose),
                 });
@@ -184,39 +186,49 @@ impl Authorities {
         let mut new = Vec::new();
         let mut stapled = None;
         let mut has_response = false;
-        while let Some(report) = self.next_report(poller) {
-            match report {
-                ErrandReport::Ocsp { id, response } => {
+        for _ in 0..REPORTS_MAX {
+            let Some(errand) = &self.errand else { break };
+            let Some(report) = errand.process.receive(poller) else {
+                break;
+            };
+            // An errand may be compromised: it can report only on what it was started for.
+            match (report, &errand.purpose) {
+                (ErrandReport::Ocsp { id, response }, Some(Purpose::Ocsp)) => {
                     let now_ms = process::boottime_ms();
                     let stapled =
                         stapled.get_or_insert_with(|| edition.material.certificates.clone());
                     has_response |= self.ocsp.take(id, response, stapled, now_ms);
                 }
-                ErrandReport::Account(account) => acme::keep_account(&account, &edition.config),
-                ErrandReport::Challenge(challenge) => {
-                    if self.orders_for(&challenge.name) {
-                        self.challenge.open(&challenge, pairs);
-                    }
+                (ErrandReport::Account(account), Some(Purpose::Order { .. })) => {
+                    acme::keep_account(&account, &edition.config);
                 }
-                ErrandReport::HttpChallenge(challenge) => {
-                    if self.orders_for(&challenge.name) {
-                        self.challenge.open_http(challenge);
-                    }
+                (ErrandReport::Challenge(challenge), Some(Purpose::Order { name, .. }))
+                    if challenge.name == *name =>
+                {
+                    self.challenge.open(&challenge, pairs);
                 }
-                ErrandReport::Renewal { name, window } => self.names.note_window(&name, window),
-                ErrandReport::Certificate { issued, .. } => {
+                (ErrandReport::HttpChallenge(challenge), Some(Purpose::Order { name, .. }))
+                    if challenge.name == *name =>
+                {
+                    self.challenge.open_http(challenge);
+                }
+                (ErrandReport::Renewal { name, window }, Some(Purpose::AskRenewals)) => {
+                    self.names.note_window(&name, window);
+                }
+                (
+                    ErrandReport::Certificate { issued, .. },
+                    Some(Purpose::Order { name, directory }),
+                ) => {
+                    let (name, directory) = (name.clone(), directory.clone());
                     let is_disturbed = self.challenge.is_disturbed();
-                    let Some((name, directory)) = self.take_order() else {
-                        continue;
-                    };
-                    self.challenge.close(pairs);
+                    self.end_work(pairs);
                     let names = &mut self.names;
                     let issued = names.note_order(&name, &directory, issued, is_disturbed, edition);
-                    new.extend(issued.map(|new| NewCertificates::Issued {
-                        name: new.name,
-                        certificates: new.certificates,
-                    }));
+                    let issued =
+                        issued.map(|certificates| NewCertificates::Issued { name, certificates });
+                    new.extend(issued);
                 }
+                _ => {}
             }
         }
         new.extend(
@@ -227,41 +239,12 @@ impl Authorities {
         new
     }
 
-    /// The errand's next report, unless the errand was cancelled.
-    fn next_report(&self, poller: &Poller) -> Option<ErrandReport> {
-        let errand = self.errand.as_ref()?;
-        loop {
-            match message::receive(errand.channel) {
-                Ok(Some(_)) if errand.purpose.is_none() => {}
-                Ok(report) => return report,
-                Err(_) => {
-                    // SIGCHLD reports the exit.
-                    let _ = poller.remove(errand.channel);
-                    return None;
-                }
-            }
+    /// Ends the errand's work and its challenge. What it reports from now on is ignored.
+    fn end_work(&mut self, pairs: &Pairs) {
+        if let Some(errand) = &mut self.errand {
+            errand.purpose = None;
         }
-    }
-
-    /// Whether the errand orders a certificate for this name.
-    fn orders_for(&self, wanted: &str) -> bool {
-        let purpose = self
-            .errand
-            .as_ref()
-            .and_then(|errand| errand.purpose.as_ref());
-        matches!(purpose, Some(Purpose::Order { name, .. }) if name == wanted)
-    }
-
-    /// Takes the order that has ended. `None`: nothing was ordered, so a certificate is discarded.
-    fn take_order(&mut self) -> Option<(String, String)> {
-        let purpose = self.errand.as_mut()?.purpose.as_mut()?;
-        match std::mem::replace(purpose, Purpose::AskRenewals) {
-            Purpose::Order { name, directory } => Some((name, directory)),
-            other => {
-                *purpose = other;
-                None
-            }
-        }
+        self.challenge.close(pairs);
     }
 
     /// Records that the errand has exited; its last reports have been processed.
@@ -269,36 +252,27 @@ impl Authorities {
         let Some(errand) = self.errand.take() else {
             return;
         };
-        let _ = poller.remove(errand.channel);
-        errand.channel.close();
-        match errand.purpose {
-            Some(purpose @ Purpose::Order { .. }) => {
-                let why = format!("the errand process ended: {ended}");
-                self.note_failure(purpose, &why, pairs);
-            }
-            Some(purpose) if ended != Ended::Exited(0) => {
-                self.note_failure(
-                    purpose,
-                    &format!("the errand process ended: {ended}"),
-                    pairs,
-                );
-            }
-            Some(_) | None => {}
+        errand.process.close(poller);
+        if let Some(purpose) = errand.purpose
+            && (ended != Ended::Exited(0) || matches!(purpose, Purpose::Order { .. }))
+        {
+            let why = format!("the errand process ended: {ended}");
+            self.note_failure(purpose, &why, pairs);
         }
     }
 
     /// Whether this process is the errand.
     pub(crate) fn is_errand(&self, pid: Pid) -> bool {
-        self.errand.as_ref().is_some_and(|errand| errand.pid == pid)
+        let errand = self.errand.as_ref();
+        errand.is_some_and(|errand| errand.process.pid == pid)
     }
 
     /// Cancels the errand before an upgrade or the end of the program. Its work starts again later.
     pub(crate) fn cancel(&mut self, pairs: &Pairs) {
-        if let Some(errand) = &mut self.errand {
-            errand.purpose = None;
-            let _ = process::send_signal(errand.pid, Signal::Kill);
+        if let Some(errand) = &self.errand {
+            let _ = process::send_signal(errand.process.pid, Signal::Kill);
         }
-        self.challenge.close(pairs);
+        self.end_work(pairs);
     }
 
     /// Records that an issued certificate was rejected.
@@ -318,7 +292,7 @@ impl Authorities {
             && let Some(errand) = &self.errand
         {
             // SIGCHLD reports the exit, if the errand is gone.
-            let _ = message::send(errand.channel, &Job::Proceed);
+            let _ = message::send(errand.process.channel, &Job::Proceed);
         }
     }
 
@@ -343,31 +317,105 @@ fn start_errand(
     acme_ca: Option<&Ca>,
     config: &Config,
     poller: &Poller,
-) -> io::Result<(Pid, Fd)> {
+) -> io::Result<HelperProcess> {
     let trust = acme_ca.map(trust_file).transpose()?;
-    let (ours, theirs) = socket::channel(OnExec::Close)?;
-    for job in jobs {
-        // Jobs that do not fit go to the next errand.
-        if !matches!(message::send(ours, job), Ok(Attempt::Done(()))) {
-            break;
+    let (privileges, place) = (Privileges::nobody(config), (poller, tokens::ERRAND));
+    let inherited = trust.into_iter().collect();
+    let started = HelperProcess::start("errand", &privileges, inherited, place, |ours, theirs| {
+        for job in jobs {
+            // Jobs that do not fit go to the next errand.
+            if !matches!(message::send(ours, job), Ok(Attempt::Done(()))) {
+                break;
+            }
         }
-    }
-    let privileges = Privileges::nobody(config);
-    let arguments = ErrandArguments {
-        channel: theirs.0,
-        trust: trust.map(|fd| fd.0),
-    };
-    let inherited = trust.into_iter().chain([theirs]).collect();
-    let started = helper::start("errand", &privileges, &arguments, inherited);
+        ErrandArguments {
+            channel: theirs.0,
+            trust: trust.map(|fd| fd.0),
+        }
+    });
     trust.into_iter().for_each(Fd::close);
-    theirs.close();
-    let pid = started.inspect_err(|_| ours.close())?;
-    poller.add(ours, tokens::ERRAND, Interest::READ)?;
-    Ok((pid, ours))
+    started
 }
 
 /// Memory file with the authorities of ACME servers, because an errand cannot open files.
 fn trust_file(ca: &Ca) -> io::Result<Fd> {
     let text = material::authorities(ca).map_err(io::Error::other)?;
     parts::write_text(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{self, Ready};
+    use crate::occasion::{Occasion, Occupied};
+    use crate::source::Source;
+    use dormouse_config::{Purpose as LoadPurpose, Section};
+    use dormouse_reactor::{OnExec, socket};
+
+    const ACCOUNT: &str =
+        r#"{"id":"https://ca.example/1","key_pkcs8":"AAAA","directory":"https://ca.example/dir"}"#;
+
+    fn edition(folder: &std::path::Path) -> Edition {
+        let file = folder.join("dormouse.toml");
+        let text = format!(
+            "acme_server = 'https://ca.example/dir'\nacme_folder = '{}'\nacme_terms_agreed = true\n\
+             [[route]]\nlisten = '127.0.0.1:5001'\nself_signed = 'x'\nto = 'echo:'\n",
+            folder.display()
+        );
+        std::fs::write(&file, text).expect("written");
+        let source = Source {
+            file: Some(file),
+            section: Section::Route,
+            flags: Vec::new(),
+        };
+        let occasion = Occasion {
+            purpose: LoadPurpose::Check,
+            look_up: &|_, _| Ok(Vec::new()),
+            occupied: &|_| Occupied::nothing(),
+        };
+        let Ready { loaded, material } =
+            load::load(&source, &occasion).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        Edition::new(1, 0, loaded.config, loaded.plan, material)
+    }
+
+    /// An errand with this purpose, and its end of the channel.
+    fn with_errand(purpose: Purpose) -> (Authorities, Fd) {
+        let (channel, theirs) = socket::channel(OnExec::Close).expect("a channel");
+        let pid = Pid(i32::MAX);
+        let errand = Errand {
+            process: HelperProcess { pid, channel },
+            due_ms: 0,
+            purpose: Some(purpose),
+        };
+        let authorities = Authorities {
+            errand: Some(errand),
+            ..Authorities::default()
+        };
+        (authorities, theirs)
+    }
+
+    /// An errand that queries a responder parses foreign bytes. It may not replace the account at the ACME server.
+    #[test]
+    fn an_account_is_accepted_only_from_an_order() {
+        let order = || Purpose::Order {
+            name: "a.example".to_owned(),
+            directory: "https://ca.example/dir".to_owned(),
+        };
+        let poller = Poller::create(OnExec::Close).expect("a poller");
+        for (purpose, is_accepted) in [
+            (Purpose::Ocsp, false),
+            (Purpose::AskRenewals, false),
+            (order(), true),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let edition = edition(folder.path());
+            let (mut authorities, errand) = with_errand(purpose);
+            let account = serde_json::from_str(ACCOUNT).expect("an account");
+            let sent = message::send(errand, &ErrandReport::Account(account));
+            assert_eq!(sent.expect("sent"), Attempt::Done(()));
+            authorities.receive(&edition, &Pairs::default(), &poller);
+            let is_kept = folder.path().join("ca.example/account.json").exists();
+            assert_eq!(is_kept, is_accepted);
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Lookup of the names of a new configuration, so that main never waits for a resolver. One runs at a
 //! time; a reload that is requested meanwhile waits for it.
 
-use super::process::ScoutProcess;
+use super::process::start;
+use crate::helper_process::HelperProcess;
 use crate::tokens;
 use dormouse_config::Config;
 use dormouse_handover::message;
@@ -25,7 +26,7 @@ pub(crate) struct ReloadLookup {
 }
 
 struct Running {
-    scout: ScoutProcess,
+    scout: HelperProcess,
     wanted: BTreeSet<String>,
     found: FoundNames,
     /// Reload requests that wait for the lookup.
@@ -56,7 +57,7 @@ impl ReloadLookup {
             ..Task::default()
         };
         self.running = Some(Running {
-            scout: ScoutProcess::start(&task, config, poller, tokens::LOOKUP)?,
+            scout: start(&task, config, poller, tokens::LOOKUP)?,
             wanted,
             found: FoundNames::new(),
             requests,
@@ -120,12 +121,14 @@ impl ReloadLookup {
     /// Ends the lookup at the end of the program or an upgrade. Returns the scout, whose exit is still to be
     /// reported.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
-        self.running.take().map(|running| running.scout.end(poller))
+        self.running
+            .take()
+            .map(|running| running.scout.kill(poller))
     }
 
     fn finish(&mut self, why: &str, poller: &Poller) -> Option<FinishedLookup> {
         let running = self.running.take()?;
-        Some(running.finish(why, |scout| Some(scout.end(poller))))
+        Some(running.finish(why, |scout| Some(scout.kill(poller))))
     }
 }
 
@@ -138,7 +141,8 @@ enum Progress {
 impl Running {
     fn receive(&mut self) -> Progress {
         match message::receive::<ScoutReport>(self.scout.channel) {
-            Ok(Some(ScoutReport::Name { name, found })) => {
+            // A compromised scout must not fill main's memory with other names.
+            Ok(Some(ScoutReport::Name { name, found })) if self.wanted.contains(&name) => {
                 self.found.insert(name, found);
             }
             Ok(_) => {}
@@ -152,7 +156,7 @@ impl Running {
     }
 
     /// `why` is the reason for names without a result.
-    fn finish(self, why: &str, end: impl FnOnce(ScoutProcess) -> Option<Pid>) -> FinishedLookup {
+    fn finish(self, why: &str, end: impl FnOnce(HelperProcess) -> Option<Pid>) -> FinishedLookup {
         let mut found = self.found;
         for name in self.wanted {
             found.entry(name).or_insert_with(|| Err(why.to_owned()));
@@ -162,5 +166,40 @@ impl Running {
             requests: self.requests,
             ending: end(self.scout),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_reactor::OnExec;
+    use dormouse_reactor::socket::{self, Attempt};
+
+    #[test]
+    fn only_names_that_were_asked_for_are_kept() {
+        let (channel, scout) = socket::channel(OnExec::Close).expect("a channel");
+        let pid = Pid(i32::MAX);
+        let mut running = Running {
+            scout: HelperProcess { pid, channel },
+            wanted: BTreeSet::from(["a.example:1".to_owned()]),
+            found: FoundNames::new(),
+            requests: Vec::new(),
+            due_ms: 0,
+        };
+        for (name, is_complete) in [("b.example:1", false), ("a.example:1", true)] {
+            let report = ScoutReport::Name {
+                name: name.to_owned(),
+                found: Ok(Vec::new()),
+            };
+            let sent = message::send(scout, &report).expect("sent");
+            assert_eq!(sent, Attempt::Done(()));
+            let progress = running.receive();
+            assert_eq!(
+                matches!(progress, Progress::Complete),
+                is_complete,
+                "{name}"
+            );
+        }
+        assert_eq!(running.found.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   monitor   runs all the time: looks up names again, checks backends
 //!   lookup    runs for a reload: looks up all names of the new configuration, once
-//!   task      the work that a configuration needs       process   start and end of a scout
+//!   task      the work that a configuration needs       process   start of a scout
 //! ```
 
 mod lookup;

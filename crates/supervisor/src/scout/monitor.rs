@@ -4,13 +4,13 @@
 //! A changed configuration replaces the scout. If only the addresses of a name change, the scout gets a
 //! new list of checks.
 
-use super::process::ScoutProcess;
+use super::process::start;
 use super::task::task;
 use crate::edition::{Edition, addresses};
+use crate::helper_process::HelperProcess;
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config as config;
-use dormouse_handover::message;
 use dormouse_helpers::helper::RestartTimer;
 use dormouse_helpers::scout::{self, Check, ScoutReport, Task};
 use dormouse_reactor::poller::Poller;
@@ -29,7 +29,7 @@ const SWEEP_MS: u64 = 10_000;
 /// The scout, its task, and its results.
 #[derive(Default)]
 pub(crate) struct BackendMonitor {
-    scout: Option<ScoutProcess>,
+    scout: Option<HelperProcess>,
     task: Task,
     restart: RestartTimer,
     /// Names whose lookup fails, so that each failure is logged once.
@@ -67,7 +67,7 @@ impl BackendMonitor {
         if !self.restart.take_due() || self.scout.is_some() || self.task.is_empty() {
             return;
         }
-        match ScoutProcess::start(&self.task, &edition.config, poller, tokens::MONITOR) {
+        match start(&self.task, &edition.config, poller, tokens::MONITOR) {
             Ok(scout) => {
                 self.scout = Some(scout);
                 self.restart.started();
@@ -147,16 +147,14 @@ impl BackendMonitor {
         poller: &Poller,
     ) -> Option<FoundAddresses> {
         let scout = self.scout.as_ref()?;
-        match message::receive::<ScoutReport>(scout.channel) {
-            Ok(None) => None,
-            Ok(Some(ScoutReport::Name { name, found })) => self.note_lookup(name, found),
-            Ok(Some(ScoutReport::Health { backend, well })) => {
-                self.note_health(&backend, &well, backends);
-                None
+        match scout.receive(poller)? {
+            // A compromised scout must not fill main's memory with other names.
+            ScoutReport::Name { name, found } if self.task.names.contains(&name) => {
+                self.note_lookup(name, found)
             }
-            Err(_) => {
-                // SIGCHLD reports the exit.
-                let _ = poller.remove(scout.channel);
+            ScoutReport::Name { .. } => None,
+            ScoutReport::Health { backend, well } => {
+                self.note_health(&backend, &well, backends);
                 None
             }
         }
@@ -227,6 +225,6 @@ impl BackendMonitor {
     /// one.
     pub(crate) fn end(&mut self, poller: &Poller) -> Option<Pid> {
         self.restart.set_due();
-        self.scout.take().map(|scout| scout.end(poller))
+        self.scout.take().map(|scout| scout.kill(poller))
     }
 }

@@ -1,0 +1,58 @@
+//! Main's side of a helper process: its start, its channel, its end.
+
+use dormouse_handover::message;
+use dormouse_helpers::helper::{self, Privileges};
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::signal::Signal;
+use dormouse_reactor::{Fd, OnExec, socket};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+
+/// A running helper process, and main's end of its channel.
+pub(crate) struct HelperProcess {
+    pub(crate) pid: Pid,
+    pub(crate) channel: Fd,
+}
+
+impl HelperProcess {
+    /// Starts the process `name`, whose messages arrive under this token. `arguments` gets both ends of its channel,
+    /// main's first.
+    pub(crate) fn start<A: Serialize>(
+        name: &str,
+        privileges: &Privileges,
+        mut inherited: Vec<Fd>,
+        (poller, token): (&Poller, u64),
+        arguments: impl FnOnce(Fd, Fd) -> A,
+    ) -> io::Result<HelperProcess> {
+        let (ours, theirs) = socket::channel(OnExec::Close)?;
+        inherited.push(theirs);
+        let started = helper::start(name, privileges, &arguments(ours, theirs), inherited);
+        theirs.close();
+        let pid = started.inspect_err(|_| ours.close())?;
+        poller.add(ours, token, Interest::READ)?;
+        Ok(HelperProcess { pid, channel: ours })
+    }
+
+    /// Its next message. `None`: there is none, or the process is gone, which SIGCHLD reports.
+    pub(crate) fn receive<T: DeserializeOwned>(&self, poller: &Poller) -> Option<T> {
+        message::receive(self.channel).unwrap_or_else(|_| {
+            let _ = poller.remove(self.channel);
+            None
+        })
+    }
+
+    /// Closes the channel, so that the process ends if it has not. Returns its id.
+    pub(crate) fn close(self, poller: &Poller) -> Pid {
+        let _ = poller.remove(self.channel);
+        self.channel.close();
+        self.pid
+    }
+
+    /// Kills the process. Returns its id; the exit is still to be reported.
+    pub(crate) fn kill(self, poller: &Poller) -> Pid {
+        let _ = process::send_signal(self.pid, Signal::Kill);
+        self.close(poller)
+    }
+}
