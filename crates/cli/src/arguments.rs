@@ -2,12 +2,14 @@
 //! options.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use crate::import::ImportArgs;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use dormouse_config::Log;
 
 use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
@@ -15,8 +17,10 @@ use crate::bench::BenchArgs;
 use crate::ctl::CtlArgs;
 use crate::demo::{DemoArgs, HelperProcessArgs};
 use crate::drain::DrainArgs;
+use crate::exit_status::ExitStatus;
 use crate::options::OptionFlags;
 use crate::top::TopArgs;
+use crate::{logs, terminal};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -162,10 +166,10 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Terminate TLS and pass the plaintext on to backends
     #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]
-    Serve(ServeArgs),
+    Serve(ServeArgs<false>),
     /// Accept plain connections on this machine and carry them to a server over TLS
     #[command(after_help = CONNECT_EXAMPLES, arg_required_else_help = true)]
-    Connect(ConnectArgs),
+    Connect(ServeArgs<true>),
     /// Check a configuration and all files it names, and show what would run
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -212,53 +216,25 @@ pub(crate) enum Command {
     Schema,
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    Keeper {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Keeper(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    Errand {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Errand(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    Control {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Control(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    TicketStore {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    TicketStore(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    LogWriter {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    LogWriter(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    Redirect {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Redirect(ProcessArgs),
     /// Process that only `serve` starts
     #[command(hide = true, disable_help_flag = true)]
-    Scout {
-        /// Arguments from the parent process.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    Scout(ProcessArgs),
 }
 
 impl Arguments {
@@ -310,6 +286,24 @@ fn hidden_words(command: &clap::Command) -> Vec<String> {
     words
 }
 
+/// Arguments of a process that only `serve` starts.
+#[derive(Debug, Args)]
+pub(crate) struct ProcessArgs {
+    /// Arguments from the parent process.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+impl ProcessArgs {
+    /// Runs the process with this entry point, if `serve` has started it.
+    pub(crate) fn run(&self, entry: fn(&[String], fn(&Log)) -> Option<ExitCode>) -> ExitCode {
+        entry(&self.args, logs::start).unwrap_or_else(|| {
+            terminal::note("dormouse: only `dormouse serve` can start this command");
+            ExitStatus::Misused.into()
+        })
+    }
+}
+
 /// The configuration file, as in `serve FILE`, or with `-c`.
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
@@ -329,14 +323,14 @@ impl FileArgs {
     }
 }
 
-/// Arguments of `serve`.
+/// Arguments of `serve`, or with `CONNECT` those of `connect`.
 #[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
+pub(crate) struct ServeArgs<const CONNECT: bool> {
     #[command(flatten)]
     pub(crate) file: FileArgs,
 
     #[command(flatten)]
-    pub(crate) options: OptionFlags<false>,
+    pub(crate) options: OptionFlags<CONNECT>,
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
@@ -352,19 +346,6 @@ pub(crate) struct PlaceArgs {
     /// Report whether this binary could continue from that state
     #[arg(long, value_name = "FD", hide = true)]
     pub(crate) try_resume: Option<i32>,
-}
-
-/// Arguments of `connect`.
-#[derive(Debug, Args)]
-pub(crate) struct ConnectArgs {
-    #[command(flatten)]
-    pub(crate) file: FileArgs,
-
-    #[command(flatten)]
-    pub(crate) options: OptionFlags<true>,
-
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
 }
 
 /// Arguments of `upgrade`.

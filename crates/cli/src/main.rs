@@ -34,11 +34,13 @@ mod upgrade;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
+use dormouse_dataplane::keeper;
+use dormouse_helpers::{connection_log, control, errand, fleet, redirect, scout};
 
 fn main() -> ExitCode {
     match Arguments::read().command {
         Command::Serve(args) => serve::run(&args),
-        Command::Connect(args) => serve::run_connect(&args),
+        Command::Connect(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
@@ -61,37 +63,12 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_config::schema());
             ExitCode::SUCCESS
         }
-        Command::Errand { args } => {
-            of_serve(dormouse_helpers::errand::process_entry(&args, logs::start))
-        }
-        Command::Control { args } => {
-            of_serve(dormouse_helpers::control::process_entry(&args, logs::start))
-        }
-        Command::TicketStore { args } => {
-            of_serve(dormouse_helpers::fleet::process_entry(&args, logs::start))
-        }
-        Command::LogWriter { args } => of_serve(dormouse_helpers::connection_log::process_entry(
-            &args,
-            logs::start,
-        )),
-        Command::Redirect { args } => of_serve(dormouse_helpers::redirect::process_entry(
-            &args,
-            logs::start,
-        )),
-        Command::Scout { args } => {
-            of_serve(dormouse_helpers::scout::process_entry(&args, logs::start))
-        }
-        Command::Keeper { args } => of_serve(dormouse_dataplane::keeper::process_entry(
-            &args,
-            logs::start,
-        )),
+        Command::Control(args) => args.run(control::process_entry),
+        Command::Errand(args) => args.run(errand::process_entry),
+        Command::Keeper(args) => args.run(keeper::process_entry),
+        Command::LogWriter(args) => args.run(connection_log::process_entry),
+        Command::Redirect(args) => args.run(redirect::process_entry),
+        Command::Scout(args) => args.run(scout::process_entry),
+        Command::TicketStore(args) => args.run(fleet::process_entry),
     }
-}
-
-/// Ends a process that only `serve` may start.
-fn of_serve(ended: Option<ExitCode>) -> ExitCode {
-    ended.unwrap_or_else(|| {
-        terminal::note("dormouse: only `dormouse serve` can start this command");
-        ExitCode::from(2)
-    })
 }

@@ -3,34 +3,26 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_config::{self as config, Config, Flag, Loaded, Machine, Mistakes, Purpose, Section};
+use dormouse_config::{self as config, Config, Loaded, Machine, Mistakes, Purpose};
 use dormouse_supervisor::{Occasion, ServeError, Source};
 
-use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
+use crate::arguments::ServeArgs;
 use crate::exit_status::ExitStatus;
+use crate::options::OptionFlags;
 use crate::{logs, mistakes, terminal};
 
-pub(crate) fn run(args: &ServeArgs) -> ExitCode {
-    let given = &args.options.given;
-    start(args.file.path(), Section::Route, given, &args.place)
-}
-
-pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
-    let given = &args.options.given;
-    start(args.file.path(), Section::Originate, given, &args.place)
-}
-
-fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArgs) -> ExitCode {
+pub(crate) fn run<const CONNECT: bool>(args: &ServeArgs<CONNECT>) -> ExitCode {
+    let file = args.file.path();
     let source = Source {
         file: file.map(Path::to_owned),
-        section,
-        flags: flags.to_vec(),
+        section: OptionFlags::<CONNECT>::SECTION,
+        flags: args.options.given.clone(),
     };
-    if let Some(state) = place.resume {
+    if let Some(state) = args.place.resume {
         // The running configuration continues, whatever the file says now.
         return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
-    if let Some(state) = place.try_resume {
+    if let Some(state) = args.place.try_resume {
         return try_resume(state, &source);
     }
     let ready = match dormouse_supervisor::load(&source, &Occasion::start()) {

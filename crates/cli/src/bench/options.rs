@@ -94,10 +94,9 @@ enum Version {
     V13,
 }
 
+/// How connections are opened that stay open.
 #[derive(Args, Debug)]
-pub(super) struct HoldArgs {
-    #[command(flatten)]
-    common: Common,
+struct Opening {
     /// Number of connections
     #[arg(short = 'n', long, default_value = "10000", value_parser = count)]
     connections: u64,
@@ -107,6 +106,14 @@ pub(super) struct HoldArgs {
     /// Open at most this many at a time
     #[arg(short, long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct HoldArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    opening: Opening,
     /// Hold the connections for this long
     #[arg(long = "for", value_parser = duration, default_value = "5s", value_name = "TIME")]
     held: Duration,
@@ -165,15 +172,8 @@ pub(super) struct BulkArgs {
 pub(super) struct WakeArgs {
     #[command(flatten)]
     common: Common,
-    /// Number of connections to hold
-    #[arg(short = 'n', long, default_value = "10000", value_parser = count)]
-    connections: u64,
-    /// Open at most this many per second; 0: no limit
-    #[arg(long, default_value = "2000", value_parser = rate)]
-    rate: f64,
-    /// Open at most this many at a time
-    #[arg(short, long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
-    concurrency: u32,
+    #[command(flatten)]
+    opening: Opening,
     /// Connections to wake per second
     #[arg(short = 'k', long, default_value = "200", value_parser = rate)]
     per_second: f64,
@@ -211,9 +211,9 @@ type Described = Result<(Spec, Output), Error>;
 impl HoldArgs {
     pub(super) fn spec(self) -> Described {
         let mode = Mode::Hold(Hold {
-            connections: self.connections,
-            rate_per_s: self.rate,
-            in_flight: self.concurrency,
+            connections: self.opening.connections,
+            rate_per_s: self.opening.rate,
+            in_flight: self.opening.concurrency,
             every_s: self.every.map(|every| every.as_secs_f64()),
             for_s: self.held.as_secs_f64(),
             echoes: self.echoes,
@@ -252,9 +252,9 @@ impl BulkArgs {
 impl WakeArgs {
     pub(super) fn spec(self) -> Described {
         let mode = Mode::Wake(Wake {
-            connections: self.connections,
-            rate_per_s: self.rate,
-            in_flight: self.concurrency,
+            connections: self.opening.connections,
+            rate_per_s: self.opening.rate,
+            in_flight: self.opening.concurrency,
             per_s: self.per_second,
             for_s: self.measured.as_secs_f64(),
             busy: self.busy,
