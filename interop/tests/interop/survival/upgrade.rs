@@ -388,6 +388,35 @@ fn an_upgrade_that_main_cannot_follow_is_answered() {
     }
 }
 
+/// After such an upgrade, main starts its helpers again, without a reload.
+#[test]
+fn helpers_run_again_after_an_upgrade_that_main_cannot_follow() {
+    requires!(Can::BeDormouse);
+    let scene = Scene::with(|settings| {
+        settings.option("connection_log", "connections.log");
+        settings.option("check", "connect");
+        settings.trial("fail:execution");
+        Admin::in_folder(settings);
+    });
+    let helpers = ["control", "log-writer", "scout"].map(|name| format!("dormouse: {name}"));
+    let running = |others: &[u32]| {
+        let tree = scene.terminator.tree();
+        let pid = |name: &String| {
+            let mut found = tree.iter().filter(|&&pid| title(pid) == *name);
+            found.find(|pid| !others.contains(pid)).copied()
+        };
+        helpers.iter().map(pid).collect::<Option<Vec<u32>>>()
+    };
+    let before = wait::until("all helpers", PATIENCE, || running(&[]));
+    let refused = Admin::of(&scene).order("/upgrade");
+    refused.expect_err("no execution");
+    wait::until("other helpers", PATIENCE, || running(&before));
+    wait::until_true("the former ones to end", || {
+        let tree = scene.terminator.tree();
+        !before.iter().any(|pid| tree.contains(pid))
+    });
+}
+
 /// A new binary that dies in main's place has not replaced the old one: the order says so, and the old control process
 /// reports that main is dead.
 #[test]
