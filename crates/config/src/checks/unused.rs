@@ -5,7 +5,7 @@ use crate::input::location::Location;
 use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
-use crate::options::{Originate, Route};
+use crate::options::{Originate, Route, Tickets};
 use crate::values::choices::LogLevel;
 use crate::values::key_source::KeySource;
 use crate::values::log_target::{LogDestination, LogTarget};
@@ -45,8 +45,7 @@ pub(crate) fn of_program(
     locations: &Locations<'_>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
-    let (tickets, log, sockets) = (&config.tickets, &config.log, &config.sockets);
-    let is_stored = |source: &KeySource| matches!(source, KeySource::Store(store) if store.tls);
+    let (log, sockets) = (&config.log, &config.sockets);
     let all = [
         Dependent {
             options: &["connection_log_format", "connection_log_one_in"],
@@ -98,6 +97,18 @@ pub(crate) fn of_program(
             why: ": keepalive_idle = \"off\" turns probes off",
             help: "remove one of the two",
         },
+    ];
+    for one in all.into_iter().chain(of_tickets(&config.tickets)) {
+        let location =
+            |name: &str| Some(locations.option(name)).filter(|at| *at != Location::Whole);
+        one.report(locations.sound(one.depends_on), location, mistakes);
+    }
+}
+
+/// The same for session tickets.
+fn of_tickets(tickets: &Tickets) -> [Dependent; 3] {
+    let is_stored = |source: &KeySource| matches!(source, KeySource::Store(store) if store.tls);
+    [
         Dependent {
             options: &["ticket_store_ca"],
             depends_on: &["ticket_keys"],
@@ -119,12 +130,7 @@ pub(crate) fn of_program(
             why: ": tickets = 0 turns resumption off",
             help: "remove one of the two",
         },
-    ];
-    for one in all {
-        let location =
-            |name: &str| Some(locations.option(name)).filter(|at| *at != Location::Whole);
-        one.report(locations.sound(one.depends_on), location, mistakes);
-    }
+    ]
 }
 
 /// Reports options of a route.
