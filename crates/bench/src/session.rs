@@ -115,10 +115,7 @@ impl<'a> Session<'a> {
         connections: u64,
         run: &mut Run,
     ) -> Result<Self, Error> {
-        let target: Addr = spec
-            .target
-            .parse()
-            .map_err(|error| Error::usage(format!("{error}")))?;
+        let target = address(&spec.target)?;
         if !spec.own_server {
             let http = matches!(spec.talk, Traffic::Http { .. });
             refuse_foreign_load(spec.mode.connections_in_all(http), &target)?;
@@ -340,10 +337,7 @@ impl<'a> Session<'a> {
         let SideLoad {
             launcher, setup, ..
         } = &self.beside;
-        let target: Addr = setup
-            .target
-            .parse()
-            .map_err(|error| Error::usage(format!("{error}")))?;
+        let target = address(&setup.target)?;
         let plan = Plan {
             generators: 1,
             connections_each: lanes,
@@ -415,6 +409,11 @@ impl<'a> Session<'a> {
         self.run.samples = std::mem::take(&mut self.watch.samples);
         self.run
     }
+}
+
+fn address(target: &str) -> Result<Addr, Error> {
+    let address = target.parse();
+    address.map_err(|error| Error::usage(format!("{error}")))
 }
 
 /// Warns if the server's limits are too low: it would refuse connections, or not answer, in the

@@ -5,11 +5,6 @@ use crate::{glibc, jvm, process, python, v8};
 /// Parses a text as each of the texts that a census reads.
 pub fn proc_text(text: &str) {
     let _ = text.lines().filter_map(process::region).count();
-    let own = ["4711".to_owned()].into();
-    let _ = text
-        .lines()
-        .filter_map(|line| v8::listener(line, &own))
-        .count();
     let _ = (
         jvm::parse(text),
         v8::count(text),

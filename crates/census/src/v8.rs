@@ -5,13 +5,12 @@
 //! V8 stops the program for up to some seconds. The audit does not enable the inspector, because any client of its port
 //! controls the process.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use dormouse_measure::proc_files;
+use dormouse_measure::{proc_files, sockets};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -105,34 +104,11 @@ fn shares_network(pid: i32) -> bool {
 
 /// Returns the TCP ports on which a process listens.
 fn listening(pid: i32) -> Vec<u16> {
-    let mut own = BTreeSet::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        if let Ok(target) = fs::read_link(entry.path())
-            && let Some(inode) = target
-                .to_str()
-                .and_then(|name| name.strip_prefix("socket:["))
-        {
-            own.insert(inode.trim_end_matches(']').to_owned());
-        }
-    }
-    let table = proc_files::read_beginning(pid, "net/tcp").unwrap_or_default();
-    String::from_utf8_lossy(&table)
-        .lines()
-        .filter_map(|line| listener(line, &own))
+    let listening = sockets::all(pid).filter(|socket| socket.listens && socket.local.is_ipv4());
+    listening
+        .filter(|socket| sockets::holds_any(pid, std::slice::from_ref(&socket.inode)))
+        .map(|socket| socket.local.port())
         .collect()
-}
-
-/// Returns the port in a line of `/proc/net/tcp` if it is a listening socket of `own`.
-pub(super) fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
-    let fields: Vec<_> = line.split_whitespace().collect();
-    let (address, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-    let (_, port) = address.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    (*state == "0A" && own.contains(*inode)).then_some(port)
 }
 
 /// Returns the path of the inspector's WebSocket if an inspector listens at this address.
@@ -448,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_found_in_the_table() {
-        let own = BTreeSet::from(["4711".to_owned()]);
-        let line =
-            "0: 0100007F:240D 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1";
-        assert_eq!(listener(line, &own), Some(9229));
-        assert_eq!(listener(&line.replace("4711", "12"), &own), None);
-        assert_eq!(listener(&line.replace(" 0A ", " 01 "), &own), None);
-        assert_eq!(listener("sl local_address", &own), None);
+    fn the_listeners_of_a_process_are_found() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(listening(own).contains(&port));
+        drop(listener);
+        assert!(!listening(own).contains(&port));
+        assert!(listening(i32::MAX).is_empty());
     }
 }

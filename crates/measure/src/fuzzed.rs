@@ -2,13 +2,14 @@
 
 use crate::cpu::CpuTime;
 use crate::memory::Memory;
-use crate::{interrupts, kernel, machine, proc_files, tree};
+use crate::{interrupts, kernel, machine, proc_files, sockets, tree};
 
 /// Parses a text as each of the files under `/proc` that a measurement reads.
 pub fn proc_text(text: &str) {
     let _ = Memory::parse(text);
     let _ = CpuTime::ticks(text);
     let _ = tree::stat(1, text);
+    let _ = text.lines().filter_map(sockets::parse).count();
     let _ = (
         proc_files::limit(text),
         proc_files::id_field(text, "Uid:", 1),

@@ -43,7 +43,7 @@ pub fn all(pid: i32) -> impl Iterator<Item = TcpSocket> {
 }
 
 /// Parses a row of the table. The kernel shows the length of a listening socket's queue as the bytes to read.
-fn parse(row: &str) -> Option<TcpSocket> {
+pub(crate) fn parse(row: &str) -> Option<TcpSocket> {
     let fields: Vec<_> = row.split_ascii_whitespace().collect();
     let [_, local, remote, state, queues, _, _, uid, _, inode, ..] = fields.as_slice() else {
         return None;

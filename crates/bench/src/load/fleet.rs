@@ -155,7 +155,7 @@ impl Fleet {
         let count = self.generators.len() as u64;
         for (index, generator) in self.generators.iter_mut().enumerate() {
             if let Some(share) = order.share(index as u64, count) {
-                generator.send_order(&share)?;
+                generator.send(&share)?;
                 generator.busy = true;
             }
         }
@@ -176,7 +176,7 @@ impl Fleet {
                     .iter_mut()
                     .filter(|generator| generator.busy)
                 {
-                    generator.send_order(&Order::Stop)?;
+                    generator.send(&Order::Stop)?;
                 }
             }
             if stopped_at.is_some_and(|at| at.elapsed() > patience) {
@@ -296,15 +296,11 @@ impl GeneratorProcess {
             tally: Tally::default(),
             busy: true,
         };
-        generator.write(setup)?;
+        generator.send(setup)?;
         Ok(generator)
     }
 
-    fn send_order(&mut self, order: &Order) -> Result<(), Error> {
-        self.write(order)
-    }
-
-    fn write(&mut self, what: &impl serde::Serialize) -> Result<(), Error> {
+    fn send(&mut self, what: &impl serde::Serialize) -> Result<(), Error> {
         let mut line =
             serde_json::to_vec(what).map_err(|error| Error::system(error.to_string()))?;
         line.push(b'\n');

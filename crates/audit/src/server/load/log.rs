@@ -197,6 +197,12 @@ impl LoadLog {
         }
     }
 
+    /// Drops the readings of a moment.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.phases.retain(|phase| phase.name != name);
+        self.snapshots.retain(|(known, _)| *known != name);
+    }
+
     /// Drops the readings taken while connections were held.
     pub(super) fn forget_held(&mut self) {
         let is_round = |name: &str| name.starts_with("round_");
@@ -295,7 +301,7 @@ impl LoadLog {
             free_before_bytes: self.snapshot("before").map(|before| before.free_bytes),
             after_handshake_bytes: match &self.silence_refused {
                 Some(why) => Measured::not(format!("connections without a request: {why}")),
-                None => since(before, after, NOT_REACHED),
+                None => since(before, after, or_closed(NOT_REACHED)),
             },
             after_exchange_bytes: since(before_requests, "after_exchange", or_closed(silent)),
             after_large_records_bytes: since(before, "after_large_records", self.why_not_large()),
@@ -392,8 +398,7 @@ impl LoadLog {
                     self.add_managed(&mut report, connections);
                     Measured::Value(report)
                 }
-                (None, Some(why)) => Measured::not(why.clone()),
-                (_, None) => Measured::not(NOT_REACHED),
+                _ => Measured::not(self.why_no_census()),
             };
         };
         let later: Vec<_> = self

@@ -201,13 +201,13 @@ impl LoadSteps {
         log.is_silent = self.silent;
         if !self.silent {
             speak(session, "an exchange on each", held, 0)?;
-            self.phase_of_open(session, log, ("after_exchange", "after an exchange"));
+            self.read_open(session, log, ("after_exchange", "after an exchange"), false);
         }
         let is_large = log.returns_large && !self.is_late();
         if is_large {
             speak(session, "16 kB each way", held, LARGE_BYTES)?;
             let large = ("after_large_records", "after 16 kB each way");
-            self.phase_of_open(session, log, large);
+            self.read_open(session, log, large, false);
         }
         self.quiet(session, log, self.sizes.quiet);
         self.hold_again(session, log, n, |session, all| {
@@ -319,7 +319,7 @@ impl LoadSteps {
             log.held = fewer;
         }
         let held = log.held;
-        self.phase_of_open(session, log, ("after_exchange", "after a request"));
+        self.read_open(session, log, ("after_exchange", "after a request"), false);
         self.quiet(session, log, self.sizes.quiet);
         self.hold_again(session, log, held, |_, _| Ok(()))?;
         self.managed_held(session, log, Detail::Classes);
@@ -335,10 +335,30 @@ impl LoadSteps {
         count: u64,
     ) {
         log.held = count;
-        let open = self.still_open(session, log).max(1);
+        self.read_open(session, log, (name, title), true);
+    }
+
+    /// Reads the memory of the connections that are open, and if `counts`, their blocks in use. A reading during which the
+    /// server closed some is dropped: it is not known how many it counted.
+    fn read_open(
+        &self,
+        session: &mut Session<'_>,
+        log: &mut LoadLog,
+        (name, title): (&'static str, &str),
+        counts: bool,
+    ) {
+        let open = self.still_open(session, log);
+        if open == 0 {
+            return;
+        }
         self.phase(session, log, (name, title), open);
-        log.uncollected |= !self.await_collection(session, log);
-        self.census(session, log, name, open);
+        if counts {
+            log.uncollected |= !self.await_collection(session, log);
+            self.census(session, log, name, open);
+        }
+        if self.still_open(session, log) < open {
+            log.forget(name);
+        }
     }
 
     fn quiet(&self, session: &mut Session<'_>, log: &mut LoadLog, length: Duration) {
@@ -355,12 +375,8 @@ impl LoadSteps {
         let left = self.still_open(session, log);
         // Closing connections takes CPU time, so it is no longer that of idle ones.
         log.idle_us = (left == alive).then(|| spent.total_ns as f64 / 1e3 / seconds.max(1e-9));
-        if left == 0 {
-            return;
-        }
-        self.phase(session, log, ("after_quiet", "after being quiet"), left);
-        log.uncollected |= !self.await_collection(session, log);
-        self.census(session, log, "after_quiet", left);
+        let quiet = ("after_quiet", "after being quiet");
+        self.read_open(session, log, quiet, true);
     }
 
     /// Number of held connections that the server has not closed: it may close idle ones, or those without a login.
@@ -380,19 +396,6 @@ impl LoadSteps {
             ));
         }
         open
-    }
-
-    /// Reads the memory of the connections that are still open.
-    fn phase_of_open(
-        &self,
-        session: &mut Session<'_>,
-        log: &mut LoadLog,
-        name: (&'static str, &str),
-    ) {
-        match self.still_open(session, log) {
-            0 => {}
-            open => self.phase(session, log, name, open),
-        }
     }
 
     /// Counts the objects of a language runtime while all connections are still open.
