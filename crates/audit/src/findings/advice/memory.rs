@@ -2,6 +2,15 @@
 
 use crate::software::SoftwareKind;
 
+macro_rules! jemalloc {
+    ($tried:literal) => {
+        concat!(
+            "start the server with jemalloc instead of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with ",
+            $tried
+        )
+    };
+}
+
 /// Advice on memory that an idle connection retains.
 pub(in super::super) fn retained(kind: SoftwareKind) -> Option<&'static str> {
     Some(match kind {
@@ -72,8 +81,8 @@ pub(in super::super) fn free_pages(kind: SoftwareKind) -> Option<&'static str> {
     macro_rules! recurs {
         ($tried:literal) => {
             concat!(
-                "if bursts recur, change nothing: the next burst uses the pages. Otherwise start the server with jemalloc instead of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with ",
-                $tried
+                "if bursts recur, change nothing: the next burst uses the pages. Otherwise ",
+                jemalloc!($tried)
             )
         };
     }
@@ -134,14 +143,6 @@ pub(in super::super) fn growth(kind: SoftwareKind) -> Option<&'static str> {
 
 /// Advice on fragmentation that remains after all connections have closed, without growth.
 pub(in super::super) fn holes(kind: SoftwareKind) -> Option<&'static str> {
-    macro_rules! jemalloc {
-        ($tried:literal) => {
-            concat!(
-                "start the server with jemalloc instead of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with ",
-                $tried
-            )
-        };
-    }
     Some(match kind {
         SoftwareKind::Nginx => jemalloc!("{{allocators.nginx-http}}"),
         SoftwareKind::Haproxy => jemalloc!("{{allocators.haproxy}}"),
@@ -165,22 +166,6 @@ pub(in super::super) fn holes(kind: SoftwareKind) -> Option<&'static str> {
         SoftwareKind::Rustls => {
             jemalloc!("a program over OpenSSL, not with one over rustls: {{allocators.openssl}}")
         }
-        SoftwareKind::Jvm
-        | SoftwareKind::NettyJdk
-        | SoftwareKind::NettyTcnative
-        | SoftwareKind::Go
-        | SoftwareKind::Envoy
-        | SoftwareKind::Deno
-        | SoftwareKind::Bun
-        | SoftwareKind::Erlang
-        | SoftwareKind::Lua
-        | SoftwareKind::Ruby
-        | SoftwareKind::Curl
-        | SoftwareKind::Wget
-        | SoftwareKind::Ab
-        | SoftwareKind::Git
-        | SoftwareKind::Psql
-        | SoftwareKind::Mysql
-        | SoftwareKind::Unknown => return None,
+        _ => return None,
     })
 }

@@ -272,7 +272,9 @@ impl LoadLog {
             NOT_HELD
         };
         let growth = |growth: &Option<Growth>, why: &str| Measured::or_why(growth.clone(), why);
-        let not_in_use = "the blocks in use cannot be counted in this server";
+        let not_in_use = self.no_census.as_deref().unwrap_or(
+            "the blocks in use cannot be counted in this server, or its garbage was not collected in each round",
+        );
         let not_broken = match self.counts_growth() {
             true => {
                 "the time was too short for enough of these connections, or TLS begins within another protocol"
