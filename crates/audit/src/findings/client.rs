@@ -29,6 +29,9 @@ const PARSING_SIGNATURES: f64 = 700.0;
 /// Requests per connection above which CPU time says nothing about connections.
 const REQUESTS_MAX: u64 = 2;
 
+/// Adds a finding: title, measured, reference, cause.
+type Add<'a> = dyn FnMut(FindingId, Severity, String, String, &str, &str, Confidence) + 'a;
+
 /// Why a client makes full handshakes only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NoSessions {
@@ -169,10 +172,7 @@ pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &m
 
 /// Judges the CPU time per connection, without the start-up time: that would charge an interpreter's start to the
 /// connections.
-fn cpu(
-    client: &ClientFigures,
-    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
-) {
+fn cpu(client: &ClientFigures, add: &mut Add<'_>) {
     let Some(all) = client.cpu_ms.value() else {
         return;
     };
@@ -207,11 +207,7 @@ fn cpu(
     );
 }
 
-fn resumption(
-    client: &ClientFigures,
-    why: NoSessions,
-    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
-) {
+fn resumption(client: &ClientFigures, why: NoSessions, add: &mut Add<'_>) {
     let ClientFigures {
         connections,
         requests,
@@ -272,10 +268,7 @@ fn resumption(
     }
 }
 
-fn keep_alive(
-    client: &ClientFigures,
-    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
-) {
+fn keep_alive(client: &ClientFigures, add: &mut Add<'_>) {
     let (connections, requests) = (client.connections, client.requests);
     if requests >= 5 && client.kept_alive == 0 && connections * 10 >= requests * 9 {
         add(
@@ -309,10 +302,7 @@ fn chances(client: &ClientFigures) -> u64 {
     later + client.connections.saturating_sub(client.raw.len() as u64)
 }
 
-fn hello(
-    client: &ClientFigures,
-    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
-) {
+fn hello(client: &ClientFigures, add: &mut Add<'_>) {
     if client.compression_offered {
         add(
             FindingId::ClientCompressionOffered,

@@ -40,6 +40,9 @@ const DAY_S: i64 = 86_400;
 /// Bytes that a server may send before the first acknowledgement: ten segments (RFC 6928).
 const FIRST_WINDOW: u32 = 14_600;
 
+/// Adds a finding: title, measured, reference, cause.
+type Add<'a> = dyn FnMut(FindingId, Severity, &str, String, &str, &str) + 'a;
+
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     if let Some(offer) = figures.offer.value() {
         offered(subject, offer, findings);
@@ -177,10 +180,7 @@ fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     expiry(offer, &mut add);
 }
 
-fn renegotiation(
-    offer: &Offer,
-    add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str),
-) {
+fn renegotiation(offer: &Offer, add: &mut Add<'_>) {
     if offer.client_renegotiation != Some(true) {
         return;
     }
@@ -207,7 +207,7 @@ fn renegotiation(
     }
 }
 
-fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str)) {
+fn expiry(offer: &Offer, add: &mut Add<'_>) {
     let Some(left_s) = offer.chain.iter().map(Certificate::left_s).min() else {
         return;
     };
