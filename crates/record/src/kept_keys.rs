@@ -1,6 +1,6 @@
 //! Expanded keys of the connections that had the latest events.
 
-use crate::key::{OpenKey, SealKey};
+use crate::key::{BothKeys, OpenKey, SealKey};
 use crate::state::State;
 
 /// Places in the table. The two keys of a connection take 1.3 kB.
@@ -61,6 +61,12 @@ impl KeptKeys {
     /// Keeps the key for the connection's next event, unless its secret was replaced.
     pub fn keep_seal(&mut self, number: u64, state: &State, key: Box<SealKey>) {
         self.keys_of(number).seal = key.is_current(state).then_some(key);
+    }
+
+    /// Keeps both keys for the connection's next event.
+    pub fn keep(&mut self, number: u64, state: &State, keys: BothKeys) {
+        self.keep_open(number, state, keys.open);
+        self.keep_seal(number, state, keys.seal);
     }
 
     /// Wipes the keys of a connection that has ended. Keys of another connection in the same place stay.

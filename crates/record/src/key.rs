@@ -39,6 +39,11 @@ impl OpenKey {
         self.0.belongs_to(state, Direction::Read).is_some()
     }
 
+    /// Whether the expanded IV is `iv`. Key and IV have one source, so this tells secrets apart.
+    pub fn has_iv(&self, iv: &[u8]) -> bool {
+        self.0.has_iv(iv)
+    }
+
     /// Expands the read key of `state` in place, unless this key is current.
     pub fn renew(&mut self, state: &State) {
         if !self.is_current(state) {
@@ -65,11 +70,38 @@ impl SealKey {
         self.0.belongs_to(state, Direction::Write).is_some()
     }
 
+    /// Whether the expanded IV is `iv`. Key and IV have one source, so this tells secrets apart.
+    pub fn has_iv(&self, iv: &[u8]) -> bool {
+        self.0.has_iv(iv)
+    }
+
     /// Expands the write key of `state` in place, unless this key is current.
     pub fn renew(&mut self, state: &State) {
         if !self.is_current(state) {
             self.0.expand(state, Direction::Write);
         }
+    }
+}
+
+/// The expanded keys of both directions. They are boxed, so that moving them copies no secret.
+#[derive(Debug)]
+pub struct BothKeys {
+    /// Opens the peer's records.
+    pub open: Box<OpenKey>,
+    /// Seals our records.
+    pub seal: Box<SealKey>,
+}
+
+impl BothKeys {
+    /// Expands both keys of `state`, in place.
+    pub fn new(state: &State) -> Self {
+        let mut keys = Self {
+            open: Box::new(OpenKey::empty()),
+            seal: Box::new(SealKey::empty()),
+        };
+        keys.open.renew(state);
+        keys.seal.renew(state);
+        keys
     }
 }
 
@@ -136,6 +168,11 @@ impl Expanded {
     pub(crate) fn belongs_to(&self, state: &State, direction: Direction) -> Option<&LessSafeKey> {
         let same = self.mark == state.secret(direction)[..MARK_LEN];
         self.aead.as_ref().filter(|_| same)
+    }
+
+    fn has_iv(&self, iv: &[u8]) -> bool {
+        self.aead.is_some()
+            && aws_lc_rs::constant_time::verify_slices_are_equal(&self.iv, iv).is_ok()
     }
 
     /// "The padded sequence number is XORed with either the static client_write_iv or server_write_iv"

@@ -120,10 +120,9 @@ mod suite;
 mod test_hex;
 
 pub use alert::{Alert, AlertDescription, AlertLevel};
-pub use derive::secret_yields;
 pub use error::{Blame, Corrupt, Misuse, Reason, Refusal, SealError};
 pub use kept_keys::KeptKeys;
-pub use key::{OpenKey, SealKey};
+pub use key::{BothKeys, OpenKey, SealKey};
 pub use limits::{
     CONTENT_MAX, EMPTY_RECORDS_MAX, GCM_RECORDS_MAX, GCM_REKEY_AT, GCM_UNITS_MAX,
     HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX, RECORD_MAX, SMALL_RECORD_MAX, WARNINGS_MAX,

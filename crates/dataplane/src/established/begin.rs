@@ -27,10 +27,19 @@ use std::slice::from_ref;
 pub(crate) fn terminated<I: Io>(
     slot: &mut Slot,
     cx: &mut Context<'_, I>,
-    rested: &Rested,
+    rested: Rested,
     client: &Client,
     took_ms: u64,
 ) -> Flow {
+    let Rested {
+        unsent,
+        leftover,
+        info,
+        keys,
+        tickets: _,
+    } = rested;
+    // Its first events come at once.
+    cx.work.keys.keep(slot, keys);
     let id = ConnectionId::of(slot, cx.work.id_seed);
     let done = DoneFields {
         route: &cx.route.name,
@@ -38,14 +47,13 @@ pub(crate) fn terminated<I: Io>(
         id: Some(id),
         took_ms,
     };
-    log::log_done(&rested.info, done, cx.limits.log_handshakes);
+    log::log_done(&info, done, cx.limits.log_handshakes);
     // The PROXY header goes to the backend before the client's first byte.
-    let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &rested.info, id);
+    let mut first = client.proxy_header(&cx.work.io, cx.route, slot, &info, id);
     let header_len = first.len();
-    first.extend_from_slice(&rested.leftover);
+    first.extend_from_slice(&leftover);
     let pending = &mut cx.work.pending;
-    let unsent = &rested.unsent;
-    if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
+    if !unsent.is_empty() && !backlog::store_sealed(slot, pending, &unsent) {
         return Err(Fault::NoPendingMemory);
     }
     let (header, rest) = (0..header_len, header_len..first.len());
@@ -59,7 +67,7 @@ pub(crate) fn terminated<I: Io>(
     }
     if cx.route.backend_connect == ConnectTime::FirstData
         && cx.route.targets().is_some()
-        && rested.leftover.is_empty()
+        && leftover.is_empty()
     {
         slot.set(Flag::AwaitsClient);
         return Ok(());
@@ -101,8 +109,10 @@ pub(crate) fn originated<I: Io>(
         unsent,
         leftover,
         info,
+        keys,
         tickets,
     } = rested;
+    cx.work.keys.keep(slot, keys);
     log::count_originated(&info, &cx.work.count);
     if !client.is_some_and(|client| client.is_joined) {
         traffic::count_handshake(slot, info.resumed, &cx.work.traffic);

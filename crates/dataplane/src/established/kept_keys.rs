@@ -1,13 +1,17 @@
 //! The worker's table of expanded keys ([`dormouse_record::KeptKeys`]): a connection is known by its generation.
 
 use dormouse_handover::slot::Slot;
-use dormouse_record::{OpenKey, SealKey};
+use dormouse_record::{BothKeys, OpenKey, SealKey};
 
 /// The table. A key that was taken out is returned after the event.
 #[derive(Default)]
 pub(crate) struct KeptKeys(dormouse_record::KeptKeys);
 
 impl KeptKeys {
+    pub(crate) fn keep(&mut self, slot: &Slot, keys: BothKeys) {
+        self.0.keep(slot.generation.into(), &slot.tls, keys);
+    }
+
     pub(crate) fn take_open(&mut self, slot: &Slot) -> Box<OpenKey> {
         self.0.take_open(slot.generation.into(), &slot.tls)
     }

@@ -80,7 +80,7 @@ fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
             rested,
             client,
             took_ms,
-        } => begin::terminated(slot, cx, &rested, &client, took_ms),
+        } => begin::terminated(slot, cx, *rested, &client, took_ms),
         Event::PassedThrough { received, client } => {
             begin::passed_through(slot, cx, &received, &client)
         }

@@ -336,12 +336,13 @@ impl Handshake {
             true => side.tickets_expected.min(1),
             false => side.tickets_expected,
         };
-        let kernel = establish(self.driver.connection, &scope, state)?;
+        let (kernel, keys) = establish(self.driver.connection, &scope, state)?;
         self.driver.output.drain(..self.sent);
         Ok(Rested {
             unsent: self.driver.output,
             leftover: self.leftover,
             info,
+            keys,
             tickets: kernel
                 .filter(|_| tickets_expected > 0)
                 .map(|kernel| TicketWatch::new(kernel, tickets_expected, chain)),

@@ -21,6 +21,8 @@ pub struct Rested {
     pub leftover: Vec<u8>,
     /// The results of the handshake.
     pub info: HandshakeInfo,
+    /// The expanded keys of the state. Drop them, or keep them for the first events.
+    pub keys: record::BothKeys,
     /// Client, TLS 1.3, resumption enabled: receives the tickets that are still to come.
     pub tickets: Option<TicketWatch>,
 }
@@ -28,16 +30,16 @@ pub struct Rested {
 /// The last library object of a client; only it can handle tickets.
 type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
 
-/// Writes the connection into `state`. All library objects are dropped, except the client's `KernelConnection`,
-/// which is returned.
+/// Writes the connection into `state` and expands its keys. All library objects are dropped, except the client's
+/// `KernelConnection`, which is returned.
 pub(crate) fn establish(
     connection: RustlsConnection,
     scope: &CallScope,
     state: &mut record::State,
-) -> Result<Kernel, HandshakeFailure> {
-    let kernel = write_connection(connection, scope, state);
+) -> Result<(Kernel, record::BothKeys), HandshakeFailure> {
+    let written = write_connection(connection, scope, state);
     scrub_stack();
-    kernel
+    written
 }
 
 /// Overwrites the part of the stack that was just in use: rustls returns keys by value, and every move leaves a
@@ -53,7 +55,7 @@ fn write_connection(
     connection: RustlsConnection,
     scope: &CallScope,
     state: &mut record::State,
-) -> Result<Kernel, HandshakeFailure> {
+) -> Result<(Kernel, record::BothKeys), HandshakeFailure> {
     let refused = |error: rustls::Error| {
         HandshakeFailure::internal(format!("rustls does not give up the connection: {error}"))
     };
@@ -71,11 +73,11 @@ fn write_connection(
                 write: scope.server_secret.bytes(),
                 write_seq,
             };
-            direction.write_state(version, &secrets, state)?;
+            let keys = direction.write_state(version, &secrets, state)?;
             if let Some(session) = &scope.stored_session {
                 state.set_session_mark(session.mark);
             }
-            Ok(None)
+            Ok((None, keys))
         }
         RustlsConnection::Client(client) => {
             let (secrets, kernel) = client.dangerous_into_kernel_connection().map_err(refused)?;
@@ -86,9 +88,9 @@ fn write_connection(
                 write: scope.client_secret.bytes(),
                 write_seq,
             };
-            direction.write_state(version, &secrets, state)?;
+            let keys = direction.write_state(version, &secrets, state)?;
             let takes_tickets = version == rustls::ProtocolVersion::TLSv1_3;
-            Ok(takes_tickets.then(|| Box::new(kernel)))
+            Ok((takes_tickets.then(|| Box::new(kernel)), keys))
         }
         RustlsConnection::ServerToBe(_) | RustlsConnection::ClientToBe(..) => {
             Err(HandshakeFailure::new(
@@ -110,12 +112,14 @@ struct Direction<'a> {
 }
 
 impl Direction<'_> {
+    /// Writes the state, and verifies that it continues with the keys that rustls used: secret and key come from
+    /// different sources, and after a key update inside rustls they would be of different generations.
     fn write_state(
         &self,
         version: rustls::ProtocolVersion,
         secrets: &ExtractedSecrets,
         state: &mut record::State,
-    ) -> Result<(), HandshakeFailure> {
+    ) -> Result<record::BothKeys, HandshakeFailure> {
         let (read_seq, read) = (secrets.rx.0, extracted(&secrets.rx.1)?);
         let (write_seq, write) = (self.write_seq, extracted(&secrets.tx.1)?);
         if read.suite != write.suite {
@@ -125,13 +129,6 @@ impl Direction<'_> {
         }
         let suite = read.suite;
         let established = if version == rustls::ProtocolVersion::TLSv1_3 {
-            // The keys in use must follow from the captured secret; after a key update inside rustls they would
-            // not.
-            if !read.follows_from(self.read) || !write.follows_from(self.write) {
-                return Err(HandshakeFailure::internal(
-                    "the captured traffic secrets do not yield the keys in use",
-                ));
-            }
             state.establish_tls13(self.role, suite, self.read, read_seq, self.write, write_seq)
         } else {
             state.establish_tls12(
@@ -145,7 +142,15 @@ impl Direction<'_> {
         };
         established.map_err(|misuse| {
             HandshakeFailure::internal(format!("the record state refuses the keys: {misuse}"))
-        })
+        })?;
+        let keys = record::BothKeys::new(state);
+        if !keys.open.has_iv(read.iv) || !keys.seal.has_iv(write.iv) {
+            state.wipe();
+            return Err(HandshakeFailure::internal(
+                "the captured traffic secrets do not yield the keys in use",
+            ));
+        }
+        Ok(keys)
     }
 }
 
@@ -157,10 +162,6 @@ struct Extracted<'a> {
 }
 
 impl Extracted<'_> {
-    fn follows_from(&self, secret: &[u8]) -> bool {
-        record::secret_yields(self.suite, secret, self.key, self.iv)
-    }
-
     fn key_iv(&self) -> record::KeyIv<'_> {
         record::KeyIv {
             key: self.key,

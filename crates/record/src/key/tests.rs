@@ -170,3 +170,24 @@ fn nist_gcm() {
         .assert_good();
     }
 }
+
+/// An IV tells secrets apart, and a key without a secret has none.
+#[test]
+fn a_key_knows_its_iv() {
+    let mut state = State::default();
+    assert!(!OpenKey::new(&state).has_iv(&[0; IV_LEN]));
+    let read = hex("9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5");
+    let write = hex("a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643");
+    let (suite, role) = (Suite::Aes128GcmSha256, crate::Role::Server);
+    state
+        .establish_tls13(role, suite, &read, 0, &write, 0)
+        .unwrap();
+    let keys = BothKeys::new(&state);
+    let (read_iv, write_iv) = (
+        hex("5b78923dee08579033e523d9"),
+        hex("cf782b88dd83549aadf1e984"),
+    );
+    assert!(keys.open.has_iv(&read_iv) && keys.seal.has_iv(&write_iv));
+    assert!(!keys.open.has_iv(&write_iv) && !keys.seal.has_iv(&read_iv));
+    assert!(!keys.open.has_iv(&read_iv[1..]));
+}
