@@ -110,9 +110,6 @@ impl Recognition {
     pub(super) fn end(self) -> Measured<Software> {
         self.over.store(true, Ordering::Relaxed);
         let found = self.looks.and_then(|looks| looks.join().ok().flatten());
-        found.map_or_else(
-            || Measured::not("the client exited before it was recognised"),
-            Measured::Value,
-        )
+        Measured::or_why(found, "the client exited before it was recognised")
     }
 }

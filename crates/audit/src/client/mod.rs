@@ -351,10 +351,8 @@ fn startup_ms(figures: &ClientFigures, samples: &[Sample]) -> Measured<f64> {
     let before = samples
         .iter()
         .take_while(|sample| first_s.is_some_and(|first_s| sample.at_s <= first_s));
-    match before.last() {
-        Some(sample) => Measured::Value(sample.cpu_s * 1e3),
-        None => Measured::not("the first connection came before the first sample"),
-    }
+    let ms = before.last().map(|sample| sample.cpu_s * 1e3);
+    Measured::or_why(ms, "the first connection came before the first sample")
 }
 
 /// Summarises the connections.

@@ -84,10 +84,8 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
     };
     let best = Resumption::best_shares(&figures.resumption);
     let shares = best.into_iter().map(|(_, share)| share);
-    match shares.chain(shared(figures)).reduce(f64::min) {
-        Some(share) => Measured::Value(share),
-        None => Measured::not("no connection could offer a session"),
-    }
+    let least = shares.chain(shared(figures)).reduce(f64::min);
+    Measured::or_why(least, "no connection could offer a session")
 }
 
 /// The share of sessions that another address of the name resumed.

@@ -38,7 +38,7 @@ pub(super) fn head(title: &str, runs: &[Run]) -> String {
 
 /// Memory per connection, the main result.
 pub(super) fn per_connection(runs: &[Run]) -> String {
-    let figure = figure_rows(runs, "memory.per_connection.pss");
+    let figure = rows(runs, runs.iter(), "memory.per_connection.pss");
     if figure.is_empty() {
         return String::new();
     }
@@ -70,28 +70,15 @@ pub(super) fn cpu(runs: &[Run]) -> String {
     let mut body = String::new();
     for (name, what, unit) in kinds {
         let resumed = what.ends_with("resumed");
-        let rows = rows(
-            runs,
-            runs.iter().filter(|run| is_resumed(run) == resumed),
-            name,
-        );
+        let of_kind = runs.iter().filter(|run| is_resumed(run) == resumed);
+        let rows = rows(runs, of_kind, name);
         if !rows.is_empty() {
-            let _ = write!(
-                body,
-                "<h3>CPU time {what}</h3>\n{}",
-                chart::rows(&rows, unit)
-            );
+            let chart = chart::rows(&rows, unit);
+            let _ = write!(body, "<h3>CPU time {what}</h3>\n{chart}");
         }
     }
-    if body.is_empty() {
-        body
-    } else {
-        section(
-            "CPU time of the server",
-            "The load generators are not counted.",
-            &body,
-        )
-    }
+    let what = "The load generators are not counted.";
+    section("CPU time of the server", what, &body)
 }
 
 /// PSS while connections come and go.
@@ -126,15 +113,8 @@ pub(super) fn memory_over_time(runs: &[Run]) -> String {
         };
         let _ = write!(body, "<h3>{mode}</h3>\n{}", chart::lines(&series, &axes));
     }
-    if body.is_empty() {
-        body
-    } else {
-        section(
-            "Memory over time",
-            "Proportional set of the server's process tree.",
-            &body,
-        )
-    }
+    let what = "Proportional set of the server's process tree.";
+    section("Memory over time", what, &body)
 }
 
 /// A curve per distribution, with a stretched tail.
@@ -328,19 +308,16 @@ pub(super) fn every_run(runs: &[Run]) -> String {
         }
         body.push_str("</table></details>\n");
     }
-    section(
-        "Every run",
-        "All figures, with the settings of the run.",
-        &body,
-    )
+    let what = "All figures, with the settings of the run.";
+    section("Every run", what, &body)
 }
 
+/// A section of the page; nothing without a body.
 fn section(title: &str, what: &str, body: &str) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
     format!("<section><h2>{title}</h2><p class=\"what\">{what}</p>\n{body}</section>\n")
-}
-
-fn figure_rows(runs: &[Run], name: &str) -> Vec<(String, f64, usize)> {
-    rows(runs, runs.iter(), name)
 }
 
 /// The values of a figure in `some` of the runs.
