@@ -240,6 +240,8 @@ option_groups! {
         ticket_lifetime: Duration = default "12h", "1m" ..= "7d";
 
         /// How often the ticket key changes. A replaced key opens tickets for one more rotation.
+        /// With a store, the machine that rotates sets the time for the fleet, so a changed value
+        /// takes effect with the next rotation.
         ticket_rotation: Duration = default "12h", "1m" ..= "7d";
 
         /// Keep sessions in a cache on this machine instead of in tickets. A TLS 1.3 ticket can

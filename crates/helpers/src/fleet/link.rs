@@ -64,11 +64,13 @@ impl StoreLink {
             address,
             secret,
             ca,
+            rotation,
         } = &self.settings;
         let told = message(&FirstMessage {
             address: address.clone(),
             secret: secret.bytes().to_vec(),
             ca: ca.clone(),
+            rotation: *rotation,
             keys: keys.export().to_vec(),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
@@ -180,6 +182,14 @@ impl StoreLink {
                 "helper process start failed"
             );
             self.restart.failed();
+        }
+    }
+
+    /// Sets the time between rotations. A change restarts the process.
+    pub fn set_rotation(&mut self, rotation: Duration) {
+        if self.settings.rotation != rotation {
+            self.settings.rotation = rotation;
+            self.end();
         }
     }
 

@@ -106,6 +106,8 @@ struct Member {
     secret: Zeroizing<Vec<u8>>,
     connector: Connector,
     store: Option<Store>,
+    /// Time between rotations. The machine that rotates sets the fleet's.
+    rotation: Duration,
     keys: TicketKeys,
     /// Whether main has not received these keys yet.
     fresh: bool,
@@ -128,6 +130,7 @@ impl Member {
             secret: Zeroizing::new(std::mem::take(&mut first.secret)),
             connector: connector.map_err(io::Error::other)?,
             store: None,
+            rotation: first.rotation,
             keys,
             fresh: false,
             state: None,
@@ -196,6 +199,7 @@ impl Member {
             self.keys = theirs;
             return Ok(true);
         }
+        theirs.set_period(unix_time(), self.rotation);
         let before = std::mem::replace(&mut self.keys, theirs);
         if !self.put(store)? {
             self.keys = before;
@@ -268,6 +272,11 @@ mod tests {
     /// A store in which another client always replaces the value first: it returns these values in turn, and the
     /// last one again and again.
     fn contested_store(values: Vec<Vec<u8>>) -> SocketAddr {
+        store_with(values, b"*-1\r\n")
+    }
+
+    /// A store that returns these values, and gives this answer to an attempt to replace them.
+    fn store_with(values: Vec<Vec<u8>>, replaced: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         thread::spawn(move || {
@@ -284,7 +293,7 @@ mod tests {
                         [head.as_bytes(), value, b"\r\n"].concat()
                     }
                     "SET" => b"+QUEUED\r\n".to_vec(),
-                    "EXEC" => b"*-1\r\n".to_vec(),
+                    "EXEC" => replaced.to_vec(),
                     _ => b"+OK\r\n".to_vec(),
                 };
                 if answers.write_all(&answer).is_err() {
@@ -326,6 +335,7 @@ mod tests {
             secret: Zeroizing::new(SECRET.to_vec()),
             connector: Connector::plain(),
             store: None,
+            rotation: Duration::from_secs(60),
             keys,
             fresh: false,
             state: None,
@@ -353,6 +363,18 @@ mod tests {
         assert!(words.contains("another client keeps changing"), "{words}");
         assert_eq!(*member.keys.export(), *before, "its own keys remain");
         assert!(!member.fresh);
+    }
+
+    /// Else the fleet would keep the period of its first machine for ever.
+    #[test]
+    fn the_machine_that_rotates_sets_the_period() {
+        let due = keys_of(Duration::from_secs(90));
+        let values = vec![due.seal(SECRET).expect("sealed")];
+        let store = store_with(values, b"*1\r\n+OK\r\n");
+        let mut member = member(store, keys_of(Duration::ZERO));
+        member.rotation = Duration::from_secs(120);
+        assert!(member.poll_store().is_ok());
+        assert_eq!(member.keys.period_s(), Some(120));
     }
 
     #[test]

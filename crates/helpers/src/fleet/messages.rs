@@ -4,6 +4,7 @@ use super::secret::Secret;
 use dormouse_config::StoreAddress;
 use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use zeroize::{Zeroize as _, Zeroizing};
 
 /// Settings of the ticket store.
@@ -14,6 +15,8 @@ pub struct StoreSettings {
     pub secret: Secret,
     /// PEM of the authorities for the store's certificate. `None`: the system's roots.
     pub ca: Option<String>,
+    /// Time between rotations.
+    pub rotation: Duration,
 }
 
 /// Arguments of the process. They hold nothing secret.
@@ -29,6 +32,8 @@ pub(super) struct FirstMessage {
     pub(super) address: StoreAddress,
     pub(super) secret: Vec<u8>,
     pub(super) ca: Option<String>,
+    /// Time between rotations.
+    pub(super) rotation: Duration,
     /// Main's keys, to be written to a store that has none.
     pub(super) keys: Vec<u8>,
 }

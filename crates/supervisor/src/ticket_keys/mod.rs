@@ -226,12 +226,13 @@ impl Keyring {
         now: UnixTime,
         shared: &Shared,
     ) {
-        match (&self.origin, read) {
+        let rotation = config.tickets.ticket_rotation;
+        match (&mut self.origin, read) {
             (_, Some(keys)) => self.keys = keys,
-            (Origin::Memory | Origin::Own { .. }, None) => {
-                self.keys.set_period(now, config.tickets.ticket_rotation);
-            }
-            (Origin::Foreign(_) | Origin::Store(_), None) => {}
+            (Origin::Memory | Origin::Own { .. }, None) => self.keys.set_period(now, rotation),
+            // In effect from the next rotation.
+            (Origin::Store(link), None) => link.set_rotation(rotation),
+            (Origin::Foreign(_), None) => {}
         }
         self.publish(shared);
     }
@@ -365,6 +366,7 @@ fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<StoreSett
         address: address.clone(),
         secret: Secret::read(secret.ok_or("ticket_secret_file is missing")?)?,
         ca: ca.map(file::read_text).transpose()?,
+        rotation: tickets.ticket_rotation,
     })
 }
 
